@@ -1,0 +1,1 @@
+//! Buffers, engines, codecs; runs the plans of `outcore-plan`.

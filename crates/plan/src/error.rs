@@ -1,0 +1,64 @@
+//! Why a plan cannot be made.
+
+use thiserror::Error;
+
+/// Every reason for which planning refuses. Each variant has a stable [`code`](PlanError::code).
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PlanError {
+    /// A range or section that no array could have (negative count, step below one, overflow).
+    #[error("section {what} is not a section: {why}")]
+    BadSection {
+        /// The section as text.
+        what: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The section reaches outside the array.
+    #[error("section {section} reaches outside axis {axis} of length {len}")]
+    OutOfBounds {
+        /// The section as text.
+        section: String,
+        /// The first axis that does not fit.
+        axis: usize,
+        /// The length of that axis.
+        len: i64,
+    },
+    /// The layout contradicts itself (strides that overlap, parts that are too short, ...).
+    #[error("layout is not consistent: {0}")]
+    BadLayout(String),
+    /// A size does not fit 63 bits.
+    #[error("{0} does not fit in 63 bits; split the array")]
+    TooLarge(&'static str),
+    /// The budget is too small for the smallest possible round.
+    #[error("{what} needs at least {needed} bytes of buffer, but the budget leaves {budget}")]
+    BudgetTooSmall {
+        /// The operation.
+        what: &'static str,
+        /// The smallest budget that would do, bytes.
+        needed: i64,
+        /// The budget given, bytes.
+        budget: i64,
+    },
+    /// A plan that breaks one of its own rules: a bug in a planner, caught by `check`.
+    #[error("plan breaks rule {rule}: {detail}")]
+    Broken {
+        /// Number of the rule in `DESIGN.md`.
+        rule: u8,
+        /// What was found.
+        detail: String,
+    },
+}
+
+impl PlanError {
+    /// Stable code; append-only, listed in `docs/status/error-codes.md`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            PlanError::BadSection { .. } => "bad-section",
+            PlanError::OutOfBounds { .. } => "index-out-of-bounds",
+            PlanError::BadLayout(_) => "bad-layout",
+            PlanError::TooLarge(_) => "too-large",
+            PlanError::BudgetTooSmall { .. } => "budget-too-small",
+            PlanError::Broken { .. } => "broken-plan",
+        }
+    }
+}

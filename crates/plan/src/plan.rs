@@ -1,0 +1,208 @@
+//! The plan: what is to be done, as a value, in rounds.
+//!
+//! A plan can be printed, counted and checked without touching a disk. Repetition is described, not
+//! enumerated: a [`Family`] is any number of equal extents, a [`Move`] any number of elements, so a
+//! plan's size follows the number of axes, not the number of elements.
+//!
+//! Order inside a round: `reads` and `chunk_reads`, then `moves`, then `writes` and `chunk_writes`.
+
+/// Reading from disk to memory, or writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// File to memory.
+    Read,
+    /// Memory to file.
+    Write,
+}
+
+/// How the bytes are reached (architecture, section 17).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Runs go straight between file and the caller's array.
+    Straight,
+    /// Data sieving: windows of the file pass through a slot, with a strided copy. A write packs
+    /// whole windows (or reads them first, when the file is ours alone).
+    Window,
+    /// Strided copy out of (or into) a file mapping, for bytes that are in the page cache.
+    Mapped,
+    /// List I/O at depth: the needed blocks alone, many requests in flight, then a strided copy.
+    List,
+    /// Whole chunks through the codecs.
+    Chunks,
+}
+
+/// Which kernel path a transfer takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channel {
+    /// Through the page cache.
+    Cached,
+    /// Past it (`O_DIRECT`). Every extent of a read is rounded outward to whole blocks in the file
+    /// *and* in the slot, which is why slot addresses are congruent to file addresses modulo the
+    /// block. Extents of a write are whole blocks already.
+    Direct,
+}
+
+/// Where one end of a move or transfer lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The caller's array: byte addresses relative to its element `[0, ..., 0]`; may be negative.
+    User,
+    /// The slot of this round: addresses `0..slot_bytes`.
+    Slot,
+    /// The file itself, through a mapping: byte addresses in that file.
+    File(u32),
+    /// One element of the fill value, at address 0, always read with strides 0.
+    Fill,
+}
+
+/// Equal extents at regular distances: extent `i` is `offset + sum(i[d] * stride[d])`, `len` bytes.
+///
+/// No axes: one extent. The first axis is the outermost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family {
+    /// First byte of the first extent.
+    pub offset: i64,
+    /// Bytes of each extent.
+    pub len: i64,
+    /// Number of extents along each axis.
+    pub count: Vec<i64>,
+    /// Distance in bytes along each axis.
+    pub stride: Vec<i64>,
+}
+
+/// A family of extents read into, or written from, memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transfer {
+    /// Number of the file.
+    pub file: u32,
+    /// The extents in the file.
+    pub extents: Family,
+    /// [`Place::Slot`] or [`Place::User`].
+    pub memory: Place,
+    /// Address of the first extent in memory.
+    pub at: i64,
+    /// Distance in memory along each axis of the family.
+    pub at_stride: Vec<i64>,
+    /// Kernel path.
+    pub channel: Channel,
+}
+
+/// One stored chunk, read and decoded into the slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkRead {
+    /// Grid coordinates of the chunk.
+    pub chunk: Vec<i64>,
+    /// Number of the file, first byte, stored bytes, and HDF5 filter mask.
+    pub stored: crate::layout::Stored,
+    /// Address in the slot where the encoded bytes are staged.
+    pub staged_at: i64,
+    /// Address in the slot of the decoded chunk.
+    pub at: i64,
+    /// Bytes of the decoded chunk.
+    pub len: i64,
+}
+
+/// One chunk, encoded from the slot and stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkWrite {
+    /// Grid coordinates of the chunk.
+    pub chunk: Vec<i64>,
+    /// Address in the slot of the decoded chunk.
+    pub at: i64,
+    /// Bytes of the decoded chunk.
+    pub len: i64,
+    /// Address in the slot where the encoder may stage its output, `encoded_bound` bytes.
+    pub staged_at: i64,
+}
+
+/// An n-d strided copy of elements between two places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    /// From where.
+    pub src: Place,
+    /// Address of the first element there.
+    pub src_at: i64,
+    /// Byte strides there, one per axis; zero repeats.
+    pub src_stride: Vec<i64>,
+    /// To where. Never [`Place::Fill`].
+    pub dst: Place,
+    /// Address of the first element there.
+    pub dst_at: i64,
+    /// Byte strides there; a single move never writes a byte twice.
+    pub dst_stride: Vec<i64>,
+    /// Elements along each axis.
+    pub count: Vec<i64>,
+    /// Bytes of an element.
+    pub item: i64,
+}
+
+/// One step of a plan. Rounds touch disjoint parts of the caller's array and may run side by side.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Round {
+    /// Reads into the slot or straight into the caller's array.
+    pub reads: Vec<Transfer>,
+    /// Chunks to read and decode.
+    pub chunk_reads: Vec<ChunkRead>,
+    /// Copies, in this order.
+    pub moves: Vec<Move>,
+    /// Writes from the slot or straight from the caller's array.
+    pub writes: Vec<Transfer>,
+    /// Chunks to encode and store.
+    pub chunk_writes: Vec<ChunkWrite>,
+    /// Bytes of slot this round uses.
+    pub slot_bytes: i64,
+}
+
+/// What running a plan takes, counted exactly from the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Read requests (system calls or ring entries).
+    pub reads: i64,
+    /// Bytes they read.
+    pub read_bytes: i64,
+    /// Write requests.
+    pub writes: i64,
+    /// Bytes they write.
+    pub written_bytes: i64,
+    /// Bytes copied straight out of or into mapped files.
+    pub mapped_bytes: i64,
+    /// Bytes the caller asked for.
+    pub useful_bytes: i64,
+    /// Chunks decoded.
+    pub decodes: i64,
+    /// Chunks encoded.
+    pub encodes: i64,
+    /// Rounds.
+    pub rounds: i64,
+    /// Largest memory held at once besides the caller's array, bytes.
+    pub peak_bytes: i64,
+}
+
+/// What the planner is told about the machine, the file and the user's wishes. All integers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// Bytes of buffer the operation may hold in all.
+    pub budget: i64,
+    /// Rounds that may be in flight at once (each with its own slot), at least 1.
+    pub lanes: i64,
+    /// Share of the needed pages that are in the page cache, in thousandths.
+    pub cached_permille: i64,
+    /// Block size for direct I/O (memory and file alignment).
+    pub block: i64,
+    /// A gap between two runs below this many bytes is cheaper to read than to skip (cold data).
+    pub gap: i64,
+    /// Runs of at least this many bytes go straight.
+    pub straight: i64,
+    /// Largest single request.
+    pub request: i64,
+    /// Window for sieving cached data (about the size of the L2 cache).
+    pub window: i64,
+    /// Whether files may be mapped.
+    pub mapping: bool,
+    /// Whether direct I/O may be used.
+    pub direct: bool,
+    /// Whether nobody else writes the file, so that a window may be read, changed and written back.
+    pub exclusive: bool,
+    /// Forced by a hint; `None` lets the planner choose.
+    pub method: Option<Method>,
+}

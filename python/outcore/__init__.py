@@ -1,0 +1,1 @@
+"""Arrays larger than memory, at the speed of the disks."""

@@ -1,0 +1,177 @@
+"""
+Where the elements of an array live: plain data, handed from a format to the core.
+
+A format reads its own metadata, with the library that owns the format, and returns an `ArrayInfo`.
+It never touches the elements. The core reads the attributes of these classes by name
+(``crates/py/src/layout.rs``): if you change one here, change it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A contiguous piece of one file: `nbytes` bytes from byte `offset`."""
+
+    path: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """
+    Element ``i`` lies at byte ``sum(i[d] * strides[d])`` of the concatenation of `parts`.
+
+    One part unless the array is split over files.
+    """
+
+    parts: tuple[Part, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """
+    One step of a codec pipeline.
+
+    `name` is one of ``deflate`` (zlib framing), ``gzip``, ``zstd``, ``lz4`` (numcodecs framing: size
+    as little-endian u32), ``lz4hdf5`` (HDF5 filter 32004 framing), ``blosc``, ``shuffle`` (byte
+    shuffle, HDF5 and numcodecs), ``crc32c``, ``fletcher32``, ``lzf``.
+    `options` holds integers and strings: ``level``, ``itemsize`` (shuffle, blosc), ``cname``,
+    ``shuffle`` (blosc: 0, 1 or 2), ``blocksize``, ``checksum`` (zstd, 0 or 1).
+    """
+
+    name: str
+    options: Mapping[str, int | str] = field(default_factory=dict)
+
+
+class ChunkSource(Protocol):
+    """How stored chunks are found. One of `TableSource`, `FileSource`, `ShardSource`."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """
+    All chunks lie in one file, found through a table (HDF5).
+
+    `fetch(lo, count)` returns an int64 array of shape ``(prod(count), 3)``: file offset (-1 for a
+    chunk never written), stored bytes, filter mask; cells of the box in C order.
+    `commit(chunks)` stores encoded chunks ``[(grid coordinates, filter mask, bytes), ...]`` through
+    the format's own library; `None` if chunks are only ever patched in place.
+    """
+
+    path: str
+    fetch: Callable[[tuple[int, ...], tuple[int, ...]], NDArray[np.int64]]
+    commit: Callable[[list[tuple[tuple[int, ...], int, bytes]]], None] | None
+    kind: str = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """
+    One file per chunk (Zarr): ``root/prefix + separator.join(coordinates)``.
+
+    Zarr v3 default keys: ``prefix="c/"``, ``separator="/"`` (a 0-d array: the file ``c``);
+    Zarr v2: ``prefix=""``, ``separator="."`` or ``"/"`` (0-d: ``0``).
+    A file that does not exist is a chunk never written.
+    `lock` is a file of the array's own (``zarr.json``, ``.zarray``) whose byte ranges serve as
+    locks, one per chunk, so that two writers of one encoded chunk wait for each other.
+    """
+
+    root: str
+    prefix: str
+    separator: str
+    lock: str
+    kind: str = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSource:
+    """
+    One file per shard; inside, the chunks of the array and an index (Zarr v3 ``sharding_indexed``).
+
+    The files are named as in `FileSource`, by shard coordinates. `per_shard` is the number of
+    chunks per axis in a shard. The index holds (offset, length) as little-endian u64 pairs in C
+    order, all ones for a missing chunk, at the `index_at` (``"start"`` or ``"end"``), followed by
+    its crc32c if `index_crc32c`.
+    """
+
+    root: str
+    prefix: str
+    separator: str
+    lock: str
+    per_shard: tuple[int, ...]
+    index_at: str
+    index_crc32c: bool
+    kind: str = "shards"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """
+    A regular grid of chunks, each stored whole (edge chunks padded).
+
+    Parameters
+    ----------
+    chunks
+        Shape of a chunk (of an inner chunk, if sharded), each at least 1.
+    strides
+        Byte strides of the elements inside a decoded chunk.
+    codecs
+        Applied in this order when a chunk is written; empty: chunks are stored as they are and can
+        be read and written in parts.
+    source
+        Where the chunks are.
+    """
+
+    chunks: tuple[int, ...]
+    strides: tuple[int, ...]
+    codecs: tuple[Codec, ...]
+    source: TableSource | FileSource | ShardSource
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """
+    What a format knows about one array.
+
+    Parameters
+    ----------
+    path
+        What the user would pass to `outcore.open` to get this array, group path included.
+    shape, dtype
+        As NumPy's; `dtype` keeps the file's byte order.
+    layout
+        Where the elements are.
+    order
+        ``"C"`` or ``"F"``: the order in which elements follow each other in the file or in a chunk.
+    fill_value
+        Value of elements never written, or None.
+    attrs
+        User attributes.
+    dims
+        Names of the axes, or None.
+    extra
+        What the format wants to show in ``outcore info`` (filters, version, endianness, ...).
+    """
+
+    path: str
+    format: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    layout: Strided | Chunked
+    order: str = "C"
+    fill_value: Any = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    dims: tuple[str | None, ...] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
