@@ -1,1 +1,10 @@
 //! Buffers, engines, codecs; runs the plans of `outcore-plan`.
+//!
+//! The only crate with `unsafe`; `SAFETY.md` lists what it relies on, `DESIGN.md` which module does
+//! what.
+
+pub mod error;
+pub mod pool;
+
+pub use error::{BudgetFailure, CodecFailure, IoFailure, ShortRead, StorageError};
+pub use pool::{Arena, Buffer, Reservation};

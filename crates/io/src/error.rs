@@ -1,0 +1,239 @@
+//! What went wrong below the plan.
+//!
+//! One enum, small structs inside, so that the border to Python can turn every field into an
+//! attribute. Each variant has a stable [`code`](StorageError::code). Texts say what failed, where
+//! and with which numbers; the next step comes last.
+
+use std::path::{Path, PathBuf};
+
+use outcore_plan::PlanError;
+use thiserror::Error;
+
+/// The operating system refused an operation on a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoFailure {
+    /// What was tried: `"open"`, `"read"`, `"write"`, `"fsync"`, `"rename"`, ...
+    pub op: &'static str,
+    /// The file; empty where none is concerned.
+    pub path: PathBuf,
+    /// First byte concerned, if the operation has a position.
+    pub offset: Option<i64>,
+    /// Bytes concerned, if the operation has a length.
+    pub len: Option<i64>,
+    /// The system's error number.
+    pub errno: i32,
+}
+
+/// A file ended before the bytes that its layout promises.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShortRead {
+    /// The file.
+    pub path: PathBuf,
+    /// First byte wanted.
+    pub offset: i64,
+    /// Bytes wanted.
+    pub len: i64,
+    /// Length of the file when it was found too short.
+    pub file_len: i64,
+}
+
+/// A memory request that does not fit the budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetFailure {
+    /// For what the memory was wanted.
+    pub what: &'static str,
+    /// Bytes asked for.
+    pub needed: u64,
+    /// The budget of the process.
+    pub limit: u64,
+    /// Bytes held by others at that moment.
+    pub used: u64,
+}
+
+/// A stored chunk that a codec could not encode or decode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodecFailure {
+    /// Name of the codec.
+    pub codec: &'static str,
+    /// What it said.
+    pub why: String,
+    /// The file, where known.
+    pub path: PathBuf,
+    /// First byte of the stored chunk, where known.
+    pub offset: Option<i64>,
+    /// Grid coordinates of the chunk, where known.
+    pub chunk: Vec<i64>,
+}
+
+/// Every reason for which the storage layer gives up.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum StorageError {
+    /// A system call failed.
+    #[error("{}", io_text(.0))]
+    Io(IoFailure),
+    /// The file is shorter than its layout says.
+    #[error(
+        "{} ends at byte {}, but {} bytes from byte {} were expected; the file is truncated",
+        .0.path.display(), .0.file_len, .0.len, .0.offset
+    )]
+    ShortRead(ShortRead),
+    /// A mapped file shrank, or its disk failed, while it was read or written.
+    #[error(
+        "{} changed under a running access (it shrank, or the disk failed or is full); \
+         what was read is not valid",
+        path.display()
+    )]
+    Shrunk {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The work does not fit the memory budget.
+    #[error(
+        "{} needs {} bytes, but of a budget of {} bytes {} are in use; raise the budget to at \
+         least {} bytes (outcore.memory)",
+        .0.what, .0.needed, .0.limit, .0.used, .0.needed.saturating_add(.0.used)
+    )]
+    Budget(BudgetFailure),
+    /// A plan could not be made, or broke a rule.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A chunk could not be encoded or decoded.
+    #[error("{}", codec_text(.0))]
+    Codec(CodecFailure),
+    /// A write to an array that was opened for reading.
+    #[error("{} is open for reading only; open it with mode 'r+'", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The caller asked to stop (Ctrl-C); everything in flight was waited for.
+    #[error("interrupted; nothing is in flight any more")]
+    Cancelled,
+    /// The system lacks something that was asked for by name.
+    #[error("{what} is not available here: {why}")]
+    Unavailable {
+        /// What was asked for.
+        what: &'static str,
+        /// Why it is missing.
+        why: String,
+    },
+    /// A job that contradicts itself: a bug above this crate.
+    #[error("internal: {0}")]
+    BadJob(String),
+}
+
+fn io_text(failure: &IoFailure) -> String {
+    let system = std::io::Error::from_raw_os_error(failure.errno);
+    let mut text = format!("{} failed", failure.op);
+    if !failure.path.as_os_str().is_empty() {
+        text += &format!(" on {}", failure.path.display());
+    }
+    match (failure.offset, failure.len) {
+        (Some(offset), Some(len)) => text += &format!(" ({len} bytes at byte {offset})"),
+        (Some(offset), None) => text += &format!(" (at byte {offset})"),
+        (None, Some(len)) => text += &format!(" ({len} bytes)"),
+        (None, None) => {}
+    }
+    text += &format!(": {system}");
+    match failure.errno {
+        libc::ENOSPC | libc::EDQUOT => text += "; free some space and try again",
+        libc::EMFILE => text += "; raise the limit of open files (ulimit -n)",
+        _ => {}
+    }
+    text
+}
+
+fn codec_text(failure: &CodecFailure) -> String {
+    let mut text = format!("codec {}: {}", failure.codec, failure.why);
+    if !failure.chunk.is_empty() {
+        text += &format!(", chunk {:?}", failure.chunk);
+    }
+    if !failure.path.as_os_str().is_empty() {
+        text += &format!(" of {}", failure.path.display());
+    }
+    if let Some(offset) = failure.offset {
+        text += &format!(" at byte {offset}");
+    }
+    text
+}
+
+impl StorageError {
+    /// An [`Io`](StorageError::Io) without a position.
+    pub fn io(op: &'static str, path: &Path, errno: i32) -> StorageError {
+        StorageError::Io(IoFailure { op, path: path.to_path_buf(), offset: None, len: None, errno })
+    }
+
+    /// An [`Io`](StorageError::Io) with a position.
+    pub fn io_at(op: &'static str, path: &Path, offset: i64, len: i64, errno: i32) -> StorageError {
+        StorageError::Io(IoFailure {
+            op,
+            path: path.to_path_buf(),
+            offset: Some(offset),
+            len: Some(len),
+            errno,
+        })
+    }
+
+    /// The failure of the system call that this thread made last.
+    pub fn last(op: &'static str, path: &Path) -> StorageError {
+        StorageError::io(op, path, errno())
+    }
+
+    /// Stable code; append-only, listed in `docs/status/error-codes.md`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            StorageError::Io(failure) => match failure.errno {
+                libc::ENOENT => "not-found",
+                libc::EACCES | libc::EPERM => "permission-denied",
+                libc::EROFS => "read-only-file-system",
+                libc::EEXIST => "already-exists",
+                libc::ENOSPC | libc::EDQUOT => "disk-full",
+                libc::EIO => "disk-failure",
+                _ => "io-failure",
+            },
+            StorageError::ShortRead(_) => "file-truncated",
+            StorageError::Shrunk { .. } => "file-changed",
+            StorageError::Budget(_) => "budget-too-small",
+            StorageError::Plan(error) => error.code(),
+            StorageError::Codec(_) => "codec-failure",
+            StorageError::ReadOnly { .. } => "read-only",
+            StorageError::Cancelled => "interrupted",
+            StorageError::Unavailable { .. } => "unavailable",
+            StorageError::BadJob(_) => "internal-job",
+        }
+    }
+
+    /// The file concerned, if one is.
+    pub fn path(&self) -> Option<&Path> {
+        let path = match self {
+            StorageError::Io(failure) => &failure.path,
+            StorageError::ShortRead(short) => &short.path,
+            StorageError::Codec(failure) => &failure.path,
+            StorageError::Shrunk { path } | StorageError::ReadOnly { path } => path,
+            _ => return None,
+        };
+        (!path.as_os_str().is_empty()).then_some(path)
+    }
+}
+
+/// The error number that the last system call of this thread left behind.
+pub(crate) fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_name_the_file_the_numbers_and_the_next_step() {
+        let full = StorageError::io_at("write", Path::new("a.npy"), 128, 4096, libc::ENOSPC);
+        let text = full.to_string();
+        for part in ["write failed on a.npy", "4096 bytes at byte 128", "free some space"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!("disk-full", full.code());
+        let budget = BudgetFailure { what: "a result", needed: 100, limit: 64, used: 10 };
+        assert!(StorageError::Budget(budget).to_string().contains("at least 110 bytes"));
+    }
+}

@@ -1,0 +1,470 @@
+//! The memory budget of the process, and the buffers that live in it.
+//!
+//! Problem: an out-of-core program promises to stay within so many bytes. Allocating per call
+//! cannot promise that, and it is slow: memory given back to the system must be zeroed, and on a
+//! virtual machine even fetched from the host, before it can be used again.
+//!
+//! Idea: one [`Arena`] counts every byte that is held, as a [`Buffer`] (memory of the arena) or as a
+//! [`Reservation`] (memory that somebody else holds). Buffers that are dropped stay mapped in a free
+//! list, which is given up when the room is needed.
+//!
+//! Invariants: bytes held + bytes kept for reuse never exceed the limit when memory is handed out; a
+//! request that does not fit is refused at once (waiting for others could wait for ever); after a
+//! fork the child has its own, empty arena and never touches the lock of its parent's.
+
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{BudgetFailure, StorageError};
+
+/// Buffers of at least this many bytes are aligned to, and asked to consist of, huge pages. Direct
+/// I/O into small pages is three times slower: a request then has hundreds of memory segments.
+const HUGE_FROM: usize = 1 << 20;
+/// Size of a huge page.
+const HUGE: usize = 2 << 20;
+/// Size of a page; the alignment of every buffer.
+pub const PAGE: usize = 4096;
+
+/// A budget of memory: a handle, cheap to clone. Usually [`Arena::global`].
+#[derive(Debug, Clone)]
+pub struct Arena {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    pid: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: u64,
+    used: u64,
+    peak: u64,
+    kept: u64,
+    free: Vec<Region>,
+}
+
+/// A piece of anonymous memory.
+#[derive(Debug)]
+struct Region {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a region is plain memory, owned by whoever holds the value.
+unsafe impl Send for Region {}
+// SAFETY: as above; a shared reference gives no access to the memory.
+unsafe impl Sync for Region {}
+
+/// Bytes counted as held until this is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    arena: Arena,
+    bytes: u64,
+}
+
+/// Memory of the arena: aligned to pages (to huge pages from 1 MiB on). Its content is unspecified
+/// at first. Dropping it hands the memory back for reuse.
+#[derive(Debug)]
+pub struct Buffer {
+    arena: Arena,
+    region: Option<Region>,
+    len: usize,
+}
+
+static GLOBAL: AtomicPtr<Arena> = AtomicPtr::new(std::ptr::null_mut());
+
+impl Arena {
+    /// An arena of its own, for tests and embedders.
+    pub fn new(limit: u64) -> Arena {
+        let state = State { limit, used: 0, peak: 0, kept: 0, free: Vec::new() };
+        Arena { shared: Arc::new(Shared { pid: std::process::id(), state: Mutex::new(state) }) }
+    }
+
+    /// The arena of this process. Its limit is a quarter of the machine's memory until
+    /// [`set_limit`](Arena::set_limit) is called. A forked child gets a new one.
+    pub fn global() -> Arena {
+        let now = GLOBAL.load(Ordering::Acquire);
+        // SAFETY: the pointer is null or was leaked below and is never freed.
+        if let Some(arena) = unsafe { now.as_ref() } {
+            if arena.shared.pid == std::process::id() {
+                return arena.clone();
+            }
+        }
+        let fresh = Box::into_raw(Box::new(Arena::new(quarter_of_memory())));
+        match GLOBAL.compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just leaked, valid for ever.
+            Ok(_) => unsafe { (*fresh).clone() },
+            Err(theirs) => {
+                // SAFETY: `fresh` was not published; `theirs` was leaked by another thread.
+                unsafe {
+                    drop(Box::from_raw(fresh));
+                    (*theirs).clone()
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the budget, bytes. What is held already stays; new requests must fit.
+    pub fn set_limit(&self, bytes: u64) {
+        let mut state = self.state();
+        state.limit = bytes;
+        let dropped = state.make_room(0);
+        drop(state);
+        drop(dropped);
+    }
+
+    /// The budget, bytes.
+    pub fn limit(&self) -> u64 {
+        self.state().limit
+    }
+
+    /// Bytes held now, by buffers and reservations.
+    pub fn used(&self) -> u64 {
+        self.state().used
+    }
+
+    /// Bytes that are kept for reuse and given up when the room is needed.
+    pub fn kept(&self) -> u64 {
+        self.state().kept
+    }
+
+    /// Bytes that a new request could get.
+    pub fn available(&self) -> u64 {
+        let state = self.state();
+        state.limit.saturating_sub(state.used)
+    }
+
+    /// The largest [`used`](Arena::used) since the start or the last reset.
+    pub fn peak(&self) -> u64 {
+        self.state().peak
+    }
+
+    /// Starts a new measurement of the peak.
+    pub fn reset_peak(&self) {
+        let mut state = self.state();
+        state.peak = state.used;
+    }
+
+    /// Gives the memory that is kept for reuse back to the system.
+    pub fn trim(&self) {
+        let mut state = self.state();
+        state.kept = 0;
+        let dropped = std::mem::take(&mut state.free);
+        drop(state);
+        drop(dropped);
+    }
+
+    /// Counts `bytes` as held. `what` names the use, for the error.
+    pub fn reserve(&self, what: &'static str, bytes: u64) -> Result<Reservation, StorageError> {
+        let mut state = self.state();
+        state.admit(what, bytes)?;
+        let dropped = state.make_room(bytes);
+        state.take(bytes);
+        drop(state);
+        drop(dropped);
+        Ok(Reservation { arena: self.clone(), bytes })
+    }
+
+    /// A buffer of at least `bytes` bytes; counted in whole pages.
+    pub fn buffer(&self, what: &'static str, bytes: usize) -> Result<Buffer, StorageError> {
+        let whole = bytes.max(1).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
+        let mut state = self.state();
+        if let Some(region) = state.reuse(whole) {
+            drop(state);
+            return Ok(Buffer { arena: self.clone(), region: Some(region), len: bytes });
+        }
+        state.admit(what, whole as u64)?;
+        let dropped = state.make_room(whole as u64);
+        state.take(whole as u64);
+        drop(state);
+        drop(dropped);
+        match Region::map(whole) {
+            Ok(region) => Ok(Buffer { arena: self.clone(), region: Some(region), len: bytes }),
+            Err(error) => {
+                self.state().used -= whole as u64;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether this process made the arena; otherwise its lock may be held by a thread that a fork
+    /// left behind.
+    fn ours(&self) -> bool {
+        self.shared.pid == std::process::id()
+    }
+}
+
+impl State {
+    fn admit(&self, what: &'static str, bytes: u64) -> Result<(), StorageError> {
+        match self.used.checked_add(bytes) {
+            Some(sum) if sum <= self.limit => Ok(()),
+            _ => Err(StorageError::Budget(BudgetFailure {
+                what,
+                needed: bytes,
+                limit: self.limit,
+                used: self.used,
+            })),
+        }
+    }
+
+    fn take(&mut self, bytes: u64) {
+        self.used = self.used.saturating_add(bytes);
+        self.peak = self.peak.max(self.used);
+    }
+
+    /// Takes kept regions out, oldest first, until `bytes` more fit. The caller drops them after
+    /// the lock.
+    fn make_room(&mut self, bytes: u64) -> Vec<Region> {
+        let mut out = Vec::new();
+        let fits = |state: &State| {
+            state.used.saturating_add(state.kept).saturating_add(bytes) <= state.limit
+        };
+        while !fits(self) && !self.free.is_empty() {
+            let region = self.free.remove(0);
+            self.kept -= region.bytes as u64;
+            out.push(region);
+        }
+        out
+    }
+
+    /// A kept region that fits without wasting more than a quarter (or a few pages).
+    fn reuse(&mut self, whole: usize) -> Option<Region> {
+        let most = whole + (whole / 4).max(4 * PAGE);
+        let (index, bytes) = self
+            .free
+            .iter()
+            .enumerate()
+            .filter(|(_, region)| (whole..=most).contains(&region.bytes))
+            .map(|(index, region)| (index, region.bytes as u64))
+            .min_by_key(|(index, bytes)| (*bytes, usize::MAX - *index))?;
+        if self.used.checked_add(bytes)? > self.limit {
+            return None;
+        }
+        self.kept -= bytes;
+        self.take(bytes);
+        Some(self.free.remove(index))
+    }
+
+    /// Accepts a region back; returns it when there is no room to keep it.
+    fn give_back(&mut self, region: Region) -> Option<Region> {
+        let bytes = region.bytes as u64;
+        self.used = self.used.saturating_sub(bytes);
+        if self.used.saturating_add(self.kept).saturating_add(bytes) <= self.limit {
+            self.kept += bytes;
+            self.free.push(region);
+            return None;
+        }
+        Some(region)
+    }
+}
+
+impl Region {
+    fn map(bytes: usize) -> Result<Region, StorageError> {
+        let refused = || StorageError::last("mmap", Path::new(""));
+        let huge = bytes >= HUGE_FROM;
+        let slack = if huge { HUGE } else { 0 };
+        let Some(mapped) = bytes.checked_add(slack) else {
+            return Err(StorageError::io("mmap", Path::new(""), libc::ENOMEM));
+        };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), mapped, protection, flags, -1, 0) }
+            .cast::<u8>();
+        if base as *mut libc::c_void == libc::MAP_FAILED {
+            return Err(refused());
+        }
+        let head = if huge { base.align_offset(HUGE) } else { 0 };
+        // SAFETY: `head <= slack`, so all pieces lie in the mapping just made, which nobody else
+        // knows; what is unmapped is not used afterwards.
+        let start = unsafe {
+            let start = base.add(head);
+            if head > 0 {
+                libc::munmap(base.cast(), head);
+            }
+            if slack > head {
+                libc::munmap(start.add(bytes).cast(), slack - head);
+            }
+            if huge {
+                // Refusal is fine: small pages work as well, only slower.
+                libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE);
+            }
+            start
+        };
+        NonNull::new(start).map(|start| Region { start, bytes }).ok_or_else(refused)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the region is a whole mapping of ours and this is its only owner.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+impl Reservation {
+    /// Bytes counted.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Gives back a part: from now on `bytes` are counted. Cannot grow.
+    pub fn shrink(&mut self, bytes: u64) {
+        if bytes < self.bytes && self.arena.ours() {
+            let mut state = self.arena.state();
+            state.used = state.used.saturating_sub(self.bytes - bytes);
+        }
+        self.bytes = self.bytes.min(bytes);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
+}
+
+impl Buffer {
+    /// First byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.region.as_ref().map_or(NonNull::dangling().as_ptr(), |region| region.start.as_ptr())
+    }
+
+    /// Bytes asked for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no byte was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The memory, to read.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the region holds at least `len` initialised bytes (anonymous memory is zeroed)
+        // and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
+    }
+
+    /// The memory, to write.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_slice`; `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(region) = self.region.take() {
+            if self.arena.ours() {
+                let surplus = self.arena.state().give_back(region);
+                drop(surplus);
+            }
+        }
+    }
+}
+
+/// A quarter of the machine's memory, bytes.
+fn quarter_of_memory() -> u64 {
+    // SAFETY: sysconf has no preconditions.
+    let (pages, page) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    let bytes = u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page).unwrap_or(0));
+    (bytes / 4).max(64 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_reused_and_counted() {
+        let arena = Arena::new(16 << 20);
+        let small = arena.buffer("a test", 5000).unwrap();
+        assert_eq!(0, small.as_ptr() as usize % PAGE);
+        assert_eq!(8192, arena.used());
+        let large = arena.buffer("a test", 3 << 20).unwrap();
+        assert_eq!(0, large.as_ptr() as usize % HUGE);
+        let was = large.as_ptr();
+        drop(large);
+        assert_eq!((8192, 3 << 20), (arena.used(), arena.kept()));
+        let again = arena.buffer("a test", (3 << 20) - 100).unwrap();
+        assert_eq!(was, again.as_ptr());
+        assert_eq!((3 << 20) - 100, again.len());
+        drop((small, again));
+        assert_eq!(0, arena.used());
+        assert_eq!(8192 + (3 << 20), arena.peak());
+    }
+
+    #[test]
+    fn the_budget_holds_and_kept_memory_makes_room() {
+        let arena = Arena::new(8 << 20);
+        drop(arena.buffer("a test", 6 << 20).unwrap());
+        assert_eq!(6 << 20, arena.kept());
+        let held = arena.reserve("a test", 5 << 20).unwrap();
+        assert_eq!((5 << 20, 0), (arena.used(), arena.kept()));
+        let error = arena.buffer("a window", 4 << 20).unwrap_err();
+        let expected =
+            BudgetFailure { what: "a window", needed: 4 << 20, limit: 8 << 20, used: 5 << 20 };
+        assert_eq!(StorageError::Budget(expected), error);
+        drop(held);
+        assert_eq!(0, arena.used());
+        arena.buffer("a window", 4 << 20).unwrap();
+        assert!(arena.buffer("a window", usize::MAX).is_err());
+        arena.set_limit(1 << 20);
+        assert_eq!(0, arena.kept());
+    }
+
+    #[test]
+    fn many_threads_never_pass_the_limit() {
+        let arena = Arena::new(4 << 20);
+        std::thread::scope(|scope| {
+            for seed in 0..4usize {
+                let arena = arena.clone();
+                scope.spawn(move || {
+                    for k in 0..500 {
+                        let bytes = (seed * 7919 + k * 104_729) % (3 << 20) + 1;
+                        if let Ok(mut buffer) = arena.buffer("a test", bytes) {
+                            buffer.as_mut_slice()[bytes - 1] = 1;
+                            assert!(arena.used() + arena.kept() <= 4 << 20);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(0, arena.used());
+        assert!(arena.peak() <= 4 << 20);
+    }
+
+    #[test]
+    fn a_forked_child_has_its_own_arena() {
+        let mine = Arena::global();
+        let buffer = mine.buffer("a test", 4096).unwrap();
+        let lock = mine.state();
+        // SAFETY: the child only touches memory, and leaves without running destructors.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // The parent's lock is held here for ever: none of this may wait for it.
+            drop(buffer);
+            let theirs = Arena::global();
+            let fresh = theirs.used() == 0 && theirs.buffer("a test", 4096).is_ok();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!fresh)) };
+        }
+        drop(lock);
+        let mut status = -1;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(0, status);
+    }
+}
