@@ -1,0 +1,1 @@
+"""One file per question. Each offers ``run(options) -> None`` and prints its tables."""

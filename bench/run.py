@@ -1,0 +1,48 @@
+"""
+Run benchmarks: ``./x bench [CASE ...] [options]``; without a case, all of them at a small size.
+
+Cases are the files of ``bench/cases``; each states its question. Figures go to
+``bench/results/*.jsonl`` with machine, commit and raw repetitions; tables to the screen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+CASES = ("sections", "writes", "latency", "chunks", "convert")
+
+
+def main() -> None:
+    """Parse the command line and run the cases one after the other."""
+    parser = argparse.ArgumentParser(prog="./x bench", description=__doc__)
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help=", ".join(CASES))
+    parser.add_argument("--size", choices=["quick", "1GiB", "4GiB"], default="quick")
+    parser.add_argument("--cache", nargs="+", choices=["warm", "cold"], default=["warm", "cold"])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--only", nargs="+", help="cases whose name contains one of these")
+    parser.add_argument("--no-others", dest="others", action="store_false")
+    parser.add_argument("--folder", help="where the files are made (kept); default: a temp folder")
+    options = parser.parse_args()
+    temporary = options.folder is None
+    folder = Path(options.folder or tempfile.mkdtemp(prefix="outcore-bench-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    options.folder = folder
+    try:
+        for name in options.cases or CASES:
+            print(f"\n# {name}")
+            importlib.import_module(f"cases.{name}").run(options)
+    finally:
+        if temporary:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
