@@ -123,10 +123,9 @@ def _cold_rows(
     """Each candidate is opened anew, so that no mapping keeps pages in the cache."""
     device = measured()
     rows = []
-    judge = np.load(source, mmap_mode="r")
-    base = judge.offset
+    base = np.load(source, mmap_mode="r").offset
     for case, key in keys.items():
-        expected = np.array(judge[key])
+        expected = np.array(np.load(source, mmap_mode="r")[key])
         out = np.empty_like(expected)
         runs = file_runs(shape, 4, key, base)
         model, requests, needed = seconds(device, *runs)
@@ -147,11 +146,12 @@ def _cold_rows(
             touch(64 << 20)
             opened[name] = makers[name]()
 
-        del judge
-        gc.collect()
         interleave(
             row,
-            {n: (lambda n=n, key=key, out=out: opened[n].read(key, out)) for n in makers},
+            {
+                n: (lambda n=n, key=key, out=out, opened=opened: opened[n].read(key, out))
+                for n in makers
+            },
             repeat=repeat,
             before=before,
             check=lambda name, out=out, expected=expected: np.array_equal(out, expected),
@@ -162,7 +162,6 @@ def _cold_rows(
         gc.collect()
         row.seconds["model"] = [model]
         rows.append(row)
-        judge = np.load(source, mmap_mode="r")
     return rows
 
 

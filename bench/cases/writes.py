@@ -40,8 +40,12 @@ def _rows(
                 if peer.sync is not None:
                     peer.sync()
 
-        def check(name: str, key: Any = key, back: Any = back, value: Any = value) -> bool:
-            next(p for p in few if p.name == name).read(key, back)
+        by_name = {p.name: p for p in few}
+
+        def check(
+            name: str, key: Any = key, back: Any = back, value: Any = value, of: Any = by_name
+        ) -> bool:
+            of[name].read(key, back)
             return np.array_equal(back, value)
 
         rows.append(
