@@ -3,8 +3,10 @@
 //! The only crate with `unsafe`; `SAFETY.md` lists what it relies on, `DESIGN.md` which module does
 //! what.
 
+pub mod backend;
 pub mod error;
 pub mod pool;
+pub mod process;
 
 pub use error::{BudgetFailure, CodecFailure, IoFailure, ShortRead, StorageError};
 pub use pool::{Arena, Buffer, Reservation};

@@ -1,0 +1,373 @@
+//! The system calls that touch files, in one place.
+//!
+//! Problem: crash and fault tests must see every write, sync and rename in order, and must be able
+//! to make any of them fail, wherever in the crate it happens.
+//!
+//! Idea: the plain paths of the executor, `durable` and the chunk stores call the functions here.
+//! Without feature `testing` they are thin wrappers. With it, each asks the armed fault plan first
+//! and reports to its log afterwards (`faulty`); requests that go through an engine
+//! are seen by the wrapped engine instead.
+//!
+//! Errors are plain error numbers: only the caller knows the path and what it was about to do.
+//! `EINTR` is dealt with here.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::{Progress, Request, Step};
+
+/// An error number of the system.
+pub type Errno = i32;
+
+/// What a call is about to do: what a fault plan decides upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes from a file.
+    Read,
+    /// Bytes to a file.
+    Write,
+    /// `fsync`, `fdatasync`, of files and folders.
+    Sync,
+    /// `open` that may create.
+    Create,
+    /// `rename`.
+    Rename,
+    /// `unlink`.
+    Unlink,
+    /// `ftruncate`.
+    Truncate,
+    /// `fallocate`.
+    Allocate,
+}
+
+/// What a fault plan says to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "only fault plans say no")]
+pub(crate) enum Gate {
+    /// Go on.
+    Go,
+    /// Transfer at most so many bytes in this call.
+    Short(usize),
+    /// Behave as if the file ended after so many bytes.
+    End(usize),
+    /// Fail.
+    Fail(Errno),
+}
+
+/// Without feature `testing`, nothing is asked and nothing is recorded.
+mod hooks {
+    use super::{Gate, Kind, Path, RawFd};
+
+    #[inline(always)]
+    pub(super) fn gate_fd(_: Kind, _: RawFd, _: i64, _: usize) -> Gate {
+        Gate::Go
+    }
+    #[inline(always)]
+    pub(super) fn gate_path(_: Kind, _: &Path) -> Gate {
+        Gate::Go
+    }
+    #[inline(always)]
+    pub(super) fn wrote(_: RawFd, _: i64, _: &[u8]) {}
+    #[inline(always)]
+    pub(super) fn resized(_: RawFd, _: i64) {}
+    #[inline(always)]
+    pub(super) fn synced(_: RawFd) {}
+    #[inline(always)]
+    pub(super) fn opened(_: RawFd, _: &Path, _: i32, _: bool) {}
+    #[inline(always)]
+    pub(super) fn renamed(_: &Path, _: &Path) {}
+    #[inline(always)]
+    pub(super) fn unlinked(_: &Path) {}
+    #[inline(always)]
+    pub(super) fn armed() -> bool {
+        false
+    }
+}
+
+fn errno() -> Errno {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Repeats a call that was interrupted by a signal.
+fn retried(mut call: impl FnMut() -> i64) -> Result<i64, Errno> {
+    loop {
+        let result = call();
+        if result >= 0 {
+            return Ok(result);
+        }
+        match errno() {
+            libc::EINTR => {}
+            other => return Err(other),
+        }
+    }
+}
+
+fn c_path(path: &Path) -> Result<CString, Errno> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)
+}
+
+/// Length of a regular file; `None` for anything else.
+pub(crate) fn regular_len(fd: RawFd) -> Option<i64> {
+    // SAFETY: all zeroes is a valid `stat`, and fstat writes nothing else.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is valid for writing.
+    let failed = unsafe { libc::fstat(fd, &mut stat) } != 0;
+    (!failed && stat.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(stat.st_size)
+}
+
+/// One `pread` or `pwrite`, unseen by fault plans. What the threads of engines run.
+///
+/// # Safety
+/// The memory of the request must be valid for the transfer.
+pub(crate) unsafe fn transfer(request: &Request) -> Result<usize, Errno> {
+    let Request { fd, offset, len, memory, write, dontcache, .. } = *request;
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    if dontcache {
+        let part = libc::iovec { iov_base: memory.cast(), iov_len: len };
+        // SAFETY: the caller vouches for the memory; `part` lives until the call returns.
+        let count = unsafe {
+            if write {
+                libc::pwritev2(fd, &part, 1, offset, libc::RWF_DONTCACHE)
+            } else {
+                libc::preadv2(fd, &part, 1, offset, libc::RWF_DONTCACHE)
+            }
+        };
+        return if count < 0 { Err(errno()) } else { Ok(count as usize) };
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = dontcache;
+    // SAFETY: the caller vouches for the memory.
+    let count = unsafe {
+        if write {
+            libc::pwrite(fd, memory.cast(), len, offset)
+        } else {
+            libc::pread(fd, memory.cast(), len, offset)
+        }
+    };
+    if count < 0 {
+        Err(errno())
+    } else {
+        Ok(count as usize)
+    }
+}
+
+/// Runs a request to its end on this thread, seen by fault plans: the plain path beside the engines.
+///
+/// Returns the bytes transferred; fewer than asked for only at the end of the file.
+///
+/// # Errors
+/// The system's error number.
+///
+/// # Safety
+/// The memory of the request must be valid for the transfer.
+pub unsafe fn run(request: Request) -> Result<usize, Errno> {
+    let kind = if request.write { Kind::Write } else { Kind::Read };
+    let mut progress = Progress::new(request);
+    loop {
+        let mut rest = progress.rest();
+        let mut ends = false;
+        match hooks::gate_fd(kind, rest.fd, rest.offset, rest.len) {
+            Gate::Go => {}
+            Gate::Short(most) => rest.len = rest.len.min(most.max(1)),
+            Gate::End(most) => (rest.len, ends) = (rest.len.min(most), true),
+            Gate::Fail(errno) => return Err(errno),
+        }
+        // SAFETY: the caller's promise, for a part of the memory.
+        let result = unsafe { transfer(&rest) };
+        if let (Ok(count), true) = (result, rest.write && hooks::armed()) {
+            // SAFETY: `count` bytes from there were just read by the kernel.
+            hooks::wrote(rest.fd, rest.offset, unsafe {
+                std::slice::from_raw_parts(rest.memory, count)
+            });
+        }
+        match progress.advance(result) {
+            Step::Finished(completion) => return completion.result,
+            Step::Again if ends => return Ok((progress.rest().offset - request.offset) as usize),
+            Step::Again => {}
+        }
+    }
+}
+
+/// Reads until `into` is full or the file ends; returns the bytes read.
+///
+/// # Errors
+/// The system's error number.
+pub fn read_at(fd: RawFd, into: &mut [u8], offset: i64) -> Result<usize, Errno> {
+    let (memory, len) = (into.as_mut_ptr(), into.len());
+    let request = Request { tag: 0, fd, offset, len, memory, write: false, dontcache: false };
+    // SAFETY: `into` is valid for writing and borrowed for the call.
+    unsafe { run(request) }
+}
+
+/// Writes all of `bytes`.
+///
+/// # Errors
+/// The system's error number; some bytes may have been written.
+pub fn write_at(fd: RawFd, bytes: &[u8], offset: i64) -> Result<(), Errno> {
+    let (memory, len) = (bytes.as_ptr().cast_mut(), bytes.len());
+    let request = Request { tag: 0, fd, offset, len, memory, write: true, dontcache: false };
+    // SAFETY: a write only reads the memory, which is borrowed for the call.
+    match unsafe { run(request) } {
+        Ok(count) if count == len => Ok(()),
+        // Only a fault plan ends a write early without an error.
+        Ok(_) => Err(libc::EIO),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Tells the log of an armed fault plan about bytes that reached a file by a mapping.
+pub fn note_mapped_write(fd: RawFd, offset: i64, bytes: &[u8]) {
+    if hooks::armed() {
+        hooks::wrote(fd, offset, bytes);
+    }
+}
+
+/// `open(2)` with `O_CLOEXEC`; `flags` as in libc.
+///
+/// # Errors
+/// The system's error number.
+pub fn open(path: &Path, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
+    let name = c_path(path)?;
+    let creates = flags & libc::O_CREAT != 0;
+    if creates {
+        if let Gate::Fail(errno) = hooks::gate_path(Kind::Create, path) {
+            return Err(errno);
+        }
+    }
+    let is_new = creates && hooks::armed() && !path.exists();
+    // SAFETY: a NUL-terminated string and plain numbers.
+    let fd = retried(|| unsafe {
+        i64::from(libc::open(name.as_ptr(), flags | libc::O_CLOEXEC, mode as libc::c_uint))
+    })?;
+    // SAFETY: the descriptor was just opened and belongs to nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    hooks::opened(fd.as_raw_fd(), path, flags, is_new);
+    Ok(fd)
+}
+
+/// `fsync` (or, when the length and times do not matter, `fdatasync`) of a file or folder.
+///
+/// # Errors
+/// The system's error number.
+pub fn sync(fd: RawFd, data_only: bool) -> Result<(), Errno> {
+    if let Gate::Fail(errno) = hooks::gate_fd(Kind::Sync, fd, 0, 0) {
+        return Err(errno);
+    }
+    // SAFETY: plain numbers.
+    retried(|| unsafe { i64::from(sync_call(fd, data_only)) })?;
+    hooks::synced(fd);
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+unsafe fn sync_call(fd: RawFd, data_only: bool) -> i32 {
+    // SAFETY: plain numbers.
+    unsafe {
+        if data_only {
+            libc::fdatasync(fd)
+        } else {
+            libc::fsync(fd)
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+unsafe fn sync_call(fd: RawFd, _data_only: bool) -> i32 {
+    // SAFETY: plain numbers.
+    unsafe { libc::fsync(fd) }
+}
+
+/// `rename`; with `exclusive`, refused (`EEXIST`) if `to` exists.
+///
+/// # Errors
+/// The system's error number.
+pub fn rename(from: &Path, to: &Path, exclusive: bool) -> Result<(), Errno> {
+    let (old, new) = (c_path(from)?, c_path(to)?);
+    if let Gate::Fail(errno) = hooks::gate_path(Kind::Rename, to) {
+        return Err(errno);
+    }
+    if exclusive {
+        rename_exclusive(&old, &new)?;
+    } else {
+        // SAFETY: two NUL-terminated strings.
+        retried(|| unsafe { i64::from(libc::rename(old.as_ptr(), new.as_ptr())) })?;
+    }
+    hooks::renamed(from, to);
+    Ok(())
+}
+
+fn rename_exclusive(old: &CString, new: &CString) -> Result<(), Errno> {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        let here = libc::AT_FDCWD;
+        // SAFETY: two NUL-terminated strings.
+        let result = retried(|| unsafe {
+            let flags = libc::RENAME_NOREPLACE;
+            i64::from(libc::renameat2(here, old.as_ptr(), here, new.as_ptr(), flags))
+        });
+        // Some network file systems do not know the flag.
+        if !matches!(result, Err(libc::EINVAL | libc::ENOSYS)) {
+            return result.map(|_| ());
+        }
+    }
+    // A second name, which fails if there is one already, then the first name goes. A crash in
+    // between leaves both names for one file: harmless.
+    // SAFETY: two NUL-terminated strings.
+    retried(|| unsafe { i64::from(libc::link(old.as_ptr(), new.as_ptr())) })?;
+    // SAFETY: a NUL-terminated string.
+    retried(|| unsafe { i64::from(libc::unlink(old.as_ptr())) }).map(|_| ())
+}
+
+/// `unlink`.
+///
+/// # Errors
+/// The system's error number.
+pub fn unlink(path: &Path) -> Result<(), Errno> {
+    let name = c_path(path)?;
+    if let Gate::Fail(errno) = hooks::gate_path(Kind::Unlink, path) {
+        return Err(errno);
+    }
+    // SAFETY: a NUL-terminated string.
+    retried(|| unsafe { i64::from(libc::unlink(name.as_ptr())) })?;
+    hooks::unlinked(path);
+    Ok(())
+}
+
+/// `ftruncate`.
+///
+/// # Errors
+/// The system's error number.
+pub fn truncate(fd: RawFd, len: i64) -> Result<(), Errno> {
+    if let Gate::Fail(errno) = hooks::gate_fd(Kind::Truncate, fd, len, 0) {
+        return Err(errno);
+    }
+    // SAFETY: plain numbers.
+    retried(|| unsafe { i64::from(libc::ftruncate(fd, len)) })?;
+    hooks::resized(fd, len);
+    Ok(())
+}
+
+/// Reserves disk space for bytes `0..len` and makes the file at least that long.
+///
+/// # Errors
+/// `ENOSPC` if the disk is too full; `EOPNOTSUPP` where the file system cannot reserve.
+pub fn allocate(fd: RawFd, len: i64) -> Result<(), Errno> {
+    if let Gate::Fail(errno) = hooks::gate_fd(Kind::Allocate, fd, 0, 0) {
+        return Err(errno);
+    }
+    #[cfg(target_os = "linux")]
+    {
+        let before = regular_len(fd).unwrap_or(0);
+        // SAFETY: plain numbers.
+        retried(|| unsafe { i64::from(libc::fallocate(fd, 0, 0, len)) })?;
+        hooks::resized(fd, before.max(len));
+        Ok(())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = len;
+        Err(libc::EOPNOTSUPP)
+    }
+}

@@ -1,0 +1,235 @@
+//! `pread` and `pwrite` on a pool of threads: works everywhere, and where io_uring is forbidden.
+//!
+//! Idea: one pool a process, at most 64 threads, started when a request finds none idle and ended
+//! after some idle seconds. A session hands at most `depth` requests to the pool at a time and keeps
+//! the others; a thread runs a request to its end. The thread that finishes the request for which
+//! somebody waits wakes the waiter, the others do not.
+//!
+//! Cost: one hand-over to a thread a request, about 5 us; small next to a disk, large next to the
+//! page cache, which is why cached data does not come here.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::sys;
+use super::{Completion, Engine, Progress, Request, Session, Step};
+use crate::error::StorageError;
+use crate::process::PerProcess;
+
+/// Threads of a process, over all sessions.
+const MOST_THREADS: usize = 64;
+/// A thread with nothing to do ends after this.
+const IDLE: Duration = Duration::from_secs(5);
+const STACK: usize = 128 << 10;
+
+/// The engine; all sessions of a process share one pool.
+pub struct Threads;
+
+impl Engine for Threads {
+    fn name(&self) -> &'static str {
+        "threads"
+    }
+
+    fn session(&self, depth: usize) -> Result<Box<dyn Session>, StorageError> {
+        Ok(Box::new(ThreadsSession {
+            pool: POOL.get(),
+            pid: std::process::id(),
+            shared: Arc::default(),
+            depth: depth.clamp(1, MOST_THREADS),
+            running: 0,
+            waiting: VecDeque::new(),
+        }))
+    }
+}
+
+static POOL: PerProcess<Pool> = PerProcess::new(Pool::default);
+
+#[derive(Default)]
+struct Pool {
+    queue: Mutex<Queue>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+struct Job {
+    progress: Progress,
+    session: Arc<Shared>,
+}
+
+impl Job {
+    fn run(mut self) {
+        let completion = loop {
+            // SAFETY: the caller of `submit` vouches for the memory until the completion.
+            let result = unsafe { sys::transfer(&self.progress.rest()) };
+            if let Step::Finished(completion) = self.progress.advance(result) {
+                break completion;
+            }
+        };
+        let mut state = lock(&self.session.state);
+        state.done.push(completion);
+        let enough = state.done.len() >= state.wanted;
+        drop(state);
+        if enough {
+            self.session.enough.notify_one();
+        }
+    }
+}
+
+/// What a session and the threads that work for it share.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<Finished>,
+    enough: Condvar,
+}
+
+#[derive(Default)]
+struct Finished {
+    done: Vec<Completion>,
+    /// The session sleeps until `done` is as long as this.
+    wanted: usize,
+}
+
+/// Nothing here panics while it holds a lock; if something did, the data would still be whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// Queues jobs and sees to it that somebody takes them: idle threads, new ones, or, where the
+    /// system gives no thread at all, the caller itself.
+    fn start(&'static self, jobs: &mut dyn Iterator<Item = Job>) {
+        let mut queue = lock(&self.queue);
+        queue.jobs.extend(jobs);
+        let lacking = queue.jobs.len().saturating_sub(queue.idle);
+        let fresh = lacking.min(MOST_THREADS.saturating_sub(queue.threads));
+        queue.threads += fresh;
+        let awake = queue.jobs.len().min(queue.idle);
+        drop(queue);
+        for _ in 0..awake {
+            self.work.notify_one();
+        }
+        for missing in (1..=fresh).rev() {
+            let thread = std::thread::Builder::new().name("outcore-io".to_owned());
+            if thread.stack_size(STACK).spawn(|| self.work()).is_err() {
+                let mut queue = lock(&self.queue);
+                queue.threads -= missing;
+                if queue.threads == 0 {
+                    while let Some(job) = queue.jobs.pop_front() {
+                        drop(queue);
+                        job.run();
+                        queue = lock(&self.queue);
+                    }
+                }
+                return;
+            }
+        }
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            job.run();
+        }
+    }
+
+    /// The next job; `None` when the thread has been idle for long and ends.
+    fn next(&self) -> Option<Job> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            queue.idle += 1;
+            let (guard, timeout) =
+                self.work.wait_timeout(queue, IDLE).unwrap_or_else(PoisonError::into_inner);
+            queue = guard;
+            queue.idle -= 1;
+            if timeout.timed_out() && queue.jobs.is_empty() {
+                queue.threads -= 1;
+                return None;
+            }
+        }
+    }
+}
+
+struct ThreadsSession {
+    pool: &'static Pool,
+    pid: u32,
+    shared: Arc<Shared>,
+    depth: usize,
+    /// Handed to the pool and not yet taken back.
+    running: usize,
+    waiting: VecDeque<Progress>,
+}
+
+impl Session for ThreadsSession {
+    fn room(&self) -> usize {
+        self.depth.saturating_sub(self.pending())
+    }
+
+    fn pending(&self) -> usize {
+        self.running + self.waiting.len()
+    }
+
+    unsafe fn submit(&mut self, request: Request) {
+        self.waiting.push_back(Progress::new(request));
+    }
+
+    fn flush(&mut self) -> Result<(), StorageError> {
+        let count = self.waiting.len().min(self.depth - self.running);
+        if count == 0 {
+            return Ok(());
+        }
+        self.running += count;
+        let shared = &self.shared;
+        let mut jobs = self
+            .waiting
+            .drain(..count)
+            .map(|progress| Job { progress, session: Arc::clone(shared) });
+        self.pool.start(&mut jobs);
+        Ok(())
+    }
+
+    fn wait(&mut self, at_least: usize, done: &mut Vec<Completion>) -> Result<(), StorageError> {
+        let mut missing = at_least.min(self.pending());
+        loop {
+            self.flush()?;
+            let mut state = lock(&self.shared.state);
+            state.wanted = missing.min(self.running);
+            while state.done.len() < state.wanted {
+                state = self.shared.enough.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            let count = state.done.len();
+            done.append(&mut state.done);
+            drop(state);
+            self.running -= count;
+            missing = missing.saturating_sub(count);
+            if missing == 0 {
+                // What was taken back made room.
+                return self.flush();
+            }
+        }
+    }
+}
+
+impl Drop for ThreadsSession {
+    fn drop(&mut self) {
+        // In a forked child the threads are gone, and so is what they were doing.
+        if self.pid != std::process::id() {
+            return;
+        }
+        // What was not started is not started any more: only memory in use has to be waited for.
+        self.waiting.clear();
+        let mut state = lock(&self.shared.state);
+        state.wanted = self.running;
+        while state.done.len() < self.running {
+            state = self.shared.enough.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
