@@ -79,11 +79,18 @@ class OutcoreError(Exception):
         return f"[{self.code}] {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        keywords = {"code": self.code, "path": self.path, "rank": self.rank, **self._details}
+        keywords = {
+            "code": self.code,
+            "path": self.path,
+            "rank": self.rank,
+            **self._details,
+        }
         return (_rebuild, (type(self), self.message, keywords))
 
 
-def _rebuild(kind: type[OutcoreError], message: str, keywords: dict[str, Any]) -> OutcoreError:
+def _rebuild(
+    kind: type[OutcoreError], message: str, keywords: dict[str, Any]
+) -> OutcoreError:
     return kind(message, **keywords)
 
 

@@ -1,0 +1,268 @@
+"""
+Formats: from a path to an `ArrayInfo`, which says where the elements live.
+
+Problem. Six file formats, each with a library that owns it, and one core that only knows bytes.
+Idea. A format is a module with a handful of functions (template: `raw`); this file chooses the module
+by options, by the marks in the file, then by the suffix, and hands over.
+Invariants. Formats read and write metadata and never elements. Anything wrong with the file is a
+`FormatError`, with the system a `StorageError`, with the call a `UsageError`.
+
+To add a format: write the module, add it to `ALL`.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import DTypeLike
+
+from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.formats import durable, npy, raw
+from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.spec import Entry, Format, check_shape, make_spec
+
+__all__ = [
+    "ALL",
+    "Entry",
+    "create_info",
+    "ls",
+    "open_info",
+    "reserve",
+    "resize",
+    "set_attrs",
+    "split_path",
+]
+
+#: Every format, in the order in which files are probed.
+ALL: tuple[Format, ...] = (npy, raw)
+
+PathArgument = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def split_path(path: str) -> tuple[str, str | None]:
+    """
+    Divide ``file::/group/name`` into the file and the path inside it.
+
+    A path that exists as it stands is not divided.
+
+    >>> split_path("file.h5::/a/b")
+    ('file.h5', '/a/b')
+    >>> split_path("file.npy")
+    ('file.npy', None)
+    """
+    if "::" not in path or os.path.lexists(path):
+        return path, None
+    outer, _, inner = path.partition("::")
+    return outer, "/" + inner.strip("/")
+
+
+def open_info(
+    path: PathArgument,
+    *,
+    writable: bool = False,
+    format: str | None = None,
+    **options: Any,
+) -> ArrayInfo:
+    """
+    Read the metadata of an array.
+
+    Parameters
+    ----------
+    path
+        A file or folder, ``file.h5::/group/name``, a pattern or a list of raw files.
+    writable
+        Check that the array can be written as well.
+    format
+        Name of the format; default: found by looking at the file.
+    options
+        For the format, such as ``shape``, ``dtype``, ``offset``, ``order`` (raw).
+
+    Raises
+    ------
+    FormatError
+        No format fits, or the metadata is damaged.
+    StorageError
+        The file cannot be opened.
+    """
+    text, options = _path_argument(path, options)
+    outer, inner = split_path(text)
+    module = _by_name(format) if format is not None else _find(outer, options)
+    _check_options(module, "open", options)
+    return module.open(outer, inner, writable, **options)
+
+
+def create_info(
+    path: PathArgument,
+    shape: int | Sequence[int],
+    dtype: DTypeLike,
+    *,
+    format: str | None = None,
+    exclusive: bool = False,
+    order: str = "C",
+    chunks: int | Sequence[int | None] | None = None,
+    shards: int | Sequence[int | None] | None = None,
+    compression: str | Codec | Sequence[str | Codec] | None = None,
+    fill_value: Any = None,
+    dims: Sequence[str | None] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> ArrayInfo:
+    """
+    Make a new array on disk and return where its elements live.
+
+    The elements read as `fill_value` (zero bytes, if None). The array exists completely or not at all.
+    An existing file is replaced; inside a container (``file.h5::/name``) only that array is.
+
+    Parameters
+    ----------
+    format
+        Name of the format; default: by the suffix.
+    exclusive
+        Refuse to replace anything (`StorageError`, ``exists``).
+    chunks, shards, compression, fill_value, dims, attrs
+        See `outcore.formats.spec.make_spec`. A format refuses what it cannot keep.
+    options
+        For the format.
+    """
+    text, options = _path_argument(path, options)
+    outer, inner = split_path(text)
+    spec = make_spec(
+        text,
+        shape,
+        dtype,
+        exclusive=exclusive,
+        order=order,
+        chunks=chunks,
+        shards=shards,
+        compression=compression,
+        fill_value=fill_value,
+        dims=dims,
+        attrs=attrs,
+    )
+    module = _by_name(format) if format is not None else _by_suffix(outer, options)
+    _check_options(module, "create", options)
+    return module.create(outer, inner, spec, **options)
+
+
+def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry]:
+    """Arrays and groups inside a file or folder, depth first, in the order of their names."""
+    outer, inner = split_path(os.fspath(path))
+    module = _by_name(format) if format is not None else _find(outer, {})
+    return module.ls(outer, inner)
+
+
+def resize(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
+    """Change the shape on disk; new elements read as the fill value, lost ones are gone."""
+    full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
+    return _ability(info, "resize")(info, full)  # type: ignore[no-any-return]
+
+
+def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
+    """
+    Make room for a longer array without telling so in the metadata, where the format can.
+
+    The crash-safe way to append: `reserve`, write, fsync, `resize`. A format that cannot do so
+    resizes at once.
+    """
+    full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
+    module = _by_name(info.format)
+    step = getattr(module, "reserve", None) or _ability(info, "resize")
+    return step(info, full)  # type: ignore[no-any-return]
+
+
+def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
+    """Replace the user attributes on disk."""
+    return _ability(info, "set_attrs")(info, dict(attrs))  # type: ignore[no-any-return]
+
+
+def _ability(info: ArrayInfo, name: str) -> Any:
+    found = getattr(_by_name(info.format), name, None)
+    if found is None:
+        can = [m.NAME for m in ALL if hasattr(m, name)]
+        raise UnsupportedError(
+            f"{info.path!r}: {info.format} arrays have no {name}; formats that do: {', '.join(can)}",
+            code=f"no-{name.replace('_', '-')}",
+            path=info.path,
+        )
+    return found
+
+
+def _path_argument(path: PathArgument, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if isinstance(path, (str, os.PathLike)):
+        return os.fspath(path), options
+    names = [os.fspath(p) for p in path]
+    if not names:
+        raise UsageError("an empty list of files holds no array", code="bad-files")
+    return names[0], {**options, "files": names}
+
+
+def _by_name(name: str) -> Format:
+    for module in ALL:
+        if name == module.NAME:
+            return module
+    known = ", ".join(m.NAME for m in ALL)
+    raise UsageError(f"format {name!r} is not known; formats: {known}", code="unknown-format")
+
+
+def _suffix_of(path: str) -> str:
+    return os.path.splitext(path.rstrip("/"))[1].lower()
+
+
+def _by_suffix(path: str, options: Mapping[str, Any]) -> Format:
+    if "files" in options:
+        return raw
+    suffix = _suffix_of(path)
+    for module in ALL:
+        if suffix in module.SUFFIXES:
+            return module
+    table = ", ".join(f"{m.NAME} ({' '.join(m.SUFFIXES)})" for m in ALL if m.SUFFIXES)
+    raise UsageError(
+        f"{path!r}: the suffix {suffix!r} tells no format; pass format=, or use one of {table}",
+        code="unknown-format",
+        path=path,
+    )
+
+
+def _find(path: str, options: Mapping[str, Any]) -> Format:
+    """The format of an existing file: options that only raw files need, marks, then the suffix."""
+    if "files" in options or "dtype" in options:
+        return raw
+    if not os.path.exists(path):
+        if glob.has_magic(path) and glob.glob(path):
+            return raw
+        with durable.os_errors("opening", path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    for module in ALL:
+        if module.probe(path):
+            return module
+    suffix = _suffix_of(path)
+    for module in ALL:
+        if suffix in module.SUFFIXES:
+            return module  # its own error says what is wrong with the file
+    with durable.os_errors("opening", path):
+        if not os.path.isdir(path):
+            os.close(os.open(path, os.O_RDONLY))
+    raise FormatError(
+        f"{path!r} is of no known format ({', '.join(m.NAME for m in ALL)}); for bare elements pass "
+        "dtype= and shape=",
+        code="unknown-format",
+        path=path,
+    )
+
+
+def _check_options(module: Format, verb: str, options: Mapping[str, Any]) -> None:
+    """A misspelt option is an error that names the right ones."""
+    code = getattr(module, verb).__code__
+    count = code.co_argcount
+    allowed = code.co_varnames[count : count + code.co_kwonlyargcount]
+    wrong = [name for name in options if name not in allowed]
+    if wrong:
+        known = ", ".join(allowed) or "none"
+        raise UsageError(
+            f"format {module.NAME} has no option {wrong[0]!r} for {verb}; options: {known}",
+            code="unknown-option",
+        )

@@ -1,0 +1,156 @@
+"""
+Files that appear completely or not at all.
+
+Problem. A file that is created in place can be seen, or left behind by a crash, half made; and a disk
+that is full is met hours later, in the middle of the writing.
+Idea. Make a temporary file beside the final one, allocate all its blocks, fsync, rename, fsync the
+folder. A rename within a folder is atomic.
+Invariants. Nobody sees the final name before the bytes are safe; a failure removes the temporary file;
+``exclusive`` never replaces anything, not even in a race.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+
+from outcore.errors import StorageError
+
+_CODES = {
+    errno.ENOENT: "not-found",
+    errno.ENOTDIR: "not-found",
+    errno.EEXIST: "exists",
+    errno.EACCES: "permission-denied",
+    errno.EPERM: "permission-denied",
+    errno.EROFS: "permission-denied",
+    errno.ENOSPC: "disk-full",
+    errno.EDQUOT: "disk-full",
+    errno.EFBIG: "disk-full",
+    errno.EISDIR: "is-a-directory",
+}
+_NEXT = {
+    "not-found": "check the path",
+    "exists": "use mode 'w' to replace it or 'r+' to change it",
+    "permission-denied": "check the owner and the mode of the file and of its folder",
+    "disk-full": "free space or choose another disk",
+    "is-a-directory": "give the path of a file",
+}
+# What posix_fallocate says where a file system cannot allocate ahead.
+_NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
+
+
+@contextlib.contextmanager
+def os_errors(doing: str, path: str) -> Iterator[None]:
+    """Turn an `OSError` of the block into a `StorageError` that says what was being done."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        code = _CODES.get(error.errno or 0, "os-error")
+        hint = f"; {_NEXT[code]}" if code in _NEXT else ""
+        reason = error.strerror or str(error)
+        raise StorageError(
+            f"{doing} {path!r}: {reason}{hint}", code=code, path=path, errno=error.errno
+        ) from error
+
+
+def allocate(fd: int, start: int, end: int) -> None:
+    """
+    Give the bytes from `start` to `end` of an open file their blocks; they read as zeros.
+
+    The file becomes at least `end` bytes long. A full disk is met here.
+    """
+    if end <= start:
+        return
+    try:
+        os.posix_fallocate(fd, start, end - start)
+    except OSError as error:
+        if error.errno not in _NO_ALLOCATION:
+            raise
+        os.ftruncate(fd, max(end, os.fstat(fd).st_size))
+
+
+def fsync_folder(path: str) -> None:
+    """Make the names in the folder of `path` durable."""
+    fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> None:
+    """
+    Make the file `path` whole: `fill` gets an open descriptor of an empty file and completes it.
+
+    Parameters
+    ----------
+    path
+        Replaced atomically if it exists (a symbolic link is followed, the file mode kept).
+    fill
+        Writes and allocates through the descriptor.
+    exclusive
+        Raise `StorageError` (``exists``) instead of replacing.
+    """
+    with os_errors("creating", path), replacing(path, exclusive=exclusive) as temporary:
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            fill(fd)
+        finally:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
+    """
+    Yield the name of a temporary file to be made; on success it becomes `path`, durably.
+
+    Libraries that want to create files themselves (HDF5) use this; others use `create_file`.
+    """
+    final = os.path.realpath(path)
+    mode = None
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(final)
+        if exclusive:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        mode = stat.S_IMODE(found.st_mode)
+    folder, name = os.path.split(final)
+    temporary = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(6)}.tmp")
+    try:
+        yield temporary
+        fd = os.open(temporary, os.O_RDONLY)
+        try:
+            if mode is not None:
+                os.fchmod(fd, mode)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if exclusive:
+            _publish_new(temporary, final)
+        else:
+            os.rename(temporary, final)
+        fsync_folder(final)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _publish_new(temporary: str, final: str) -> None:
+    """Rename that fails if `final` exists: a hard link, or a placeholder where links are unknown."""
+    try:
+        os.link(temporary, final)
+    except FileExistsError:
+        raise
+    except OSError:
+        os.close(os.open(final, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        os.rename(temporary, final)
+    else:
+        os.unlink(temporary)

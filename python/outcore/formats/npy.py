@@ -1,0 +1,325 @@
+"""
+``.npy``, versions 1 to 3: NumPy's own format, one dense array behind a short header.
+
+Problem. The header is a Python literal; a file from elsewhere may hold a header that is huge, that lies
+about the size, or that asks for unpickling.
+Idea. The length is bounded before reading, `numpy.lib.format` parses, and the result is compared with
+the size of the file. Objects are refused, nothing is ever unpickled.
+Invariants. Elements lie inside the file. The header has room for the slowest axis to grow to any length
+(NumPy pads it so too), therefore `resize` rewrites it in place. Growing: space first, then the header;
+shrinking: the header first. Either way a crash leaves the old or the new array.
+
+Reference: NEP 1 and the docstring of `numpy.lib.format`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import math
+import os
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.formats import durable, raw
+from outcore.formats.layout import ArrayInfo, Part, Strided
+from outcore.formats.spec import Entry, Spec, byte_strides, check_dtype, check_shape
+
+NAME = "npy"
+SUFFIXES: tuple[str, ...] = (".npy",)
+
+_MAGIC = b"\x93NUMPY"
+_ALIGN = 64
+# Larger headers exist only for structured dtypes of thousands of fields; NumPy itself stops at 10 000
+# unless told to trust the file.
+_MAX_HEADER = 256 * 1024
+# Digits kept free for the growing axis, as NumPy does (numpy.lib.format.GROWTH_AXIS_MAX_DIGITS).
+_GROWTH_DIGITS = 21
+
+
+def probe(path: str) -> bool:
+    """Whether the file begins with NumPy's magic bytes."""
+    try:
+        with builtins.open(path, "rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
+    """
+    Read the header of a ``.npy`` file.
+
+    Raises
+    ------
+    FormatError
+        The header cannot be understood, or the file is shorter than the header says.
+    UnsupportedError
+        The array holds Python objects.
+    """
+    _no_inner(path, inner)
+    with durable.os_errors("opening", path):
+        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            size = os.fstat(fd).st_size
+            version, header, start = _read_header(path, file, size)
+    shape, fortran, dtype = _parse(path, version, header)
+    need = math.prod(shape) * dtype.itemsize
+    if start + need > size:
+        raise FormatError(
+            f"{path!r} has {size} bytes, but its header promises {start + need} (shape {shape}, dtype "
+            f"{dtype}, data from byte {start}); the file was cut off, copy it again",
+            code="file-too-short",
+            path=path,
+            offset=size,
+        )
+    return _info(path, shape, dtype, "F" if fortran else "C", start, version)
+
+
+def create(path: str, inner: str | None, spec: Spec) -> ArrayInfo:
+    """Make a ``.npy`` file: header, allocated space that reads as zeros, then the name."""
+    _no_inner(path, inner)
+    raw.refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
+    fortran = spec.order == "F" and len(spec.shape) > 0
+    descr = _descr(path, spec.dtype)
+    version, header = _encode(path, descr, fortran, spec.shape)
+
+    def fill(fd: int) -> None:
+        _write_all(fd, header)
+        durable.allocate(fd, len(header), len(header) + spec.nbytes)
+
+    durable.create_file(path, fill, exclusive=spec.exclusive)
+    order = "F" if fortran else "C"
+    return _info(path, spec.shape, spec.dtype, order, len(header), version)
+
+
+def ls(path: str, inner: str | None) -> list[Entry]:
+    """One array, named by the file."""
+    info = open(path, inner, False)
+    return [Entry(path, "array", info.shape, info.dtype)]
+
+
+def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """
+    Space for a longer array; the header still tells the old shape.
+
+    To append so that a crash leaves old or new: `reserve`, write the elements, fsync, `resize`.
+    """
+    raw.growth_axis(info, shape)
+    part = _part(info)
+    nbytes = math.prod(shape) * info.dtype.itemsize
+    if nbytes > part.nbytes:
+        raw.change_length(part.path, part.offset + part.nbytes, part.offset + nbytes)
+    return _reshaped(info, shape)
+
+
+def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """Change the length of the slowest axis by rewriting the header in place."""
+    raw.growth_axis(info, shape)
+    part = _part(info)
+    path = part.path
+    with durable.os_errors("opening", path), builtins.open(path, "rb") as file:
+        version, text, start = _read_header(path, file, os.fstat(file.fileno()).st_size)
+    old_shape, fortran, dtype = _parse(path, version, text)
+    if start != part.offset or dtype != info.dtype:
+        raise FormatError(
+            f"{path!r} was replaced by another array since it was opened; open it again",
+            code="file-changed",
+            path=path,
+        )
+    descr = _descr(path, dtype)
+    _, header = _encode(path, descr, fortran, shape, version, start)
+    old_end = start + math.prod(old_shape) * dtype.itemsize
+    new_end = start + math.prod(shape) * dtype.itemsize
+    with durable.os_errors("resizing", path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if new_end > old_end:
+                durable.allocate(fd, old_end, new_end)
+                os.fsync(fd)
+            os.pwrite(fd, header, 0)
+            os.fsync(fd)
+            if new_end < old_end:
+                os.ftruncate(fd, new_end)
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+    return _reshaped(info, shape)
+
+
+def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], bytes, int]:
+    """Version, header text with its length field, first byte of the data."""
+    magic = file.read(len(_MAGIC) + 2)
+    if magic[:6] != _MAGIC or len(magic) < 8:
+        raise FormatError(
+            f"{path!r} is not a .npy file: it begins with {magic[:6]!r} instead of {_MAGIC!r}",
+            code="bad-magic",
+            path=path,
+            offset=0,
+        )
+    version = (magic[6], magic[7])
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise UnsupportedError(
+            f"{path!r} is .npy version {version[0]}.{version[1]}; outcore knows 1.0, 2.0 and 3.0",
+            code="npy-version",
+            path=path,
+        )
+    width = 2 if version == (1, 0) else 4
+    field = file.read(width)
+    length = int.from_bytes(field, "little")
+    start = len(magic) + width + length
+    if len(field) < width or start > size or length > _MAX_HEADER:
+        raise FormatError(
+            f"{path!r}: the header claims {length} bytes, but the file has {size} and the limit is "
+            f"{_MAX_HEADER}; the file is damaged",
+            code="bad-header",
+            path=path,
+            offset=len(magic),
+        )
+    text = file.read(length)
+    if len(text) < length:
+        raise FormatError(
+            f"{path!r} ended inside its header ({len(text)} of {length} bytes)",
+            code="bad-header",
+            path=path,
+            offset=start,
+        )
+    return version, text, start
+
+
+def _parse(
+    path: str, version: tuple[int, int], text: bytes
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        if version == (3, 0):
+            # Version 3 differs from 2 by UTF-8 only, and NumPy's public readers end with 2. Inside the
+            # string literals of a header, a character and its backslash escape mean the same.
+            text = text.decode("utf-8").encode("ascii", "backslashreplace")
+        if version == (1, 0):
+            stream = io.BytesIO(struct.pack("<H", len(text)) + text)
+            found = npy_format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER)
+        else:
+            stream = io.BytesIO(struct.pack("<I", len(text)) + text)
+            found = npy_format.read_array_header_2_0(stream, max_header_size=8 * _MAX_HEADER)
+    except Exception as error:  # a literal that lies makes NumPy's parser raise a dozen kinds
+        raise FormatError(
+            f"{path!r}: the header is not a NumPy header ({error}); the file is damaged",
+            code="bad-header",
+            path=path,
+            offset=10,
+        ) from error
+    shape, fortran, dtype = found
+    if dtype.subdtype is not None:
+        base, below = dtype.subdtype
+        shape, dtype = (*shape, *below), base
+        if fortran and len(below) < len(shape):
+            raise UnsupportedError(
+                f"{path!r}: a subarray dtype in Fortran order; save the array with a plain dtype",
+                code="bad-dtype",
+                path=path,
+            )
+    dtype = check_dtype(dtype, path, stored=True)
+    return check_shape(shape, dtype.itemsize, path, stored=True), bool(fortran), dtype
+
+
+def _descr(path: str, dtype: np.dtype[Any]) -> Any:
+    """The header's word for a dtype; refuses dtypes that would come back as something else."""
+    descr = npy_format.dtype_to_descr(dtype)
+    if npy_format.descr_to_dtype(descr) != dtype:
+        raise UsageError(
+            f"{path!r}: .npy would not give dtype {dtype!r} back; save a view of a plain dtype",
+            code="bad-dtype",
+            path=path,
+        )
+    return descr
+
+
+def _encode(
+    path: str,
+    descr: Any,
+    fortran: bool,
+    shape: tuple[int, ...],
+    version: tuple[int, int] | None = None,
+    total: int | None = None,
+) -> tuple[tuple[int, int], bytes]:
+    """
+    The bytes before the data.
+
+    With `version` and `total` the header must have exactly that version and size (rewriting in place);
+    otherwise the oldest version that can hold it, with room for the growing axis.
+    """
+    text = f"{{'descr': {descr!r}, 'fortran_order': {fortran}, 'shape': {shape!r}, }}"
+    room = 0
+    if shape and total is None:
+        room = _GROWTH_DIGITS - len(str(shape[-1 if fortran else 0]))
+    for trial in ((1, 0), (2, 0), (3, 0)) if version is None else (version,):
+        try:
+            body = text.encode("utf-8" if trial == (3, 0) else "latin1")
+        except UnicodeEncodeError:
+            continue
+        prefix = 10 if trial == (1, 0) else 12
+        size = -(-(prefix + len(body) + room + 1) // _ALIGN) * _ALIGN if total is None else total
+        pad = size - prefix - len(body) - 1
+        if pad < 0 or size - prefix > (0xFFFF if trial == (1, 0) else _MAX_HEADER):
+            continue
+        length = struct.pack("<H" if trial == (1, 0) else "<I", size - prefix)
+        return trial, _MAGIC + bytes(trial) + length + body + b" " * pad + b"\n"
+    raise UnsupportedError(
+        f"{path!r}: the header of {len(text)} characters does not fit "
+        f"({'the limit is ' + str(_MAX_HEADER) if total is None else 'the file keeps ' + str(total)} "
+        "bytes); write a new file instead",
+        code="header-too-long",
+        path=path,
+    )
+
+
+def _info(
+    path: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    order: str,
+    start: int,
+    version: tuple[int, int],
+) -> ArrayInfo:
+    part = Part(path, start, math.prod(shape) * dtype.itemsize)
+    return ArrayInfo(
+        path=path,
+        format=NAME,
+        shape=shape,
+        dtype=dtype,
+        layout=Strided((part,), byte_strides(shape, dtype.itemsize, order)),
+        order=order,
+        extra={"version": f"{version[0]}.{version[1]}", "header_bytes": start},
+    )
+
+
+def _reshaped(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    part = replace(_part(info), nbytes=math.prod(shape) * info.dtype.itemsize)
+    layout = Strided((part,), byte_strides(shape, info.dtype.itemsize, info.order))
+    return replace(info, shape=shape, layout=layout)
+
+
+def _part(info: ArrayInfo) -> Part:
+    if not isinstance(info.layout, Strided):
+        raise UsageError(f"{info.path!r} is not a .npy array", code="bad-layout", path=info.path)
+    return info.layout.parts[0]
+
+
+def _no_inner(path: str, inner: str | None) -> None:
+    if inner is not None:
+        raise UsageError(
+            f"{path!r}: a .npy file holds one array, there is no {inner!r} in it; drop the '::'",
+            code="no-such-array",
+            path=path,
+        )
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    done = 0
+    while done < len(data):
+        done += os.write(fd, data[done:])

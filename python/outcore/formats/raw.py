@@ -1,0 +1,336 @@
+"""
+Raw: nothing but elements. Read this file first if you want to add a format.
+
+Problem. Simulations write bare binary files, often one array in several files; shape, dtype, offset and
+order are known to the user only.
+Idea. The metadata comes from the caller and is checked against the sizes of the files.
+Invariants. What `open` returns lies inside the files as they are now; `open` and `create` never touch an
+element (`create` allocates zero bytes).
+
+A format module offers ``NAME``, ``SUFFIXES``, ``probe``, ``open``, ``create``, ``ls`` and, where the
+format can, ``reserve``, ``resize`` and ``set_attrs``; `outcore.formats` dispatches to it.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.formats import durable
+from outcore.formats.layout import ArrayInfo, Part, Strided
+from outcore.formats.spec import (
+    Entry,
+    Spec,
+    byte_strides,
+    check_dtype,
+    check_order,
+    check_shape,
+)
+
+NAME = "raw"
+SUFFIXES: tuple[str, ...] = (".bin", ".raw", ".dat")
+
+
+def probe(path: str) -> bool:
+    """Raw files have no marks: chosen by name, suffix or options only."""
+    return False
+
+
+def open(
+    path: str,
+    inner: str | None,
+    writable: bool,
+    *,
+    files: Sequence[str] | None = None,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    offset: int = 0,
+    order: str = "C",
+) -> ArrayInfo:
+    """
+    Describe raw elements in one file or several.
+
+    Parameters
+    ----------
+    path
+        A file, or a pattern (``part*.bin``: the files in natural order, 2 before 10).
+    files
+        The files in order, instead of a pattern.
+    shape
+        Lengths of the axes; one may be -1 and follows from the size. Default: one axis.
+    dtype
+        Required.
+    offset
+        Bytes to skip at the beginning of each file.
+    order
+        ``"C"`` or ``"F"``.
+    """
+    _no_inner(path, inner)
+    if dtype is None:
+        raise UsageError(
+            f"{path!r}: a raw file does not say what it holds; pass dtype= and shape=",
+            code="raw-needs-dtype",
+            path=path,
+        )
+    kind = check_dtype(np.dtype(dtype), path, stored=False)
+    names = _expand(path) if files is None else list(files)
+    room = _room(names, offset)
+    full = _shape(path, shape, kind.itemsize, sum(room))
+    parts = _parts(path, names, room, offset, math.prod(full) * kind.itemsize)
+    return _info(path, full, kind, check_order(order), parts)
+
+
+def create(
+    path: str,
+    inner: str | None,
+    spec: Spec,
+    *,
+    files: Sequence[str] | None = None,
+    offset: int = 0,
+) -> ArrayInfo:
+    """
+    Allocate a raw file, or several `files` that share the slowest axis evenly.
+
+    Each file is replaced atomically; a set of files is not (a crash can leave some of them).
+    """
+    _no_inner(path, inner)
+    refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
+    if offset < 0:
+        raise UsageError(f"{path!r}: offset {offset} is negative", code="bad-offset", path=path)
+    names = [path] if files is None else list(files)
+    if not names or len(set(map(os.path.realpath, names))) != len(names):
+        raise UsageError(
+            f"{path!r}: files must be a non-empty list of different paths",
+            code="bad-files",
+            path=path,
+        )
+    if files is None and glob.has_magic(path) and not os.path.exists(path):
+        raise UsageError(
+            f"{path!r} is a pattern; to create several files pass their paths as a list",
+            code="bad-files",
+            path=path,
+        )
+    sizes = _share(spec, len(names))
+    for name, size in zip(names, sizes, strict=True):
+        durable.create_file(
+            name,
+            partial(durable.allocate, start=0, end=offset + size),
+            exclusive=spec.exclusive,
+        )
+    parts = tuple(Part(n, offset, size) for n, size in zip(names, sizes, strict=True) if size)
+    return _info(path, spec.shape, spec.dtype, spec.order, parts or (Part(names[0], offset, 0),))
+
+
+def ls(path: str, inner: str | None) -> list[Entry]:
+    """A raw file is one array of unknown shape."""
+    return [Entry(path, "array", note="raw: shape and dtype are not stored in the file")]
+
+
+def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """Grow or shrink along the slowest axis, at the end of the last file."""
+    growth_axis(info, shape)
+    *head, last = _strided(info).parts
+    nbytes = math.prod(shape) * info.dtype.itemsize - sum(p.nbytes for p in head)
+    if nbytes < 0:
+        raise UnsupportedError(
+            f"{info.path!r}: shape {shape} would leave the last of {len(head) + 1} files empty; "
+            "copy to a new array instead",
+            code="cannot-resize",
+            path=info.path,
+        )
+    change_length(last.path, last.offset + last.nbytes, last.offset + nbytes)
+    parts = (*head, replace(last, nbytes=nbytes))
+    return _info(info.path, shape, info.dtype, info.order, parts)
+
+
+def change_length(path: str, old: int, new: int) -> None:
+    """Allocate up to byte `new`, or cut the file there if it was longer before; durable."""
+    with durable.os_errors("resizing", path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if new > old:
+                durable.allocate(fd, old, new)
+            elif new < old:
+                os.ftruncate(fd, new)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def growth_axis(info: ArrayInfo, shape: tuple[int, ...]) -> int:
+    """The slowest axis, the only one along which a dense file can grow; refuses other changes."""
+    axis = 0 if info.order == "C" else len(info.shape) - 1
+    same = len(shape) == len(info.shape) and len(shape) > 0
+    if not same or any(
+        a != b for d, (a, b) in enumerate(zip(info.shape, shape, strict=True)) if d != axis
+    ):
+        where = f"axis {axis}" if info.shape else "no axis"
+        raise UnsupportedError(
+            f"{info.path!r}: a {info.format} file in order {info.order} can change its length along "
+            f"{where} only, not from {info.shape} to {shape}; use chunks (Zarr, HDF5) or convert",
+            code="cannot-resize",
+            path=info.path,
+        )
+    return axis
+
+
+def refuse(
+    name: str,
+    path: str,
+    spec: Spec,
+    *,
+    chunks: bool = False,
+    attrs: bool = False,
+    dims: bool = False,
+) -> None:
+    """Refuse what a bare dense file cannot keep, instead of losing it silently."""
+    wishes = [
+        ("chunks", chunks and spec.chunks is not None),
+        ("shards", chunks and spec.shards is not None),
+        ("compression", chunks and bool(spec.compression)),
+        ("fill_value (other than zero)", not spec.fill_is_zero()),
+        ("attrs", attrs and bool(spec.attrs)),
+        ("dims", dims and spec.dims is not None and any(spec.dims)),
+    ]
+    lost = [what for what, wanted in wishes if wanted]
+    if lost:
+        raise UnsupportedError(
+            f"{path!r}: a {name} file cannot keep {', '.join(lost)}; leave it out, or use format "
+            "'zarr' or 'hdf5'",
+            code="cannot-keep",
+            path=path,
+        )
+
+
+def _info(
+    path: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    order: str,
+    parts: tuple[Part, ...],
+) -> ArrayInfo:
+    return ArrayInfo(
+        path=path,
+        format=NAME,
+        shape=shape,
+        dtype=dtype,
+        layout=Strided(parts, byte_strides(shape, dtype.itemsize, order)),
+        order=order,
+        extra={"files": tuple(p.path for p in parts), "offset": parts[0].offset},
+    )
+
+
+def _strided(info: ArrayInfo) -> Strided:
+    if not isinstance(info.layout, Strided):
+        raise UsageError(f"{info.path!r} is not a dense array", code="bad-layout", path=info.path)
+    return info.layout
+
+
+def _no_inner(path: str, inner: str | None) -> None:
+    if inner is not None:
+        raise UsageError(
+            f"{path!r}: a raw file holds one array, there is no {inner!r} in it; drop the '::'",
+            code="no-such-array",
+            path=path,
+        )
+
+
+def _expand(path: str) -> list[str]:
+    if os.path.exists(path) or not glob.has_magic(path):
+        return [path]
+    names = sorted(glob.glob(path), key=_natural)
+    if not names:
+        with durable.os_errors("opening", path):
+            raise FileNotFoundError(2, "no file matches the pattern", path)
+    return names
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(t), "") if t.isdigit() else (0, t) for t in re.split(r"([0-9]+)", name)]
+
+
+def _room(names: list[str], offset: int) -> list[int]:
+    if not names:
+        raise UsageError("an empty list of files holds no array", code="bad-files")
+    if offset < 0:
+        raise UsageError(f"{names[0]!r}: offset {offset} is negative", code="bad-offset")
+    room = []
+    for name in names:
+        with durable.os_errors("opening", name):
+            size = os.stat(name).st_size
+        if size < offset:
+            raise FormatError(
+                f"{name!r} has {size} bytes, fewer than the offset of {offset}; check offset=",
+                code="file-too-short",
+                path=name,
+                offset=size,
+            )
+        room.append(size - offset)
+    return room
+
+
+def _shape(
+    path: str, shape: int | Sequence[int] | None, itemsize: int, room: int
+) -> tuple[int, ...]:
+    axes = [-1] if shape is None else list(shape) if isinstance(shape, Sequence) else [shape]
+    if axes.count(-1) == 1:
+        known = math.prod(n for n in axes if n != -1) * itemsize
+        if known <= 0 or room % known:
+            raise UsageError(
+                f"{path!r}: {room} bytes are not a whole number of {known}-byte steps of shape "
+                f"{tuple(axes)}; check shape, dtype and offset",
+                code="bad-shape",
+                path=path,
+            )
+        axes[axes.index(-1)] = room // known
+    return check_shape(axes, itemsize, path, stored=False)
+
+
+def _parts(
+    path: str, names: list[str], room: list[int], offset: int, nbytes: int
+) -> tuple[Part, ...]:
+    """Cut `nbytes` over the files in order. Only the last file may be longer than needed."""
+    if nbytes > sum(room):
+        raise FormatError(
+            f"{path!r} should hold {nbytes} bytes but has {sum(room)} from offset {offset} in "
+            f"{len(names)} file(s); check shape and dtype, or the file was cut off",
+            code="file-too-short",
+            path=path,
+            offset=offset,
+        )
+    parts: list[Part] = []
+    left = nbytes
+    for name, size in zip(names, room, strict=True):
+        if left > 0 or not parts:
+            parts.append(Part(name, offset, min(size, left)))
+            left -= parts[-1].nbytes
+        elif size:
+            raise FormatError(
+                f"{path!r}: the array ends before file {name!r}, which has {size} more bytes; "
+                "check the shape and the list of files",
+                code="too-many-files",
+                path=name,
+            )
+    return tuple(p for p in parts if p.nbytes) or (parts[0],)
+
+
+def _share(spec: Spec, count: int) -> list[int]:
+    """Bytes of each file: whole steps of the slowest axis, as even as possible."""
+    if count == 1:
+        return [spec.nbytes]
+    axis = 0 if spec.order == "C" else len(spec.shape) - 1
+    length = spec.shape[axis] if spec.shape else 1
+    step = spec.nbytes // length if length else 0
+    cuts = [length * k // count for k in range(count + 1)]
+    return [(b - a) * step for a, b in itertools.pairwise(cuts)]

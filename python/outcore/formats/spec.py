@@ -1,0 +1,315 @@
+"""
+The words between `outcore.formats` and its format modules: what is asked, what is listed.
+
+Problem. Six formats take the same wishes (shape, dtype, order, chunks, compression, ...) and must
+refuse the same nonsense with the same words.
+Idea. `make_spec` checks and normalises the wishes once; a format sees only a `Spec`.
+Invariants. In a `Spec`, shape and dtype are NumPy's own (no subarray dtype, no object, no zero-size
+items), the number of bytes fits 63 bits, and chunks and shards have one entry per axis, each at least 1.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.formats.layout import ArrayInfo, Codec
+
+MAX_BYTES = 2**63 - 1
+MAX_AXES = 64
+_KINDS = "biufcmMSUV"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """
+    One line of `outcore.formats.ls`.
+
+    `path` is what `outcore.open` would take; `kind` is ``"array"`` or ``"group"``; shape and dtype
+    are None for groups; `note` says why an array cannot be opened, or is empty.
+    """
+
+    path: str
+    kind: str
+    shape: tuple[int, ...] | None = None
+    dtype: np.dtype[Any] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A new array as the caller wants it, checked. See `make_spec`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    order: str
+    chunks: tuple[int, ...] | None
+    shards: tuple[int, ...] | None
+    compression: tuple[Codec, ...]
+    fill_value: Any
+    dims: tuple[str | None, ...] | None
+    attrs: Mapping[str, Any]
+    exclusive: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def fill_is_zero(self) -> bool:
+        """Whether bytes that are zero already show the fill value."""
+        if self.fill_value is None:
+            return True
+        return not any(np.asarray(self.fill_value, self.dtype).tobytes())
+
+
+class Format(Protocol):
+    """
+    What a format module offers.
+
+    A module may also have ``resize(info, shape) -> ArrayInfo``, ``reserve(info, shape) -> ArrayInfo``
+    (space for a longer array, metadata unchanged) and ``set_attrs(info, attrs) -> ArrayInfo``.
+    """
+
+    @property
+    def NAME(self) -> str:
+        """What ``format=`` takes."""
+
+    @property
+    def SUFFIXES(self) -> tuple[str, ...]:
+        """Suffixes in lower case, dot included."""
+
+    @property
+    def probe(self) -> Callable[[str], bool]:
+        """``probe(path)``: whether the path shows this format's marks (magic bytes, metadata)."""
+
+    @property
+    def open(self) -> Callable[..., ArrayInfo]:
+        """``open(path, inner, writable, **options)``: read the metadata of one array."""
+
+    @property
+    def create(self) -> Callable[..., ArrayInfo]:
+        """``create(path, inner, spec, **options)``: a new array, completely or not at all."""
+
+    @property
+    def ls(self) -> Callable[[str, str | None], list[Entry]]:
+        """``ls(path, inner)``: arrays and groups in `path`, below `inner`."""
+
+
+def byte_strides(shape: Sequence[int], itemsize: int, order: str) -> tuple[int, ...]:
+    """
+    Byte strides of a dense array.
+
+    >>> byte_strides((2, 3, 4), 8, "C")
+    (96, 32, 8)
+    >>> byte_strides((2, 3, 4), 8, "F")
+    (8, 16, 48)
+    """
+    strides = [0] * len(shape)
+    step = itemsize
+    axes = range(len(shape)) if order == "F" else reversed(range(len(shape)))
+    for axis in axes:
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def check_order(order: Any) -> str:
+    """``"C"`` or ``"F"``, or a `UsageError`."""
+    if order not in ("C", "F"):
+        raise UsageError(f"order must be 'C' or 'F', not {order!r}", code="bad-order")
+    return str(order)
+
+
+def check_dtype(dtype: np.dtype[Any], path: str, stored: bool) -> np.dtype[Any]:
+    """A dtype outcore can hold; `stored` says that it comes from a file, not from the caller."""
+    if dtype.hasobject:
+        raise UnsupportedError(
+            f"{path!r}: dtype {dtype} holds Python objects, which have no fixed size on disk; "
+            "convert to a fixed-size dtype such as 'U20' or float64 first",
+            code="object-dtype",
+            path=path,
+        )
+    if dtype.kind not in _KINDS or dtype.itemsize == 0:
+        kind: type[FormatError | UsageError] = UnsupportedError if stored else UsageError
+        raise kind(
+            f"{path!r}: dtype {dtype!r} has no fixed size of at least one byte; "
+            "use a fixed-size NumPy dtype (numbers, bool, S, U, V, datetime64, structured)",
+            code="bad-dtype",
+            path=path,
+        )
+    return dtype
+
+
+def check_shape(shape: Any, itemsize: int, path: str, stored: bool) -> tuple[int, ...]:
+    """A shape whose bytes fit 63 bits; `stored` says that it comes from a file."""
+    kind: type[FormatError | UsageError] = FormatError if stored else UsageError
+    try:
+        axes = tuple(operator.index(n) for n in _as_sequence(shape))
+    except TypeError:
+        raise kind(
+            f"{path!r}: shape {shape!r} is not a sequence of integers",
+            code="bad-shape",
+            path=path,
+        ) from None
+    if len(axes) > MAX_AXES or any(n < 0 for n in axes):
+        raise kind(
+            f"{path!r}: shape {axes} is not possible: at most {MAX_AXES} axes, no negative length",
+            code="bad-shape",
+            path=path,
+        )
+    # Lengths of 0 count as 1: the strides of an empty array must fit as well.
+    if math.prod(max(n, 1) for n in axes) * itemsize > MAX_BYTES:
+        raise kind(
+            f"{path!r}: shape {axes} with {itemsize} bytes per element does not fit 63 bits; "
+            "split the array",
+            code="too-large",
+            path=path,
+        )
+    return axes
+
+
+def make_spec(
+    path: str,
+    shape: Any,
+    dtype: DTypeLike,
+    *,
+    exclusive: bool = False,
+    order: str = "C",
+    chunks: Any = None,
+    shards: Any = None,
+    compression: str | Codec | Sequence[str | Codec] | None = None,
+    fill_value: Any = None,
+    dims: Sequence[str | None] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> Spec:
+    """
+    Check what a caller of `outcore.create` wants.
+
+    Parameters
+    ----------
+    path
+        Only for messages.
+    shape, dtype
+        As for `numpy.empty`; a subarray dtype adds its axes to the shape, as in NumPy.
+    exclusive
+        Refuse if it exists (mode ``x``).
+    chunks, shards
+        An integer per axis, -1 or None for the whole axis; a single integer counts for all axes.
+    compression
+        A name (``"zstd"``, with level ``"zstd:3"``), a `Codec`, or a sequence of these.
+    fill_value
+        Value of elements never written; None: zero bytes.
+    """
+    kind = np.dtype(dtype)
+    axes = _as_sequence(shape)
+    if kind.subdtype is not None:
+        kind, below = kind.subdtype
+        axes = (*axes, *below)
+    kind = check_dtype(kind, path, stored=False)
+    full = check_shape(axes, kind.itemsize, path, stored=False)
+    names = None if dims is None else tuple(dims)
+    if names is not None and len(names) != len(full):
+        raise UsageError(
+            f"{path!r}: {len(names)} dims for {len(full)} axes; give one name (or None) per axis",
+            code="bad-dims",
+            path=path,
+        )
+    return Spec(
+        shape=full,
+        dtype=kind,
+        order=check_order(order),
+        chunks=_per_axis("chunks", chunks, full, path),
+        shards=_per_axis("shards", shards, full, path),
+        compression=_codecs(compression),
+        fill_value=_fill(fill_value, kind, path),
+        dims=names,
+        attrs=dict(attrs or {}),
+        exclusive=exclusive,
+    )
+
+
+def _as_sequence(shape: Any) -> tuple[Any, ...]:
+    if isinstance(shape, (str, bytes)):
+        raise UsageError(f"shape must be integers, not {shape!r}", code="bad-shape")
+    try:
+        return tuple(shape)
+    except TypeError:
+        return (shape,)
+
+
+def _per_axis(what: str, value: Any, shape: tuple[int, ...], path: str) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    axes = (value,) * len(shape) if np.ndim(value) == 0 else tuple(value)
+    wrong = len(axes) != len(shape)
+    result = []
+    for given, length in zip(axes, shape, strict=False):
+        try:
+            size = max(length, 1) if given is None else operator.index(given)
+        except TypeError:
+            wrong = True
+            break
+        size = max(length, 1) if size == -1 else size
+        wrong = wrong or size < 1
+        result.append(size)
+    if wrong:
+        raise UsageError(
+            f"{path!r}: {what}={value!r} does not fit shape {shape}; give an integer of at least 1 "
+            "per axis (-1: the whole axis)",
+            code="bad-chunks",
+            path=path,
+        )
+    return tuple(result)
+
+
+def _codecs(value: str | Codec | Sequence[str | Codec] | None) -> tuple[Codec, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, (str, Codec)):
+        value = (value,)
+    return tuple(item if isinstance(item, Codec) else _codec(item) for item in value)
+
+
+def _codec(text: str) -> Codec:
+    if not isinstance(text, str):
+        raise UsageError(
+            f"compression must be names such as 'zstd' or Codec values, not {text!r}",
+            code="bad-compression",
+        )
+    name, colon, level = text.partition(":")
+    if not colon:
+        return Codec(name)
+    try:
+        return Codec(name, {"level": int(level)})
+    except ValueError:
+        raise UsageError(
+            f"compression {text!r}: what follows the colon must be a whole number, as in 'zstd:3'",
+            code="bad-compression",
+        ) from None
+
+
+def _fill(value: Any, dtype: np.dtype[Any], path: str) -> Any:
+    if value is None:
+        return None
+    try:
+        filled = np.asarray(value).astype(dtype, casting="unsafe")
+    except (TypeError, ValueError, OverflowError) as error:
+        filled = None
+        reason = str(error)
+    else:
+        reason = "it is not a single value"
+    if filled is None or filled.ndim != 0:
+        raise UsageError(
+            f"{path!r}: fill_value {value!r} does not fit dtype {dtype}: {reason}",
+            code="bad-fill-value",
+            path=path,
+        )
+    return filled[()]
