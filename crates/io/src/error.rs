@@ -106,6 +106,18 @@ pub enum StorageError {
         /// The file.
         path: PathBuf,
     },
+    /// Somebody else holds the lock on a file, or on a part of it.
+    #[error(
+        "{} is locked by another writer or reader; gave up after {} ms; wait for it to finish and \
+         try again",
+        path.display(), waited.as_millis()
+    )]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// How long the lock was waited for.
+        waited: std::time::Duration,
+    },
     /// The caller asked to stop (Ctrl-C); everything in flight was waited for.
     #[error("interrupted; nothing is in flight any more")]
     Cancelled,
@@ -197,6 +209,7 @@ impl StorageError {
             StorageError::Plan(error) => error.code(),
             StorageError::Codec(_) => "codec-failure",
             StorageError::ReadOnly { .. } => "read-only",
+            StorageError::Locked { .. } => "locked",
             StorageError::Cancelled => "interrupted",
             StorageError::Unavailable { .. } => "unavailable",
             StorageError::BadJob(_) => "internal-job",
@@ -209,7 +222,9 @@ impl StorageError {
             StorageError::Io(failure) => &failure.path,
             StorageError::ShortRead(short) => &short.path,
             StorageError::Codec(failure) => &failure.path,
-            StorageError::Shrunk { path } | StorageError::ReadOnly { path } => path,
+            StorageError::Shrunk { path }
+            | StorageError::ReadOnly { path }
+            | StorageError::Locked { path, .. } => path,
             _ => return None,
         };
         (!path.as_os_str().is_empty()).then_some(path)

@@ -4,7 +4,9 @@
 //! what.
 
 pub mod backend;
+pub mod durable;
 pub mod error;
+pub mod lock;
 pub mod pool;
 pub mod process;
 

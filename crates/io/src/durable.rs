@@ -1,0 +1,320 @@
+//! Files that appear, or change, all at once: a crash leaves the old bytes or the new ones.
+//!
+//! Idea: write to a temporary file in the same folder, `fsync` it, `rename` it over the final name,
+//! `fsync` the folder. The order is what counts: a rename that reaches the disk before the bytes
+//! would leave a whole name on an empty file, and without the last step the name itself may be lost.
+//!
+//! Invariants:
+//! - nothing is published whose bytes were not synced, and an error of `fsync` is never retried (the
+//!   kernel forgets the pages that it could not write, so a second try "succeeds");
+//! - a [`TempFile`] that was not published is removed on drop; a process that is killed leaves
+//!   `.NAME.PID-N.outcore-tmp` behind, never a broken NAME;
+//! - all calls go through [`sys`], where tests inject faults and log the order.
+//!
+//! Paper: Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014.
+
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::backend::sys;
+use crate::error::StorageError;
+
+/// Permissions of new files before the process's umask.
+const NEW_FILE: u32 = 0o666;
+
+/// Replaces the content of `path`, or creates it. A symbolic link is followed; permissions of an
+/// existing file are kept.
+///
+/// # Errors
+/// The system's refusal at any step; `path` then still has its old content, or none.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let temp = TempFile::beside(&target)?;
+    if let Ok(old) = std::fs::metadata(&target) {
+        keep_mode(&temp, &old)?;
+    }
+    sys::write_at(temp.fd(), bytes, 0)
+        .map_err(|errno| StorageError::io_at("write", temp.path(), 0, bytes.len() as i64, errno))?;
+    temp.publish(&target, false)
+}
+
+fn keep_mode(temp: &TempFile, old: &std::fs::Metadata) -> Result<(), StorageError> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = old.permissions().mode() & 0o7777;
+    // SAFETY: plain numbers.
+    match unsafe { libc::fchmod(temp.fd(), mode as libc::mode_t) } {
+        0 => Ok(()),
+        _ => Err(StorageError::last("set permissions", temp.path())),
+    }
+}
+
+/// A file under a temporary name beside its final place; removed on drop unless published.
+#[derive(Debug)]
+pub struct TempFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    published: bool,
+    pid: u32,
+}
+
+impl TempFile {
+    /// Creates an empty file in the folder of `target`, open for reading and writing.
+    ///
+    /// # Errors
+    /// The system's refusal to create it.
+    pub fn beside(target: &Path) -> Result<TempFile, StorageError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let pid = std::process::id();
+        loop {
+            let mut name = OsString::from(".");
+            name.push(target.file_name().unwrap_or_default());
+            name.push(format!(".{pid}-{}.outcore-tmp", COUNT.fetch_add(1, Ordering::Relaxed)));
+            let path = target.with_file_name(name);
+            match sys::open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, NEW_FILE) {
+                Ok(fd) => return Ok(TempFile { fd, path, published: false, pid }),
+                // Left behind by a killed process that had our number.
+                Err(libc::EEXIST) => {}
+                Err(errno) => return Err(StorageError::io("create", &path, errno)),
+            }
+        }
+    }
+
+    /// The open file.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Its temporary name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Syncs the file and gives it its final name; see [`publish`].
+    ///
+    /// # Errors
+    /// As [`publish`]; the temporary file is removed then.
+    pub fn publish(mut self, target: &Path, exclusive: bool) -> Result<(), StorageError> {
+        sync(self.fd(), &self.path)?;
+        rename(&self.path, target, exclusive)?;
+        self.published = true;
+        sync_folder_of(target)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        // A forked child has no say in its parent's files.
+        if !self.published && self.pid == std::process::id() {
+            // There is nobody to tell about a temporary file that cannot be removed.
+            let _ = sys::unlink(&self.path);
+        }
+    }
+}
+
+/// Syncs the finished file `temp`, renames it to `target` and syncs the folder.
+///
+/// With `exclusive`, an existing `target` is left alone and reported (`already-exists`).
+///
+/// # Errors
+/// The system's refusal; before the rename, `target` is untouched.
+pub fn publish(temp: &Path, target: &Path, exclusive: bool) -> Result<(), StorageError> {
+    sync_path(temp)?;
+    rename(temp, target, exclusive)?;
+    sync_folder_of(target)
+}
+
+fn rename(from: &Path, to: &Path, exclusive: bool) -> Result<(), StorageError> {
+    sys::rename(from, to, exclusive).map_err(|errno| StorageError::io("rename", to, errno))
+}
+
+/// Waits until the bytes and the length of an open file are on the disk.
+///
+/// # Errors
+/// The system could not write them: what was written since the last sync may be lost.
+pub fn sync(fd: RawFd, path: &Path) -> Result<(), StorageError> {
+    sys::sync(fd, false).map_err(|errno| StorageError::io("fsync", path, errno))
+}
+
+/// [`sync`] for files (or folders) by name.
+///
+/// # Errors
+/// As [`sync`], or a file cannot be opened.
+pub fn sync_paths<P: AsRef<Path>>(paths: &[P]) -> Result<(), StorageError> {
+    paths.iter().try_for_each(|path| sync_path(path.as_ref()))
+}
+
+fn sync_path(path: &Path) -> Result<(), StorageError> {
+    let fd = sys::open(path, libc::O_RDONLY, 0)
+        .map_err(|errno| StorageError::io("open for fsync", path, errno))?;
+    sync(fd.as_raw_fd(), path)
+}
+
+/// Makes the names in the folder of `path` durable: what was created, renamed or removed there.
+///
+/// # Errors
+/// The folder cannot be opened, or the disk failed.
+pub fn sync_folder_of(path: &Path) -> Result<(), StorageError> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let fd = sys::open(folder, libc::O_RDONLY | libc::O_DIRECTORY, 0)
+        .map_err(|errno| StorageError::io("open folder", folder, errno))?;
+    match sys::sync(fd.as_raw_fd(), false) {
+        // Some network file systems have no sync of folders: names are durable there at once.
+        Ok(()) | Err(libc::EINVAL) => Ok(()),
+        Err(errno) => Err(StorageError::io("fsync folder", folder, errno)),
+    }
+}
+
+/// Creates an empty file that must not exist yet, open for reading and writing.
+///
+/// Its name is durable after [`sync_folder_of`].
+///
+/// # Errors
+/// `already-exists`, or the system's refusal.
+pub fn create_exclusive(path: &Path) -> Result<OwnedFd, StorageError> {
+    sys::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, NEW_FILE)
+        .map_err(|errno| StorageError::io("create", path, errno))
+}
+
+/// Makes a file `len` bytes long (never shorter than it is) and reserves the disk space, so that a
+/// full disk is found now and not in the middle of the data.
+///
+/// Where the file system cannot reserve, the file is extended without space, after a look at what
+/// is free.
+///
+/// # Errors
+/// `disk-full`, with the bytes that were wanted.
+pub fn reserve(fd: RawFd, path: &Path, len: i64) -> Result<(), StorageError> {
+    let fail = |errno| StorageError::io_at("reserve disk space", path, 0, len, errno);
+    match sys::allocate(fd, len) {
+        Ok(()) => return Ok(()),
+        Err(libc::EOPNOTSUPP | libc::ENOSYS) => {}
+        // A length of zero is nothing to reserve, and an error to the system.
+        Err(libc::EINVAL) if len == 0 => return Ok(()),
+        Err(errno) => return Err(fail(errno)),
+    }
+    let old = sys::regular_len(fd).unwrap_or(0);
+    if old >= len {
+        return Ok(());
+    }
+    if free_bytes(fd).is_some_and(|free| free < (len - old) as u64) {
+        return Err(fail(libc::ENOSPC));
+    }
+    sys::truncate(fd, len).map_err(fail)
+}
+
+/// What an ordinary user may still write to the file system of an open file.
+fn free_bytes(fd: RawFd) -> Option<u64> {
+    // SAFETY: all zeroes is a valid `statvfs`.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is valid for writing.
+    if unsafe { libc::fstatvfs(fd, &mut stat) } != 0 {
+        return None;
+    }
+    (stat.f_bavail as u64).checked_mul(stat.f_frsize as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    /// A folder of its own for each test; removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path =
+                std::env::temp_dir().join(format!("outcore-durable-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+        fn names(&self) -> Vec<String> {
+            let mut names: Vec<String> = std::fs::read_dir(&self.0)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn replace_swaps_the_content_keeps_the_mode_and_leaves_nothing_behind() {
+        let folder = Folder::new("replace");
+        let (path, link) = (folder.0.join("a"), folder.0.join("link"));
+        replace(&path, b"one").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let old = std::fs::File::open(&path).unwrap();
+        replace(&link, b"another").unwrap();
+        assert_eq!(b"another".as_slice(), std::fs::read(&path).unwrap());
+        assert_eq!(0o640, std::fs::metadata(&path).unwrap().mode() & 0o777);
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        // Who has the old file open goes on reading the old bytes.
+        let mut seen = [0; 8];
+        assert_eq!(Ok(3), sys::read_at(old.as_raw_fd(), &mut seen, 0));
+        assert_eq!(b"one", &seen[..3]);
+        assert_eq!(["a", "link"], folder.names().as_slice());
+    }
+
+    #[test]
+    fn publish_exclusively_leaves_an_existing_file_alone() {
+        let folder = Folder::new("publish");
+        let target = folder.0.join("target");
+        for exclusive in [true, true, false] {
+            let temp = TempFile::beside(&target).unwrap();
+            sys::write_at(temp.fd(), format!("{exclusive}").as_bytes(), 0).unwrap();
+            let existed = target.exists();
+            let result = temp.publish(&target, exclusive);
+            match (existed, exclusive) {
+                (true, true) => assert_eq!("already-exists", result.unwrap_err().code()),
+                _ => result.unwrap(),
+            }
+        }
+        assert_eq!("false", std::fs::read_to_string(&target).unwrap());
+        assert_eq!(["target"], folder.names().as_slice());
+        std::fs::write(folder.0.join("ready"), b"ready").unwrap();
+        publish(&folder.0.join("ready"), &target, false).unwrap();
+        assert_eq!("ready", std::fs::read_to_string(&target).unwrap());
+        let error = create_exclusive(&target).unwrap_err();
+        assert_eq!(("already-exists", Some(target.as_path())), (error.code(), error.path()));
+        sync_paths(&[&target, &folder.0]).unwrap();
+    }
+
+    #[test]
+    fn reserve_extends_but_never_shortens_and_names_what_is_missing() {
+        let folder = Folder::new("reserve");
+        let path = folder.0.join("r");
+        let fd = create_exclusive(&path).unwrap();
+        reserve(fd.as_raw_fd(), &path, 0).unwrap();
+        reserve(fd.as_raw_fd(), &path, 100_000).unwrap();
+        reserve(fd.as_raw_fd(), &path, 10).unwrap();
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!(100_000, meta.len());
+        let error = reserve(fd.as_raw_fd(), &path, 1 << 50).unwrap_err();
+        assert!(
+            matches!(&error, StorageError::Io(f) if [libc::ENOSPC, libc::EFBIG].contains(&f.errno)),
+            "{error}"
+        );
+        assert!(error.to_string().contains("1125899906842624 bytes"), "{error}");
+        assert_eq!(100_000, std::fs::metadata(&path).unwrap().len());
+    }
+
+    #[test]
+    fn an_unwritable_folder_is_named() {
+        let error = replace(Path::new("/nonexistent/folder/file"), b"x").unwrap_err();
+        assert_eq!("not-found", error.code());
+        assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
+    }
+}

@@ -1,0 +1,313 @@
+//! Locks on byte ranges of files, between threads, processes and (where the file system carries
+//! locks) nodes.
+//!
+//! Problem: two writers of one compressed chunk each read it, change a part and store it whole; one
+//! change is lost. POSIX record locks do not help inside a process, and vanish when any descriptor of
+//! the file is closed.
+//!
+//! Idea: locks of the *open file description* (`F_OFD_SETLK`, Linux 3.15). Every guard opens the
+//! file for itself, so two threads exclude each other like two processes, and closing other
+//! descriptors changes nothing. The kernel releases the lock of a process that dies.
+//!
+//! Invariants:
+//! - after locking, the path still names the file that was locked; if a rename put another file
+//!   there meanwhile, that one is locked instead;
+//! - a forked child that drops an inherited guard does not release its parent's lock.
+//!
+//! Waiting is polling (1 to 20 ms), so that a timeout and Ctrl-C work; waiters are not queued in
+//! order of arrival. Elsewhere than on Linux the whole file is locked with `flock`.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::backend::sys;
+use crate::error::StorageError;
+
+/// Who may hold a range at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Any number of readers.
+    Shared,
+    /// One writer.
+    Exclusive,
+}
+
+/// The bytes that a lock covers. They need not exist in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub start: i64,
+    /// Number of bytes; 0 stands for "to the end, however far the file grows".
+    pub len: i64,
+}
+
+impl Range {
+    /// The whole file, also what will be appended.
+    pub const WHOLE: Range = Range { start: 0, len: 0 };
+}
+
+/// How long to wait for others.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Patience<'a> {
+    /// Give up after this; `None` waits for ever.
+    pub timeout: Option<Duration>,
+    /// Give up when this becomes true.
+    pub cancelled: Option<&'a AtomicBool>,
+}
+
+impl Patience<'_> {
+    /// Take the lock now or not at all.
+    pub const NONE: Patience<'static> = Patience { timeout: Some(Duration::ZERO), cancelled: None };
+}
+
+/// A lock that is held; released on drop.
+#[derive(Debug)]
+pub struct FileLock {
+    fd: OwnedFd,
+    range: Range,
+    pid: u32,
+}
+
+impl FileLock {
+    /// Locks a range of an existing file.
+    ///
+    /// # Errors
+    /// [`StorageError::Locked`] when patience ends, [`StorageError::Cancelled`], or the system's
+    /// refusal to open or lock the file (`ENOLCK`: the file system has no locks).
+    pub fn acquire(
+        path: &Path,
+        range: Range,
+        mode: Mode,
+        patience: Patience<'_>,
+    ) -> Result<FileLock, StorageError> {
+        let access = match mode {
+            Mode::Shared => libc::O_RDONLY,
+            Mode::Exclusive => libc::O_RDWR,
+        };
+        let started = Instant::now();
+        loop {
+            let fd = sys::open(path, access, 0)
+                .map_err(|errno| StorageError::io("open for locking", path, errno))?;
+            wait_for(fd.as_raw_fd(), path, range, mode, patience, started)?;
+            // From here on the lock is held; dropping `lock` gives it back.
+            let lock = FileLock { fd, range, pid: std::process::id() };
+            if still_named(lock.fd.as_raw_fd(), path) {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// The locked file, open for reading (and writing, if the lock is exclusive).
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Closing releases the lock, unless a forked child still shares the description: the
+        // holder releases it by name, the child must not.
+        if self.pid == std::process::id() {
+            // An error leaves the release to closing, which follows.
+            let _ = set(self.fd.as_raw_fd(), self.range, None);
+        }
+    }
+}
+
+fn wait_for(
+    fd: RawFd,
+    path: &Path,
+    range: Range,
+    mode: Mode,
+    patience: Patience<'_>,
+    started: Instant,
+) -> Result<(), StorageError> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match set(fd, range, Some(mode)) {
+            Ok(()) => return Ok(()),
+            Err(libc::EINTR) => continue,
+            Err(libc::EAGAIN | libc::EACCES) => {}
+            Err(errno) => return Err(StorageError::io("lock", path, errno)),
+        }
+        if patience.cancelled.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            return Err(StorageError::Cancelled);
+        }
+        let waited = started.elapsed();
+        if let Some(timeout) = patience.timeout {
+            if waited >= timeout {
+                return Err(StorageError::Locked { path: path.to_path_buf(), waited });
+            }
+            pause = pause.min(timeout - waited);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).clamp(Duration::from_millis(1), Duration::from_millis(20));
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn set(fd: RawFd, range: Range, mode: Option<Mode>) -> Result<(), i32> {
+    // SAFETY: all zeroes is a valid `flock`; `l_pid` has to be 0 for this kind of lock.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = match mode {
+        Some(Mode::Shared) => libc::F_RDLCK,
+        Some(Mode::Exclusive) => libc::F_WRLCK,
+        None => libc::F_UNLCK,
+    } as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    (lock.l_start, lock.l_len) = (range.start, range.len);
+    // SAFETY: `lock` is valid for the call.
+    match unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &lock) } {
+        0 => Ok(()),
+        _ => Err(crate::error::errno()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set(fd: RawFd, _range: Range, mode: Option<Mode>) -> Result<(), i32> {
+    let operation = match mode {
+        Some(Mode::Shared) => libc::LOCK_SH | libc::LOCK_NB,
+        Some(Mode::Exclusive) => libc::LOCK_EX | libc::LOCK_NB,
+        None => libc::LOCK_UN,
+    };
+    // SAFETY: plain numbers.
+    match unsafe { libc::flock(fd, operation) } {
+        0 => Ok(()),
+        _ => Err(crate::error::errno()),
+    }
+}
+
+/// Does `path` still name the open file? A path that is gone was replaced or removed.
+fn still_named(fd: RawFd, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // SAFETY: all zeroes is a valid `stat`, and fstat writes nothing else.
+    let mut open: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `open` is valid for writing.
+    if unsafe { libc::fstat(fd, &mut open) } != 0 {
+        return false;
+    }
+    std::fs::metadata(path)
+        .is_ok_and(|named| (named.dev(), named.ino()) == (open.st_dev as u64, open.st_ino as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("outcore-lock-{name}-{}", std::process::id()));
+        std::fs::write(&path, b"0123456789").unwrap();
+        path
+    }
+
+    const FRONT: Range = Range { start: 0, len: 4 };
+    const BACK: Range = Range { start: 4, len: 4 };
+
+    #[test]
+    fn threads_exclude_each_other_on_the_same_bytes_only() {
+        let path = scratch("threads");
+        let held = FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let other = FileLock::acquire(&path, FRONT, Mode::Shared, Patience::NONE);
+                let error = other.unwrap_err();
+                assert_eq!("locked", error.code());
+                assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
+                FileLock::acquire(&path, BACK, Mode::Exclusive, Patience::NONE).unwrap();
+            });
+        });
+        // Closing an unrelated descriptor of the file does not release the lock.
+        drop(std::fs::File::open(&path).unwrap());
+        assert!(FileLock::acquire(&path, Range::WHOLE, Mode::Shared, Patience::NONE).is_err());
+        drop(held);
+        let first = FileLock::acquire(&path, FRONT, Mode::Shared, Patience::NONE).unwrap();
+        let second = FileLock::acquire(&path, FRONT, Mode::Shared, Patience::NONE).unwrap();
+        drop((first, second));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_waiter_gets_the_lock_when_it_is_released() {
+        let path = scratch("waiter");
+        let held = FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();
+        let waiter = {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                let long = Patience { timeout: Some(Duration::from_secs(20)), cancelled: None };
+                FileLock::acquire(&path, FRONT, Mode::Exclusive, long).map(drop)
+            })
+        };
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!waiter.is_finished());
+        drop(held);
+        waiter.join().unwrap().unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn waiting_can_be_cancelled() {
+        let path = scratch("cancel");
+        let _held = FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();
+        let flag = AtomicBool::new(true);
+        let patience = Patience { timeout: None, cancelled: Some(&flag) };
+        let error = FileLock::acquire(&path, FRONT, Mode::Shared, patience).unwrap_err();
+        assert_eq!(StorageError::Cancelled, error);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_while_waiting_is_not_the_one_that_gets_locked() {
+        let (path, fresh) = (scratch("old"), scratch("fresh"));
+        let held = FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();
+        let waiter = {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::default())
+            })
+        };
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::write(&fresh, b"fresh").unwrap();
+        std::fs::rename(&fresh, &path).unwrap();
+        drop(held);
+        let lock = waiter.join().unwrap().unwrap();
+        let mut seen = [0; 5];
+        assert_eq!(Ok(5), sys::read_at(lock.fd(), &mut seen, 0));
+        assert_eq!(b"fresh", &seen);
+        assert!(FileLock::acquire(&path, FRONT, Mode::Shared, Patience::NONE).is_err());
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_forked_child_neither_keeps_nor_releases_the_lock() {
+        let path = scratch("fork");
+        let held = FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();
+        let mut pipe = [0; 2];
+        // SAFETY: two ints are written.
+        assert_eq!(0, unsafe { libc::pipe(pipe.as_mut_ptr()) });
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(held);
+            let mut byte = [0u8];
+            // SAFETY: waits until the parent closes the pipe, then leaves.
+            unsafe {
+                libc::close(pipe[1]);
+                libc::read(pipe[0], byte.as_mut_ptr().cast(), 1);
+                libc::_exit(0);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(FileLock::acquire(&path, FRONT, Mode::Shared, Patience::NONE).is_err());
+        drop(held);
+        FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();
+        // SAFETY: our own descriptors and our own child.
+        unsafe {
+            libc::close(pipe[1]);
+            libc::close(pipe[0]);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+}
