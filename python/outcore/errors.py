@@ -8,7 +8,7 @@ Everything outcore raises.
     ├── BudgetError(ValueError)        the work cannot be done within the memory budget
     ├── FormatError(ValueError)        the file is not what its format promises   .offset
     │   └── UnsupportedError           valid, but outcore cannot read or write this feature
-    ├── StorageError(OSError)          the operating system said no               .errno .offset .length
+    ├── StorageError(OSError)          the operating system said no    .errno .offset .length
     ├── UsageError(ValueError)         an argument no call would accept (mode, hint, option)
     └── InternalError                  a bug in outcore; please report
 
@@ -99,7 +99,7 @@ class SectionError(OutcoreError, IndexError):
 
 
 class BudgetError(OutcoreError, ValueError):
-    """The work cannot be done within the memory budget. ``needed`` is the smallest that would do."""
+    """The work cannot be done within the memory budget; with ``needed`` bytes it could."""
 
     needed: int | None = None
 

@@ -48,7 +48,11 @@ impl Range {
 
     /// One past the last index; `start` when empty.
     pub fn stop(&self) -> i64 {
-        if self.count == 0 { self.start } else { self.start + (self.count - 1) * self.step + 1 }
+        if self.count == 0 {
+            self.start
+        } else {
+            self.start + (self.count - 1) * self.step + 1
+        }
     }
 }
 

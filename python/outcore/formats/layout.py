@@ -42,9 +42,9 @@ class Codec:
     """
     One step of a codec pipeline.
 
-    `name` is one of ``deflate`` (zlib framing), ``gzip``, ``zstd``, ``lz4`` (numcodecs framing: size
-    as little-endian u32), ``lz4hdf5`` (HDF5 filter 32004 framing), ``blosc``, ``shuffle`` (byte
-    shuffle, HDF5 and numcodecs), ``crc32c``, ``fletcher32``, ``lzf``.
+    `name` is one of ``deflate`` (zlib framing), ``gzip``, ``zstd``, ``lz4`` (numcodecs framing:
+    size as little-endian u32), ``lz4hdf5`` (HDF5 filter 32004 framing), ``blosc``, ``shuffle``
+    (byte shuffle, HDF5 and numcodecs), ``crc32c``, ``fletcher32``, ``lzf``.
     `options` holds integers and strings: ``level``, ``itemsize`` (shuffle, blosc), ``cname``,
     ``shuffle`` (blosc: 0, 1 or 2), ``blocksize``, ``checksum`` (zstd, 0 or 1).
     """

@@ -1,0 +1,74 @@
+"""The house keeps its own rules: `x`, the lints, what the folder promises."""
+
+import importlib.machinery
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def x():
+    loader = importlib.machinery.SourceFileLoader("x", str(ROOT / "x"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("x", loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_x_needs_only_the_standard_library():
+    command = [sys.executable, "-I", "-S", str(ROOT / "x"), "help"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "./x demo" in result.stdout
+
+
+def test_x_refuses_an_unknown_verb():
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "x"), "fly"], capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert "./x test" in result.stdout
+
+
+def test_x_names_what_is_missing(x, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(SystemExit):
+        x.check_machine()
+    message = capsys.readouterr().err
+    assert re.search(r"Rust [\d.]+ or newer is needed", message)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "allowed", "problem"),
+    [
+        ("a.py", 800, "", None),
+        ("a.py", 801, "", "ceiling 800"),
+        ("a.rs", 801, "one table that nobody edits by hand", None),
+        ("a.rs", 801, "because", "ceiling 800"),
+        ("a.rs", 10, "one table that nobody edits by hand", "no longer needs"),
+        ("utils.py", 3, "", "find the noun"),
+    ],
+)
+def test_file_rules(x, monkeypatch, tmp_path, name, lines, allowed, problem):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / name).write_text("#\n" * lines)
+    entry = f'"{name}" = "{allowed}"\n' if allowed else ""
+    (tmp_path / "pyproject.toml").write_text(f"[tool.outcore.long-files]\n{entry}")
+    monkeypatch.setattr(x, "ROOT", tmp_path)
+    found = x.file_rules()
+    assert bool(problem) == bool(found)
+    if problem:
+        assert problem in found[0]
+
+
+def test_ci_calls_lint_and_test_and_nothing_else():
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    commands = [line for line in lines if line and not line.startswith("#")]
+    assert [line for line in commands if "./x" in line] == ["./x lint", "./x test"]
+    assert len(commands) == 6  # set, cd, CI, stdin, lint, test
