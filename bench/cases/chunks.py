@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from harness import Row, interleave, save, table, warm
 from peers import Peer, h5py_peer, outcore_peer, tensorstore_peer, zarr_peer
 

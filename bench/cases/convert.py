@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Row, evict, interleave, save, table, touch
 
 from cases.sections import make_npy
+from harness import Row, evict, interleave, save, table, touch
 
 
 def _plain_copy(source: Path, target: Path) -> None:

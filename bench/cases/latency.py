@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Row, save, warm
 
 from cases.sections import make_npy
+from harness import Row, save, warm
 
 
 def run(options: Any) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from cases import shapes
 from device import measured, seconds
 from harness import Row, evict, interleave, save, table, touch, warm
 from peers import (
@@ -26,8 +28,6 @@ from peers import (
     tensorstore_peer,
     zarr_peer,
 )
-
-from cases import shapes
 
 
 def make_npy(path: Path, shape: tuple[int, ...]) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Row, interleave, save, table, warm
-from peers import Peer, h5py_peer, memmap_peer, outcore_peer, pread_peer
 
 from cases import shapes
 from cases.sections import _calls, make_npy, make_others
+from harness import Row, interleave, save, table, warm
+from peers import Peer, h5py_peer, memmap_peer, outcore_peer, pread_peer
 
 
 def _rows(

@@ -88,9 +88,7 @@ class OutcoreError(Exception):
         return (_rebuild, (type(self), self.message, keywords))
 
 
-def _rebuild(
-    kind: type[OutcoreError], message: str, keywords: dict[str, Any]
-) -> OutcoreError:
+def _rebuild(kind: type[OutcoreError], message: str, keywords: dict[str, Any]) -> OutcoreError:
     return kind(message, **keywords)
 
 

@@ -169,7 +169,7 @@ def header(text: bytes, version=(1, 0)) -> bytes:
         (header(b"{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n"), "object-dtype"),
         (header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }\n"), "file-too-short"),
         (header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (-3,), }\n"), "bad-shape"),
-        (header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999, 9999999999), }\n"), "too-large"),
+        (header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999, 9999999999), }\n"), "too-large"),  # noqa: E501
         (header(b"{'descr': '|S0', 'fortran_order': False, 'shape': (3,), }\n"), "bad-dtype"),
         (header(b"{'descr': '<f8', 'fortran_order': 1, 'shape': (3,), }\n"), "bad-header"),
         (header(b"__import__('os').getpid()\n"), "bad-header"),
