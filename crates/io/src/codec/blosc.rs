@@ -1,0 +1,163 @@
+//! Blosc 1 buffers: numcodecs `Blosc`, Zarr v3 `blosc`, HDF5 filter 32001.
+//!
+//! The C library is called through its context interface, one thread, no global state. Its header
+//! (16 bytes: version, inner version, flags, size of an item, then bytes decoded, bytes of a block,
+//! bytes encoded as little-endian u32) is compared with what we expect before the library sees it.
+
+use std::ffi::{c_int, CStr};
+
+use blosc_src as sys;
+
+use super::{Codec, CodecSpec, Fault};
+
+/// Blosc with one inner compressor and shuffle.
+#[derive(Debug)]
+pub struct Blosc {
+    level: c_int,
+    shuffle: c_int,
+    item: usize,
+    cname: &'static CStr,
+    block: usize,
+}
+
+const HEADER: usize = sys::BLOSC_MIN_HEADER_LENGTH as usize;
+const LARGEST: usize = sys::BLOSC_MAX_BUFFERSIZE as usize;
+
+/// Inner compressors that this build has.
+const COMPRESSORS: [&CStr; 5] = [c"blosclz", c"lz4", c"lz4hc", c"zlib", c"zstd"];
+
+/// Names of the inner formats, by the number in the header's flags.
+const FORMATS: [&str; 8] =
+    ["blosclz", "lz4", "snappy", "zlib", "zstd", "number 5", "number 6", "number 7"];
+const SNAPPY: usize = 2;
+
+impl Blosc {
+    /// Options: `cname` (`lz4`, `lz4hc`, `blosclz`, `zlib`, `zstd`; default `lz4`), `level` (0 to 9,
+    /// default 5), `shuffle` (0 none, 1 bytes, 2 bits; default 1), `itemsize` (default 1),
+    /// `blocksize` (default 0: chosen by the library).
+    pub fn new(spec: &CodecSpec) -> Result<Blosc, Fault> {
+        let wanted = spec.get_text("cname", "lz4")?;
+        let cname = COMPRESSORS.into_iter().find(|name| name.to_bytes() == wanted.as_bytes());
+        let Some(cname) = cname else {
+            return Err(Fault::new(format!(
+                "inner compressor {wanted:?} is not known here; known are blosclz, lz4, lz4hc, \
+                 zlib and zstd"
+            )));
+        };
+        let item = spec.get_int("itemsize", 1, 1, i64::from(u32::MAX))? as usize;
+        Ok(Blosc {
+            cname,
+            level: spec.get_int("level", 5, 0, 9)? as c_int,
+            shuffle: spec.get_int("shuffle", 1, 0, 2)? as c_int,
+            // The library treats larger items as bytes; so do we, without its reading further.
+            item: if item > sys::BLOSC_MAX_TYPESIZE as usize { 1 } else { item },
+            block: spec.get_int("blocksize", 0, 0, i64::from(sys::BLOSC_MAX_BLOCKSIZE))? as usize,
+        })
+    }
+}
+
+/// What the header says, checked against the input: the bytes that belong to the buffer, and how
+/// many they decode to.
+fn checked(input: &[u8]) -> Result<(&[u8], usize), Fault> {
+    let Some((header, _)) = input.split_first_chunk::<HEADER>() else {
+        return Err(Fault::new(format!("{} bytes are too short for a header", input.len())));
+    };
+    let [version, _, flags, item, n0, n1, n2, n3, b0, b1, b2, b3, c0, c1, c2, c3] = *header;
+    let decoded = u32::from_le_bytes([n0, n1, n2, n3]) as usize;
+    let block = u32::from_le_bytes([b0, b1, b2, b3]) as usize;
+    let encoded = u32::from_le_bytes([c0, c1, c2, c3]) as usize;
+    if u32::from(version) != sys::BLOSC_VERSION_FORMAT {
+        return Err(Fault::new(format!("the header has version {version} instead of 2")));
+    }
+    let stored = flags & sys::BLOSC_MEMCPYED as u8 != 0;
+    let inner = usize::from(flags >> 5);
+    if !stored && (inner > 4 || inner == SNAPPY) {
+        let name = FORMATS[inner];
+        return Err(Fault::new(format!("inner compressor {name} is not available here")));
+    }
+    if !(HEADER..=input.len()).contains(&encoded) {
+        return Err(Fault::new(format!(
+            "the header promises {encoded} bytes of input, {} are stored",
+            input.len()
+        )));
+    }
+    if decoded > LARGEST || (decoded > 0 && (block == 0 || block > decoded || item == 0)) {
+        return Err(Fault::new(format!(
+            "the header promises {decoded} bytes in blocks of {block}, items of {item}"
+        )));
+    }
+    Ok((&input[..encoded], decoded))
+}
+
+impl Codec for Blosc {
+    fn name(&self) -> &'static str {
+        "blosc"
+    }
+
+    fn bound(&self, len: usize) -> usize {
+        len.saturating_add(sys::BLOSC_MAX_OVERHEAD as usize)
+    }
+
+    fn context_bytes(&self, len: usize) -> usize {
+        // Two blocks (one may be as large as the chunk), and the inner compressor's own memory.
+        let inner = if self.cname == c"zstd" { 24 << 20 } else { 1 << 20 };
+        len.saturating_mul(2).saturating_add(inner)
+    }
+
+    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+        if input.len() > LARGEST {
+            return Err(Fault::new(format!(
+                "chunks of {} bytes are too large; Blosc takes at most {LARGEST}",
+                input.len()
+            )));
+        }
+        // SAFETY: pointers and lengths are those of two slices that cannot overlap; the name is
+        // terminated; the library writes no more than `output.len()` bytes.
+        let code = unsafe {
+            sys::blosc_compress_ctx(
+                self.level,
+                self.shuffle,
+                self.item,
+                input.len(),
+                input.as_ptr().cast(),
+                output.as_mut_ptr().cast(),
+                output.len(),
+                self.cname.as_ptr(),
+                self.block,
+                1,
+            )
+        };
+        match usize::try_from(code) {
+            Ok(len) if len >= HEADER && len <= output.len() => Ok(len),
+            _ => Err(Fault::new(format!("the library failed with code {code}"))),
+        }
+    }
+
+    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+        let (input, decoded) = checked(input)?;
+        let room = output.len();
+        let Some(output) = output.get_mut(..decoded) else {
+            return Err(Fault::new(format!(
+                "the header promises {decoded} bytes, {room} expected"
+            )));
+        };
+        if decoded == 0 {
+            return Ok(0);
+        }
+        // SAFETY: `checked` compared the header's sizes with both slices: the library reads at most
+        // the encoded size, which is `input.len()`, and writes at most `output.len()` bytes.
+        let code = unsafe {
+            sys::blosc_decompress_ctx(
+                input.as_ptr().cast(),
+                output.as_mut_ptr().cast(),
+                output.len(),
+                1,
+            )
+        };
+        match usize::try_from(code) {
+            Ok(len) if len == decoded => Ok(len),
+            Ok(len) => Err(Fault::new(format!("{len} bytes came out instead of {decoded}"))),
+            Err(_) => Err(Fault::new("the buffer is damaged")),
+        }
+    }
+}

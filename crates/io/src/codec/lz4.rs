@@ -1,0 +1,181 @@
+//! LZ4 blocks, in two framings.
+//!
+//! * `lz4` (numcodecs): size of the chunk as little-endian u32, then one block.
+//! * `lz4hdf5` (HDF5 filter 32004): size of the chunk as big-endian u64, size of a block as
+//!   big-endian u32, then for each block its stored size as big-endian u32 and its bytes; a block
+//!   that does not get smaller is stored as it is.
+//!
+//! The sizes are compared with the output we own before anything is decoded.
+
+use lz4_flex::block;
+
+use super::{Codec, CodecSpec, Fault};
+
+/// The most bytes that LZ4 makes of `len` bytes (`LZ4_compressBound`).
+fn block_bound(len: usize) -> usize {
+    len.saturating_add(len / 255).saturating_add(16)
+}
+
+/// lz4_flex writes nothing past this, and asks for no more (its own `get_maximum_output_size`).
+fn encode_bound(len: usize) -> usize {
+    block::get_maximum_output_size(len).max(block_bound(len))
+}
+
+fn decode_block(input: &[u8], output: &mut [u8]) -> Result<(), Fault> {
+    match block::decompress_into(input, output) {
+        Ok(len) if len == output.len() => Ok(()),
+        Ok(len) => Err(Fault::new(format!("a block has {len} bytes instead of {}", output.len()))),
+        Err(error) => Err(Fault::new(format!("a block is damaged: {error}"))),
+    }
+}
+
+/// Table of the encoder, on its stack.
+const ENCODER_BYTES: usize = 64 << 10;
+
+/// numcodecs' framing.
+#[derive(Debug)]
+pub struct Lz4;
+
+impl Lz4 {
+    /// Option `level` (numcodecs' "acceleration") is accepted and has no effect.
+    pub fn new(_spec: &CodecSpec) -> Result<Lz4, Fault> {
+        Ok(Lz4)
+    }
+}
+
+impl Codec for Lz4 {
+    fn name(&self) -> &'static str {
+        "lz4"
+    }
+
+    fn bound(&self, len: usize) -> usize {
+        encode_bound(len).saturating_add(4)
+    }
+
+    fn context_bytes(&self, _len: usize) -> usize {
+        ENCODER_BYTES
+    }
+
+    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+        let Ok(size) = i32::try_from(input.len()) else {
+            return Err(Fault::new(format!(
+                "chunks of {} bytes are too large; LZ4 takes at most {}",
+                input.len(),
+                i32::MAX
+            )));
+        };
+        let Some((head, rest)) = output.split_first_chunk_mut::<4>() else {
+            return Err(Fault::new("no room for the header"));
+        };
+        *head = size.to_le_bytes();
+        let len = block::compress_into(input, rest).map_err(|e| Fault::new(e.to_string()))?;
+        Ok(4 + len)
+    }
+
+    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+        let Some((head, rest)) = input.split_first_chunk::<4>() else {
+            return Err(Fault::new(format!("{} bytes are too short for a header", input.len())));
+        };
+        let size = u32::from_le_bytes(*head) as usize;
+        let room = output.len();
+        let Some(output) = output.get_mut(..size) else {
+            return Err(Fault::new(format!("the header promises {size} bytes, {room} expected")));
+        };
+        decode_block(rest, output)?;
+        Ok(size)
+    }
+}
+
+/// HDF5's framing.
+#[derive(Debug)]
+pub struct Lz4Hdf5 {
+    block: usize,
+}
+
+/// The largest block of the HDF5 plug-in, and its default.
+const HDF5_BLOCK: i64 = 1 << 30;
+
+impl Lz4Hdf5 {
+    /// Options: `blocksize`, bytes; 0 or missing: one block per chunk, up to 1 GiB.
+    pub fn new(spec: &CodecSpec) -> Result<Lz4Hdf5, Fault> {
+        let block = spec.get_int("blocksize", 0, 0, HDF5_BLOCK)?;
+        Ok(Lz4Hdf5 { block: if block == 0 { HDF5_BLOCK } else { block } as usize })
+    }
+}
+
+fn take<const N: usize>(input: &mut &[u8]) -> Result<[u8; N], Fault> {
+    let Some((head, rest)) = input.split_first_chunk::<N>() else {
+        return Err(Fault::new("the input ends inside a header"));
+    };
+    *input = rest;
+    Ok(*head)
+}
+
+impl Codec for Lz4Hdf5 {
+    fn name(&self) -> &'static str {
+        "lz4hdf5"
+    }
+
+    fn bound(&self, len: usize) -> usize {
+        // Blocks that would grow are stored, but are tried first, in place.
+        let blocks = len / self.block + 1;
+        let trial = encode_bound(self.block.min(len)) - self.block.min(len);
+        len.saturating_add(12 + 4 * blocks).saturating_add(trial)
+    }
+
+    fn context_bytes(&self, _len: usize) -> usize {
+        ENCODER_BYTES
+    }
+
+    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+        let short = || Fault::new("no room for the output");
+        // As the plug-in does: no block is larger than the chunk.
+        let size = self.block.min(input.len()).max(1);
+        let head = output.get_mut(..12).ok_or_else(short)?;
+        head[..8].copy_from_slice(&(input.len() as u64).to_be_bytes());
+        head[8..].copy_from_slice(&(size as u32).to_be_bytes());
+        let mut at = 12;
+        for block in input.chunks(size) {
+            let room = output.get_mut(at + 4..).ok_or_else(short)?;
+            let len = match block::compress_into(block, room) {
+                Ok(len) if len < block.len() => len,
+                _ => {
+                    room.get_mut(..block.len()).ok_or_else(short)?.copy_from_slice(block);
+                    block.len()
+                }
+            };
+            output[at..at + 4].copy_from_slice(&(len as u32).to_be_bytes());
+            at += 4 + len;
+        }
+        Ok(at)
+    }
+
+    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+        let mut input = input;
+        let total = u64::from_be_bytes(take::<8>(&mut input)?);
+        let block = u32::from_be_bytes(take::<4>(&mut input)?) as usize;
+        let room = output.len();
+        let Some(output) = usize::try_from(total).ok().and_then(|len| output.get_mut(..len)) else {
+            return Err(Fault::new(format!("the header promises {total} bytes, {room} expected")));
+        };
+        if block == 0 {
+            return Err(Fault::new("the header promises blocks of 0 bytes"));
+        }
+        for part in output.chunks_mut(block) {
+            let len = u32::from_be_bytes(take::<4>(&mut input)?) as usize;
+            let Some((stored, rest)) = input.split_at_checked(len) else {
+                return Err(Fault::new(format!(
+                    "a block of {len} bytes is promised, but {} bytes are left",
+                    input.len()
+                )));
+            };
+            input = rest;
+            if len == part.len() {
+                part.copy_from_slice(stored);
+            } else {
+                decode_block(stored, part)?;
+            }
+        }
+        Ok(output.len())
+    }
+}

@@ -1,0 +1,158 @@
+//! LZF (liblzf), as h5py's built-in filter 32000 stores it: the bare stream, no header.
+//!
+//! A control byte below 32 announces that many plus one literal bytes. Any other is a match: its
+//! high three bits are the length minus two (7: another byte adds to it), its low five bits and the
+//! next byte the distance minus one. A chunk that does not get smaller is stored without the
+//! filter, and its mask says so; that is `Fault::Incompressible`.
+//!
+//! Written here because the crates for it allocate by what the stream claims.
+//!
+//! Reference: Marc Lehmann, liblzf; `lzf_filter.c` in h5py.
+
+use super::{Codec, Fault};
+
+/// The LZF codec; it has no options.
+#[derive(Debug)]
+pub struct Lzf;
+
+const HASH_BITS: u32 = 14;
+const LONGEST_LITERAL: usize = 32;
+const LONGEST_MATCH: usize = 264;
+const FARTHEST: usize = 1 << 13;
+
+/// Output under construction, refusing to pass its end.
+struct Writer<'a> {
+    output: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        let to = self.output.get_mut(self.at..self.at.checked_add(bytes.len())?)?;
+        to.copy_from_slice(bytes);
+        self.at += bytes.len();
+        Some(())
+    }
+
+    fn literals(&mut self, bytes: &[u8]) -> Option<()> {
+        for run in bytes.chunks(LONGEST_LITERAL) {
+            self.put(&[run.len() as u8 - 1])?;
+            self.put(run)?;
+        }
+        Some(())
+    }
+
+    fn matched(&mut self, distance: usize, len: usize) -> Option<()> {
+        let (len, distance) = (len - 2, distance - 1);
+        let high = (distance >> 8) as u8;
+        if len < 7 {
+            self.put(&[(len as u8) << 5 | high])?;
+        } else {
+            self.put(&[7 << 5 | high, (len - 7) as u8])?;
+        }
+        self.put(&[distance as u8])
+    }
+}
+
+fn hash(bytes: &[u8]) -> usize {
+    let word = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]);
+    (word.wrapping_mul(2_654_435_761) >> (32 - HASH_BITS)) as usize
+}
+
+/// Compress into fewer than `output.len()` bytes, or not at all.
+fn compress(input: &[u8], output: &mut [u8]) -> Option<usize> {
+    let mut table = vec![0u32; 1 << HASH_BITS]; // position plus one; 0: none
+    let mut writer = Writer { output, at: 0 };
+    let (mut at, mut literal) = (0usize, 0usize);
+    while at + 2 < input.len() {
+        let slot = &mut table[hash(&input[at..])];
+        let candidate = (*slot as usize).checked_sub(1);
+        *slot = u32::try_from(at + 1).ok()?;
+        let found =
+            candidate.filter(|&c| at - c <= FARTHEST && input[c..c + 3] == input[at..at + 3]);
+        let Some(start) = found else {
+            at += 1;
+            continue;
+        };
+        let longest = LONGEST_MATCH.min(input.len() - at);
+        let same = input[start..].iter().zip(&input[at..at + longest]);
+        let len = same.take_while(|(a, b)| a == b).count();
+        writer.literals(&input[literal..at])?;
+        writer.matched(at - start, len)?;
+        at += len;
+        literal = at;
+    }
+    writer.literals(&input[literal..])?;
+    Some(writer.at)
+}
+
+fn take(input: &mut &[u8]) -> Result<usize, Fault> {
+    let Some((&byte, rest)) = input.split_first() else {
+        return Err(Fault::new("the stream ends inside a match"));
+    };
+    *input = rest;
+    Ok(usize::from(byte))
+}
+
+fn decompress(mut input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    let room = output.len();
+    let full = || Fault::new(format!("the stream decodes to more than {room} bytes"));
+    let mut at = 0;
+    while let Some((&control, rest)) = input.split_first() {
+        input = rest;
+        let control = usize::from(control);
+        if control < LONGEST_LITERAL {
+            let Some((run, rest)) = input.split_at_checked(control + 1) else {
+                return Err(Fault::new("the stream ends inside literal bytes"));
+            };
+            output.get_mut(at..at + run.len()).ok_or_else(full)?.copy_from_slice(run);
+            at += run.len();
+            input = rest;
+            continue;
+        }
+        let mut len = (control >> 5) + 2;
+        if control >> 5 == 7 {
+            len += take(&mut input)?;
+        }
+        let distance = ((control & 31) << 8 | take(&mut input)?) + 1;
+        let Some(start) = at.checked_sub(distance) else {
+            return Err(Fault::new(format!("byte {at} refers back by {distance} bytes")));
+        };
+        if len > room - at {
+            return Err(full());
+        }
+        if distance >= len {
+            output.copy_within(start..start + len, at);
+        } else {
+            // The match overlaps what it writes: it repeats the last `distance` bytes.
+            for k in 0..len {
+                output[at + k] = output[start + k];
+            }
+        }
+        at += len;
+    }
+    Ok(at)
+}
+
+impl Codec for Lzf {
+    fn name(&self) -> &'static str {
+        "lzf"
+    }
+
+    fn bound(&self, len: usize) -> usize {
+        len
+    }
+
+    fn context_bytes(&self, _len: usize) -> usize {
+        4 << HASH_BITS
+    }
+
+    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+        let room = input.len().saturating_sub(1).min(output.len());
+        compress(input, &mut output[..room]).ok_or(Fault::Incompressible)
+    }
+
+    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+        decompress(input, output)
+    }
+}
