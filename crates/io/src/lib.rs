@@ -7,10 +7,17 @@ pub mod backend;
 pub mod codec;
 pub mod durable;
 pub mod error;
+pub mod files;
 pub mod lock;
+pub mod mapping;
 pub mod pool;
 pub mod process;
+mod resident;
+#[cfg(test)]
+mod testdir;
 
 pub use codec::{CodecSpec, Encoded, OptionValue, Pipeline};
 pub use error::{BudgetFailure, CodecFailure, IoFailure, ShortRead, StorageError};
+pub use files::{FileRef, FileTable, OpenFile};
+pub use mapping::Mapping;
 pub use pool::{Arena, Buffer, Reservation};

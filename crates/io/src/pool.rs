@@ -8,7 +8,7 @@
 //! [`Reservation`] (memory that somebody else holds). Buffers that are dropped stay mapped in a free
 //! list, which is given up when the room is needed.
 //!
-//! Invariants: bytes held + bytes kept for reuse never exceed the limit when memory is handed out; a
+//! Invariants: bytes held + kept for reuse + mapped pages (`resident.rs`) stay within the limit; a
 //! request that does not fit is refused at once (waiting for others could wait for ever); after a
 //! fork the child has its own, empty arena and never touches the lock of its parent's.
 
@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{BudgetFailure, StorageError};
+use crate::resident::Resident;
 
 /// Buffers of at least this many bytes are aligned to, and asked to consist of, huge pages. Direct
 /// I/O into small pages is three times slower: a request then has hundreds of memory segments.
@@ -37,6 +38,7 @@ pub struct Arena {
 struct Shared {
     pid: u32,
     state: Mutex<State>,
+    resident: Mutex<Resident>,
 }
 
 #[derive(Debug)]
@@ -45,6 +47,7 @@ struct State {
     used: u64,
     peak: u64,
     kept: u64,
+    mapped: u64,
     free: Vec<Region>,
 }
 
@@ -81,8 +84,10 @@ static GLOBAL: AtomicPtr<Arena> = AtomicPtr::new(std::ptr::null_mut());
 impl Arena {
     /// An arena of its own, for tests and embedders.
     pub fn new(limit: u64) -> Arena {
-        let state = State { limit, used: 0, peak: 0, kept: 0, free: Vec::new() };
-        Arena { shared: Arc::new(Shared { pid: std::process::id(), state: Mutex::new(state) }) }
+        let state = State { limit, used: 0, peak: 0, kept: 0, mapped: 0, free: Vec::new() };
+        let resident = Mutex::new(Resident::default());
+        let pid = std::process::id();
+        Arena { shared: Arc::new(Shared { pid, state: Mutex::new(state), resident }) }
     }
 
     /// The arena of this process. Its limit is a quarter of the machine's memory until
@@ -117,9 +122,7 @@ impl Arena {
     pub fn set_limit(&self, bytes: u64) {
         let mut state = self.state();
         state.limit = bytes;
-        let dropped = state.make_room(0);
-        drop(state);
-        drop(dropped);
+        self.settle(state);
     }
 
     /// The budget, bytes.
@@ -167,10 +170,8 @@ impl Arena {
     pub fn reserve(&self, what: &'static str, bytes: u64) -> Result<Reservation, StorageError> {
         let mut state = self.state();
         state.admit(what, bytes)?;
-        let dropped = state.make_room(bytes);
         state.take(bytes);
-        drop(state);
-        drop(dropped);
+        self.settle(state);
         Ok(Reservation { arena: self.clone(), bytes })
     }
 
@@ -183,10 +184,8 @@ impl Arena {
             return Ok(Buffer { arena: self.clone(), region: Some(region), len: bytes });
         }
         state.admit(what, whole as u64)?;
-        let dropped = state.make_room(whole as u64);
         state.take(whole as u64);
-        drop(state);
-        drop(dropped);
+        self.settle(state);
         match Region::map(whole) {
             Ok(region) => Ok(Buffer { arena: self.clone(), region: Some(region), len: bytes }),
             Err(error) => {
@@ -196,9 +195,51 @@ impl Arena {
         }
     }
 
+    /// Gives up what is kept for reuse, and then mapped pages, until all fits the limit again.
+    fn settle(&self, mut state: MutexGuard<'_, State>) {
+        let dropped = state.make_room();
+        let excess = state.excess().min(state.mapped);
+        drop(state);
+        drop(dropped);
+        if excess > 0 {
+            self.evict_mapped(excess);
+        }
+    }
+
+    /// Pages of mapped files that are resident, bytes; given back when the room is needed.
+    pub fn mapped(&self) -> u64 {
+        self.state().mapped
+    }
+
+    pub(crate) fn resident(&self) -> &Mutex<Resident> {
+        &self.shared.resident
+    }
+
+    /// Counts mapped pages; returns by how much they are now too many.
+    pub(crate) fn count_mapped(&self, bytes: u64) -> u64 {
+        let mut state = self.state();
+        state.mapped += bytes;
+        let over_half = state.mapped.saturating_sub(state.limit / 2);
+        state.excess().saturating_sub(state.kept).max(over_half)
+    }
+
+    /// Counts mapped pages as given back, and buffers kept for reuse where it is still too much.
+    pub(crate) fn uncount_mapped(&self, bytes: u64) {
+        let mut state = self.state();
+        state.mapped = state.mapped.saturating_sub(bytes);
+        let dropped = state.make_room();
+        drop(state);
+        drop(dropped);
+    }
+
+    /// Whether two handles are of the same arena.
+    pub(crate) fn same(&self, other: &Arena) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Whether this process made the arena; otherwise its lock may be held by a thread that a fork
     /// left behind.
-    fn ours(&self) -> bool {
+    pub(crate) fn ours(&self) -> bool {
         self.shared.pid == std::process::id()
     }
 }
@@ -221,14 +262,15 @@ impl State {
         self.peak = self.peak.max(self.used);
     }
 
-    /// Takes kept regions out, oldest first, until `bytes` more fit. The caller drops them after
-    /// the lock.
-    fn make_room(&mut self, bytes: u64) -> Vec<Region> {
+    /// Bytes over the limit, all together.
+    fn excess(&self) -> u64 {
+        self.used.saturating_add(self.kept).saturating_add(self.mapped).saturating_sub(self.limit)
+    }
+
+    /// Takes kept regions out, oldest first, until all fits. The caller drops them after the lock.
+    fn make_room(&mut self) -> Vec<Region> {
         let mut out = Vec::new();
-        let fits = |state: &State| {
-            state.used.saturating_add(state.kept).saturating_add(bytes) <= state.limit
-        };
-        while !fits(self) && !self.free.is_empty() {
+        while self.excess() > 0 && !self.free.is_empty() {
             let region = self.free.remove(0);
             self.kept -= region.bytes as u64;
             out.push(region);
@@ -258,12 +300,13 @@ impl State {
     fn give_back(&mut self, region: Region) -> Option<Region> {
         let bytes = region.bytes as u64;
         self.used = self.used.saturating_sub(bytes);
-        if self.used.saturating_add(self.kept).saturating_add(bytes) <= self.limit {
-            self.kept += bytes;
-            self.free.push(region);
-            return None;
+        let all = self.used.saturating_add(self.kept).saturating_add(self.mapped);
+        if all.saturating_add(bytes) > self.limit {
+            return Some(region);
         }
-        Some(region)
+        self.kept += bytes;
+        self.free.push(region);
+        None
     }
 }
 

@@ -1,0 +1,328 @@
+//! The files of one array or operation: number to path to open descriptors.
+//!
+//! Problem: plans name files by number; an array may be split over thousands of them, most of which
+//! an operation never touches, and a process may hold only so many descriptors.
+//!
+//! Idea: a [`FileTable`] opens a file when it is first used and keeps it open until the table is
+//! dropped; past a number of descriptors, further files are opened for one use only. Each
+//! [`OpenFile`] has, on demand, a second descriptor for direct I/O and a mapping.
+//!
+//! Invariants: a descriptor that [`FileTable::open`] handed out stays open while it is borrowed;
+//! every failure names the path, the offset and the length.
+
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::backend::{sys, Request};
+use crate::error::{ShortRead, StorageError};
+use crate::mapping::Mapping;
+use crate::pool::Arena;
+
+/// Descriptors that one table keeps open at most (each file may take two).
+const KEEP: usize = 256;
+
+/// The files of an array or operation, by number.
+#[derive(Debug, Default)]
+pub struct FileTable {
+    files: Vec<Entry>,
+    writable: bool,
+    kept: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    path: PathBuf,
+    open: OnceLock<OpenFile>,
+}
+
+/// A file that is open.
+#[derive(Debug)]
+pub struct OpenFile {
+    path: PathBuf,
+    writable: bool,
+    fd: OwnedFd,
+    direct: OnceLock<Option<OwnedFd>>,
+    mapping: Mutex<Option<Arc<Mapping>>>,
+}
+
+/// An open file: one that the table keeps, or one that is closed after this use.
+#[derive(Debug)]
+pub enum FileRef<'a> {
+    /// Kept open by its table.
+    Kept(&'a OpenFile),
+    /// Closed when dropped.
+    Once(Box<OpenFile>),
+}
+
+impl Deref for FileRef<'_> {
+    type Target = OpenFile;
+
+    fn deref(&self) -> &OpenFile {
+        match self {
+            FileRef::Kept(file) => file,
+            FileRef::Once(file) => file,
+        }
+    }
+}
+
+impl FileTable {
+    /// A table of these files, opened for reading, or for reading and writing.
+    pub fn new(paths: Vec<PathBuf>, writable: bool) -> FileTable {
+        let entry = |path| Entry { path, open: OnceLock::new() };
+        let files = paths.into_iter().map(entry).collect();
+        FileTable { files, writable, kept: AtomicUsize::new(0) }
+    }
+
+    /// Appends a file; returns its number.
+    pub fn push(&mut self, path: PathBuf) -> Result<u32, StorageError> {
+        let number = u32::try_from(self.files.len())
+            .map_err(|_| StorageError::BadJob("more than 2^32 files".into()))?;
+        self.files.push(Entry { path, open: OnceLock::new() });
+        Ok(number)
+    }
+
+    /// Number of files.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Whether the files are opened for writing too.
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The path of a file.
+    pub fn path(&self, file: u32) -> Result<&Path, StorageError> {
+        self.entry(file).map(|entry| entry.path.as_path())
+    }
+
+    fn entry(&self, file: u32) -> Result<&Entry, StorageError> {
+        let unknown = || StorageError::BadJob(format!("no file {file} among {}", self.files.len()));
+        usize::try_from(file).ok().and_then(|n| self.files.get(n)).ok_or_else(unknown)
+    }
+
+    /// The file, opened if it is not yet open.
+    pub fn open(&self, file: u32) -> Result<FileRef<'_>, StorageError> {
+        let entry = self.entry(file)?;
+        if let Some(open) = entry.open.get() {
+            return Ok(FileRef::Kept(open));
+        }
+        let fresh = OpenFile::open(&entry.path, self.writable)?;
+        if self.kept.fetch_add(1, Ordering::Relaxed) >= KEEP {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+            return Ok(FileRef::Once(Box::new(fresh)));
+        }
+        // Two threads may open at once: the second's descriptor is closed again.
+        Ok(FileRef::Kept(entry.open.get_or_init(|| fresh)))
+    }
+
+    /// Lengths of all files, bytes: what a plan is checked against.
+    pub fn lengths(&self) -> Result<Vec<i64>, StorageError> {
+        (0..self.files.len()).map(|n| self.open(n as u32)?.len()).collect()
+    }
+
+    /// Puts everything written so far on the disk, for the files that are open.
+    pub fn sync(&self) -> Result<(), StorageError> {
+        self.files.iter().filter_map(|entry| entry.open.get()).try_for_each(OpenFile::sync)
+    }
+}
+
+impl OpenFile {
+    /// Opens a file for reading, or for reading and writing.
+    pub fn open(path: &Path, writable: bool) -> Result<OpenFile, StorageError> {
+        let fd = open_with(path, writable, 0).map_err(|n| StorageError::io("open", path, n))?;
+        Ok(OpenFile {
+            path: path.to_path_buf(),
+            writable,
+            fd,
+            direct: OnceLock::new(),
+            mapping: Mutex::new(None),
+        })
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor that goes through the page cache.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// The descriptor for direct I/O; `None` where the file system has no such thing.
+    pub fn direct_fd(&self) -> Option<RawFd> {
+        let open = || open_with(&self.path, self.writable, direct_flag()?).ok();
+        self.direct.get_or_init(open).as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Length now, bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> Result<i64, StorageError> {
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the descriptor is open, the memory is large enough.
+        if unsafe { libc::fstat(self.fd(), stat.as_mut_ptr()) } != 0 {
+            return Err(StorageError::last("stat", &self.path));
+        }
+        // SAFETY: fstat succeeded and filled it.
+        Ok(unsafe { stat.assume_init() }.st_size)
+    }
+
+    /// The whole file, mapped; mapped anew when it has grown past `needed` or a mapping has failed.
+    pub fn mapping(&self, needed: i64, arena: &Arena) -> Result<Arc<Mapping>, StorageError> {
+        let mut kept = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mapping) = kept.as_ref() {
+            if mapping.serves(needed, arena) {
+                return Ok(Arc::clone(mapping));
+            }
+        }
+        let fresh = Arc::new(Mapping::new(self, arena)?);
+        if let Some(old) = kept.replace(Arc::clone(&fresh)) {
+            drop(kept);
+            drop(old);
+        }
+        Ok(fresh)
+    }
+
+    /// Whether it was opened for writing.
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Reads exactly `len` bytes.
+    ///
+    /// # Safety
+    /// `memory` is valid for writes of `len` bytes.
+    pub unsafe fn read_at(
+        &self,
+        offset: i64,
+        memory: *mut u8,
+        len: usize,
+    ) -> Result<(), StorageError> {
+        let fd = self.fd();
+        let request = Request { tag: 0, fd, offset, len, memory, write: false, dontcache: false };
+        // SAFETY: the caller's promise.
+        match unsafe { sys::run(request) } {
+            Ok(got) if got == len => Ok(()),
+            Ok(_) => Err(self.short(offset, len)),
+            Err(number) => Err(self.failed("read", offset, len, number)),
+        }
+    }
+
+    /// Writes exactly `len` bytes.
+    ///
+    /// # Safety
+    /// `memory` is valid for reads of `len` bytes.
+    pub unsafe fn write_at(
+        &self,
+        offset: i64,
+        memory: *const u8,
+        len: usize,
+    ) -> Result<(), StorageError> {
+        let (fd, memory) = (self.fd(), memory.cast_mut());
+        let request = Request { tag: 0, fd, offset, len, memory, write: true, dontcache: false };
+        // SAFETY: the caller's promise; a write only reads the memory.
+        match unsafe { sys::run(request) } {
+            Ok(put) if put == len => Ok(()),
+            Ok(_) => Err(self.failed("write", offset, len, libc::EIO)),
+            Err(number) => Err(self.failed("write", offset, len, number)),
+        }
+    }
+
+    /// Tells the kernel that bytes will be wanted soon. Never fails: it is only advice.
+    pub fn will_need(&self, offset: i64, len: i64) {
+        #[cfg(target_os = "linux")]
+        // SAFETY: the descriptor is open; the call takes no memory.
+        unsafe {
+            libc::posix_fadvise(self.fd(), offset, len, libc::POSIX_FADV_WILLNEED);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (offset, len);
+    }
+
+    /// Puts everything written so far on the disk.
+    pub fn sync(&self) -> Result<(), StorageError> {
+        sys::sync(self.fd(), false).map_err(|number| StorageError::io("fsync", &self.path, number))
+    }
+
+    /// The error for a file that ended within a read.
+    pub fn short(&self, offset: i64, len: usize) -> StorageError {
+        let (len, file_len) = (len as i64, self.len().unwrap_or(-1));
+        StorageError::ShortRead(ShortRead { path: self.path.clone(), offset, len, file_len })
+    }
+
+    /// The error for a transfer that the system refused.
+    pub fn failed(&self, op: &'static str, offset: i64, len: usize, errno: i32) -> StorageError {
+        StorageError::io_at(op, &self.path, offset, len as i64, errno)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn direct_flag() -> Option<libc::c_int> {
+    Some(libc::O_DIRECT)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn direct_flag() -> Option<libc::c_int> {
+    None
+}
+
+fn open_with(path: &Path, writable: bool, extra: libc::c_int) -> Result<OwnedFd, i32> {
+    let mode = if writable { libc::O_RDWR } else { libc::O_RDONLY };
+    sys::open(path, mode | extra, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testdir::TestDir;
+
+    #[test]
+    fn files_open_when_used_and_errors_name_them() {
+        let dir = TestDir::new("files");
+        let path = dir.file("a.bin", &[7u8; 100]);
+        let table = FileTable::new(vec![path.clone(), dir.path("missing")], false);
+        assert_eq!(100, table.open(0).unwrap().len().unwrap());
+        let missing = table.open(1).unwrap_err();
+        assert_eq!("not-found", missing.code());
+        assert_eq!(Some(dir.path("missing").as_path()), missing.path());
+        let mut memory = [0u8; 64];
+        let file = table.open(0).unwrap();
+        // SAFETY: the memory holds 64 bytes.
+        let short = unsafe { file.read_at(60, memory.as_mut_ptr(), 64) }.unwrap_err();
+        let expected = ShortRead { path, offset: 60, len: 64, file_len: 100 };
+        assert_eq!(StorageError::ShortRead(expected), short);
+        // SAFETY: as above.
+        let refused = unsafe { file.write_at(0, memory.as_ptr(), 64) }.unwrap_err();
+        assert!(matches!(refused, StorageError::Io(_)), "{refused}");
+        assert!(table.open(2).is_err());
+    }
+
+    #[test]
+    fn a_table_of_many_files_keeps_few_open() {
+        let dir = TestDir::new("many-files");
+        let paths: Vec<_> =
+            (0..KEEP + 5).map(|k| dir.file(&format!("{k}"), &[k as u8; 3])).collect();
+        let table = FileTable::new(paths, true);
+        for round in 0..2 {
+            for k in 0..table.len() {
+                let file = table.open(k as u32).unwrap();
+                assert_eq!(k >= KEEP, matches!(file, FileRef::Once(_)), "round {round}");
+                let mut byte = 0u8;
+                // SAFETY: one byte of memory.
+                unsafe { file.read_at(2, &raw mut byte, 1) }.unwrap();
+                assert_eq!(k as u8, byte);
+            }
+        }
+        assert_eq!(vec![3; KEEP + 5], table.lengths().unwrap());
+        table.sync().unwrap();
+    }
+}

@@ -1,0 +1,434 @@
+//! Files mapped into memory, safely.
+//!
+//! Problem: a copy out of a mapping is the fastest way to bytes that are cached, but a file that
+//! shrinks meanwhile, a failing disk or (on writing) a full one answers with SIGBUS, and mapped
+//! pages count as resident memory of the process.
+//!
+//! Idea: a handler for SIGBUS looks the address up in a lock-free list of our mappings. If it is
+//! ours, the handler marks the mapping as failed and puts zero pages under the rest of it, so the
+//! copy runs on; whoever copies asks [`Mapping::check`] afterwards and gets an error. What other
+//! code does about SIGBUS stays in force for other addresses. Resident pages are bounded by
+//! `resident.rs`.
+//!
+//! Invariants: a mapping is in the list before its address is known to anybody, and leaves it before
+//! it is unmapped; the failure mark is set before zero pages appear, so data copied from them is
+//! never taken for the file's; the handler calls nothing that is not async-signal-safe.
+//!
+//! Measured (2 cores, ext4 with large folios, warm, one thread, 1 GiB into huge pages): memcpy out
+//! of fresh mapping faulting as it goes 5.05 GB/s, populated at once 5.14, populated and given back
+//! in pieces of 2 MiB 4.5, `pread` of 1 MiB pieces 4.66; resident before 5.19. So pages are simply
+//! faulted in and kept while they may be. Mappings begin at a multiple of 2 MiB: the kernel can then
+//! map whole huge pages, and unmapping 1 GiB takes 0.5 ms instead of 12.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::Once;
+
+use crate::error::{errno, StorageError};
+use crate::files::OpenFile;
+use crate::pool::Arena;
+use crate::resident::{Pinned, GRANULE};
+
+/// A whole file, mapped shared; writable if the file is.
+#[derive(Debug)]
+pub struct Mapping {
+    start: *mut u8,
+    len: usize,
+    reserved: usize,
+    path: PathBuf,
+    arena: Arena,
+    entry: &'static Entry,
+}
+
+// SAFETY: the pointer is to shared memory whose content other processes may change at any time
+// anyway; all access goes through raw copies, never through references.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the file as long as it is now.
+    pub fn new(file: &OpenFile, arena: &Arena) -> Result<Mapping, StorageError> {
+        install();
+        let len = usize::try_from(file.len()?).unwrap_or(0);
+        let refused = |number| StorageError::io("mmap", file.path(), number);
+        let reserved = len
+            .max(1)
+            .checked_next_multiple_of(GRANULE)
+            .and_then(|bytes| bytes.checked_add(GRANULE))
+            .ok_or_else(|| refused(libc::EOVERFLOW))?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: reserves addresses of the kernel's choice, without access.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), reserved, libc::PROT_NONE, flags, -1, 0) }
+                .cast::<u8>();
+        if base as *mut libc::c_void == libc::MAP_FAILED {
+            return Err(refused(errno()));
+        }
+        let head = base.align_offset(GRANULE);
+        // SAFETY: `head < GRANULE`, the slack of the reservation; both pieces given back lie in it.
+        let start = unsafe {
+            let start = base.add(head);
+            if head > 0 {
+                libc::munmap(base.cast(), head);
+            }
+            libc::munmap(start.add(reserved - GRANULE).cast(), GRANULE - head);
+            start
+        };
+        let reserved = reserved - GRANULE;
+        let entry = register(start as usize, reserved, file.writable());
+        let mapping = Mapping {
+            start,
+            len,
+            reserved,
+            path: file.path().to_path_buf(),
+            arena: arena.clone(),
+            entry,
+        };
+        if len > 0 {
+            mapping.fill(file)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Puts the file under the reserved addresses.
+    fn fill(&self, file: &OpenFile) -> Result<(), StorageError> {
+        let write = if file.writable() { libc::PROT_WRITE } else { 0 };
+        // SAFETY: replaces our own reservation, which is at least `len` long and has no users yet.
+        let mapped = unsafe {
+            libc::mmap(
+                self.start.cast(),
+                self.len,
+                libc::PROT_READ | write,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.fd(),
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(StorageError::io("mmap", &self.path, errno()));
+        }
+        // Read-ahead of a random access drags in megabytes that nobody wants.
+        // SAFETY: advice on our own mapping.
+        unsafe { libc::madvise(mapped, self.len, libc::MADV_RANDOM) };
+        Ok(())
+    }
+
+    /// First byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Mapped bytes: the length of the file when it was mapped.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether this mapping can be used for the first `needed` bytes, with this arena.
+    pub(crate) fn serves(&self, needed: i64, arena: &Arena) -> bool {
+        let long_enough = usize::try_from(needed).is_ok_and(|needed| needed <= self.len);
+        long_enough && self.check().is_ok() && self.arena.same(arena)
+    }
+
+    /// Counts the pages of bytes `first..end` as resident and keeps them counted while the result
+    /// lives. Pages touched longest ago are given back where the budget asks for it.
+    pub fn pin(&self, first: usize, end: usize) -> Pinned<'_> {
+        let end = end.min(self.len);
+        let first = first.min(end);
+        self.arena.pin(self.start as usize + first, self.start as usize + end)
+    }
+
+    /// Whether everything copied from and to it so far is the file's; otherwise why not.
+    pub fn check(&self) -> Result<(), StorageError> {
+        if self.entry.failed.load(Ordering::Acquire) {
+            return Err(StorageError::Shrunk { path: self.path.clone() });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.arena.forget_pages(self.start as usize, self.start as usize + self.reserved);
+        self.entry.start.store(0, Ordering::Release);
+        // SAFETY: our own mapping, no longer in any list, and nobody borrows it.
+        unsafe { libc::munmap(self.start.cast(), self.reserved) };
+        self.entry.taken.store(false, Ordering::Release);
+    }
+}
+
+/// One mapping, as the signal handler sees it. Free when not `taken`; valid when `start` is not 0.
+#[derive(Debug)]
+struct Entry {
+    taken: AtomicBool,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    protection: AtomicU32,
+    failed: AtomicBool,
+}
+
+impl Entry {
+    const fn free() -> Entry {
+        Entry {
+            taken: AtomicBool::new(false),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            protection: AtomicU32::new(0),
+            failed: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Entries come in blocks that are never freed, so the handler may walk them at any time.
+struct Block {
+    entries: [Entry; 64],
+    next: AtomicPtr<Block>,
+}
+
+impl Block {
+    const fn new() -> Block {
+        Block { entries: [const { Entry::free() }; 64], next: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    fn next(&self) -> Option<&'static Block> {
+        // SAFETY: null, or leaked by `register` and never freed.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+static MAPPINGS: Block = Block::new();
+
+/// Puts a mapping into the list.
+fn register(start: usize, len: usize, writable: bool) -> &'static Entry {
+    let mut block: &'static Block = &MAPPINGS;
+    loop {
+        for entry in &block.entries {
+            if !entry.taken.swap(true, Ordering::AcqRel) {
+                let write = if writable { libc::PROT_WRITE } else { 0 };
+                entry.protection.store((libc::PROT_READ | write) as u32, Ordering::Relaxed);
+                entry.failed.store(false, Ordering::Relaxed);
+                entry.end.store(start + len, Ordering::Relaxed);
+                entry.start.store(start, Ordering::Release);
+                return entry;
+            }
+        }
+        block = match block.next() {
+            Some(next) => next,
+            None => {
+                let fresh = Box::into_raw(Box::new(Block::new()));
+                let null = std::ptr::null_mut();
+                if block
+                    .next
+                    .compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire)
+                    .is_err()
+                {
+                    // SAFETY: another thread was first; ours was never published.
+                    drop(unsafe { Box::from_raw(fresh) });
+                }
+                block.next().unwrap_or(block)
+            }
+        };
+    }
+}
+
+/// The mapping that holds an address. Async-signal-safe.
+fn find(address: usize) -> Option<&'static Entry> {
+    let mut block = Some(&MAPPINGS);
+    while let Some(now) = block {
+        for entry in &now.entries {
+            let start = entry.start.load(Ordering::Acquire);
+            if start != 0 && (start..entry.end.load(Ordering::Relaxed)).contains(&address) {
+                return Some(entry);
+            }
+        }
+        block = now.next();
+    }
+    None
+}
+
+/// What was done about SIGBUS before us.
+static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Makes our handler the first one. Also when somebody else (Python's faulthandler) has come first
+/// meanwhile; theirs is then called for addresses that are not ours.
+fn install() {
+    static FIRST: Once = Once::new();
+    let mut again = true;
+    FIRST.call_once(|| {
+        set_handler();
+        again = false;
+    });
+    if again {
+        let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: asks for the action in force; the memory is large enough and zeroed.
+        let now = unsafe {
+            libc::sigaction(libc::SIGBUS, std::ptr::null(), now.as_mut_ptr());
+            now.assume_init()
+        };
+        if now.sa_sigaction != on_sigbus as *const () as usize {
+            set_handler();
+        }
+    }
+}
+
+fn set_handler() {
+    // SAFETY: plain data, zero is a valid start; the handler has the type that SA_SIGINFO asks for.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let mut previous: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_sigbus as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous);
+        if previous.sa_sigaction != action.sa_sigaction {
+            // Leaked on purpose: the handler may be reading it.
+            PREVIOUS.store(Box::into_raw(Box::new(previous)), Ordering::Release);
+            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
+extern "C" fn on_sigbus(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    let kept = errno();
+    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler.
+    let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
+    if code > 0 {
+        if let Some(entry) = find(address) {
+            entry.failed.store(true, Ordering::Release);
+            let page = address & !4095;
+            let end = entry.end.load(Ordering::Relaxed);
+            let protection = entry.protection.load(Ordering::Relaxed) as libc::c_int;
+            let flags =
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+            // SAFETY: replaces pages of a live mapping of ours, which the faulting copy keeps
+            // alive; mmap is a plain system call and safe in a signal handler.
+            let zeros = unsafe {
+                libc::mmap(page as *mut libc::c_void, end - page, protection, flags, -1, 0)
+            };
+            if zeros != libc::MAP_FAILED {
+                set_errno(kept);
+                return;
+            }
+        }
+    }
+    set_errno(kept);
+    pass_on(signal, info, context, code);
+}
+
+/// Does what would have been done without us.
+fn pass_on(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+    code: libc::c_int,
+) {
+    // SAFETY: null, or leaked by `set_handler` and never freed; handlers are called with the
+    // arguments their flags ask for.
+    unsafe {
+        let previous = PREVIOUS.load(Ordering::Acquire).as_ref();
+        let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
+        let with_info = previous.is_some_and(|action| action.sa_flags & libc::SA_SIGINFO != 0);
+        if handler == libc::SIG_IGN && code <= 0 {
+            return;
+        }
+        if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+            let mut default: libc::sigaction = std::mem::zeroed();
+            default.sa_sigaction = libc::SIG_DFL;
+            libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+            // A fault happens again when we return and now ends the process; a signal that was
+            // sent has to be sent again.
+            if code <= 0 {
+                libc::raise(signal);
+            }
+        } else if with_info {
+            type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+            let call = std::mem::transmute::<usize, WithInfo>(handler);
+            call(signal, info, context);
+        } else {
+            let call = std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler);
+            call(signal);
+        }
+    }
+}
+
+fn set_errno(number: i32) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the address of this thread's error number.
+    unsafe {
+        *libc::__errno_location() = number;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = number;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testdir::TestDir;
+
+    #[test]
+    fn a_file_that_shrinks_is_an_error_not_a_crash() {
+        let dir = TestDir::new("shrink");
+        let path = dir.file("a", &[5u8; 100_000]);
+        let arena = Arena::new(64 << 20);
+        let file = OpenFile::open(&path, true).unwrap();
+        let mapping = file.mapping(100_000, &arena).unwrap();
+        let mut memory = vec![0u8; 100_000];
+        // SAFETY: both are 100000 bytes long.
+        let copy = |memory: &mut [u8]| unsafe {
+            std::ptr::copy_nonoverlapping(mapping.as_ptr(), memory.as_mut_ptr(), 100_000);
+        };
+        copy(&mut memory);
+        mapping.check().unwrap();
+        assert!(memory.iter().all(|byte| *byte == 5));
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10).unwrap();
+        copy(&mut memory);
+        assert_eq!("file-changed", mapping.check().unwrap_err().code());
+        // The next mapping is a new one and as long as the file is now.
+        assert_eq!(10, file.mapping(100_000, &arena).unwrap().len());
+    }
+
+    #[test]
+    fn resident_pages_stay_within_the_arena() {
+        let dir = TestDir::new("resident");
+        let path = dir.path("a");
+        let sparse = std::fs::File::create(&path).unwrap();
+        sparse.set_len(64 << 20).unwrap();
+        let arena = Arena::new(16 << 20);
+        let file = OpenFile::open(&path, false).unwrap();
+        let mapping = file.mapping(64 << 20, &arena).unwrap();
+        for piece in 0..32usize {
+            let first = piece * GRANULE;
+            let pinned = mapping.pin(first, first + GRANULE);
+            // SAFETY: a byte inside the mapping.
+            assert_eq!(0, unsafe { mapping.as_ptr().add(first).read_volatile() });
+            drop(pinned);
+            assert!(arena.mapped() <= 8 << 20, "{}", arena.mapped());
+        }
+        assert_eq!(8 << 20, arena.mapped());
+        // A buffer that needs the room gets it.
+        let buffer = arena.buffer("a test", 15 << 20).unwrap();
+        assert!(arena.mapped() <= 1 << 20);
+        drop((buffer, mapping, file));
+        assert_eq!(0, arena.mapped());
+    }
+
+    #[test]
+    fn many_mappings_are_found() {
+        let starts: Vec<_> =
+            (1..200usize).map(|k| (k << 40, register(k << 40, 4096, false))).collect();
+        for (start, entry) in &starts {
+            assert!(std::ptr::eq(*entry, find(start + 4095).unwrap()));
+            assert!(find(start + 4096).is_none());
+        }
+        for (_, entry) in starts {
+            entry.start.store(0, Ordering::Release);
+            entry.taken.store(false, Ordering::Release);
+        }
+    }
+}
