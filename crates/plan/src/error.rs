@@ -29,6 +29,14 @@ pub enum PlanError {
     /// A size does not fit 63 bits.
     #[error("{0} does not fit in 63 bits; split the array")]
     TooLarge(&'static str),
+    /// A forced method cannot do this access.
+    #[error("method {method} cannot do this access: {why}; leave the choice to the planner")]
+    Impossible {
+        /// The method asked for.
+        method: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
     /// The budget is too small for the smallest possible round.
     #[error("{what} needs at least {needed} bytes of buffer, but the budget leaves {budget}")]
     BudgetTooSmall {
@@ -57,6 +65,7 @@ impl PlanError {
             PlanError::OutOfBounds { .. } => "index-out-of-bounds",
             PlanError::BadLayout(_) => "bad-layout",
             PlanError::TooLarge(_) => "too-large",
+            PlanError::Impossible { .. } => "method-impossible",
             PlanError::BudgetTooSmall { .. } => "budget-too-small",
             PlanError::Broken { .. } => "broken-plan",
         }

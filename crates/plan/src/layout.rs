@@ -3,6 +3,9 @@
 //! Two kinds, because their cost differs by orders of magnitude: [`Strided`] (any element is found
 //! by arithmetic) and [`Chunked`] (a grid of chunks, found through a table, perhaps encoded).
 
+use crate::error::PlanError;
+use crate::section::{Range, Section};
+
 /// Where the elements of an array live.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
@@ -50,6 +53,8 @@ pub struct Chunked {
     /// Whether stored chunks must go through a codec. If not, parts of a chunk can be read and
     /// written in place.
     pub encoded: bool,
+    /// The most bytes a chunk can take when encoded (the codecs' bound); unused if not encoded.
+    pub encoded_bound: i64,
 }
 
 /// Where one chunk is stored.
@@ -74,4 +79,324 @@ pub struct ChunkTable {
     pub count: Vec<i64>,
     /// One entry per cell of the box in C order; `None` is a chunk that was never written.
     pub stored: Vec<Option<Stored>>,
+}
+
+/// Order in which elements follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Last axis fastest.
+    C,
+    /// First axis fastest.
+    F,
+}
+
+impl Order {
+    /// Byte strides of a dense array of this shape.
+    pub fn strides(self, shape: &[i64], item: i64) -> Result<Vec<i64>, PlanError> {
+        let mut strides = vec![item; shape.len()];
+        let mut stride = item;
+        let mut next = |d: usize| {
+            strides[d] = stride;
+            stride = stride.checked_mul(shape[d].max(1))?;
+            Some(())
+        };
+        match self {
+            Order::C => (0..shape.len()).rev().try_for_each(&mut next),
+            Order::F => (0..shape.len()).try_for_each(&mut next),
+        }
+        .ok_or(PlanError::TooLarge("the array"))?;
+        Ok(strides)
+    }
+}
+
+fn bad<T>(why: String) -> Result<T, PlanError> {
+    Err(PlanError::BadLayout(why))
+}
+
+/// Bytes from the first to the last element, after checking that elements do not overlap: sorted,
+/// each stride must be at least the span of the shorter ones. 0 if there are no elements.
+fn span_of(shape: &[i64], item: i64, strides: &[i64]) -> Result<i64, PlanError> {
+    if item < 1 {
+        return bad(format!("elements of {item} bytes"));
+    }
+    if shape.len() != strides.len() {
+        return bad(format!("{} axes but {} strides", shape.len(), strides.len()));
+    }
+    if shape.iter().chain(strides).any(|n| *n < 0) {
+        return bad(format!("negative length or stride: shape {shape:?}, strides {strides:?}"));
+    }
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    let mut span = item;
+    for (n, s) in shape.iter().zip(strides) {
+        span = (n - 1)
+            .checked_mul(*s)
+            .and_then(|reach| span.checked_add(reach))
+            .ok_or(PlanError::TooLarge("the array"))?;
+    }
+    if !crate::check::nests(item, shape, strides) {
+        return bad(format!("elements overlap: shape {shape:?}, strides {strides:?}, item {item}"));
+    }
+    Ok(span)
+}
+
+impl Strided {
+    /// An array spread over `parts`, checked.
+    pub fn new(
+        shape: Vec<i64>,
+        item: i64,
+        strides: Vec<i64>,
+        parts: Vec<Part>,
+    ) -> Result<Strided, PlanError> {
+        let layout = Strided { shape, item, strides, parts };
+        layout.validate()?;
+        Ok(layout)
+    }
+
+    /// A dense array in one file.
+    pub fn dense(
+        shape: &[i64],
+        item: i64,
+        order: Order,
+        file: u32,
+        offset: i64,
+    ) -> Result<Strided, PlanError> {
+        let strides = order.strides(shape, item)?;
+        let len = span_of(shape, item, &strides)?;
+        Strided::new(shape.to_vec(), item, strides, vec![Part { file, offset, len }])
+    }
+
+    /// Refuses layouts whose elements overlap, lie outside their parts, or across two of them.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        let span = span_of(&self.shape, self.item, &self.strides)?;
+        let mut total = 0_i64;
+        for p in &self.parts {
+            if p.offset < 0 || p.len < 0 || p.offset.checked_add(p.len).is_none() {
+                return bad(format!("part of {} bytes at byte {}", p.len, p.offset));
+            }
+            total = total.checked_add(p.len).ok_or(PlanError::TooLarge("the files together"))?;
+        }
+        if span > total {
+            return bad(format!("elements span {span} bytes, but the parts have {total}"));
+        }
+        Ok(())
+    }
+}
+
+/// A box of grid cells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GridBox {
+    /// First grid coordinate, per axis.
+    pub lo: Vec<i64>,
+    /// Number of cells, per axis; 0 along some axis if nothing is touched.
+    pub count: Vec<i64>,
+}
+
+impl GridBox {
+    /// Number of cells.
+    pub fn cells(&self) -> Result<i64, PlanError> {
+        let product = self.count.iter().try_fold(1_i64, |n, c| n.checked_mul(*c));
+        product.ok_or(PlanError::TooLarge("the number of chunks"))
+    }
+}
+
+impl Chunked {
+    /// A chunked array, checked.
+    pub fn new(
+        shape: Vec<i64>,
+        item: i64,
+        chunk: Vec<i64>,
+        strides: Vec<i64>,
+        encoded: bool,
+        encoded_bound: i64,
+    ) -> Result<Chunked, PlanError> {
+        let layout = Chunked { shape, item, chunk, strides, encoded, encoded_bound };
+        layout.validate()?;
+        Ok(layout)
+    }
+
+    /// Refuses chunks that are empty, overlap themselves, or whose sizes do not fit 63 bits.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        if self.chunk.len() != self.shape.len() {
+            return bad(format!("{} axes, but chunks of {}", self.shape.len(), self.chunk.len()));
+        }
+        if self.chunk.iter().any(|n| *n < 1) || self.shape.iter().any(|n| *n < 0) {
+            return bad(format!("chunks of {:?} in an array of {:?}", self.chunk, self.shape));
+        }
+        if self.encoded_bound < 0 {
+            return bad(format!("encoded chunks of at most {} bytes", self.encoded_bound));
+        }
+        let span = span_of(&self.chunk, self.item, &self.strides)?;
+        let bytes = self.chunk.iter().try_fold(self.item, |n, c| n.checked_mul(*c));
+        if bytes != Some(span) {
+            return bad(format!("chunks are not dense: {:?} by {:?}", self.chunk, self.strides));
+        }
+        let whole = self.shape.iter().try_fold(self.item, |n, c| n.checked_mul((*c).max(1)));
+        whole.ok_or(PlanError::TooLarge("the array"))?;
+        Ok(())
+    }
+
+    /// Bytes of a decoded chunk.
+    pub fn chunk_bytes(&self) -> i64 {
+        self.chunk.iter().fold(self.item, |n, c| n.saturating_mul(*c))
+    }
+
+    /// Number of chunks along each axis.
+    pub fn grid(&self) -> Vec<i64> {
+        let cells = |(n, c): (&i64, &i64)| if *n == 0 { 0 } else { (n - 1) / c + 1 };
+        self.shape.iter().zip(&self.chunk).map(cells).collect()
+    }
+
+    /// The smallest box of chunks that holds a section.
+    pub fn touched(&self, section: &Section) -> Result<GridBox, PlanError> {
+        section.within(&self.shape)?;
+        if section.is_empty() {
+            let zero = vec![0; self.shape.len()];
+            return Ok(GridBox { lo: zero.clone(), count: zero });
+        }
+        let ranges = || section.ranges().iter().zip(&self.chunk);
+        let lo = ranges().map(|(r, c)| r.start / c).collect();
+        let count = ranges().map(|(r, c)| (r.stop() - 1) / c - r.start / c + 1).collect();
+        Ok(GridBox { lo, count })
+    }
+
+    /// Cuts a section into parts that touch boxes of at most `chunks` chunks each (at least one).
+    pub fn batches<'a>(
+        &'a self,
+        section: &'a Section,
+        chunks: i64,
+    ) -> Result<ChunkBatches<'a>, PlanError> {
+        self.validate()?;
+        let touched = self.touched(section)?;
+        let mut left = chunks.max(1);
+        let mut block = vec![1; touched.count.len()];
+        for d in (0..block.len()).rev() {
+            block[d] = touched.count[d].clamp(1, left);
+            left /= block[d];
+        }
+        let next = (!section.is_empty()).then(|| vec![0; block.len()]);
+        Ok(ChunkBatches { layout: self, section, touched, block, next })
+    }
+}
+
+/// A part of a section that touches few chunks, and where it lies in the result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// The part.
+    pub section: Section,
+    /// Index in the result of the whole section at which the part begins, per axis.
+    pub at: Vec<i64>,
+    /// The chunks it touches.
+    pub touched: GridBox,
+}
+
+/// Cuts a large access into parts with small chunk tables, in the order of the grid.
+#[derive(Debug, Clone)]
+pub struct ChunkBatches<'a> {
+    layout: &'a Chunked,
+    section: &'a Section,
+    touched: GridBox,
+    block: Vec<i64>,
+    next: Option<Vec<i64>>,
+}
+
+impl ChunkBatches<'_> {
+    /// The part of the section in the block of chunks at `cell`.
+    fn batch(&self, cell: &[i64]) -> Batch {
+        let ndim = cell.len();
+        let mut at = Vec::with_capacity(ndim);
+        let mut ranges: Vec<Range> = Vec::with_capacity(ndim);
+        let mut touched = GridBox { lo: Vec::with_capacity(ndim), count: Vec::with_capacity(ndim) };
+        for (d, r) in self.section.ranges().iter().enumerate() {
+            let chunk = self.layout.chunk[d];
+            let low = self.touched.lo[d] + cell[d];
+            let (first, count) = r.members(low * chunk, self.end(d, cell[d]));
+            let part = r.part(first, count);
+            at.push(first);
+            touched.lo.push(part.start / chunk);
+            touched.count.push((part.stop() - 1) / chunk - part.start / chunk + 1);
+            ranges.push(part);
+        }
+        Batch { section: Section::new(ranges), at, touched }
+    }
+
+    /// One past the last index of the block of chunks at `cell`, along one axis.
+    fn end(&self, axis: usize, cell: i64) -> i64 {
+        let high = self.touched.lo[axis] + cell + self.block[axis];
+        high.saturating_mul(self.layout.chunk[axis])
+    }
+
+    /// The cell of the first index behind the block at `cell`: long steps leap over chunks.
+    fn after(&self, axis: usize, cell: i64) -> Option<i64> {
+        let r = &self.section.ranges()[axis];
+        let (_, done) = r.members(0, self.end(axis, cell));
+        (done < r.count).then(|| r.index(done) / self.layout.chunk[axis] - self.touched.lo[axis])
+    }
+}
+
+impl Iterator for ChunkBatches<'_> {
+    type Item = Batch;
+
+    fn next(&mut self) -> Option<Batch> {
+        let cell = self.next.take()?;
+        let step = |d: usize| Some((d, self.after(d, cell[d])?));
+        self.next = (0..cell.len()).rev().find_map(step).map(|(d, after)| {
+            let mut next = cell.clone();
+            next[d] = after;
+            next[d + 1..].fill(0);
+            next
+        });
+        Some(self.batch(&cell))
+    }
+}
+
+impl ChunkTable {
+    /// A table, checked: as many entries as cells, sizes that exist.
+    pub fn new(
+        lo: Vec<i64>,
+        count: Vec<i64>,
+        stored: Vec<Option<Stored>>,
+    ) -> Result<ChunkTable, PlanError> {
+        let table = ChunkTable { lo, count, stored };
+        table.validate()?;
+        Ok(table)
+    }
+
+    /// See [`new`](ChunkTable::new).
+    pub fn validate(&self) -> Result<(), PlanError> {
+        if self.lo.len() != self.count.len() || self.lo.iter().chain(&self.count).any(|n| *n < 0) {
+            return bad(format!("chunk table at {:?} of {:?} cells", self.lo, self.count));
+        }
+        let cells = self.count.iter().try_fold(1_i64, |n, c| n.checked_mul(*c));
+        if cells != i64::try_from(self.stored.len()).ok() {
+            return bad(format!(
+                "chunk table of {:?} with {} cells",
+                self.count,
+                self.stored.len()
+            ));
+        }
+        for s in self.stored.iter().flatten() {
+            if s.offset < 0 || s.len < 0 || s.offset.checked_add(s.len).is_none() {
+                return bad(format!("stored chunk of {} bytes at byte {}", s.len, s.offset));
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry of a grid cell; an error if the table does not hold it.
+    pub fn entry(&self, cell: &[i64]) -> Result<Option<Stored>, PlanError> {
+        let mut index = 0;
+        if cell.len() != self.lo.len() {
+            return bad(format!("chunk table of {} axes, cell {cell:?}", self.lo.len()));
+        }
+        for ((c, lo), n) in cell.iter().zip(&self.lo).zip(&self.count) {
+            let k = c - lo;
+            if k < 0 || k >= *n {
+                return bad(format!("the chunk table does not hold chunk {cell:?}"));
+            }
+            index = index * n + k;
+        }
+        Ok(self.stored.get(index as usize).copied().flatten())
+    }
 }

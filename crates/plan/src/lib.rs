@@ -2,24 +2,42 @@
 //!
 //! Read in this order:
 //!
-//! | module      | question it answers                                            |
-//! |-------------|----------------------------------------------------------------|
-//! | [`section`] | which elements? (regular sections, n-d, any stride)            |
-//! | [`layout`]  | where do they live in the files?                               |
-//! | [`plan`]    | what is to be done, in rounds? (the value everything turns on) |
-//! | [`error`]   | why can it not be done?                                        |
+//! | module      | question it answers                                               |
+//! |-------------|-------------------------------------------------------------------|
+//! | [`section`] | which elements? (regular sections, n-d, any stride)               |
+//! | [`layout`]  | where do they live in the files?                                  |
+//! | [`terms`]   | what do the machine, the file and the user allow?                 |
+//! | [`plan`]    | what is to be done, in rounds? (the value everything turns on)    |
+//! | [`planner`] | which method, which rounds: [`Plan`]                              |
+//! | `choose`    | what does each method cost here?                                  |
+//! | `nest`      | loops over file and memory, the geometry of all strided planners  |
+//! | `cut`       | loops cut into rounds                                             |
+//! | `emit`      | one round's steps: straight, mapped, gathered                     |
+//! | [`check`]   | is a round safe to run? ([`CheckedRound`])                        |
+//! | [`error`]   | why can it not be done?                                           |
 //!
 //! `DESIGN.md` beside this crate tells the invariants and how a plan is checked.
 
+pub mod check;
+mod choose;
+mod cut;
+mod emit;
 pub mod error;
 pub mod layout;
+mod nest;
 pub mod plan;
+pub mod planner;
 pub mod section;
+pub mod terms;
 
+pub use check::{check, Bounds, CheckedRound};
 pub use error::PlanError;
-pub use layout::{ChunkTable, Chunked, Layout, Part, Stored, Strided};
-pub use plan::{
-    Channel, ChunkRead, ChunkWrite, Cost, Direction, Family, Method, Move, Place, Round, Terms,
-    Transfer,
+pub use layout::{
+    Batch, ChunkBatches, ChunkTable, Chunked, GridBox, Layout, Order, Part, Stored, Strided,
 };
+pub use plan::{
+    Channel, ChunkRead, ChunkWrite, Cost, Direction, Family, Method, Move, Place, Round, Transfer,
+};
+pub use planner::{Plan, Request};
 pub use section::{Range, Section};
+pub use terms::{Rates, Terms};

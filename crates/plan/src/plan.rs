@@ -111,8 +111,10 @@ pub struct ChunkWrite {
     pub at: i64,
     /// Bytes of the decoded chunk.
     pub len: i64,
-    /// Address in the slot where the encoder may stage its output, `encoded_bound` bytes.
+    /// Address in the slot where the encoder may stage its output.
     pub staged_at: i64,
+    /// Bytes there.
+    pub bound: i64,
 }
 
 /// An n-d strided copy of elements between two places.
@@ -176,33 +178,4 @@ pub struct Cost {
     pub rounds: i64,
     /// Largest memory held at once besides the caller's array, bytes.
     pub peak_bytes: i64,
-}
-
-/// What the planner is told about the machine, the file and the user's wishes. All integers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
-    /// Bytes of buffer the operation may hold in all.
-    pub budget: i64,
-    /// Rounds that may be in flight at once (each with its own slot), at least 1.
-    pub lanes: i64,
-    /// Share of the needed pages that are in the page cache, in thousandths.
-    pub cached_permille: i64,
-    /// Block size for direct I/O (memory and file alignment).
-    pub block: i64,
-    /// A gap between two runs below this many bytes is cheaper to read than to skip (cold data).
-    pub gap: i64,
-    /// Runs of at least this many bytes go straight.
-    pub straight: i64,
-    /// Largest single request.
-    pub request: i64,
-    /// Window for sieving cached data (about the size of the L2 cache).
-    pub window: i64,
-    /// Whether files may be mapped.
-    pub mapping: bool,
-    /// Whether direct I/O may be used.
-    pub direct: bool,
-    /// Whether nobody else writes the file, so that a window may be read, changed and written back.
-    pub exclusive: bool,
-    /// Forced by a hint; `None` lets the planner choose.
-    pub method: Option<Method>,
 }

@@ -1,0 +1,205 @@
+//! Which method? Each that is possible gets a price in nanoseconds; the lowest wins.
+//!
+//! Prices come from counts (requests, bytes, pieces) and the measured [`Rates`](crate::Rates), in
+//! integers: equal input, equal choice. They need not be exact, only in the right order, so they
+//! are taken from the whole nest, as if it were one round.
+
+use crate::nest::Nest;
+use crate::plan::{Direction, Method};
+use crate::terms::Terms;
+
+/// A method with the price it was chosen for, and what the others would have cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub method: Method,
+    pub prices: [Option<(Method, i64)>; 4],
+    pub forced: bool,
+}
+
+/// Data is taken as cached from this share of pages on.
+pub(crate) const CACHED: i64 = 950;
+/// Accesses below this many bytes go through the page cache also when cold: what lies beside them
+/// is likely to be asked for next.
+pub(crate) const SMALL: i64 = 256 << 10;
+/// Writes from this size on pass the page cache where they may: it could not keep them anyway.
+pub(crate) const STREAM: i64 = 64 << 20;
+
+const PAGE: i64 = 4096;
+const LINE: i64 = 64;
+
+impl Choice {
+    /// A choice without alternatives.
+    pub fn only(method: Method, forced: bool) -> Choice {
+        Choice { method, prices: [None; 4], forced }
+    }
+
+    fn cheapest(prices: [Option<(Method, i64)>; 4]) -> Choice {
+        let best = prices.iter().flatten().min_by_key(|(_, price)| *price);
+        let method = best.map_or(Method::List, |(method, _)| *method);
+        Choice { method, prices, forced: false }
+    }
+}
+
+/// What a set of extents amounts to.
+#[derive(Clone, Copy)]
+struct Extents {
+    number: i64,
+    bytes: i64,
+    requests: i64,
+}
+
+fn extents(nest: &Nest, gap: i64, terms: &Terms) -> Extents {
+    let level = nest.level(gap);
+    let number: i64 = nest.axes[..level].iter().map(|a| a.count).product();
+    let len = nest.extent(level);
+    let each = (len - 1) / terms.request + 1;
+    Extents { number, bytes: number.saturating_mul(len), requests: number.saturating_mul(each) }
+}
+
+/// Bytes moved when memory comes in units of `unit`.
+fn touched(nest: &Nest, unit: i64) -> i64 {
+    let level = nest.level(unit);
+    let number: i64 = nest.axes[..level].iter().map(|a| a.count).product();
+    number.saturating_mul(nest.extent(level).saturating_add(unit / 2))
+}
+
+/// Nanoseconds for `bytes` at `rate` bytes per second.
+fn time(bytes: i64, rate: i64) -> i64 {
+    let ns = i128::from(bytes) * 1_000_000_000 / i128::from(rate.max(1));
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+fn times(n: i64, each: i64) -> i64 {
+    n.saturating_mul(each)
+}
+
+/// The device model: latency and size of each request, never faster than a stream.
+fn disk(e: Extents, bytes: i64, terms: &Terms) -> i64 {
+    let r = terms.rates;
+    let busy = times(e.requests, r.latency_ns).saturating_add(time(bytes, r.device));
+    busy.max(time(bytes, r.stream))
+}
+
+/// The price of the strided copy between slot or mapping and the caller's array.
+fn pieces(nest: &Nest, terms: &Terms) -> i64 {
+    let run = nest.extent(nest.run_level());
+    times(nest.bytes() / run, terms.rates.piece_ps) / 1000
+}
+
+/// Chooses for one nest.
+pub(crate) fn choose(nest: &Nest, direction: Direction, terms: &Terms) -> Choice {
+    if terms.cached_permille >= CACHED {
+        Choice::cheapest(cached(nest, direction, terms))
+    } else {
+        Choice::cheapest(cold(nest, direction, terms))
+    }
+}
+
+/// Prices when the pages are in the page cache.
+fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, i64)>; 4] {
+    let r = terms.rates;
+    let bytes = nest.bytes();
+    let run = nest.extent(nest.run_level());
+    let runs = bytes / run;
+    let calls = times(runs, (run - 1) / terms.request + 1);
+    let rate = if run >= SMALL { r.pread_large } else { r.pread };
+    let straight = times(calls, r.call_ns).saturating_add(time(bytes, rate));
+    let patches = direction == Direction::Read || terms.exclusive;
+    let e = extents(nest, if patches { terms.cached_gap } else { 1 }, terms);
+    let passes = if direction == Direction::Write && e.bytes > bytes { 2 } else { 1 };
+    let window = times(e.number.max(e.bytes / terms.window), r.call_ns)
+        .saturating_add(time(e.bytes, r.pread))
+        .saturating_mul(passes)
+        .saturating_add(time(bytes, r.copy))
+        .saturating_add(pieces(nest, terms));
+    let mapped = terms.mapping.then(|| {
+        r.map_ns
+            .saturating_add(time(touched(nest, LINE), r.mapped))
+            .saturating_add(times(touched(nest, PAGE) / PAGE, r.touch_ns))
+            .saturating_add(pieces(nest, terms))
+    });
+    [
+        Some((Method::Straight, straight)),
+        Some((Method::Window, window)),
+        mapped.map(|price| (Method::Mapped, price)),
+        None,
+    ]
+}
+
+/// Prices when the pages come from the disk.
+fn cold(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, i64)>; 4] {
+    let r = terms.rates;
+    let bytes = nest.bytes();
+    let missing = |price: i64| times(price, 1000 - terms.cached_permille) / 1000;
+    let run = nest.extent(nest.run_level());
+    let runs = Extents {
+        number: bytes / run,
+        bytes,
+        requests: times(bytes / run, (run - 1) / terms.request + 1),
+    };
+    let straight =
+        missing(disk(runs, touched(nest, 1).saturating_add(times(runs.number, PAGE)), terms))
+            .saturating_add(times(runs.requests, r.call_ns))
+            .saturating_add(time(bytes, r.pread_large));
+    let copy = time(bytes, r.copy).saturating_add(pieces(nest, terms));
+    match direction {
+        Direction::Read => {
+            let e = extents(nest, terms.gap, terms);
+            let blocks = e.bytes.saturating_add(times(e.number, terms.block));
+            let list = if goes_direct(nest, direction, terms) {
+                // Copies hide behind the disk, except for the last.
+                disk(e, blocks, terms).max(copy)
+            } else {
+                missing(disk(e, blocks, terms))
+                    .saturating_add(time(e.bytes, r.pread))
+                    .saturating_add(copy)
+            };
+            // A straight transfer of short runs costs a request each; only long ones compete.
+            let straight = (run >= terms.straight).then_some((Method::Straight, straight));
+            [straight, None, None, Some((Method::List, list))]
+        }
+        Direction::Write => {
+            let exact = extents(nest, 1, terms);
+            // Parts of a page make the kernel read it first, one at a time.
+            let partial = |n: i64| times(n, 5 * r.latency_ns);
+            let short = run < terms.straight;
+            let list = times(exact.requests, r.call_ns)
+                .saturating_add(time(bytes, r.pread))
+                .saturating_add(copy)
+                .saturating_add(if short { missing(partial(exact.number)) } else { 0 });
+            let straight = (!short).then(|| {
+                times(runs.requests, r.call_ns).saturating_add(time(bytes, r.pread_large))
+            });
+            let straight = straight.filter(|_| !goes_direct(nest, direction, terms));
+            let pages = touched(nest, PAGE) / PAGE;
+            let mapped = (terms.mapping && short)
+                .then(|| missing(partial(pages)).saturating_add(copy).saturating_add(r.map_ns));
+            let e = extents(nest, terms.gap, terms);
+            let patch = (terms.exclusive && e.bytes > bytes).then(|| {
+                missing(disk(e, e.bytes, terms))
+                    .saturating_add(times(e.requests, 2 * r.call_ns))
+                    .saturating_add(2 * (time(e.bytes, r.pread) / 2).min(i64::MAX / 4))
+                    .saturating_add(copy)
+            });
+            [
+                straight.map(|price| (Method::Straight, price)),
+                patch.map(|price| (Method::Window, price)),
+                mapped.map(|price| (Method::Mapped, price)),
+                Some((Method::List, list)),
+            ]
+        }
+    }
+}
+
+/// Whether a list passes the page cache.
+pub(crate) fn goes_direct(nest: &Nest, direction: Direction, terms: &Terms) -> bool {
+    if !terms.direct {
+        return false;
+    }
+    match direction {
+        Direction::Read => {
+            terms.cached_permille < 500 && extents(nest, terms.gap, terms).bytes >= SMALL
+        }
+        Direction::Write => nest.bytes() >= STREAM && nest.extent(nest.level(1)) >= terms.request,
+    }
+}

@@ -1,0 +1,339 @@
+//! From a box of the nest to the steps of a round: the four ways to the bytes of a file.
+//!
+//! | way      | file side                                   | memory side              |
+//! |----------|---------------------------------------------|--------------------------|
+//! | straight | runs contiguous on both sides               | the caller's array       |
+//! | mapped   | a mapping                                   | a move                   |
+//! | gather   | extents, small gaps included, into the slot | a move out of the slot   |
+//! | patch    | a gather that is changed and written back   | a move into the slot     |
+//!
+//! `Window` and `List` are both gathers; they differ in gap, channel and size. Whatever is counted
+//! here is emitted here, from the same functions: that is what keeps `Cost` exact.
+
+use crate::nest::Nest;
+use crate::plan::{Channel, Cost, Direction, Family, Move, Place, Round, Transfer};
+
+/// How a gather reaches the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gather {
+    /// Loops from here inwards lie inside one extent.
+    pub level: usize,
+    /// Kernel path.
+    pub channel: Channel,
+    /// Write by reading, changing and writing back, because extents have holes.
+    pub patch: bool,
+}
+
+/// What every way needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Means {
+    pub direction: Direction,
+    /// Block of direct I/O.
+    pub block: i64,
+    /// Largest single request, a multiple of `block`.
+    pub request: i64,
+}
+
+/// Where the extents of a box lie in the slot.
+pub(crate) struct SlotShape {
+    /// Distance in the slot per loop, for every loop.
+    pub stride: Vec<i64>,
+    /// Bytes of slot used.
+    pub used: i64,
+}
+
+/// Rounds up to a multiple of a power of two.
+pub(crate) fn round_up(n: i64, block: i64) -> i64 {
+    n.saturating_add(block - 1) & -block
+}
+
+/// Packs extents one after another; for direct I/O so that slot and file addresses stay congruent
+/// modulo the block and rounded-out extents never meet.
+pub(crate) fn slot_shape(b: &Nest, how: Gather, block: i64) -> SlotShape {
+    let mut stride: Vec<i64> = b.axes.iter().map(|a| a.file).collect();
+    let mut span = b.extent(how.level);
+    let direct = how.channel == Channel::Direct;
+    if direct {
+        span = span.saturating_add(2 * block);
+    }
+    for d in (0..how.level).rev() {
+        let a = b.axes[d];
+        if direct {
+            let ahead = (a.file - span).rem_euclid(block);
+            span = span.saturating_add(if a.count > 1 { ahead } else { 0 });
+        }
+        stride[d] = span;
+        span = span.saturating_mul(a.count);
+    }
+    if direct {
+        span = round_up(span, block);
+    }
+    SlotShape { stride, used: span }
+}
+
+/// Slot bytes of a gather without building its shape.
+pub(crate) fn slot_used(b: &Nest, how: Gather, block: i64) -> i64 {
+    slot_shape(b, how, block).used
+}
+
+/// Straight transfers between file and the caller's array.
+pub(crate) fn straight(b: &Nest, means: Means, round: &mut Round) {
+    let level = b.run_level();
+    let len = b.extent(level);
+    let mut family = family_of(b, level, len);
+    let at_stride = outer(b, level, |d| b.axes[d].user);
+    let side =
+        if means.direction == Direction::Read { &mut round.reads } else { &mut round.writes };
+    family.offset = b.base;
+    let whole = Transfer {
+        file: b.file,
+        extents: family,
+        memory: Place::User,
+        at: b.user,
+        at_stride,
+        channel: Channel::Cached,
+    };
+    cut_requests(whole, means.request, side);
+}
+
+/// One move between the caller's array and the mapped file.
+pub(crate) fn mapped(b: &Nest, means: Means, round: &mut Round) {
+    let stride: Vec<i64> = b.axes.iter().map(|a| a.file).collect();
+    round.moves.push(copy(b, Place::File(b.file), b.base, &stride, means.direction));
+}
+
+/// Extents through the slot from address `slot` on. Returns the bytes of slot used.
+pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i64 {
+    let shape = slot_shape(b, how, means.block);
+    let at = match how.channel {
+        Channel::Cached => slot,
+        Channel::Direct => slot + b.base % means.block,
+    };
+    let len = b.extent(how.level);
+    let whole = Transfer {
+        file: b.file,
+        extents: Family { offset: b.base, ..family_of(b, how.level, len) },
+        memory: Place::Slot,
+        at,
+        at_stride: outer(b, how.level, |d| shape.stride[d]),
+        channel: how.channel,
+    };
+    round.moves.push(copy(b, Place::Slot, at, &shape.stride, means.direction));
+    match (means.direction, how.channel) {
+        (Direction::Read, Channel::Cached) => cut_requests(whole, means.request, &mut round.reads),
+        (Direction::Read, Channel::Direct) => cut_direct_reads(whole, means, &mut round.reads),
+        (Direction::Write, channel) => {
+            if how.patch {
+                let mut back = Vec::new();
+                cut_requests(whole, means.request, &mut back);
+                round.reads.extend(back.iter().cloned());
+                round.writes.append(&mut back);
+            } else if channel == Channel::Direct {
+                for_each_extent(&whole, |one| cut_direct_write(one, means, &mut round.writes));
+            } else {
+                cut_requests(whole, means.request, &mut round.writes);
+            }
+        }
+    }
+    shape.used
+}
+
+/// Adds what the steps of one box cost, `times` over. `residues` counts, for direct I/O, how many
+/// of all extents begin at each address modulo the block.
+pub(crate) fn gather_cost(
+    b: &Nest,
+    how: Gather,
+    means: Means,
+    times: i64,
+    residues: impl FnOnce() -> Vec<(i64, i64)>,
+    cost: &mut Cost,
+) {
+    let len = b.extent(how.level);
+    let extents: i64 = b.axes[..how.level].iter().map(|a| a.count).product::<i64>() * times;
+    match (means.direction, how.channel) {
+        (Direction::Read, Channel::Cached) => {
+            cost.reads += extents * requests(len, means.request);
+            cost.read_bytes += extents * len;
+        }
+        (Direction::Read, Channel::Direct) => {
+            for (residue, n) in residues() {
+                let rounded = round_up(residue + len, means.block);
+                cost.reads += n * requests(rounded, means.request);
+                cost.read_bytes += n * rounded;
+            }
+        }
+        (Direction::Write, channel) => {
+            if channel == Channel::Direct {
+                for (residue, n) in residues() {
+                    let (head, inside, tail) = direct_split(residue, len, means.block);
+                    cost.writes += n
+                        * (i64::from(head > 0)
+                            + requests(inside, means.request)
+                            + i64::from(tail > 0));
+                }
+            } else {
+                cost.writes += extents * requests(len, means.request);
+            }
+            cost.written_bytes += extents * len;
+            if how.patch {
+                cost.reads += extents * requests(len, means.request);
+                cost.read_bytes += extents * len;
+            }
+        }
+    }
+}
+
+/// Requests for `len` bytes.
+pub(crate) fn requests(len: i64, request: i64) -> i64 {
+    if len == 0 {
+        0
+    } else {
+        (len - 1) / request + 1
+    }
+}
+
+/// The move between the caller's array and a place laid out with `stride`.
+fn copy(b: &Nest, place: Place, at: i64, stride: &[i64], direction: Direction) -> Move {
+    let kept = || b.axes.iter().enumerate().filter(|(_, a)| a.count > 1);
+    let other: Vec<i64> = kept().map(|(d, _)| stride[d]).collect();
+    let user: Vec<i64> = kept().map(|(_, a)| a.user).collect();
+    let count = kept().map(|(_, a)| a.count).collect();
+    let item = b.item;
+    match direction {
+        Direction::Read => Move {
+            src: place,
+            src_at: at,
+            src_stride: other,
+            dst: Place::User,
+            dst_at: b.user,
+            dst_stride: user,
+            count,
+            item,
+        },
+        Direction::Write => Move {
+            src: Place::User,
+            src_at: b.user,
+            src_stride: user,
+            dst: place,
+            dst_at: at,
+            dst_stride: other,
+            count,
+            item,
+        },
+    }
+}
+
+/// The extents of a box: one per step of the loops outside `level`.
+fn family_of(b: &Nest, level: usize, len: i64) -> Family {
+    Family {
+        offset: b.base,
+        len,
+        count: outer(b, level, |d| b.axes[d].count),
+        stride: outer(b, level, |d| b.axes[d].file),
+    }
+}
+
+fn outer(b: &Nest, level: usize, value: impl Fn(usize) -> i64) -> Vec<i64> {
+    (0..level).filter(|&d| b.axes[d].count > 1).map(value).collect()
+}
+
+/// Splits extents longer than a request: one more loop of whole requests, and the rest.
+fn cut_requests(whole: Transfer, request: i64, out: &mut Vec<Transfer>) {
+    let len = whole.extents.len;
+    if len <= request {
+        out.push(whole);
+        return;
+    }
+    let (full, rest) = (len / request, len % request);
+    let mut many = whole.clone();
+    many.extents.len = request;
+    if full > 1 {
+        many.extents.count.push(full);
+        many.extents.stride.push(request);
+        many.at_stride.push(request);
+    }
+    out.push(many);
+    if rest > 0 {
+        let mut last = whole;
+        last.extents.len = rest;
+        last.extents.offset += full * request;
+        last.at += full * request;
+        out.push(last);
+    }
+}
+
+/// Direct reads: requests end on whole blocks, so that no block is read twice.
+fn cut_direct_reads(whole: Transfer, means: Means, out: &mut Vec<Transfer>) {
+    if whole.extents.len <= means.request - means.block {
+        out.push(whole);
+        return;
+    }
+    for_each_extent(&whole, |mut one| {
+        let first = means.request - one.extents.offset % means.block;
+        if one.extents.len <= first {
+            out.push(one);
+            return;
+        }
+        let head = split_off(&mut one, first);
+        out.push(head);
+        cut_requests(one, means.request, out);
+    });
+}
+
+/// Lengths before, inside and behind the whole blocks of an extent.
+fn direct_split(residue: i64, len: i64, block: i64) -> (i64, i64, i64) {
+    let head = ((block - residue) % block).min(len);
+    let inside = (len - head) / block * block;
+    (head, inside, len - head - inside)
+}
+
+/// Direct writes: whole blocks past the cache, what is left over through it.
+fn cut_direct_write(mut one: Transfer, means: Means, out: &mut Vec<Transfer>) {
+    let residue = one.extents.offset % means.block;
+    let (head, inside, tail) = direct_split(residue, one.extents.len, means.block);
+    if head > 0 {
+        let mut first = split_off(&mut one, head);
+        first.channel = Channel::Cached;
+        out.push(first);
+    }
+    if inside > 0 {
+        cut_requests(split_off(&mut one, inside), means.request, out);
+    }
+    if tail > 0 {
+        one.channel = Channel::Cached;
+        out.push(one);
+    }
+}
+
+/// Takes the first `len` bytes off a single extent.
+fn split_off(one: &mut Transfer, len: i64) -> Transfer {
+    let mut head = one.clone();
+    head.extents.len = len;
+    one.extents.len -= len;
+    one.extents.offset += len;
+    one.at += len;
+    head
+}
+
+/// Visits the extents of a family one by one. Only for extents about as long as a request.
+fn for_each_extent(whole: &Transfer, mut visit: impl FnMut(Transfer)) {
+    let counts = &whole.extents.count;
+    let mut index = vec![0; counts.len()];
+    loop {
+        let along = |stride: &[i64]| -> i64 { index.iter().zip(stride).map(|(i, s)| i * s).sum() };
+        visit(Transfer {
+            extents: Family {
+                offset: whole.extents.offset + along(&whole.extents.stride),
+                len: whole.extents.len,
+                count: Vec::new(),
+                stride: Vec::new(),
+            },
+            at: whole.at + along(&whole.at_stride),
+            at_stride: Vec::new(),
+            ..whole.clone()
+        });
+        let Some(d) = (0..counts.len()).rev().find(|&d| index[d] + 1 < counts[d]) else { return };
+        index[d] += 1;
+        index[d + 1..].fill(0);
+    }
+}

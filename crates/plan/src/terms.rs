@@ -1,0 +1,126 @@
+//! What the planner is told about the machine, the file and the user's wishes.
+//!
+//! Integers only: two ranks that are told the same choose the same. The default figures were
+//! measured on a two-core machine with one NVMe-like disk; `outcore bench` replaces [`Rates`] by
+//! those of the machine at hand.
+
+use crate::plan::Method;
+
+/// The terms of one operation. All sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// Bytes of buffer the operation may hold in all.
+    pub budget: i64,
+    /// Rounds that may be in flight at once (each with its own slot), at least 1.
+    pub lanes: i64,
+    /// Share of the needed pages that are in the page cache, in thousandths.
+    pub cached_permille: i64,
+    /// Block size for direct I/O (memory and file alignment), a power of two.
+    pub block: i64,
+    /// A gap between two runs below this many bytes is cheaper to read than to skip (cold data).
+    pub gap: i64,
+    /// The same for data in the page cache: what a system call costs, in bytes copied.
+    pub cached_gap: i64,
+    /// Runs of at least this many bytes go straight.
+    pub straight: i64,
+    /// Largest single request.
+    pub request: i64,
+    /// Window for sieving cached data (about the size of the L2 cache).
+    pub window: i64,
+    /// Whether files may be mapped.
+    pub mapping: bool,
+    /// Whether direct I/O may be used.
+    pub direct: bool,
+    /// Whether nobody else writes the file, so that a window may be read, changed and written back.
+    pub exclusive: bool,
+    /// Forced by a hint; `None` lets the planner choose.
+    pub method: Option<Method>,
+    /// What the machine does per second and per call.
+    pub rates: Rates,
+}
+
+/// Figures of the machine, for prices in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rates {
+    /// Cost of one more request to the disk when its queue is kept full, nanoseconds.
+    pub latency_ns: i64,
+    /// Bytes per second of a request beyond its latency.
+    pub device: i64,
+    /// Bytes per second the disk never exceeds.
+    pub stream: i64,
+    /// One system call on cached data, nanoseconds.
+    pub call_ns: i64,
+    /// Bytes per second of a cached `pread` into a small buffer.
+    pub pread: i64,
+    /// Bytes per second of a cached `pread` into a large buffer.
+    pub pread_large: i64,
+    /// Bytes per second of a copy out of a mapping.
+    pub mapped: i64,
+    /// Bytes per second of a copy between buffers that are in the processor's cache.
+    pub copy: i64,
+    /// One contiguous piece of a strided copy, picoseconds.
+    pub piece_ps: i64,
+    /// First touch of a mapped page, nanoseconds.
+    pub touch_ns: i64,
+    /// Setting a mapping up for one access, nanoseconds.
+    pub map_ns: i64,
+}
+
+impl Rates {
+    /// The figures of the machine this was first measured on.
+    pub const MEASURED: Rates = Rates {
+        latency_ns: 9_500,
+        device: 2_600_000_000,
+        stream: 2_800_000_000,
+        call_ns: 300,
+        pread: 9_000_000_000,
+        pread_large: 6_900_000_000,
+        mapped: 16_000_000_000,
+        copy: 20_000_000_000,
+        piece_ps: 700,
+        touch_ns: 25,
+        map_ns: 1_500,
+    };
+}
+
+impl Terms {
+    /// Sane terms for an operation that may hold `budget` bytes: cold data, no direct I/O, no
+    /// mapping, files shared with others. Callers switch on what their system and file allow.
+    pub fn new(budget: i64) -> Terms {
+        Terms {
+            budget,
+            lanes: 4,
+            cached_permille: 0,
+            block: 4096,
+            gap: 24 << 10,
+            cached_gap: 4096,
+            straight: 64 << 10,
+            request: 1 << 20,
+            window: 512 << 10,
+            mapping: false,
+            direct: false,
+            exclusive: false,
+            method: None,
+            rates: Rates::MEASURED,
+        }
+    }
+
+    /// The same terms with every figure moved into the range in which planning works.
+    pub(crate) fn sane(&self) -> Terms {
+        let mut t = self.clone();
+        t.budget = t.budget.max(0);
+        t.lanes = t.lanes.clamp(1, 1 << 10);
+        t.cached_permille = t.cached_permille.clamp(0, 1000);
+        t.block = if t.block > 0 && t.block <= 1 << 24 && t.block & (t.block - 1) == 0 {
+            t.block
+        } else {
+            4096
+        };
+        t.gap = t.gap.clamp(0, 1 << 40);
+        t.cached_gap = t.cached_gap.clamp(0, 1 << 40);
+        t.straight = t.straight.clamp(1, 1 << 40);
+        t.request = t.request.clamp(t.block, 1 << 30) / t.block * t.block;
+        t.window = t.window.clamp(1, 1 << 40);
+        t
+    }
+}
