@@ -11,6 +11,7 @@ pub mod files;
 pub mod lock;
 pub mod mapping;
 pub mod pool;
+pub mod probe;
 pub mod process;
 mod resident;
 #[cfg(test)]

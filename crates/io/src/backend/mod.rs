@@ -19,17 +19,26 @@
 //! | engine | what it is |
 //! |---|---|
 //! | [`threads`] | `pread` and `pwrite` on up to 64 threads; everywhere |
-//! | `uring` | io_uring, one ring a thread, depth 128; Linux, where it is permitted |
+//! | [`uring`] | io_uring, one ring a thread, depth 128; Linux, where it is permitted |
 //! | [`memory`] | files held in RAM, finished at once and in a shuffled order; for tests |
-//! | `faulty` | wraps another engine, fails on purpose, keeps a log of writes; feature `testing` |
+//! | [`faulty`] | wraps another engine, fails on purpose, keeps a log of writes; feature `testing` |
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use crate::error::StorageError;
 
+#[cfg(test)]
+mod conformance;
+#[cfg(feature = "testing")]
+pub mod faulty;
 pub mod memory;
+#[cfg(feature = "testing")]
+pub mod replay;
 pub mod sys;
 pub mod threads;
+#[cfg(target_os = "linux")]
+pub mod uring;
 
 /// One positioned read or write.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +112,56 @@ pub trait Session {
     /// # Errors
     /// As [`flush`](Session::flush). Errors of single requests are in their completions.
     fn wait(&mut self, at_least: usize, done: &mut Vec<Completion>) -> Result<(), StorageError>;
+}
+
+/// Which engine the caller prefers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// io_uring where it works, else threads.
+    #[default]
+    Auto,
+    /// `pread` on threads.
+    Threads,
+    /// io_uring; threads, with a reason, where it does not work.
+    Uring,
+}
+
+/// The engine that was chosen.
+pub struct Chosen {
+    /// The engine.
+    pub engine: Arc<dyn Engine>,
+    /// Why it is not io_uring; `None` where it is, or where threads were asked for. A text for
+    /// `explain`.
+    pub fallback: Option<String>,
+}
+
+/// Picks an engine: io_uring if the probe says that it works, else threads and the reason.
+///
+/// With feature `testing`, and while a fault plan is armed, the engine is wrapped in
+/// [`faulty`]'s.
+pub fn choose(choice: Choice) -> Chosen {
+    let (engine, fallback): (Arc<dyn Engine>, _) = match choice {
+        Choice::Threads => (Arc::new(threads::Threads), None),
+        Choice::Auto | Choice::Uring => match uring_if_permitted() {
+            Ok(engine) => (engine, None),
+            Err(why) => (Arc::new(threads::Threads), Some(why)),
+        },
+    };
+    #[cfg(feature = "testing")]
+    let engine = faulty::wrap_if_armed(engine);
+    Chosen { engine, fallback }
+}
+
+#[cfg(target_os = "linux")]
+fn uring_if_permitted() -> Result<Arc<dyn Engine>, String> {
+    crate::probe::uring()?;
+    Ok(Arc::new(uring::Uring))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn uring_if_permitted() -> Result<Arc<dyn Engine>, String> {
+    crate::probe::uring()?;
+    Err("io_uring exists on Linux only".to_owned())
 }
 
 /// A request and how far it has come: invariants 1 and 2, in one place for all engines.

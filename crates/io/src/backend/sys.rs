@@ -5,7 +5,7 @@
 //!
 //! Idea: the plain paths of the executor, `durable` and the chunk stores call the functions here.
 //! Without feature `testing` they are thin wrappers. With it, each asks the armed fault plan first
-//! and reports to its log afterwards (`faulty`); requests that go through an engine
+//! and reports to its log afterwards (`backend::faulty`); requests that go through an engine
 //! are seen by the wrapped engine instead.
 //!
 //! Errors are plain error numbers: only the caller knows the path and what it was about to do.
@@ -44,7 +44,7 @@ pub enum Kind {
 
 /// What a fault plan says to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "only fault plans say no")]
+#[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only fault plans say no"))]
 pub(crate) enum Gate {
     /// Go on.
     Go,
@@ -56,7 +56,11 @@ pub(crate) enum Gate {
     Fail(Errno),
 }
 
+#[cfg(feature = "testing")]
+use super::faulty as hooks;
+
 /// Without feature `testing`, nothing is asked and nothing is recorded.
+#[cfg(not(feature = "testing"))]
 mod hooks {
     use super::{Gate, Kind, Path, RawFd};
 
