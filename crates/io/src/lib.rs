@@ -5,6 +5,9 @@
 
 pub mod backend;
 pub mod codec;
+pub mod copy;
+mod copy_tile;
+pub mod cpu;
 pub mod durable;
 pub mod error;
 pub mod files;

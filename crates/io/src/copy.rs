@@ -1,0 +1,441 @@
+//! Strided and transposing copies: the only place that moves elements in memory.
+//!
+//! Problem: an n-d section, any strides on either side (negative and zero ones too), any item size,
+//! at the speed of memory.
+//!
+//! Idea: [`Loops`] puts a copy into a normal form. Axes of length one go; axes are turned so that the
+//! destination is written upwards and sorted by destination stride; neighbours that continue each
+//! other merge; an innermost axis that is contiguous on both sides becomes a longer item. What is
+//! left is run by one of three kernels: runs of bytes (memcpy, or streaming stores that leave the
+//! cache alone), rows of small items (typed loops), or, when source and destination disagree about
+//! the innermost axis, tiles that pass through a buffer in the first-level cache, so that both sides
+//! are touched in whole cache lines whatever their strides (rows a power of two apart would
+//! otherwise evict each other).
+//!
+//! Invariants: only bytes that the description names are read or written, each destination byte
+//! once; nothing is allocated. The caller vouches for the memory (`check.rs` of the plan proves it).
+
+use crate::copy_tile;
+use crate::error::StorageError;
+
+/// Most axes left after normalisation. More, each of length two at least, are 8 G elements.
+const MOST_AXES: usize = 32;
+
+/// One loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Axis {
+    pub(crate) n: usize,
+    pub(crate) src: isize,
+    pub(crate) dst: isize,
+}
+
+/// One of the two ends of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Where bytes come from.
+    Source,
+    /// Where they go.
+    Destination,
+}
+
+/// A copy in normal form: addresses relative to two bases that are given when it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Loops {
+    axes: [Axis; MOST_AXES],
+    len: usize,
+    src_at: isize,
+    dst_at: isize,
+    item: usize,
+    empty: bool,
+}
+
+/// From this many bytes on, a run is worth streaming stores.
+const STREAM_RUN: usize = 512;
+
+impl Loops {
+    /// A copy of `count` elements of `item` bytes. Axes in any order, strides in bytes.
+    ///
+    /// The arithmetic must not overflow, which holds for every move of a checked round.
+    pub fn new(
+        src: (i64, &[i64]),
+        dst: (i64, &[i64]),
+        count: &[i64],
+        item: i64,
+    ) -> Result<Loops, StorageError> {
+        let zero = Axis { n: 0, src: 0, dst: 0 };
+        let mut loops = Loops {
+            axes: [zero; MOST_AXES],
+            len: 0,
+            src_at: src.0 as isize,
+            dst_at: dst.0 as isize,
+            item: usize::try_from(item).unwrap_or(0),
+            empty: item <= 0 || count.iter().any(|n| *n <= 0),
+        };
+        if src.1.len() != count.len() || dst.1.len() != count.len() {
+            return Err(StorageError::BadJob("a move whose strides and counts differ".into()));
+        }
+        if loops.empty {
+            return Ok(loops);
+        }
+        for ((n, src), dst) in count.iter().zip(src.1).zip(dst.1) {
+            if *n > 1 {
+                if loops.len == MOST_AXES {
+                    loops.merge();
+                }
+                loops.push(Axis { n: *n as usize, src: *src as isize, dst: *dst as isize })?;
+            }
+        }
+        loops.merge();
+        Ok(loops)
+    }
+
+    /// Adds a loop, turned so that it writes upwards.
+    fn push(&mut self, mut axis: Axis) -> Result<(), StorageError> {
+        if self.len == MOST_AXES {
+            return Err(StorageError::BadJob(format!("a move with more than {MOST_AXES} axes")));
+        }
+        if axis.dst < 0 {
+            let last = (axis.n - 1) as isize;
+            self.src_at += last * axis.src;
+            self.dst_at += last * axis.dst;
+            axis.src = -axis.src;
+            axis.dst = -axis.dst;
+        }
+        self.axes[self.len] = axis;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Sorts by destination stride, innermost last, and merges what continues each other.
+    fn merge(&mut self) {
+        self.axes[..self.len].sort_unstable_by_key(|axis| std::cmp::Reverse(axis.dst));
+        let mut kept = 0;
+        for k in 0..self.len {
+            let inner = self.axes[k];
+            if kept > 0 {
+                let outer = self.axes[kept - 1];
+                let n = inner.n as isize;
+                if outer.src == n * inner.src && outer.dst == n * inner.dst {
+                    self.axes[kept - 1] = Axis { n: outer.n * inner.n, ..inner };
+                    continue;
+                }
+            }
+            self.axes[kept] = inner;
+            kept += 1;
+        }
+        self.len = kept;
+        while let Some(inner) = self.axes[..self.len].last() {
+            let item = self.item as isize;
+            if inner.src != item || inner.dst != item {
+                break;
+            }
+            self.item *= inner.n;
+            self.len -= 1;
+        }
+    }
+
+    /// Bytes that are copied.
+    pub fn bytes(&self) -> usize {
+        if self.empty {
+            return 0;
+        }
+        self.axes().iter().fold(self.item, |bytes, axis| bytes.saturating_mul(axis.n))
+    }
+
+    /// Bytes that are copied without a break.
+    pub fn run_bytes(&self) -> usize {
+        self.item
+    }
+
+    pub(crate) fn axes(&self) -> &[Axis] {
+        &self.axes[..self.len]
+    }
+
+    /// First byte touched on one side and one past the last, relative to that side's base.
+    pub fn span(&self, side: Side) -> (isize, isize) {
+        let (mut low, mut high) = match side {
+            Side::Source => (self.src_at, self.src_at),
+            Side::Destination => (self.dst_at, self.dst_at),
+        };
+        if self.empty {
+            return (low, low);
+        }
+        for axis in self.axes() {
+            let reach = (axis.n - 1) as isize * axis.on(side);
+            low += reach.min(0);
+            high += reach.max(0);
+        }
+        (low, high + self.item as isize)
+    }
+
+    /// Two halves, cut across the loop that reaches farthest on `side`; or none if there is nothing
+    /// to cut. A single long run is cut at a multiple of 4096 bytes.
+    pub fn halves(&self, side: Side) -> Option<(Loops, Loops)> {
+        if self.empty {
+            return None;
+        }
+        let reach = |axis: &Axis| (axis.n - 1) as u64 * axis.on(side).unsigned_abs() as u64;
+        let widest = (0..self.len).max_by_key(|k| reach(&self.axes[*k]));
+        let (mut lower, mut upper) = (*self, *self);
+        let Some(k) = widest else {
+            let cut = (self.item / 2).next_multiple_of(4096);
+            if cut >= self.item {
+                return None;
+            }
+            lower.item = cut;
+            upper.item = self.item - cut;
+            upper.src_at += cut as isize;
+            upper.dst_at += cut as isize;
+            return Some((lower, upper));
+        };
+        let axis = self.axes[k];
+        let cut = axis.n / 2;
+        lower.axes[k].n = cut;
+        upper.axes[k].n = axis.n - cut;
+        upper.src_at += cut as isize * axis.src;
+        upper.dst_at += cut as isize * axis.dst;
+        lower.drop_single(k);
+        upper.drop_single(k);
+        Some((lower, upper))
+    }
+
+    /// Removes loop `k` if only one turn of it is left.
+    fn drop_single(&mut self, k: usize) {
+        if self.axes[k].n == 1 {
+            self.axes.copy_within(k + 1..self.len, k);
+            self.len -= 1;
+            self.merge();
+        }
+    }
+
+    /// Calls `work` on pieces that are small enough, in the order of their addresses on `side`.
+    pub fn pieces<E>(
+        &self,
+        side: Side,
+        small: &dyn Fn(&Loops) -> bool,
+        work: &mut dyn FnMut(&Loops) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.empty {
+            return Ok(());
+        }
+        match if small(self) { None } else { self.halves(side) } {
+            None => work(self),
+            Some((lower, upper)) => {
+                lower.pieces(side, small, work)?;
+                upper.pieces(side, small, work)
+            }
+        }
+    }
+
+    /// Copies. With `stream`, long runs bypass the cache: right for results larger than it.
+    ///
+    /// # Safety
+    /// All bytes named by [`span`](Loops::span) of the source, relative to `src`, are readable;
+    /// those of the destination are writable, and the two do not overlap.
+    pub unsafe fn run(&self, src: *const u8, dst: *mut u8, stream: bool) {
+        if self.empty {
+            return;
+        }
+        // SAFETY: the first addresses lie in the spans the caller vouches for; kernels touch only
+        // what the loops name, which lies in them too.
+        unsafe {
+            let (src, dst) = (src.offset(self.src_at), dst.offset(self.dst_at));
+            match self.item {
+                1 => self.small::<[u8; 1]>(src, dst),
+                2 => self.small::<u16>(src, dst),
+                3 => self.small::<[u8; 3]>(src, dst),
+                4 => self.small::<u32>(src, dst),
+                6 => self.small::<[u16; 3]>(src, dst),
+                8 => self.small::<u64>(src, dst),
+                12 => self.small::<[u32; 3]>(src, dst),
+                16 => self.small::<u128>(src, dst),
+                24 => self.small::<[u64; 3]>(src, dst),
+                32 => self.small::<[u64; 4]>(src, dst),
+                _ if stream && self.item >= STREAM_RUN => {
+                    each(self.axes(), src, dst, &mut |src, dst| {
+                        stream_run(src, dst, self.item);
+                    });
+                    fence();
+                }
+                _ => each(self.axes(), src, dst, &mut |src, dst| {
+                    std::ptr::copy_nonoverlapping(src, dst, self.item);
+                }),
+            }
+        }
+    }
+
+    /// Items small enough for registers.
+    ///
+    /// # Safety
+    /// As [`run`](Loops::run); `T` is `item` bytes of plain data.
+    unsafe fn small<T: Copy>(&self, src: *const u8, dst: *mut u8) {
+        if let Some((outer, across, along)) = self.transposed() {
+            let outer = &outer[..self.len - 2];
+            return each(outer, src, dst, &mut |src, dst| {
+                // SAFETY: the two loops of this turn, inside the spans of the whole.
+                unsafe { copy_tile::plane::<T>(src, dst, across, along) }
+            });
+        }
+        let one = Axis { n: 1, src: 0, dst: 0 };
+        let mut axes = self.axes;
+        let len = self.len;
+        // A short innermost loop costs more than it does: let a longer one be innermost.
+        if len >= 2 && axes[len - 1].n < 8 && axes[len - 2].n > axes[len - 1].n {
+            axes.swap(len - 2, len - 1);
+        }
+        let (outer, rows, row) = match len {
+            0 => (&axes[..0], one, one),
+            1 => (&axes[..0], one, axes[0]),
+            _ => (&axes[..len - 2], axes[len - 2], axes[len - 1]),
+        };
+        each(outer, src, dst, &mut |mut src, mut dst| {
+            for _ in 0..rows.n {
+                // SAFETY: one row of the loops; `wrapping_offset` past the last is not followed.
+                unsafe { copy_row::<T>(src, dst, row) };
+                src = src.wrapping_offset(rows.src);
+                dst = dst.wrapping_offset(rows.dst);
+            }
+        });
+    }
+
+    /// If the source runs along another axis than the destination: the loops outside, the axis along
+    /// which the source runs, and the one along which the destination runs.
+    fn transposed(&self) -> Option<([Axis; MOST_AXES], Axis, Axis)> {
+        let along = *self.axes().last()?;
+        if along.src.unsigned_abs() < 64 || along.n < 8 {
+            return None;
+        }
+        let near = |k: &usize| (self.axes[*k].src.unsigned_abs(), std::cmp::Reverse(*k));
+        let k = (0..self.len - 1).filter(|k| self.axes[*k].src != 0).min_by_key(near)?;
+        let across = self.axes[k];
+        if across.n < 8 || across.src.unsigned_abs() * 2 > along.src.unsigned_abs() {
+            return None;
+        }
+        let mut outer = self.axes;
+        outer.copy_within(k + 1..self.len, k);
+        Some((outer, across, along))
+    }
+}
+
+impl Axis {
+    fn on(&self, side: Side) -> isize {
+        match side {
+            Side::Source => self.src,
+            Side::Destination => self.dst,
+        }
+    }
+}
+
+/// Runs the outer loops.
+fn each(axes: &[Axis], src: *const u8, dst: *mut u8, work: &mut dyn FnMut(*const u8, *mut u8)) {
+    match axes {
+        [] => work(src, dst),
+        [axis, rest @ ..] => {
+            for i in 0..axis.n as isize {
+                let (src, dst) =
+                    (src.wrapping_offset(i * axis.src), dst.wrapping_offset(i * axis.dst));
+                each(rest, src, dst, work);
+            }
+        }
+    }
+}
+
+/// Copies one row of items.
+///
+/// # Safety
+/// `row.n` items at its strides are readable from `src` and writable at `dst`, without overlap.
+#[inline]
+pub(crate) unsafe fn copy_row<T: Copy>(src: *const u8, dst: *mut u8, row: Axis) {
+    let Axis { n, src: s, dst: d } = row;
+    let size = size_of::<T>() as isize;
+    let (mut src, mut dst) = (src.cast::<T>(), dst.cast::<T>());
+    // SAFETY: the caller's promise covers every item; pointers past the last are not followed.
+    unsafe {
+        if s == size && d == size {
+            std::ptr::copy_nonoverlapping(src.cast::<u8>(), dst.cast::<u8>(), n * size as usize);
+        } else if s == 0 && d == size {
+            let value = src.read_unaligned();
+            for i in 0..n {
+                dst.add(i).write_unaligned(value);
+            }
+        } else if d == size {
+            for _ in 0..n / 4 {
+                let four = [
+                    src.read_unaligned(),
+                    src.byte_offset(s).read_unaligned(),
+                    src.byte_offset(2 * s).read_unaligned(),
+                    src.byte_offset(3 * s).read_unaligned(),
+                ];
+                dst.cast::<[T; 4]>().write_unaligned(four);
+                src = src.wrapping_byte_offset(4 * s);
+                dst = dst.add(4);
+            }
+            for _ in 0..n % 4 {
+                dst.write_unaligned(src.read_unaligned());
+                src = src.wrapping_byte_offset(s);
+                dst = dst.add(1);
+            }
+        } else {
+            for _ in 0..n {
+                dst.write_unaligned(src.read_unaligned());
+                src = src.wrapping_byte_offset(s);
+                dst = dst.wrapping_byte_offset(d);
+            }
+        }
+    }
+}
+
+/// Copies a run with stores that do not pull the destination into the cache.
+///
+/// # Safety
+/// As `copy_nonoverlapping`. Follow the last one with [`fence`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn stream_run(src: *const u8, dst: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    let head = dst.align_offset(64).min(len);
+    let lines = (len - head) / 64;
+    // SAFETY: head + 64 * lines + tail = len; the streaming part is aligned to 64 bytes.
+    unsafe {
+        std::ptr::copy_nonoverlapping(src, dst, head);
+        let (mut from, mut to) = (src.add(head).cast::<__m128i>(), dst.add(head).cast::<__m128i>());
+        for _ in 0..lines {
+            let line = [
+                _mm_loadu_si128(from),
+                _mm_loadu_si128(from.add(1)),
+                _mm_loadu_si128(from.add(2)),
+                _mm_loadu_si128(from.add(3)),
+            ];
+            _mm_stream_si128(to, line[0]);
+            _mm_stream_si128(to.add(1), line[1]);
+            _mm_stream_si128(to.add(2), line[2]);
+            _mm_stream_si128(to.add(3), line[3]);
+            from = from.add(4);
+            to = to.add(4);
+        }
+        let done = head + 64 * lines;
+        std::ptr::copy_nonoverlapping(src.add(done), dst.add(done), len - done);
+    }
+}
+
+/// Copies a run.
+///
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn stream_run(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(src, dst, len) }
+}
+
+/// Orders streaming stores before whatever tells others that the copy is done.
+fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: an instruction of every x86-64 processor.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(test)]
+#[path = "copy_tests.rs"]
+mod tests;

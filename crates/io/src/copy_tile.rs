@@ -1,0 +1,145 @@
+//! Transposition by tiles.
+//!
+//! Problem: when the source runs along one axis and the destination along another, a plain loop
+//! touches a new cache line for every element on one side, and rows a power of two apart fall into
+//! the same few places of the cache, so that a line is gone before its next element is wanted.
+//!
+//! Idea: gather a square tile row by row into a buffer (whole source lines), transpose it into a
+//! second one (both stay in the first-level cache), and write that out row by row (whole destination
+//! lines). Transposing inside the cache goes 4 x 4 or 2 x 2 in vector registers for items of 4 and
+//! 8 bytes.
+
+use std::mem::MaybeUninit;
+
+use crate::copy::{copy_row, Axis};
+
+/// Bytes of one buffer: two of them fit the first-level cache.
+const TILE_BYTES: usize = 16 << 10;
+
+/// Edge of a tile, items: a power of two of which the square fits the buffer.
+const fn edge(item: usize) -> usize {
+    match item {
+        1 | 2 => 64 * (2 / item),
+        3..=4 => 64,
+        5..=16 => 32,
+        _ => 16,
+    }
+}
+
+/// Copies `across` x `along`: the source runs along `across`, the destination along `along`.
+///
+/// # Safety
+/// Every item of the two loops is readable from `src` and writable at `dst`, without overlap; `T` is
+/// plain data of the item's size.
+pub(crate) unsafe fn plane<T: Copy>(src: *const u8, dst: *mut u8, across: Axis, along: Axis) {
+    let size = size_of::<T>();
+    let edge = edge(size);
+    debug_assert!(edge * edge * size <= TILE_BYTES);
+    #[repr(align(64))]
+    struct Tile([MaybeUninit<u8>; TILE_BYTES]);
+    let (mut gathered, mut turned) =
+        (Tile([MaybeUninit::uninit(); TILE_BYTES]), Tile([MaybeUninit::uninit(); TILE_BYTES]));
+    let (a, b) = (gathered.0.as_mut_ptr().cast::<T>(), turned.0.as_mut_ptr().cast::<T>());
+    let tile = |x0: usize, y0: usize| {
+        let (width, height) = (edge.min(across.n - x0), edge.min(along.n - y0));
+        let item = size as isize;
+        // SAFETY: rows of at most `edge` items, at most `edge` of them, fit the buffers; the source
+        // and destination rows are parts of the caller's loops.
+        unsafe {
+            for y in 0..height {
+                let (x, y_all) = (x0 as isize, (y0 + y) as isize);
+                let from = src.wrapping_offset(x * across.src + y_all * along.src);
+                let row = Axis { n: width, src: across.src, dst: item };
+                copy_row::<T>(from, a.add(y * edge).cast(), row);
+            }
+            turn::<T>(a, b, edge, width, height);
+            for x in 0..width {
+                let (x_all, y) = ((x0 + x) as isize, y0 as isize);
+                let to = dst.wrapping_offset(x_all * across.dst + y * along.dst);
+                let row = Axis { n: height, src: item, dst: along.dst };
+                copy_row::<T>(b.add(x * edge).cast(), to, row);
+            }
+        }
+    };
+    // Blocks of 8 x 8 tiles touch few enough pages for the table of translations.
+    let block = 8 * edge;
+    for x_block in (0..across.n).step_by(block) {
+        for y_block in (0..along.n).step_by(block) {
+            for x0 in (x_block..across.n.min(x_block + block)).step_by(edge) {
+                for y0 in (y_block..along.n.min(y_block + block)).step_by(edge) {
+                    tile(x0, y0);
+                }
+            }
+        }
+    }
+}
+
+/// `b[x][y] = a[y][x]`, both with rows of `edge` items.
+///
+/// # Safety
+/// Both hold `edge * edge` items; the first `height` rows of `a` have `width` items set.
+unsafe fn turn<T: Copy>(a: *const T, b: *mut T, edge: usize, width: usize, height: usize) {
+    // SAFETY: all indices are below `edge`; a full tile is `edge` x `edge` initialised items.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if width == edge && height == edge {
+            match size_of::<T>() {
+                4 => return turn_4(a.cast(), b.cast(), edge),
+                8 => return turn_8(a.cast(), b.cast(), edge),
+                _ => {}
+            }
+        }
+        for x in 0..width {
+            for y in 0..height {
+                *b.add(x * edge + y) = *a.add(y * edge + x);
+            }
+        }
+    }
+}
+
+/// A whole tile of 4-byte items, 4 x 4 at a time.
+///
+/// # Safety
+/// As [`turn`], with a full tile; `edge` is a multiple of 4 and the tiles are aligned to 16 bytes.
+#[cfg(target_arch = "x86_64")]
+unsafe fn turn_4(a: *const f32, b: *mut f32, edge: usize) {
+    use std::arch::x86_64::{
+        _mm_load_ps, _mm_movehl_ps, _mm_movelh_ps, _mm_store_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
+    };
+    for x in (0..edge).step_by(4) {
+        for y in (0..edge).step_by(4) {
+            // SAFETY: four rows of four items inside the tiles, 16-byte aligned. Loads, shuffles
+            // and stores of this width move bits unchanged, whatever number they would be.
+            unsafe {
+                let row = |k: usize| _mm_load_ps(a.add((y + k) * edge + x));
+                let (r0, r1, r2, r3) = (row(0), row(1), row(2), row(3));
+                let (lo01, lo23) = (_mm_unpacklo_ps(r0, r1), _mm_unpacklo_ps(r2, r3));
+                let (hi01, hi23) = (_mm_unpackhi_ps(r0, r1), _mm_unpackhi_ps(r2, r3));
+                _mm_store_ps(b.add(x * edge + y), _mm_movelh_ps(lo01, lo23));
+                _mm_store_ps(b.add((x + 1) * edge + y), _mm_movehl_ps(lo23, lo01));
+                _mm_store_ps(b.add((x + 2) * edge + y), _mm_movelh_ps(hi01, hi23));
+                _mm_store_ps(b.add((x + 3) * edge + y), _mm_movehl_ps(hi23, hi01));
+            }
+        }
+    }
+}
+
+/// A whole tile of 8-byte items, 2 x 2 at a time.
+///
+/// # Safety
+/// As [`turn`], with a full tile; `edge` is even and the tiles are aligned to 16 bytes.
+#[cfg(target_arch = "x86_64")]
+unsafe fn turn_8(a: *const f64, b: *mut f64, edge: usize) {
+    use std::arch::x86_64::{_mm_load_pd, _mm_store_pd, _mm_unpackhi_pd, _mm_unpacklo_pd};
+    for x in (0..edge).step_by(2) {
+        for y in (0..edge).step_by(2) {
+            // SAFETY: two rows of two items inside the tiles, 16-byte aligned; bits move unchanged.
+            unsafe {
+                let r0 = _mm_load_pd(a.add(y * edge + x));
+                let r1 = _mm_load_pd(a.add((y + 1) * edge + x));
+                _mm_store_pd(b.add(x * edge + y), _mm_unpacklo_pd(r0, r1));
+                _mm_store_pd(b.add((x + 1) * edge + y), _mm_unpackhi_pd(r0, r1));
+            }
+        }
+    }
+}

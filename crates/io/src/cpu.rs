@@ -1,0 +1,79 @@
+//! The worker threads of this process.
+//!
+//! Problem: two cores copy twice as fast as one, but starting threads costs more than a small read,
+//! and threads do not survive a fork.
+//!
+//! Idea: one pool a process, made at first use and again after a fork. [`side_by_side`] runs the same
+//! work on the calling thread and on workers; the work itself takes its pieces from a shared counter,
+//! so that it ends even if no worker ever comes.
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::process::PerProcess;
+
+static POOL: PerProcess<Option<ThreadPool>> = PerProcess::new(|| {
+    ThreadPoolBuilder::new()
+        .num_threads(cores())
+        .thread_name(|k| format!("outcore-cpu-{k}"))
+        .build()
+        .ok()
+});
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Runs `work` on the calling thread, as lane 0, and on workers, as lanes `1..lanes`. Returns when
+/// all have returned. A worker may start late or after the others are done: lanes share work by
+/// taking it, not by number.
+pub fn side_by_side(lanes: usize, work: &(dyn Fn(usize) + Sync)) {
+    match POOL.get() {
+        Some(pool) if lanes > 1 => pool.in_place_scope(|scope| {
+            for lane in 1..lanes {
+                scope.spawn(move |_| work(lane));
+            }
+            work(0);
+        }),
+        _ => work(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn all_pieces_are_done_once_whoever_does_them() {
+        let (next, sum) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        side_by_side(4, &|_| loop {
+            let piece = next.fetch_add(1, Ordering::Relaxed);
+            if piece >= 1000 {
+                break;
+            }
+            sum.fetch_add(piece, Ordering::Relaxed);
+        });
+        assert_eq!(499_500, sum.into_inner());
+    }
+
+    #[test]
+    fn a_forked_child_has_workers() {
+        side_by_side(2, &|_| {});
+        // SAFETY: the child runs one piece of work and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let ran = AtomicUsize::new(0);
+            side_by_side(3, &|_| {
+                ran.fetch_add(1, Ordering::Relaxed);
+            });
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(ran.into_inner() != 3)) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(0, status);
+    }
+}
