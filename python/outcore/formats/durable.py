@@ -12,11 +12,15 @@ Invariants. Nobody sees the final name before the bytes are safe; a failure remo
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import functools
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from outcore.errors import StorageError
 
@@ -154,3 +158,75 @@ def _publish_new(temporary: str, final: str) -> None:
         os.rename(temporary, final)
     else:
         os.unlink(temporary)
+
+
+# Flags and file descriptor of renameat2(2).
+_NOREPLACE, _EXCHANGE, _HERE = 1, 2, -100
+
+
+def rename_new(fresh: str, target: str) -> None:
+    """Rename a file or folder; `FileExistsError` if `target` exists, even if it appears meanwhile."""
+    if not _renameat2(fresh, target, _NOREPLACE):
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        os.rename(fresh, target)
+
+
+def exchange(fresh: str, target: str, aside: str) -> None:
+    """
+    Let two files or folders change places at once.
+
+    Where the system cannot, `target` is moved to `aside` and `fresh` takes its place.
+    """
+    if not _renameat2(fresh, target, _EXCHANGE):
+        os.rename(target, aside)
+        try:
+            os.rename(fresh, target)
+        except OSError:
+            os.rename(aside, target)
+            raise
+
+
+def move_into_place(fresh: str, target: str, *, exclusive: bool) -> None:
+    """
+    Give a complete, durable file or folder the name `target`, durably.
+
+    What was there is removed, after it has been replaced in one step; if `exclusive`, a
+    `FileExistsError` is raised instead.
+    """
+    if exclusive:
+        rename_new(fresh, target)
+    elif os.path.isdir(target) or os.path.isdir(fresh):
+        aside = f"{target}.{secrets.token_hex(6)}.old"
+        if os.path.lexists(target):
+            exchange(fresh, target, aside)
+        else:
+            os.rename(fresh, target)
+        fsync_folder(target)
+        for rest in (fresh, aside):
+            if os.path.isdir(rest):
+                shutil.rmtree(rest, ignore_errors=True)
+            elif os.path.lexists(rest):
+                os.unlink(rest)
+    else:
+        os.rename(fresh, target)
+    fsync_folder(target)
+
+
+@functools.cache
+def _renameat2_function() -> Any:
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+
+
+def _renameat2(source: str, target: str, flag: int) -> bool:
+    """Call ``renameat2``; False if the system or the file system does not have it."""
+    function = _renameat2_function()
+    if function is None:
+        return False
+    here = ctypes.c_int(_HERE)
+    if function(here, os.fsencode(source), here, os.fsencode(target), ctypes.c_uint(flag)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), target)
