@@ -15,13 +15,13 @@ from __future__ import annotations
 import errno
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
-from outcore.formats import durable, npy, raw
+from outcore.formats import durable, npy, raw, zarr3
 from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.spec import Entry, Format, check_shape, make_spec
 
@@ -35,10 +35,11 @@ __all__ = [
     "resize",
     "set_attrs",
     "split_path",
+    "stale",
 ]
 
 #: Every format, in the order in which files are probed.
-ALL: tuple[Format, ...] = (npy, raw)
+ALL: tuple[Format, ...] = (npy, zarr3, raw)
 
 PathArgument = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -172,6 +173,18 @@ def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
     module = _by_name(info.format)
     step = getattr(module, "reserve", None) or _ability(info, "resize")
     return step(info, full)  # type: ignore[no-any-return]
+
+
+def stale(info: ArrayInfo, shape: int | Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """
+    Sections of the longer array that hold old bytes instead of the fill value; often none.
+
+    To grow: `reserve`, write the fill value into these sections through what it returned, then
+    `resize`. Unless the sections are written anyway, as when appending.
+    """
+    full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
+    step = getattr(_by_name(info.format), "stale", None)
+    return iter(()) if step is None else step(info, full)
 
 
 def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:

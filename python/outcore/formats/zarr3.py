@@ -1,0 +1,483 @@
+"""
+Zarr version 3: a folder with ``zarr.json`` and one file for each chunk or shard.
+
+Problem. Arrays of groups, in any nesting, whose metadata other libraries read and write at the same
+time as we do, and whose codecs turn elements into bytes in many ways.
+Idea. ``zarr.json`` is read here, with the standard library, and becomes a `Chunked` layout:
+transposition as strides, byte order as dtype, shards and chunk keys as a place to look, the rest as
+byte codecs. The folder is the truth: consolidated metadata of a group is kept up to date, and used
+for members that have no ``zarr.json`` of their own.
+Invariants. No chunk is opened here, and none is removed unless it lies outside the shape that the
+metadata states. A new array replaces an old one as a whole, so that old chunks never meet new
+metadata.
+
+Specification: https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outcore.errors import FormatError, UsageError
+from outcore.formats import durable, zarr_codecs, zarr_dtypes
+from outcore.formats.layout import (
+    ArrayInfo,
+    Chunked,
+    FileSource,
+    ShardSource,
+)
+from outcore.formats.spec import Entry, Spec, check_shape
+from outcore.formats.zarr_grid import (
+    check_resize,
+    choose_chunks,
+    remove_shrunk,
+    source_of,
+)
+from outcore.formats.zarr_grid import reserve as reserve
+from outcore.formats.zarr_grid import stale as stale
+from outcore.formats.zarr_store import (
+    Document,
+    Judge,
+    check_writable,
+    full_name,
+    group_folders,
+    is_node,
+    locked,
+    missing_node,
+    publish,
+    read_document,
+    split_node,
+    walk,
+    write_document,
+)
+
+NAME = "zarr"
+SUFFIXES: tuple[str, ...] = (".zarr", ".zarr3")
+
+_FILE = "zarr.json"
+_ARRAY_FIELDS = (
+    "attributes",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "codecs",
+    "data_type",
+    "dimension_names",
+    "fill_value",
+    "node_type",
+    "shape",
+    "storage_transformers",
+    "zarr_format",
+)
+
+
+def probe(path: str) -> bool:
+    """Whether `path` is a folder with a ``zarr.json``."""
+    return os.path.lexists(os.path.join(path, _FILE))
+
+
+def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
+    """
+    Describe an array of Zarr version 3.
+
+    Parameters
+    ----------
+    path
+        The folder of the array, or of a group above it.
+    inner
+        Path of the array inside that group.
+    writable
+        Check that its folder can be written.
+
+    Raises
+    ------
+    FormatError
+        ``not-an-array`` (the message lists the arrays there are), ``bad-metadata``.
+    UnsupportedError
+        A codec, data type or extension that outcore lacks.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from outcore.formats.spec import make_spec
+    >>> folder = tempfile.mkdtemp() + "/a.zarr"
+    >>> made = create(folder, "/x", make_spec(folder, (100, 100), "f4", chunks=(10, 100)))
+    >>> open(folder, "/x", writable=False).layout.chunks
+    (10, 100)
+    """
+    names = split_node(inner, path)
+    folder, document = _find(path, names)
+    if document.get("node_type") == "group":
+        raise missing_node(path, names, _arrays_below(folder))
+    if writable:
+        check_writable(folder)
+    return _describe(full_name(path, names), folder, document)
+
+
+def _find(path: str, names: Sequence[str]) -> tuple[str, Document]:
+    """Folder and metadata of a node."""
+    folder = os.path.join(path, *names)
+    document = read_document(os.path.join(folder, _FILE))
+    if document is None:
+        document = _consolidated_of(folder)
+    if document is None:
+        top = path
+        for name in names:  # the deepest group on the way shows what there is instead
+            if not is_node(os.path.join(top, name)):
+                break
+            top = os.path.join(top, name)
+        raise missing_node(path, names, _arrays_below(top))
+    _check_node(document, Judge(os.path.join(folder, _FILE)))
+    return folder, document
+
+
+def _check_node(document: Document, judge: Judge) -> None:
+    if document.get("zarr_format") != 3 or isinstance(document["zarr_format"], bool):
+        raise judge.bad(f"zarr_format is {document.get('zarr_format')!r:.40}, not 3")
+    if document.get("node_type") not in ("array", "group"):
+        raise judge.bad("node_type is neither 'array' nor 'group'")
+
+
+def _members(document: Document, judge: Judge) -> Document:
+    """Consolidated metadata of a group: relative path to document; empty if there is none."""
+    inline = document.get("consolidated_metadata")
+    if inline is None:
+        return {}
+    members = judge.mapping(inline, "consolidated_metadata").get("metadata", {})
+    return judge.mapping(members, "consolidated_metadata.metadata")
+
+
+def _consolidated_of(folder: str) -> Document | None:
+    """Metadata of a node that only a group above it holds."""
+    for above, relative in group_folders(os.path.abspath(folder)):
+        file = os.path.join(above, _FILE)
+        found = _members(read_document(file) or {}, Judge(file)).get(relative)
+        if found is not None:
+            return Judge(file).mapping(found, relative)
+    return None
+
+
+def _describe(name: str, folder: str, document: Document) -> ArrayInfo:
+    """Metadata to `ArrayInfo`."""
+    judge = Judge(os.path.join(folder, _FILE))
+    for key, value in document.items():
+        if key not in _ARRAY_FIELDS:
+            judge.ignorable(key, value)
+    if judge.sequence(document.get("storage_transformers") or [], "storage_transformers"):
+        raise judge.unsupported("storage_transformers")
+    shape = judge.lengths(document.get("shape"), "shape", 0)
+    dtype = zarr_dtypes.from_v3(document.get("data_type"), judge)
+    check_shape(shape, dtype.itemsize, name, stored=True)
+    grid, options = judge.named(document.get("chunk_grid"), "chunk_grid")
+    if grid != "regular":
+        raise judge.unsupported(f"chunk_grid {grid!r:.40}")
+    outer = judge.lengths(options.get("chunk_shape"), "chunk_shape", 1)
+    if len(outer) != len(shape):
+        raise judge.bad(f"chunk_shape has {len(outer)} axes, shape has {len(shape)}")
+    pipeline = zarr_codecs.from_v3(document.get("codecs"), outer, dtype, judge)
+    if "fill_value" not in document or document["fill_value"] is None:
+        raise judge.bad("fill_value is missing")
+    prefix, separator = _keys(document.get("chunk_key_encoding"), judge)
+    return ArrayInfo(
+        path=name,
+        format=NAME,
+        shape=shape,
+        dtype=pipeline.dtype,
+        layout=_layout(pipeline, os.path.abspath(folder), prefix, separator),
+        order=pipeline.order,
+        fill_value=zarr_dtypes.read_fill(document["fill_value"], pipeline.dtype, judge),
+        attrs=judge.mapping(document.get("attributes") or {}, "attributes"),
+        dims=_dims(document.get("dimension_names"), len(shape), judge),
+        extra=_extra(pipeline),
+    )
+
+
+def _keys(value: Any, judge: Judge) -> tuple[str, str]:
+    """Prefix and separator of chunk keys."""
+    name, options = judge.named(value, "chunk_key_encoding")
+    if name not in ("default", "v2"):
+        raise judge.unsupported(f"chunk_key_encoding {name!r:.40}")
+    separator = options.get("separator", "/" if name == "default" else ".")
+    if separator not in ("/", "."):
+        raise judge.bad("the separator of chunk keys is neither '/' nor '.'")
+    return (f"c{separator}" if name == "default" else ""), separator
+
+
+def _dims(value: Any, ndim: int, judge: Judge) -> tuple[str | None, ...] | None:
+    if value is None:
+        return None
+    names = judge.sequence(value, "dimension_names")
+    if len(names) != ndim:
+        raise judge.bad(f"{len(names)} dimension_names for {ndim} axes")
+    return tuple(None if n is None else judge.text(n, "dimension name") for n in names)
+
+
+def _layout(pipeline: zarr_codecs.Pipeline, root: str, prefix: str, separator: str) -> Chunked:
+    lock = os.path.join(root, _FILE)
+    source: FileSource | ShardSource
+    if pipeline.shard is None:
+        source = FileSource(root, prefix, separator, lock)
+    else:
+        per_shard = tuple(
+            s // n for s, n in zip(pipeline.shard.shape, pipeline.chunks, strict=True)
+        )
+        source = ShardSource(
+            root,
+            prefix,
+            separator,
+            lock,
+            per_shard,
+            pipeline.shard.index_at,
+            pipeline.shard.index_crc32c,
+        )
+    return Chunked(pipeline.chunks, pipeline.strides, pipeline.codecs, source)
+
+
+def _extra(pipeline: zarr_codecs.Pipeline) -> dict[str, Any]:
+    extra: dict[str, Any] = {"zarr_format": 3, "codecs": list(pipeline.names)}
+    if pipeline.shard is not None:
+        extra["shards"] = pipeline.shard.shape
+    if pipeline.order != "F" and pipeline.axes != tuple(range(len(pipeline.axes))):
+        extra["axes"] = pipeline.axes
+    return extra
+
+
+def ls(path: str, inner: str | None) -> list[Entry]:
+    """Groups and arrays below a group, or the array itself."""
+    names = split_node(inner, path)
+    folder, document = _find(path, names)
+    if document["node_type"] == "array":
+        return [_entry(full_name(path, names), folder, document)]
+    return [
+        _entry(full_name(path, (*names, *below)), place, found)
+        for below, place, found in _tree(folder)
+    ]
+
+
+def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
+    if isinstance(document, FormatError):
+        return Entry(name, "array", note=str(document))
+    try:
+        _check_node(document, Judge(os.path.join(folder, _FILE)))
+        if document["node_type"] == "group":
+            return Entry(name, "group")
+        info = _describe(name, folder, document)
+    except FormatError as error:
+        return Entry(name, "array", note=str(error))
+    return Entry(name, "array", info.shape, info.dtype)
+
+
+def _tree(folder: str) -> list[tuple[tuple[str, ...], str, Document | FormatError]]:
+    """Everything below a group: names, folder and metadata, or what is wrong with it."""
+    documents: dict[str, Document | FormatError] = {}
+
+    def is_group(place: str) -> bool | None:
+        try:
+            document = read_document(os.path.join(place, _FILE))
+        except FormatError as error:
+            documents[place] = error
+            return False
+        if document is None:
+            return None
+        documents[place] = document
+        return document.get("node_type") == "group"
+
+    with durable.os_errors("listing", folder):
+        found = {names: (place, documents[place]) for names, place in walk(folder, is_group)}
+    file = os.path.join(folder, _FILE)
+    judge = Judge(file)
+    top = documents.get(folder)
+    if isinstance(top, dict):
+        for relative, member in _members(top, judge).items():
+            names = tuple(name for name in relative.split("/") if name)
+            if names and names not in found:
+                place = os.path.join(folder, *names)
+                found[names] = (place, judge.mapping(member, "a member"))
+    return [(names, *found[names]) for names in sorted(found)]
+
+
+def _arrays_below(folder: str) -> list[str]:
+    if not os.path.isdir(folder):
+        return []
+    return [
+        "/".join(names)
+        for names, _, document in _tree(folder)
+        if isinstance(document, dict) and document.get("node_type") == "array"
+    ]
+
+
+def create(path: str, inner: str | None, spec: Spec, *, separator: str = "/") -> ArrayInfo:
+    """
+    Make a new array of Zarr version 3, and the groups above it that are missing.
+
+    Parameters
+    ----------
+    path
+        A folder ending in ``.zarr``, as a rule.
+    inner
+        Path of the array inside the root group; None: `path` itself becomes the array.
+    spec
+        Chunks default to at most 4 MiB, nearly cubic, of even size along each axis.
+    separator
+        Between the coordinates in the names of chunk files: ``"/"`` or ``"."``.
+    """
+    names = split_node(inner, path)
+    if separator not in ("/", "."):
+        raise UsageError(f"separator {separator!r} is neither '/' nor '.'", code="bad-separator")
+    root = os.path.realpath(path)
+    target = os.path.realpath(os.path.join(root, *names))
+    document = _new_document(spec, path, separator)
+    # What is made must be readable: every rule for reading is checked here.
+    info = _describe(full_name(path, names), target, document)
+    depth = _depth_of_groups(root, names, path)
+    if depth == len(names):
+        _check_replaceable(target, spec.exclusive)
+
+    def build(folder: str) -> None:
+        for name in names[depth:]:
+            write_document(os.path.join(folder, _FILE), _new_group())
+            folder = os.path.join(folder, name)
+            os.mkdir(folder)
+        write_document(os.path.join(folder, _FILE), document)
+
+    if depth == len(names):
+        publish(target, build, exclusive=spec.exclusive)
+    else:
+        publish(os.path.join(root, *names[:depth]), build, exclusive=True)
+    for level in range(depth, len(names)):
+        _update_groups(os.path.join(root, *names[:level]), _new_group())
+    _update_groups(target, document)
+    return info
+
+
+def _new_group() -> Document:
+    return {"zarr_format": 3, "node_type": "group", "attributes": {}}
+
+
+def _new_document(spec: Spec, path: str, separator: str) -> Document:
+    data_type, dtype = zarr_dtypes.to_v3(spec.dtype, path)
+    chunks = spec.chunks or choose_chunks(spec.shards or spec.shape, dtype.itemsize, spec.shards)
+    if spec.shards and any(s % n for s, n in zip(spec.shards, chunks, strict=True)):
+        raise UsageError(
+            f"{path!r}: chunks {chunks} do not divide shards {spec.shards}; make each length of a "
+            "shard a multiple of the chunk's",
+            code="bad-chunks",
+            path=path,
+        )
+    inner = chunks if spec.shards else None
+    ndim = len(spec.shape)
+    document: Document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(spec.shape),
+        "data_type": data_type,
+        "chunk_grid": _named("regular", chunk_shape=list(spec.shards or chunks)),
+        "chunk_key_encoding": _named("default", separator=separator),
+        "fill_value": zarr_dtypes.write_fill(spec.fill_value, dtype),
+        "codecs": zarr_codecs.to_v3(spec.compression, dtype, spec.order, ndim, inner, path),
+        "attributes": dict(spec.attrs),
+    }
+    if spec.dims is not None:
+        document["dimension_names"] = list(spec.dims)
+    return document
+
+
+def _named(name: str, **options: Any) -> Document:
+    return {"name": name, "configuration": options}
+
+
+def _depth_of_groups(root: str, names: Sequence[str], path: str) -> int:
+    """How many of the nodes from the root downward to the array exist already as groups."""
+    for depth in range(len(names)):
+        folder = os.path.join(root, *names[:depth])
+        document = read_document(os.path.join(folder, _FILE))
+        if document is not None and document.get("node_type") == "group":
+            continue
+        if document is None and not os.path.lexists(folder):
+            return depth
+        if document is None and os.path.isdir(folder) and not os.listdir(folder):
+            with durable.os_errors("creating", folder):
+                os.rmdir(folder)
+            return depth
+        raise UsageError(
+            f"{full_name(path, names)!r}: {folder!r} exists and is not a group of Zarr version 3; "
+            "choose another place",
+            code="not-a-group",
+            path=folder,
+        )
+    return len(names)
+
+
+def _check_replaceable(target: str, exclusive: bool) -> None:
+    """Only an array, an empty group or an empty folder may be replaced."""
+    if exclusive or not os.path.lexists(target):  # `publish` says what is to be said
+        return
+    with durable.os_errors("replacing", target):
+        content = os.listdir(target)
+    document = read_document(os.path.join(target, _FILE))
+    if document is None:
+        replaceable = not content or ".zarray" in content
+    else:
+        replaceable = document.get("node_type") == "array" or set(content) <= {_FILE}
+    if not replaceable:
+        raise UsageError(
+            f"{target!r} is a folder with other things in it, not a Zarr array; remove it first, or "
+            f"name an array inside the group ({target}::/name)",
+            code="not-an-array",
+            path=target,
+        )
+
+
+def _update_groups(folder: str, document: Document) -> None:
+    """Bring the consolidated metadata of the groups above a node up to date, where there is any."""
+    for above, relative in group_folders(folder):
+        file = os.path.join(above, _FILE)
+        with locked(above):
+            group = read_document(file)
+            if group is None or group.get("consolidated_metadata") is None:
+                continue
+            members = _members(group, Judge(file))
+            if members.get(relative) != document:
+                members[relative] = document
+                group["consolidated_metadata"]["metadata"] = members
+                write_document(file, group)
+
+
+def _change(info: ArrayInfo, **fields: Any) -> tuple[ArrayInfo, Document]:
+    """Replace fields of the array's metadata; the caller holds the lock."""
+    root = source_of(info).root
+    file = os.path.join(root, _FILE)
+    document = read_document(file)
+    if document is None:
+        raise missing_node(root, (), [])
+    _check_node(document, Judge(file))
+    if "shape" in fields:
+        check_resize(info, fields["shape"], document.get("shape"))
+    document.update(fields)
+    changed = _describe(info.path, root, document)
+    write_document(file, document)
+    return changed, document
+
+
+def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
+    """Replace the user attributes."""
+    root = source_of(info).root
+    with locked(root):
+        changed, document = _change(info, attributes=dict(attrs))
+    _update_groups(root, document)
+    return changed
+
+
+def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """
+    Change the shape in the metadata; remove the chunks that a smaller shape leaves outside.
+
+    Before a larger shape: `reserve`, and the fill value into the `stale` sections.
+    """
+    root = source_of(info).root
+    with locked(root):
+        changed, document = _change(info, shape=list(shape))
+        remove_shrunk(info, shape)
+    _update_groups(root, document)
+    return changed

@@ -1,0 +1,357 @@
+"""
+Data types and fill values between Zarr's JSON and NumPy.
+
+Problem. Zarr v2 names types as NumPy does (``"<f8"``, lists for structures); v3 has names of its
+own, a byte order that stands in a codec, and extension types that zarr-python writes. Fill values
+are spelt in six ways: numbers, ``"NaN"``, bit patterns in hexadecimal, pairs, base64, lists of
+bytes.
+Idea. One function for each direction and version for types; one pair of functions for fill values.
+Invariants. Strings from a file never reach ``np.dtype`` unchecked. An item is at most 1 MiB, so
+that no header makes us allocate more. A fill value keeps its bits (payloads of NaN included).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import reprlib
+from typing import Any
+
+import numpy as np
+
+from outcore.errors import UnsupportedError
+from outcore.formats.zarr_store import Document, Judge
+
+DType = np.dtype[Any]
+
+MAX_ITEM = 1 << 20
+_DEPTH = 16
+_FIELDS = 4096
+
+_NAMES = {
+    "bool": "b1",
+    **{f"{sign}int{8 * n}": f"{sign or 'i'}{n}" for sign in ("", "u") for n in (1, 2, 4, 8)},
+    **{f"float{8 * n}": f"f{n}" for n in (2, 4, 8)},
+    **{f"complex{8 * n}": f"c{n}" for n in (8, 16)},
+}
+_UNITS = (
+    "generic",
+    "Y",
+    "M",
+    "W",
+    "D",
+    "h",
+    "m",
+    "s",
+    "ms",
+    "us",
+    "μs",
+    "ns",
+    "ps",
+    "fs",
+    "as",
+)
+_STRUCTURES = ("structured", "struct")
+_V2 = re.compile(r"([<>|=]?)([a-zA-Z?])(\d{0,9})(?:\[(\d{0,10})([a-zμ]{1,7}|[YMWD])\])?")
+_V2_SIZES = {
+    "b": (1,),
+    "i": (1, 2, 4, 8),
+    "u": (1, 2, 4, 8),
+    "f": (2, 4, 8),
+    "c": (8, 16),
+}
+_SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+
+
+def from_v3(value: Any, judge: Judge, depth: int = 0) -> DType:
+    """The dtype, little-endian, that a v3 ``data_type`` stands for; the ``bytes`` codec may turn it."""
+    name, options = judge.named(value, "data_type")
+    if name in _NAMES:
+        return np.dtype("<" + _NAMES[name])
+    if name in ("numpy.datetime64", "numpy.timedelta64"):
+        return _time(name[6], options.get("scale_factor", 1), options.get("unit"), judge)
+    if name == "fixed_length_utf32":
+        size = _item_size(options.get("length_bytes"), judge)
+        if size % 4:
+            raise judge.bad(f"length_bytes {size} of {name} is not a multiple of 4")
+        return np.dtype(f"<U{size // 4}")
+    if name == "null_terminated_bytes":
+        return np.dtype(f"S{_item_size(options.get('length_bytes'), judge)}")
+    if name == "raw_bytes":
+        return np.dtype(f"V{_item_size(options.get('length_bytes'), judge)}")
+    if re.fullmatch(r"r[0-9]{1,9}", name):
+        bits = int(name[1:])
+        if bits % 8:
+            raise judge.bad(f"data_type {name} is not a whole number of bytes")
+        return np.dtype(f"V{_item_size(bits // 8, judge)}")
+    if name in _STRUCTURES:
+        return _structure_v3(options, judge, depth)
+    raise judge.unsupported(f"data_type {reprlib.repr(name)} has no NumPy dtype of fixed size here")
+
+
+def _structure_v3(options: Document, judge: Judge, depth: int) -> DType:
+    """Fields are pairs (zarr-python 3.0 and 3.1) or objects (the registered ``struct`` type)."""
+    fields = []
+    for entry in judge.sequence(options.get("fields"), "fields", _FIELDS):
+        if isinstance(entry, dict):
+            entry = [entry.get("name"), entry.get("data_type")]
+        if len(judge.sequence(entry, "field", 2)) != 2:
+            raise judge.bad(f"field {reprlib.repr(entry)} is not a name and a type")
+        fields.append((judge.text(entry[0], "field name"), entry[1]))
+    if depth >= _DEPTH:
+        raise judge.bad(f"structures are nested more than {_DEPTH} deep")
+    return _structure([(n, from_v3(t, judge, depth + 1), ()) for n, t in fields], judge)
+
+
+def _structure(fields: list[tuple[str, DType, tuple[int, ...]]], judge: Judge) -> DType:
+    total = 0
+    for name, kind, shape in fields:
+        total += int(np.prod(shape, dtype=object)) * kind.itemsize
+        if not name:
+            raise judge.bad("a field has no name")
+    _item_size(total, judge)
+    if len({name for name, _, _ in fields}) != len(fields):
+        raise judge.bad("two fields have the same name")
+    try:
+        return np.dtype(fields)
+    except (TypeError, ValueError) as error:
+        raise judge.bad(f"the fields make no NumPy dtype ({error})") from None
+
+
+def _item_size(value: Any, judge: Judge) -> int:
+    size = judge.integer(value, "item size")
+    if size > MAX_ITEM:
+        raise judge.unsupported(f"an item of {size} bytes is larger than {MAX_ITEM}")
+    if size == 0:
+        raise judge.unsupported("items of 0 bytes hold nothing")
+    return size
+
+
+def _time(kind: str, scale: Any, unit: Any, judge: Judge) -> DType:
+    scale = judge.integer(scale, "scale_factor", 1, 2**31 - 1)
+    if unit not in _UNITS:
+        raise judge.bad(f"time unit {reprlib.repr(unit)} is not one of {', '.join(_UNITS)}")
+    letter = "M" if kind == "d" else "m"
+    if unit == "generic":
+        return np.dtype(f"<{letter}8")
+    return np.dtype(f"<{letter}8[{scale}{'us' if unit == 'μs' else unit}]")
+
+
+def with_endian(dtype: DType, endian: str | None) -> DType:
+    """`dtype` in the byte order that the ``bytes`` codec names."""
+    return dtype.newbyteorder(">" if endian == "big" else "<")
+
+
+def from_v2(value: Any, judge: Judge, depth: int = 0) -> DType:
+    """The dtype of a v2 ``dtype``."""
+    if isinstance(value, list):
+        return _structure_v2(value, judge, depth)
+    text = judge.text(value, "dtype")
+    match = _V2.fullmatch(text)
+    if match is None:
+        raise judge.bad(f"dtype {reprlib.repr(text)} is not a NumPy type string")
+    order, kind, digits, scale, unit = match.groups()
+    order = "<" if order in ("", "=") else order
+    size = int(digits or 0)
+    if kind == "O":
+        raise judge.unsupported("dtype '|O' (strings or objects of variable length)")
+    if kind in "mM":
+        if size != 8:
+            raise judge.bad(f"dtype {text!r} is not a NumPy type string")
+        plain = _time("d" if kind == "M" else "t", int(scale or 1), unit or "generic", judge)
+        return plain.newbyteorder(">") if order == ">" else plain
+    if unit is not None:
+        raise judge.bad(f"dtype {text!r} has a time unit but is not a time")
+    if kind in "SUV":
+        _item_size(size * (4 if kind == "U" else 1), judge)
+    elif kind not in _V2_SIZES:
+        raise judge.unsupported(f"dtype {text!r}")
+    elif size not in _V2_SIZES[kind]:
+        raise judge.unsupported(f"dtype {text!r} is not one that every machine has")
+    return np.dtype(f"{order}{kind}{size}")
+
+
+def _structure_v2(value: list[Any], judge: Judge, depth: int) -> DType:
+    fields = []
+    if depth >= _DEPTH:
+        raise judge.bad(f"structures are nested more than {_DEPTH} deep")
+    for entry in judge.sequence(value, "dtype", _FIELDS):
+        if len(judge.sequence(entry, "field", 3)) < 2:
+            raise judge.bad(f"field {reprlib.repr(entry)} is not a name and a type")
+        name = judge.text(entry[0], "field name")
+        shape = entry[2] if len(entry) == 3 else []
+        if isinstance(shape, int):
+            shape = [shape]
+        fields.append(
+            (
+                name,
+                from_v2(entry[1], judge, depth + 1),
+                judge.lengths(shape, "field", 1),
+            )
+        )
+    return _structure(fields, judge)
+
+
+def to_v3(dtype: DType, path: str) -> tuple[Any, DType]:
+    """
+    The v3 ``data_type`` of a dtype, and the dtype as it will be stored.
+
+    The stored dtype has one byte order for all fields (big only if all of them are big) and no gaps
+    between them: v3 can say no more.
+    """
+    if dtype.names is not None:
+        return _structure_to_v3(dtype, path)
+    if dtype.subdtype is not None:
+        raise _no_v3(dtype, path, "fields that are arrays")
+    size, kind = dtype.itemsize, dtype.kind
+    for name, short in _NAMES.items():
+        if f"{kind}{size}" == short:
+            return name, dtype
+    if kind in "mM":
+        unit, scale = np.datetime_data(dtype)
+        name = "numpy.datetime64" if kind == "M" else "numpy.timedelta64"
+        return _v3(name, unit=unit, scale_factor=scale), dtype
+    if kind == "U":
+        return _v3("fixed_length_utf32", length_bytes=size), dtype
+    if kind in "SV":
+        return _v3(
+            "null_terminated_bytes" if kind == "S" else "raw_bytes", length_bytes=size
+        ), dtype
+    raise _no_v3(dtype, path, "this type")
+
+
+def _structure_to_v3(dtype: DType, path: str) -> tuple[Any, DType]:
+    entries, fields = [], []
+    for name in dtype.names or ():
+        kind = dtype[name]
+        value, stored = to_v3(kind, path)
+        entries.append([name, value])
+        fields.append((name, stored))
+    packed = np.dtype(fields)
+    big = packed == packed.newbyteorder(">") and packed != packed.newbyteorder("<")
+    return _v3("structured", fields=entries), packed.newbyteorder(">" if big else "<")
+
+
+def _v3(name: str, **options: Any) -> Document:
+    return {"name": name, "configuration": options}
+
+
+def _no_v3(dtype: DType, path: str, what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{path!r}: Zarr v3 has no data type for {dtype} ({what}); use a dtype of numbers, bool, "
+        "S, U, V, datetime64, timedelta64, or a structure of these",
+        code="unsupported-dtype",
+        path=path,
+    )
+
+
+def read_fill(value: Any, dtype: DType, judge: Judge) -> Any:
+    """The scalar that a fill value in a document (either version) stands for; None stays None."""
+    if value is None:
+        return None
+    try:
+        return _fill_array(value, dtype, judge).astype(dtype, copy=False)[()]
+    except (TypeError, ValueError, OverflowError):
+        raise judge.bad(f"fill_value {reprlib.repr(value)} does not fit dtype {dtype}") from None
+
+
+def _fill_array(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
+    """A 0-d array with the fill value; ValueError, TypeError, OverflowError if it does not fit."""
+    kind = dtype.kind
+    if kind == "b":
+        if value not in (0, 1):
+            raise ValueError
+        return np.array(bool(value))
+    if kind in "iu":
+        if isinstance(value, bool) or int(value) != value:
+            raise ValueError
+        return np.array(int(value), dtype)
+    if kind == "f":
+        return _fill_float(value, dtype)
+    if kind == "c":
+        return _fill_complex(value, dtype)
+    if kind in "mM":
+        ticks = np.iinfo("i8").min if value == "NaT" else judge.integer(value, "time", -(2**63))
+        return np.array(ticks, "i8").view(dtype.newbyteorder("="))
+    if kind == "U":
+        text = "" if value == 0 else judge.text(value, "fill_value")
+        if len(text) > dtype.itemsize // 4:
+            raise ValueError
+        return np.array(text, dtype)
+    return _fill_bytes(value, dtype, judge)
+
+
+def _fill_float(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    if isinstance(value, str):
+        if value in _SPECIAL:
+            return np.array(_SPECIAL[value], dtype)
+        if not re.fullmatch(rf"0x[0-9a-fA-F]{{{2 * dtype.itemsize}}}", value):
+            raise ValueError
+        return np.frombuffer(bytes.fromhex(value[2:]), f">f{dtype.itemsize}").reshape(())
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError
+    with np.errstate(over="ignore"):
+        return np.array(float(value)).astype(dtype)
+
+
+def _fill_complex(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    pair = value if isinstance(value, list) else [value, 0]
+    if len(pair) != 2:
+        raise ValueError
+    part = np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}")
+    halves = b"".join(_fill_float(x, part).astype(part).tobytes() for x in pair)
+    return np.frombuffer(halves, dtype).reshape(())
+
+
+def _fill_bytes(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
+    """Bytes: base64, a list of numbers (v3 raw bits), a value for each field, or 0."""
+    if isinstance(value, dict) and dtype.names is not None:
+        filled = np.zeros((), dtype)
+        for name, item in value.items():
+            filled[name] = read_fill(item, dtype[name], judge)
+        return filled
+    if value == 0 and not isinstance(value, bool):
+        return np.zeros((), dtype)
+    if isinstance(value, list):
+        raw = bytes(value)
+    else:
+        raw = base64.b64decode(judge.text(value, "fill_value"), validate=True)
+    if dtype.kind == "S" or not raw:
+        raw = raw.ljust(dtype.itemsize, b"\0")
+    if len(raw) != dtype.itemsize:
+        raise ValueError
+    return np.frombuffer(raw, dtype).reshape(())
+
+
+def write_fill(value: Any, dtype: DType) -> Any:
+    """The JSON form of a fill value; None stands for zero bytes (v3 demands a value)."""
+    if value is None and dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic":
+        return int(np.iinfo("i8").min)  # without a unit, NumPy knows no other time
+    filled = np.zeros((), dtype) if value is None else np.asarray(value).astype(dtype)
+    kind = dtype.kind
+    if kind == "b":
+        return bool(filled)
+    if kind in "iu":
+        return int(filled)
+    if kind == "f":
+        return _float_text(filled)
+    if kind == "c":
+        part = filled.reshape(1).view(f"{dtype.byteorder}f{dtype.itemsize // 2}")
+        return [_float_text(part[0:1].reshape(())), _float_text(part[1:2].reshape(()))]
+    if kind in "mM":
+        return int(filled.astype(dtype.newbyteorder("=")).view("i8"))
+    if kind == "U":
+        return str(filled)
+    raw = bytes(filled[()]) if kind == "S" else filled.tobytes()
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _float_text(filled: np.ndarray[Any, Any]) -> float | str:
+    if np.isnan(filled):
+        plain = np.array(np.nan, filled.dtype)
+        if filled.tobytes() == plain.tobytes():
+            return "NaN"
+        return "0x" + filled.astype(filled.dtype.newbyteorder(">")).tobytes().hex()
+    if np.isinf(filled):
+        return "Infinity" if filled > 0 else "-Infinity"
+    return float(filled)

@@ -1,0 +1,437 @@
+"""
+Zarr folders: metadata documents, the tree of groups, and replacing an array as a whole.
+
+Problem. A Zarr array is a folder of many files. A reader must never meet new metadata over old
+chunks, a half written document, or a document made to hurt (huge, deeply nested, a pipe instead of
+a file).
+Idea. Documents are replaced by rename. A new array, with the groups above it that are missing, is
+built in a hidden folder beside its place and renamed into it; an array that is replaced changes
+places with the new one in one step (``renameat2`` with ``RENAME_EXCHANGE``).
+Invariants. What a document says is judged by `Judge`, so that everything wrong with it is a
+`FormatError`. Nothing outside the array's own folder is removed. The hidden folder itself holds no
+metadata, so no library takes what a crash leaves behind for a member of the group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import functools
+import json
+import math
+import os
+import re
+import reprlib
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.formats import durable
+
+Document = dict[str, Any]
+
+MAX_DOCUMENT = 64 << 20
+MAX_LENGTH = 2**63 - 1
+_MARKS = ("zarr.json", ".zarray", ".zgroup")
+_NOREPLACE, _EXCHANGE = 1, 2
+_COORDINATE = re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+class Judge:
+    """Checks the values of one metadata document; what it refuses names the file and the field."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def bad(self, what: str) -> FormatError:
+        """The error for a document that breaks the rules of its format."""
+        return FormatError(
+            f"{self.path!r}: {what}; the metadata is damaged or was not written by a Zarr library",
+            code="bad-metadata",
+            path=self.path,
+        )
+
+    def unsupported(self, what: str) -> UnsupportedError:
+        """The error for a valid document that asks for something outcore lacks."""
+        return UnsupportedError(
+            f"{self.path!r}: {what}; rewrite the array with what outcore supports "
+            "(docs/status/formats.md)",
+            code="unsupported-feature",
+            path=self.path,
+        )
+
+    def integer(self, value: Any, name: str, low: int = 0, high: int = MAX_LENGTH) -> int:
+        """A whole number between `low` and `high`."""
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.bad(f"{name} is {reprlib.repr(value)}, not an integer in {low}..{high}")
+        return value
+
+    def text(self, value: Any, name: str) -> str:
+        """A string."""
+        if not isinstance(value, str):
+            raise self.bad(f"{name} is {reprlib.repr(value)}, not a string")
+        return value
+
+    def mapping(self, value: Any, name: str) -> Document:
+        """A JSON object."""
+        if not isinstance(value, dict):
+            raise self.bad(f"{name} is {reprlib.repr(value)}, not an object")
+        return value
+
+    def sequence(self, value: Any, name: str, limit: int = 64) -> list[Any]:
+        """A JSON array of at most `limit` items."""
+        if not isinstance(value, list):
+            raise self.bad(f"{name} is {reprlib.repr(value)}, not a list")
+        if len(value) > limit:
+            raise self.bad(f"{name} has {len(value)} items, more than {limit}")
+        return value
+
+    def lengths(self, value: Any, name: str, low: int) -> tuple[int, ...]:
+        """A list of axis lengths, each at least `low`."""
+        return tuple(self.integer(n, name, low) for n in self.sequence(value, name))
+
+    def named(self, value: Any, name: str) -> tuple[str, Document]:
+        """An extension point of Zarr v3: a name, or a name with its configuration."""
+        if isinstance(value, str):
+            return value, {}
+        entry = self.mapping(value, name)
+        label = self.text(entry.get("name"), f"name of {name}")
+        for key, extra in entry.items():
+            if key not in ("name", "configuration", "must_understand"):
+                self.ignorable(f"{name}.{key}", extra)
+        return label, self.mapping(entry.get("configuration", {}), f"configuration of {name}")
+
+    def ignorable(self, name: str, value: Any) -> None:
+        """Refuse an unknown field, unless it says that it may be ignored."""
+        if not (isinstance(value, dict) and value.get("must_understand") is False):
+            raise self.unsupported(f"the field {reprlib.repr(name)} is not known")
+
+
+def read_document(path: str) -> Document | None:
+    """
+    The JSON object in the file `path`, or None if there is no such file.
+
+    Raises
+    ------
+    FormatError
+        Not JSON, not UTF-8, not an object, nested too deeply, larger than 64 MiB.
+    StorageError
+        The file cannot be read.
+    """
+    judge = Judge(path)
+    with durable.os_errors("reading", path):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with open(fd, "rb") as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise judge.bad("this is not a regular file")
+            if status.st_size > MAX_DOCUMENT:
+                raise judge.bad(f"{status.st_size} bytes of metadata are more than {MAX_DOCUMENT}")
+            raw = file.read(MAX_DOCUMENT)
+    try:
+        document = json.loads(raw.decode("utf-8-sig"))
+        if b"\\ud" in raw.lower():  # escapes of halves of characters have no UTF-8 form
+            json.dumps(document, ensure_ascii=False).encode()
+    except RecursionError:
+        raise judge.bad("the JSON text is nested too deeply") from None
+    except ValueError as error:
+        raise judge.bad(f"the text is not valid JSON ({error})") from None
+    return judge.mapping(document, "the document")
+
+
+def write_document(path: str, document: Mapping[str, Any]) -> None:
+    """Replace the file `path` by `document`, durably."""
+    text = dump(document, path)
+
+    def fill(fd: int) -> None:
+        view = memoryview(text)
+        while view:
+            view = view[os.write(fd, view) :]
+
+    durable.create_file(path, fill, exclusive=False)
+
+
+def dump(document: Mapping[str, Any], path: str) -> bytes:
+    """`document` as UTF-8 JSON. Attributes that are not JSON are a `UsageError`."""
+    try:
+        # The round trip turns NumPy's values into JSON's before the check for NaN and infinity.
+        plain = json.loads(json.dumps(document, default=_plain))
+        return json.dumps(_finite(plain), indent=2, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path!r}: the attributes cannot be written as JSON ({error}); use strings, numbers, "
+            "lists and dictionaries",
+            code="bad-attributes",
+            path=path,
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """NumPy numbers and arrays, which attributes often hold, as Python's own."""
+    convert = getattr(value, "tolist", None)
+    if convert is None:
+        raise TypeError(f"{type(value).__name__} is not JSON")
+    return convert()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become the strings that Zarr uses for fill values."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def split_node(inner: str | None, path: str) -> tuple[str, ...]:
+    """The names on the way from the root of the tree to a node."""
+    names = tuple(name for name in (inner or "").split("/") if name)
+    for name in names:
+        if set(name) == {"."} or "\0" in name:
+            raise UsageError(
+                f"{path!r}: {inner!r} is not a path inside a Zarr group; names of only dots are "
+                "not allowed",
+                code="bad-node",
+                path=path,
+            )
+    return names
+
+
+def full_name(path: str, names: Sequence[str]) -> str:
+    """What the user would pass to `outcore.open` for the node `names` of the tree at `path`."""
+    return f"{path}::/{'/'.join(names)}" if names else path
+
+
+def is_node(folder: str) -> bool:
+    """Whether a folder is an array or a group, of either version."""
+    return any(os.path.lexists(os.path.join(folder, mark)) for mark in _MARKS)
+
+
+def group_folders(folder: str) -> Iterator[tuple[str, str]]:
+    """Nodes above `folder`, innermost first, each with the path of `folder` relative to it."""
+    above, relative = os.path.realpath(folder), ""
+    while True:
+        above, name = os.path.split(above)
+        if not name or not is_node(above):
+            return
+        relative = f"{name}/{relative}" if relative else name
+        yield above, relative
+
+
+def walk(
+    folder: str, is_group: Callable[[str], bool | None]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """
+    The nodes below the group in `folder`, depth first, by name: (names, folder).
+
+    `is_group` says True for a group, False for an array, None for any other folder. Folders that are
+    reached twice through symbolic links are listed once.
+    """
+    seen: set[tuple[int, int]] = set()
+    pending: list[tuple[tuple[str, ...], str]] = [((), folder)]
+    while pending:
+        names, place = pending.pop()
+        status = os.stat(place)
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        below = is_group(place)
+        if names and below is not None:
+            yield names, place
+        if below:
+            with os.scandir(place) as entries:
+                found = sorted((e.name for e in entries if e.is_dir()), reverse=True)
+            pending += [((*names, name), os.path.join(place, name)) for name in found]
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Hold the array's metadata against other processes that change it."""
+    with durable.os_errors("opening", folder):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: no worse than before
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def check_writable(folder: str) -> None:
+    """Raise `StorageError` if this process may not write into `folder`."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        with durable.os_errors("opening for writing", folder):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+
+
+def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> None:
+    """
+    Make the folder `target` whole: `build` fills a new folder, which then takes the place of `target`.
+
+    Parameters
+    ----------
+    target
+        If it exists it is replaced, in one step where the system can; its old content is removed.
+    build
+        Gets the path of an empty folder.
+    exclusive
+        Raise `StorageError` (``exists``) if `target` exists, even if it appears meanwhile.
+    """
+    parent = os.path.dirname(target)
+    with durable.os_errors("creating", target):
+        if exclusive and os.path.lexists(target):
+            _exists(target)
+        shelter = os.path.join(parent, f".outcore-{secrets.token_hex(8)}")
+        os.mkdir(shelter)
+        try:
+            fresh = os.path.join(shelter, "new")
+            os.mkdir(fresh)
+            build(fresh)
+            if exclusive or not os.path.lexists(target):
+                _rename_new(fresh, target)
+            else:
+                _exchange(fresh, target, os.path.join(shelter, "old"))
+            durable.fsync_folder(target)
+        finally:
+            shutil.rmtree(shelter, ignore_errors=True)
+
+
+def _exists(target: str) -> NoReturn:
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+
+
+def _rename_new(fresh: str, target: str) -> None:
+    """Rename that never replaces anything."""
+    if not _renameat2(fresh, target, _NOREPLACE):
+        if os.path.lexists(target):
+            _exists(target)
+        os.rename(fresh, target)
+
+
+def _exchange(fresh: str, target: str, aside: str) -> None:
+    """Let two folders change places; where the system cannot do that at once, in two steps."""
+    if not _renameat2(fresh, target, _EXCHANGE):
+        os.rename(target, aside)
+        try:
+            os.rename(fresh, target)
+        except OSError:
+            os.rename(aside, target)
+            raise
+
+
+@functools.cache
+def _renameat2_function() -> Any:
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+
+
+def _renameat2(source: str, target: str, flag: int) -> bool:
+    """Call ``renameat2``; False if the system or the file system does not have it."""
+    function = _renameat2_function()
+    if function is None:
+        return False
+    here = ctypes.c_int(-100)  # AT_FDCWD
+    if function(here, os.fsencode(source), here, os.fsencode(target), ctypes.c_uint(flag)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), target)
+
+
+def chunk_path(root: str, prefix: str, separator: str, at: Sequence[int]) -> str:
+    """The file of the chunk (or shard) at grid coordinates `at`."""
+    if not at:
+        return os.path.join(root, prefix[:-1] if prefix else "0")
+    return os.path.join(root, prefix + separator.join(map(str, at)))
+
+
+def remove_outside(root: str, prefix: str, separator: str, limits: Sequence[int | None]) -> None:
+    """
+    Remove the chunk files with a coordinate at or beyond its limit; None stands for no limit.
+
+    Only names that are chunk keys are touched.
+    """
+    if all(limit is None for limit in limits):
+        return
+    with durable.os_errors("removing chunks of", root):
+        if separator == "/":
+            while limits[-1] is None:  # no need to look deeper
+                limits = limits[:-1]
+            _remove_tree(os.path.join(root, prefix.rstrip("/")), limits)
+        else:
+            _remove_flat(root, prefix, separator, limits)
+
+
+def _remove_tree(folder: str, limits: Sequence[int | None]) -> None:
+    try:
+        with os.scandir(folder) as entries:
+            names = [e.name for e in entries if _COORDINATE.fullmatch(e.name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        place = os.path.join(folder, name)
+        if limits[0] is not None and int(name) >= limits[0]:
+            _remove(place)
+        elif len(limits) > 1:
+            _remove_tree(place, limits[1:])
+
+
+def _remove_flat(root: str, prefix: str, separator: str, limits: Sequence[int | None]) -> None:
+    with os.scandir(root) as entries:
+        names = [e.name for e in entries if e.name.startswith(prefix)]
+    for name in names:
+        fields = name[len(prefix) :].split(separator)
+        if len(fields) != len(limits) or not all(map(_COORDINATE.fullmatch, fields)):
+            continue
+        if any(m is not None and int(f) >= m for f, m in zip(fields, limits, strict=True)):
+            _remove(os.path.join(root, name))
+
+
+def _remove(place: str) -> None:
+    if os.path.isdir(place) and not os.path.islink(place):
+        shutil.rmtree(place)
+    else:
+        os.unlink(place)
+
+
+def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> FormatError:
+    """The error for a path that leads to no array; it names the arrays there are."""
+    shown = ", ".join(repr(name) for name in arrays[:10]) or "none"
+    more = f" and {len(arrays) - 10} more" if len(arrays) > 10 else ""
+    there = full_name(path, names)
+    return FormatError(
+        f"{there!r} is not a Zarr array; arrays here: {shown}{more}",
+        code="not-an-array",
+        path=there,
+    )
+
+
+__all__ = [
+    "MAX_LENGTH",
+    "Document",
+    "Judge",
+    "check_writable",
+    "chunk_path",
+    "dump",
+    "full_name",
+    "group_folders",
+    "is_node",
+    "locked",
+    "missing_node",
+    "publish",
+    "read_document",
+    "remove_outside",
+    "split_node",
+    "walk",
+    "write_document",
+]
