@@ -103,6 +103,20 @@ impl TempFile {
     }
 }
 
+impl TempFile {
+    /// Gives the file its final name without waiting for the disk: after a crash of the machine the
+    /// name may be missing or its bytes incomplete until [`sync_paths`] and [`sync_folder_of`] have
+    /// run. With `exclusive`, an existing `target` is left alone and reported (`already-exists`).
+    ///
+    /// # Errors
+    /// The system's refusal; `target` is untouched and the temporary file removed then.
+    pub fn install(mut self, target: &Path, exclusive: bool) -> Result<(), StorageError> {
+        rename(&self.path, target, exclusive)?;
+        self.published = true;
+        Ok(())
+    }
+}
+
 impl Drop for TempFile {
     fn drop(&mut self) {
         // A forked child has no say in its parent's files.

@@ -65,6 +65,17 @@ pub struct CodecFailure {
     pub chunk: Vec<i64>,
 }
 
+/// A table of chunks (HDF5's, or the index of a shard) that contradicts itself or its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexFailure {
+    /// The file.
+    pub path: PathBuf,
+    /// The byte concerned, where known.
+    pub offset: Option<i64>,
+    /// What is wrong, with the numbers.
+    pub why: String,
+}
+
 /// Every reason for which the storage layer gives up.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StorageError {
@@ -100,6 +111,9 @@ pub enum StorageError {
     /// A chunk could not be encoded or decoded.
     #[error("{}", codec_text(.0))]
     Codec(CodecFailure),
+    /// A table of chunks that cannot be true.
+    #[error("chunk table of {}: {}; the file is damaged or was cut off", .0.path.display(), .0.why)]
+    Index(IndexFailure),
     /// A write to an array that was opened for reading.
     #[error("{} is open for reading only; open it with mode 'r+'", path.display())]
     ReadOnly {
@@ -208,6 +222,7 @@ impl StorageError {
             StorageError::Budget(_) => "budget-too-small",
             StorageError::Plan(error) => error.code(),
             StorageError::Codec(_) => "codec-failure",
+            StorageError::Index(_) => "chunk-table-damaged",
             StorageError::ReadOnly { .. } => "read-only",
             StorageError::Locked { .. } => "locked",
             StorageError::Cancelled => "interrupted",
@@ -222,6 +237,7 @@ impl StorageError {
             StorageError::Io(failure) => &failure.path,
             StorageError::ShortRead(short) => &short.path,
             StorageError::Codec(failure) => &failure.path,
+            StorageError::Index(failure) => &failure.path,
             StorageError::Shrunk { path }
             | StorageError::ReadOnly { path }
             | StorageError::Locked { path, .. } => path,

@@ -84,6 +84,16 @@ impl FileTable {
         Ok(number)
     }
 
+    /// Appends a file that is already open and stays so, whatever happens to its name; returns its
+    /// number.
+    pub fn adopt(&mut self, file: OpenFile) -> Result<u32, StorageError> {
+        let number = self.push(file.path.clone())?;
+        if let Some(entry) = self.files.last_mut() {
+            entry.open = OnceLock::from(file);
+        }
+        Ok(number)
+    }
+
     /// Number of files.
     pub fn len(&self) -> usize {
         self.files.len()
@@ -139,13 +149,18 @@ impl OpenFile {
     /// Opens a file for reading, or for reading and writing.
     pub fn open(path: &Path, writable: bool) -> Result<OpenFile, StorageError> {
         let fd = open_with(path, writable, 0).map_err(|n| StorageError::io("open", path, n))?;
-        Ok(OpenFile {
+        Ok(OpenFile::from_fd(path, fd, writable))
+    }
+
+    /// A file that is open already.
+    pub fn from_fd(path: &Path, fd: OwnedFd, writable: bool) -> OpenFile {
+        OpenFile {
             path: path.to_path_buf(),
             writable,
             fd,
             direct: OnceLock::new(),
             mapping: Mutex::new(None),
-        })
+        }
     }
 
     /// The path it was opened by.
@@ -160,7 +175,9 @@ impl OpenFile {
 
     /// The descriptor for direct I/O; `None` where the file system has no such thing.
     pub fn direct_fd(&self) -> Option<RawFd> {
-        let open = || open_with(&self.path, self.writable, direct_flag()?).ok();
+        // Not by its path, which may name another file by now.
+        let same = PathBuf::from(format!("/proc/self/fd/{}", self.fd()));
+        let open = || open_with(&same, self.writable, direct_flag()?).ok();
         self.direct.get_or_init(open).as_ref().map(AsRawFd::as_raw_fd)
     }
 

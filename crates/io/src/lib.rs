@@ -17,11 +17,12 @@ pub mod pool;
 pub mod probe;
 pub mod process;
 mod resident;
+pub mod store;
 #[cfg(test)]
 mod testdir;
 
 pub use codec::{CodecSpec, Encoded, OptionValue, Pipeline};
-pub use error::{BudgetFailure, CodecFailure, IoFailure, ShortRead, StorageError};
+pub use error::{BudgetFailure, CodecFailure, IndexFailure, IoFailure, ShortRead, StorageError};
 pub use files::{FileRef, FileTable, OpenFile};
 pub use mapping::Mapping;
 pub use pool::{Arena, Buffer, Reservation};

@@ -66,7 +66,7 @@ impl Patience<'_> {
 #[derive(Debug)]
 pub struct FileLock {
     fd: OwnedFd,
-    range: Range,
+    ranges: Vec<Range>,
     pid: u32,
 }
 
@@ -82,6 +82,20 @@ impl FileLock {
         mode: Mode,
         patience: Patience<'_>,
     ) -> Result<FileLock, StorageError> {
+        FileLock::acquire_all(path, &[range], mode, patience)
+    }
+
+    /// Locks several ranges of an existing file, one after the other. Callers pass them in
+    /// ascending order, so that no two of them wait for each other.
+    ///
+    /// # Errors
+    /// As [`acquire`](FileLock::acquire); no range is locked then.
+    pub fn acquire_all(
+        path: &Path,
+        ranges: &[Range],
+        mode: Mode,
+        patience: Patience<'_>,
+    ) -> Result<FileLock, StorageError> {
         let access = match mode {
             Mode::Shared => libc::O_RDONLY,
             Mode::Exclusive => libc::O_RDWR,
@@ -90,9 +104,11 @@ impl FileLock {
         loop {
             let fd = sys::open(path, access, 0)
                 .map_err(|errno| StorageError::io("open for locking", path, errno))?;
-            wait_for(fd.as_raw_fd(), path, range, mode, patience, started)?;
-            // From here on the lock is held; dropping `lock` gives it back.
-            let lock = FileLock { fd, range, pid: std::process::id() };
+            // From here on what is locked is given back when `lock` is dropped.
+            let lock = FileLock { fd, ranges: ranges.to_vec(), pid: std::process::id() };
+            for &range in ranges {
+                wait_for(lock.fd(), path, range, mode, patience, started)?;
+            }
             if still_named(lock.fd.as_raw_fd(), path) {
                 return Ok(lock);
             }
@@ -111,7 +127,9 @@ impl Drop for FileLock {
         // holder releases it by name, the child must not.
         if self.pid == std::process::id() {
             // An error leaves the release to closing, which follows.
-            let _ = set(self.fd.as_raw_fd(), self.range, None);
+            for &range in &self.ranges {
+                let _ = set(self.fd.as_raw_fd(), range, None);
+            }
         }
     }
 }

@@ -1,0 +1,281 @@
+//! One file per chunk.
+//!
+//! A chunk that is replaced is written under a temporary name and renamed, so a reader sees the old
+//! chunk or the new one. A chunk that is stored as it is (no codecs) is created once, whole, by a
+//! rename that refuses to replace, and from then on written in place: two processes that write
+//! different elements of it share the file and lose nothing.
+//!
+//! Crash model. A chunk that replaces another is synced before it gets the name, so a chunk that
+//! was safe is never lost. A new chunk is synced by `flush`; until then a crash of the machine may
+//! leave it missing, or cut off, which is an error when it is read and is never taken for data.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use outcore_plan::{ChunkTable, Stored};
+
+use super::unsynced::{side_by_side, Unsynced, Writing};
+use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved};
+use crate::backend::sys;
+use crate::durable::{self, TempFile};
+use crate::error::{IndexFailure, ShortRead, StorageError};
+use crate::files::{FileTable, OpenFile};
+use crate::lock::{FileLock, Mode, Patience, Range};
+
+/// Chunks in files of their own.
+#[derive(Debug)]
+pub struct FileStore {
+    naming: Naming,
+    lock: PathBuf,
+    grid: Vec<i64>,
+    size: ChunkSize,
+    unsynced: Arc<Unsynced>,
+}
+
+impl FileStore {
+    /// Chunks of an array with `grid` chunks per axis; `lock` is a file of the array's own that
+    /// exists (its metadata).
+    pub fn new(naming: Naming, lock: PathBuf, grid: Vec<i64>, size: ChunkSize) -> FileStore {
+        let unsynced = Unsynced::new(&naming.root);
+        FileStore { naming, lock, grid, size, unsynced }
+    }
+
+    /// Creates a chunk that is missing, whole, unless somebody else does.
+    fn create(&self, path: &Path, fill: &[u8]) -> Result<(), StorageError> {
+        let temp = temp_beside(path)?;
+        write_fill(&temp, 0, self.size.decoded, fill)?;
+        match temp.install(path, true) {
+            Err(error) if error.code() == "already-exists" => Ok(()),
+            other => other.and_then(|()| self.unsynced.add(path.to_path_buf())),
+        }
+    }
+
+    fn checked(&self, file: OpenFile, len: i64) -> Result<(OpenFile, i64), StorageError> {
+        let size = self.size;
+        let why = if !size.encoded && len < size.decoded {
+            let path = file.path().to_path_buf();
+            let short = ShortRead { path, offset: 0, len: size.decoded, file_len: len };
+            return Err(StorageError::ShortRead(short));
+        } else if len == 0 {
+            "the chunk's file is empty; its writer was cut off".to_owned()
+        } else if len > size.limit {
+            format!("the chunk has {len} bytes; one of this array has at most {}", size.limit)
+        } else {
+            return Ok((file, len));
+        };
+        Err(damaged(file.path(), None, why))
+    }
+}
+
+/// Files that are created and are gone at once.
+pub(super) fn vanishing(root: &Path) -> StorageError {
+    damaged(root, None, "chunks vanish as fast as they are created".to_owned())
+}
+
+pub(super) fn damaged(path: &Path, offset: Option<i64>, why: String) -> StorageError {
+    StorageError::Index(IndexFailure { path: path.to_path_buf(), offset, why })
+}
+
+/// Opens a file that may be missing; gives it with its length.
+pub(super) fn open_if_there(
+    path: &Path,
+    writable: bool,
+) -> Result<Option<(OpenFile, i64)>, StorageError> {
+    let access = if writable { libc::O_RDWR } else { libc::O_RDONLY };
+    // Nobody means a pipe to be a chunk; if there is one, opening it must not wait for a writer.
+    match sys::open(path, access | libc::O_NONBLOCK, 0) {
+        Ok(fd) => match sys::regular_len(fd.as_raw_fd()) {
+            Some(len) => Ok(Some((OpenFile::from_fd(path, fd, writable), len))),
+            None => Err(damaged(path, None, "this is not a regular file".to_owned())),
+        },
+        Err(libc::ENOENT | libc::ENOTDIR) => Ok(None),
+        Err(errno) => Err(StorageError::io("open", path, errno)),
+    }
+}
+
+/// Files opened one by one before their time is looked at.
+const TRIAL: usize = 8;
+/// An open that takes longer waits for a disk or a network, and threads pay.
+const SLOW: Duration = Duration::from_micros(60);
+const THREADS: usize = 8;
+
+/// Opens many files with `open`, on several threads if that takes long.
+pub(super) fn open_many<T: Send>(
+    paths: &[PathBuf],
+    open: impl Fn(&PathBuf) -> Result<T, StorageError> + Sync,
+) -> Result<Vec<T>, StorageError> {
+    let (first, rest) = paths.split_at(paths.len().min(TRIAL));
+    let started = Instant::now();
+    let mut files = first.iter().map(&open).collect::<Result<Vec<_>, _>>()?;
+    if started.elapsed() < SLOW * TRIAL as u32 || rest.is_empty() {
+        for path in rest {
+            files.push(open(path)?);
+        }
+        return Ok(files);
+    }
+    let parts: Vec<&[PathBuf]> = rest.chunks(rest.len().div_ceil(THREADS)).collect();
+    let opened = side_by_side(parts, |part| part.iter().map(&open).collect::<Result<Vec<_>, _>>())?;
+    files.extend(opened.into_iter().flatten());
+    Ok(files)
+}
+
+/// The bytes of the lock file that stand for a box: one byte per cell, in C order of the grid.
+pub(super) fn lock_ranges(cells: &Cells, grid: &[i64]) -> Result<Vec<Range>, StorageError> {
+    let mut ranges: Vec<Range> = Vec::new();
+    for cell in cells.iter() {
+        let start =
+            cell.iter().zip(grid).try_fold(0i64, |at, (&c, &n)| at.checked_mul(n)?.checked_add(c));
+        let Some(start) = start else {
+            return Err(StorageError::BadJob(format!("a grid of {grid:?} chunks is too large")));
+        };
+        match ranges.last_mut() {
+            Some(last) if last.start + last.len == start => last.len += 1,
+            _ => ranges.push(Range { start, len: 1 }),
+        }
+    }
+    Ok(ranges)
+}
+
+/// An empty temporary file beside `path`, whose folders are created if need be.
+pub(super) fn temp_beside(path: &Path) -> Result<TempFile, StorageError> {
+    match TempFile::beside(path) {
+        Err(error) if error.code() == "not-found" => {
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder).map_err(|error| {
+                    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                    StorageError::io("create folder", folder, errno)
+                })?;
+            }
+            TempFile::beside(path)
+        }
+        other => other,
+    }
+}
+
+pub(super) fn write_all(
+    fd: RawFd,
+    path: &Path,
+    bytes: &[u8],
+    offset: i64,
+) -> Result<(), StorageError> {
+    sys::write_at(fd, bytes, offset)
+        .map_err(|errno| StorageError::io_at("write", path, offset, bytes.len() as i64, errno))
+}
+
+/// Bytes written at once where a value is repeated.
+const REPEAT: usize = 256 << 10;
+
+/// Writes `len` bytes from byte `offset` on: `fill` again and again. Zeros are only reserved; the
+/// file must be new there.
+pub(super) fn write_fill(
+    temp: &TempFile,
+    offset: i64,
+    len: i64,
+    fill: &[u8],
+) -> Result<(), StorageError> {
+    let end = offset + len;
+    durable::reserve(temp.fd(), temp.path(), end)?;
+    if fill.iter().all(|&byte| byte == 0) {
+        return Ok(());
+    }
+    let block = fill.repeat((REPEAT / fill.len()).max(1));
+    let mut at = offset;
+    while at < end {
+        let part = block.len().min((end - at) as usize);
+        write_all(temp.fd(), temp.path(), &block[..part], at)?;
+        at += part as i64;
+    }
+    Ok(())
+}
+
+/// How often missing chunks are created before somebody is believed to be removing them.
+pub(super) const PATIENT: usize = 16;
+
+impl ChunkStore for FileStore {
+    fn resolve(&self, cells: &Cells, writable: bool) -> Result<Resolved, StorageError> {
+        let paths: Vec<PathBuf> = cells.iter().map(|cell| self.naming.path(&cell)).collect();
+        let mut files = FileTable::new(Vec::new(), writable);
+        let mut stored = Vec::with_capacity(paths.len());
+        for found in open_many(&paths, |path| open_if_there(path, writable))? {
+            stored.push(match found {
+                None => None,
+                Some((file, len)) => {
+                    let (file, len) = self.checked(file, len)?;
+                    Some(Stored { file: files.adopt(file)?, offset: 0, len, mask: 0 })
+                }
+            });
+        }
+        let table = ChunkTable { lo: cells.lo.clone(), count: cells.count.clone(), stored };
+        Ok(Resolved { table, files })
+    }
+
+    fn lock(&self, cells: &Cells, patience: Patience<'_>) -> Result<FileLock, StorageError> {
+        let ranges = lock_ranges(cells, &self.grid)?;
+        FileLock::acquire_all(&self.lock, &ranges, Mode::Exclusive, patience)
+    }
+
+    fn begin<'a>(&'a self, cells: &Cells) -> Result<Box<dyn ChunkSink + 'a>, StorageError> {
+        Ok(Box::new(FileSink { store: self, cells: cells.clone() }))
+    }
+
+    fn in_place(
+        &self,
+        cells: &Cells,
+        fill: &[u8],
+        _patience: Patience<'_>,
+    ) -> Result<InPlace, StorageError> {
+        if self.size.encoded {
+            return Err(StorageError::BadJob("encoded chunks cannot be written in place".into()));
+        }
+        self.unsynced.trim()?;
+        let paths: Vec<PathBuf> = cells.iter().map(|cell| self.naming.path(&cell)).collect();
+        for _ in 0..PATIENT {
+            let resolved = self.resolve(cells, true)?;
+            if resolved.table.stored.iter().all(Option::is_some) {
+                let writing = Writing { unsynced: Arc::clone(&self.unsynced), paths };
+                return Ok(InPlace { resolved, guard: None, writing });
+            }
+            for (path, stored) in paths.iter().zip(&resolved.table.stored) {
+                if stored.is_none() {
+                    self.create(path, fill)?;
+                }
+            }
+        }
+        Err(vanishing(&self.naming.root))
+    }
+
+    fn flush(&self) -> Result<(), StorageError> {
+        self.unsynced.flush()
+    }
+}
+
+#[derive(Debug)]
+struct FileSink<'a> {
+    store: &'a FileStore,
+    cells: Cells,
+}
+
+impl ChunkSink for FileSink<'_> {
+    fn commit(&self, chunk: &[i64], mask: u32, bytes: &[u8]) -> Result<(), StorageError> {
+        if mask != 0 || !self.cells.contains(chunk) {
+            return Err(StorageError::BadJob(format!(
+                "chunk {chunk:?} with filter mask {mask:#x} in a batch of files {:?}",
+                self.cells
+            )));
+        }
+        let path = self.store.naming.path(chunk);
+        let temp = temp_beside(&path)?;
+        write_all(temp.fd(), temp.path(), bytes, 0)?;
+        if std::fs::symlink_metadata(&path).is_ok() {
+            durable::sync(temp.fd(), temp.path())?;
+        }
+        temp.install(&path, false)?;
+        self.store.unsynced.add(path)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), StorageError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,462 @@
+//! Shards: files that hold many chunks and an index (Zarr v3 `sharding_indexed`).
+//!
+//! The index has an (offset, length) pair of little-endian u64 per chunk of the shard in C order,
+//! all ones for a chunk that is missing, at the start or the end of the file, followed by its
+//! CRC-32C if so agreed. Offsets count from the start of the file.
+//!
+//! Changing encoded chunks means a new shard: the new chunks, then the old ones that stay (copied
+//! by the kernel, in the order in which they lie), then the index, then a rename. Several chunks of
+//! one shard in one batch share one such rewrite; the whole shard is locked meanwhile.
+//!
+//! Chunks that are stored as they are get written in place once they exist. The first write to a
+//! shard creates all of its chunks at once, in C order, so that a shard is rewritten once and not
+//! for each batch. Who writes in place holds the shard's lock shared; who rewrites, exclusively.
+//!
+//! Crash model: as in `files`, with shards for chunks.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outcore_plan::{ChunkTable, Stored};
+
+use super::files::{
+    damaged, lock_ranges, open_if_there, open_many, temp_beside, vanishing, write_all, write_fill,
+    PATIENT,
+};
+use super::table::disjoint;
+use super::unsynced::{Unsynced, Writing};
+use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved};
+use crate::backend::sys;
+use crate::durable::{self, TempFile};
+use crate::error::StorageError;
+use crate::files::{FileTable, OpenFile};
+use crate::lock::{FileLock, Mode, Patience};
+
+/// How the index of a shard is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexFormat {
+    /// At the end of the file, or at its start.
+    pub at_end: bool,
+    /// Followed by its CRC-32C.
+    pub crc32c: bool,
+}
+
+/// Chunks in shards.
+#[derive(Debug)]
+pub struct ShardStore {
+    naming: Naming,
+    lock: PathBuf,
+    grid: Vec<i64>,
+    shard_grid: Vec<i64>,
+    per_shard: Vec<i64>,
+    chunks: usize,
+    index: IndexFormat,
+    size: ChunkSize,
+    unsynced: Arc<Unsynced>,
+}
+
+/// The most chunks in a shard: an index of 64 MiB.
+const MOST_CHUNKS: i64 = 1 << 22;
+/// Bytes of one entry of an index.
+const ENTRY: usize = 16;
+const CRC: usize = 4;
+
+/// Offset and length of one chunk in its shard; `None` if it is missing.
+type Entry = Option<(i64, i64)>;
+
+/// A shard that exists.
+#[derive(Debug)]
+struct Shard {
+    file: OpenFile,
+    entries: Vec<Entry>,
+}
+
+impl ShardStore {
+    /// Shards of `per_shard` chunks per axis, of an array with `grid` chunks per axis; `lock` is a
+    /// file of the array's own that exists (its metadata).
+    ///
+    /// # Errors
+    /// `Unavailable` for shards of more than 4 194 304 chunks, `BadJob` for shapes that do not fit.
+    pub fn new(
+        naming: Naming,
+        lock: PathBuf,
+        grid: Vec<i64>,
+        per_shard: Vec<i64>,
+        index: IndexFormat,
+        size: ChunkSize,
+    ) -> Result<ShardStore, StorageError> {
+        if per_shard.len() != grid.len() || per_shard.iter().any(|&n| n < 1) {
+            let why = format!("shards of {per_shard:?} chunks in a grid of {grid:?}");
+            return Err(StorageError::BadJob(why));
+        }
+        let chunks = per_shard.iter().try_fold(1i64, |n, &c| n.checked_mul(c));
+        let Some(chunks) = chunks.filter(|&n| n <= MOST_CHUNKS) else {
+            let why = format!("{per_shard:?} chunks per shard are more than {MOST_CHUNKS}");
+            return Err(StorageError::Unavailable { what: "a shard of this size", why });
+        };
+        let shard_grid = grid.iter().zip(&per_shard).map(|(&n, &p)| n / p + (n % p).min(1));
+        let shard_grid = shard_grid.collect();
+        let unsynced = Unsynced::new(&naming.root);
+        let chunks = chunks as usize;
+        Ok(ShardStore { naming, lock, grid, shard_grid, per_shard, chunks, index, size, unsynced })
+    }
+
+    /// Bytes of the index, its checksum included.
+    fn index_bytes(&self) -> i64 {
+        (self.chunks * ENTRY + if self.index.crc32c { CRC } else { 0 }) as i64
+    }
+
+    /// The shards that a box of chunks touches.
+    fn shards(&self, cells: &Cells) -> Cells {
+        let lo: Vec<i64> = cells.lo.iter().zip(&self.per_shard).map(|(&c, &p)| c / p).collect();
+        let end = cells.lo.iter().zip(&cells.count).zip(&self.per_shard);
+        let count = end.zip(&lo).map(|(((&c, &n), &p), &lo)| match n {
+            0 => 0,
+            n => (c + n - 1) / p + 1 - lo,
+        });
+        Cells { count: count.collect(), lo }
+    }
+
+    /// The shard of a chunk, and the chunk's place in its index.
+    fn place(&self, chunk: &[i64]) -> (Vec<i64>, usize) {
+        let shard: Vec<i64> = chunk.iter().zip(&self.per_shard).map(|(&c, &p)| c / p).collect();
+        let inside = chunk.iter().zip(&self.per_shard);
+        let place = inside.fold(0, |at, (&c, &p)| at * p + c % p);
+        (shard, place as usize)
+    }
+
+    /// Whether place `k` of a shard is a chunk of the array: shards reach over its upper edges.
+    fn in_array(&self, shard: &[i64], k: usize) -> bool {
+        let mut rest = k as i64;
+        (0..shard.len()).rev().all(|d| {
+            let inside = rest % self.per_shard[d];
+            rest /= self.per_shard[d];
+            shard[d] * self.per_shard[d] + inside < self.grid[d]
+        })
+    }
+
+    fn open(&self, path: &Path, writable: bool) -> Result<Option<Shard>, StorageError> {
+        let Some((file, len)) = open_if_there(path, writable)? else {
+            return Ok(None);
+        };
+        let index_bytes = self.index_bytes();
+        let Some(index_at) = len.checked_sub(index_bytes).filter(|&at| at >= 0) else {
+            let why = format!("the shard has {len} bytes, its index alone has {index_bytes}");
+            return Err(damaged(path, None, why));
+        };
+        let index_at = if self.index.at_end { index_at } else { 0 };
+        let mut raw = vec![0u8; index_bytes as usize];
+        let read = sys::read_at(file.fd(), &mut raw, index_at)
+            .map_err(|errno| StorageError::io_at("read", path, index_at, index_bytes, errno))?;
+        if read < raw.len() {
+            return Err(file.short(index_at, raw.len()));
+        }
+        let (raw, crc) = raw.split_at(self.chunks * ENTRY);
+        if self.index.crc32c && crc != ::crc32c::crc32c(raw).to_le_bytes() {
+            let why = "the checksum of the shard's index is wrong".to_owned();
+            return Err(damaged(path, Some(index_at), why));
+        }
+        let (pairs, _) = raw.as_chunks::<ENTRY>();
+        let room = (index_at, index_at + index_bytes, len);
+        let entry = |(k, pair)| self.entry(path, k, pair, room);
+        let entries = pairs.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>()?;
+        Ok(Some(Shard { file, entries }))
+    }
+
+    /// One entry of an index, checked; `room` is where the index begins and ends, and the file's
+    /// length.
+    fn entry(
+        &self,
+        path: &Path,
+        k: usize,
+        pair: &[u8; ENTRY],
+        room: (i64, i64, i64),
+    ) -> Result<Entry, StorageError> {
+        let word = |at: usize| {
+            let bytes: [u8; 8] = std::array::from_fn(|i| pair[at + i]);
+            u64::from_le_bytes(bytes)
+        };
+        let (offset, len) = (word(0), word(8));
+        if (offset, len) == (u64::MAX, u64::MAX) {
+            return Ok(None);
+        }
+        let (index_at, index_end, file_len) = room;
+        let extent = i64::try_from(offset).ok().zip(i64::try_from(len).ok());
+        let end = extent.and_then(|(offset, len)| offset.checked_add(len));
+        let why = match (extent, end) {
+            (Some((offset, _)), Some(end)) if end > index_at && offset < index_end => {
+                "lies on the index".to_owned()
+            }
+            (Some((_, len)), _) if len < 1 || len > self.size.limit => {
+                format!("is outside 1..={} bytes", self.size.limit)
+            }
+            (Some((_, len)), _) if !self.size.encoded && len != self.size.decoded => {
+                format!("has not {} bytes", self.size.decoded)
+            }
+            (Some(extent), Some(end)) if end <= file_len => return Ok(Some(extent)),
+            _ => format!("is outside the file, which has {file_len} bytes"),
+        };
+        let why = format!("chunk {k} of the shard, {len} bytes from byte {offset} on, {why}");
+        Err(damaged(path, i64::try_from(offset).ok(), why))
+    }
+
+    /// A new shard to be, in place of what is there.
+    fn rewrite(&self, shard: &[i64]) -> Result<Rewrite, StorageError> {
+        let path = self.naming.path(shard);
+        let old = self.open(&path, false)?;
+        if let Some(old) = &old {
+            disjoint(old.entries.iter().flatten().copied().collect(), &path)?;
+        }
+        let front = if self.index.at_end { 0 } else { self.index_bytes() };
+        let fresh = Mutex::new(Fresh { temp: None, entries: BTreeMap::new() });
+        Ok(Rewrite { path, old, next: AtomicI64::new(front), fresh })
+    }
+
+    /// Stores the index and publishes the shard.
+    fn publish(
+        &self,
+        temp: TempFile,
+        path: &Path,
+        entries: &[Entry],
+        end: i64,
+        replaces: bool,
+    ) -> Result<(), StorageError> {
+        let mut raw = Vec::with_capacity(self.index_bytes() as usize);
+        for entry in entries {
+            let (offset, len) =
+                entry.map_or((u64::MAX, u64::MAX), |(offset, len)| (offset as u64, len as u64));
+            raw.extend_from_slice(&offset.to_le_bytes());
+            raw.extend_from_slice(&len.to_le_bytes());
+        }
+        if self.index.crc32c {
+            raw.extend_from_slice(&::crc32c::crc32c(&raw).to_le_bytes());
+        }
+        let index_at = if self.index.at_end { end } else { 0 };
+        write_all(temp.fd(), temp.path(), &raw, index_at)?;
+        if replaces {
+            durable::sync(temp.fd(), temp.path())?;
+        }
+        temp.install(path, false)?;
+        self.unsynced.add(path.to_path_buf())
+    }
+
+    /// Gives a shard all of its chunks, those that are missing filled with `fill`.
+    fn complete(&self, shard: &[i64], fill: &[u8]) -> Result<(), StorageError> {
+        let rewrite = self.rewrite(shard)?;
+        let (path, len) = (&rewrite.path, self.size.decoded);
+        let there = |k: usize| rewrite.old.as_ref().and_then(|old| old.entries[k]);
+        let wanted: Vec<usize> = (0..self.chunks).filter(|&k| self.in_array(shard, k)).collect();
+        if wanted.iter().all(|&k| there(k).is_some()) {
+            return Ok(());
+        }
+        let front = rewrite.next.load(Ordering::Relaxed);
+        let too_large = || StorageError::BadJob("a shard has more than 2^63 bytes".into());
+        let body = len.checked_mul(wanted.len() as i64).ok_or_else(too_large)?;
+        let end = front.checked_add(body).ok_or_else(too_large)?;
+        let temp = temp_beside(path)?;
+        write_fill(&temp, front, body, fill)?;
+        let mut entries = vec![None; self.chunks];
+        for (rank, &k) in wanted.iter().enumerate() {
+            let at = front + rank as i64 * len;
+            if let Some((from, _)) = there(k) {
+                rewrite.copy(&temp, from, at, len)?;
+            }
+            entries[k] = Some((at, len));
+        }
+        self.publish(temp, path, &entries, end, rewrite.old.is_some())
+    }
+
+    fn lock_shards(
+        &self,
+        cells: &Cells,
+        mode: Mode,
+        patience: Patience<'_>,
+    ) -> Result<FileLock, StorageError> {
+        let ranges = lock_ranges(&self.shards(cells), &self.shard_grid)?;
+        FileLock::acquire_all(&self.lock, &ranges, mode, patience)
+    }
+}
+
+/// One shard being rewritten.
+#[derive(Debug)]
+struct Rewrite {
+    path: PathBuf,
+    old: Option<Shard>,
+    /// Where the next chunk goes.
+    next: AtomicI64,
+    fresh: Mutex<Fresh>,
+}
+
+/// What was committed so far.
+#[derive(Debug)]
+struct Fresh {
+    temp: Option<TempFile>,
+    entries: BTreeMap<usize, (i64, i64)>,
+}
+
+impl Rewrite {
+    fn add(&self, k: usize, bytes: &[u8]) -> Result<(), StorageError> {
+        let len = bytes.len() as i64;
+        let (fd, path, at) = {
+            let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = self.next.fetch_add(len, Ordering::Relaxed);
+            fresh.entries.insert(k, (at, len));
+            let temp = match &mut fresh.temp {
+                Some(temp) => temp,
+                none => none.insert(temp_beside(&self.path)?),
+            };
+            (temp.fd(), temp.path().to_path_buf(), at)
+        };
+        // The file stays open: only `finish`, which owns the sink, takes it.
+        write_all(fd, &path, bytes, at)
+    }
+
+    fn copy(&self, temp: &TempFile, from: i64, to: i64, len: i64) -> Result<(), StorageError> {
+        let Some(old) = &self.old else {
+            return Err(StorageError::BadJob("nothing to copy from".into()));
+        };
+        let fail = |errno| StorageError::io_at("copy", &self.path, from, len, errno);
+        match sys::copy_range(old.file.fd(), from, temp.fd().as_raw_fd(), to, len).map_err(fail)? {
+            copied if copied == len => Ok(()),
+            _ => Err(old.file.short(from, len as usize)),
+        }
+    }
+
+    fn finish(self, store: &ShardStore) -> Result<(), StorageError> {
+        let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(temp) = fresh.temp.take() else {
+            return Ok(());
+        };
+        let mut entries: Vec<Entry> = vec![None; store.chunks];
+        let mut end = self.next.load(Ordering::Relaxed);
+        if let Some(old) = &self.old {
+            let stays = |k: &usize| !fresh.entries.contains_key(k);
+            let kept = old.entries.iter().enumerate().filter(|(k, _)| stays(k));
+            let mut kept: Vec<(i64, i64, usize)> =
+                kept.filter_map(|(k, entry)| entry.map(|(at, len)| (at, len, k))).collect();
+            kept.sort_unstable();
+            // Chunks that follow each other are copied together.
+            for run in kept.chunk_by(|a, b| a.0 + a.1 == b.0) {
+                let from = run[0].0;
+                let len = run.iter().map(|chunk| chunk.1).sum();
+                self.copy(&temp, from, end, len)?;
+                for &(at, len, k) in run {
+                    entries[k] = Some((end + at - from, len));
+                }
+                end += len;
+            }
+        }
+        for (&k, &entry) in &fresh.entries {
+            entries[k] = Some(entry);
+        }
+        store.publish(temp, &self.path, &entries, end, self.old.is_some())
+    }
+}
+
+impl ChunkStore for ShardStore {
+    fn resolve(&self, cells: &Cells, writable: bool) -> Result<Resolved, StorageError> {
+        let shards = self.shards(cells);
+        let paths: Vec<PathBuf> = shards.iter().map(|shard| self.naming.path(&shard)).collect();
+        let mut files = FileTable::new(Vec::new(), writable);
+        let mut found = BTreeMap::new();
+        for (cell, shard) in shards.iter().zip(open_many(&paths, |path| self.open(path, writable))?)
+        {
+            let Some(Shard { file, entries }) = shard else { continue };
+            if writable {
+                disjoint(entries.iter().flatten().copied().collect(), file.path())?;
+            }
+            found.insert(cell, (files.adopt(file)?, entries));
+        }
+        let stored: Vec<Option<Stored>> = cells
+            .iter()
+            .map(|cell| {
+                let (shard, k) = self.place(&cell);
+                let (file, entries) = found.get(&shard)?;
+                let (offset, len) = entries[k]?;
+                Some(Stored { file: *file, offset, len, mask: 0 })
+            })
+            .collect();
+        for &(file, _) in found.values() {
+            let extents = stored.iter().flatten().filter(|s| s.file == file);
+            disjoint(extents.map(|s| (s.offset, s.len)).collect(), files.path(file)?)?;
+        }
+        let table = ChunkTable { lo: cells.lo.clone(), count: cells.count.clone(), stored };
+        Ok(Resolved { table, files })
+    }
+
+    fn lock(&self, cells: &Cells, patience: Patience<'_>) -> Result<FileLock, StorageError> {
+        self.lock_shards(cells, Mode::Exclusive, patience)
+    }
+
+    fn begin<'a>(&'a self, cells: &Cells) -> Result<Box<dyn ChunkSink + 'a>, StorageError> {
+        let mut rewrites = BTreeMap::new();
+        for shard in self.shards(cells).iter() {
+            let rewrite = self.rewrite(&shard)?;
+            rewrites.insert(shard, rewrite);
+        }
+        Ok(Box::new(ShardSink { store: self, cells: cells.clone(), rewrites }))
+    }
+
+    fn in_place(
+        &self,
+        cells: &Cells,
+        fill: &[u8],
+        patience: Patience<'_>,
+    ) -> Result<InPlace, StorageError> {
+        if self.size.encoded {
+            return Err(StorageError::BadJob("encoded chunks cannot be written in place".into()));
+        }
+        self.unsynced.trim()?;
+        for _ in 0..PATIENT {
+            let guard = self.lock_shards(cells, Mode::Shared, patience)?;
+            let resolved = self.resolve(cells, true)?;
+            if resolved.table.stored.iter().all(Option::is_some) {
+                let shards = self.shards(cells);
+                let paths = shards.iter().map(|shard| self.naming.path(&shard)).collect();
+                let writing = Writing { unsynced: Arc::clone(&self.unsynced), paths };
+                return Ok(InPlace { resolved, guard: Some(guard), writing });
+            }
+            drop(guard);
+            let _alone = self.lock_shards(cells, Mode::Exclusive, patience)?;
+            for shard in self.shards(cells).iter() {
+                self.complete(&shard, fill)?;
+            }
+        }
+        Err(vanishing(&self.naming.root))
+    }
+
+    fn flush(&self) -> Result<(), StorageError> {
+        self.unsynced.flush()
+    }
+}
+
+#[derive(Debug)]
+struct ShardSink<'a> {
+    store: &'a ShardStore,
+    cells: Cells,
+    rewrites: BTreeMap<Vec<i64>, Rewrite>,
+}
+
+impl ChunkSink for ShardSink<'_> {
+    fn commit(&self, chunk: &[i64], mask: u32, bytes: &[u8]) -> Result<(), StorageError> {
+        let bad = || {
+            StorageError::BadJob(format!(
+                "chunk {chunk:?} with filter mask {mask:#x} in a batch of shards {:?}",
+                self.cells
+            ))
+        };
+        if mask != 0 || bytes.is_empty() || !self.cells.contains(chunk) {
+            return Err(bad());
+        }
+        let (shard, k) = self.store.place(chunk);
+        self.rewrites.get(&shard).ok_or_else(bad)?.add(k, bytes)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), StorageError> {
+        let store = self.store;
+        self.rewrites.into_values().try_for_each(|rewrite| rewrite.finish(store))
+    }
+}
