@@ -13,6 +13,7 @@ pub mod error;
 pub mod files;
 pub mod lock;
 pub mod mapping;
+pub mod measure;
 pub mod pool;
 pub mod probe;
 pub mod process;
