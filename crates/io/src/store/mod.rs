@@ -237,4 +237,3 @@ pub trait ChunkSink: Send + Sync {
     /// What the system says; each chunk is then old or new.
     fn finish(self: Box<Self>) -> Result<(), StorageError>;
 }
-
