@@ -39,6 +39,29 @@ pub fn side_by_side(lanes: usize, work: &(dyn Fn(usize) + Sync)) {
     }
 }
 
+/// Workers that a job may hand work to.
+pub struct Workers<'a, 'scope> {
+    scope: Option<&'a rayon::Scope<'scope>>,
+}
+
+impl<'scope> Workers<'_, 'scope> {
+    /// Runs `work` on a worker, soon; here and now if there is none.
+    pub fn spawn(&self, work: impl FnOnce() + Send + 'scope) {
+        match self.scope {
+            Some(scope) => scope.spawn(move |_| work()),
+            None => work(),
+        }
+    }
+}
+
+/// Runs `lead` on the calling thread, with workers at its disposal; returns when all work is done.
+pub fn with_workers<'scope, R>(lead: impl FnOnce(&Workers<'_, 'scope>) -> R) -> R {
+    match POOL.get() {
+        Some(pool) => pool.in_place_scope(|scope| lead(&Workers { scope: Some(scope) })),
+        None => lead(&Workers { scope: None }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};

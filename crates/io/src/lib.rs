@@ -10,6 +10,7 @@ mod copy_tile;
 pub mod cpu;
 pub mod durable;
 pub mod error;
+pub mod exec;
 pub mod files;
 pub mod lock;
 pub mod mapping;

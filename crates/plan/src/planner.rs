@@ -94,6 +94,11 @@ impl Plan {
         self.lanes
     }
 
+    /// Block size of direct transfers, for [`Bounds`](crate::Bounds).
+    pub fn block(&self) -> i64 {
+        self.means.block
+    }
+
     /// Round `k`. Rounds touch disjoint parts of the caller's array.
     pub fn round(&self, k: u64) -> Result<Round, PlanError> {
         let mut round = Round::default();

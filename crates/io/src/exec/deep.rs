@@ -1,0 +1,319 @@
+//! Many requests in flight, over several rounds, through an engine.
+//!
+//! The calling thread owns the session: it submits the reads of as many rounds as there are slots,
+//! waits for completions, and hands a round whose reads are complete to a worker, which moves its
+//! data while later rounds are being read. Writes go the other way round: moved first, then
+//! submitted. A slot is used again when its round is over.
+//!
+//! Invariants: memory of a slot belongs to the kernel from the submission of a round's reads to
+//! their last completion, then to one worker, then to the kernel again for its writes; on every way
+//! out, an error included, the session is drained before the slots are freed (it is dropped first).
+
+use std::sync::mpsc::{channel, Receiver, Sender};
+
+use outcore_plan::check::CheckedRound;
+use outcore_plan::{Channel, Transfer};
+
+use super::lane::{Lane, Piece};
+use super::{Shared, Slots};
+use crate::backend::{Completion, Request, Session};
+use crate::cpu::{with_workers, Workers};
+use crate::error::StorageError;
+use crate::files::FileRef;
+
+/// Requests in flight.
+const DEPTH: usize = 128;
+/// Moves below this many bytes are done on the calling thread: a hand-over takes longer.
+const INLINE: i64 = 128 << 10;
+
+/// A slot with the round that is under way in it.
+struct Stage<'a> {
+    /// Away while a worker has it.
+    lane: Option<Lane<'a>>,
+    round: Option<CheckedRound>,
+    pieces: Vec<(Piece, usize)>,
+    files: Vec<FileRef<'a>>,
+    outstanding: usize,
+    writing: bool,
+}
+
+/// What a worker sends back: the slot's number, its lane, its round, and how the moves went.
+type Moved<'a> = (usize, Lane<'a>, CheckedRound, Result<(), StorageError>);
+
+pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
+    let job = shared.job;
+    let rounds = job.plan.rounds();
+    if rounds == 0 {
+        return Ok(());
+    }
+    let most = usize::try_from(job.plan.lanes()).unwrap_or(1).max(1);
+    let slots = Slots::new(job, most.min(usize::try_from(rounds).unwrap_or(usize::MAX)))?;
+    with_workers(|workers| {
+        let (send, receive) = channel();
+        let stages = (0..slots.lanes).map(|number| Stage {
+            lane: Some(Lane::new(shared, slots.slot(number))),
+            round: None,
+            pieces: Vec::new(),
+            files: Vec::new(),
+            outstanding: 0,
+            writing: false,
+        });
+        let mut driver = Driver {
+            session: job.engine.session(DEPTH)?,
+            stages: stages.collect(),
+            next: 0,
+            rounds,
+            moving: 0,
+            shared,
+            send,
+            receive,
+        };
+        let result = driver.run(workers);
+        driver.drain();
+        for lane in driver.stages.iter().filter_map(|stage| stage.lane.as_ref()) {
+            shared.report(&lane.report);
+        }
+        result
+    })
+}
+
+struct Driver<'a> {
+    // Dropped before `stages`: nothing is in flight when files are closed.
+    session: Box<dyn Session>,
+    stages: Vec<Stage<'a>>,
+    next: u64,
+    rounds: u64,
+    moving: usize,
+    shared: &'a Shared<'a>,
+    send: Sender<Moved<'a>>,
+    receive: Receiver<Moved<'a>>,
+}
+
+impl<'a> Driver<'a> {
+    fn run<'scope>(&mut self, workers: &Workers<'_, 'scope>) -> Result<(), StorageError>
+    where
+        'a: 'scope,
+    {
+        let mut done = Vec::new();
+        loop {
+            if !self.shared.failed() {
+                self.start_rounds(workers);
+            }
+            self.session.flush()?;
+            while let Ok(moved) = self.receive.try_recv() {
+                self.moved(moved);
+            }
+            if self.session.pending() > 0 {
+                self.session.wait(1, &mut done)?;
+                for completion in done.drain(..) {
+                    self.completed(completion, workers);
+                }
+            } else if self.moving > 0 {
+                if let Ok(moved) = self.receive.recv() {
+                    self.moved(moved);
+                }
+            } else if self.next >= self.rounds || self.shared.failed() {
+                return Ok(());
+            }
+            self.shared.poll();
+        }
+    }
+
+    /// Gives every free slot a round.
+    fn start_rounds<'scope>(&mut self, workers: &Workers<'_, 'scope>)
+    where
+        'a: 'scope,
+    {
+        for number in 0..self.stages.len() {
+            // A round without requests is over at once: its slot takes the next one.
+            while self.next < self.rounds && self.is_free(number) && !self.shared.failed() {
+                let k = self.next;
+                self.next += 1;
+                if let Err(error) = self.start(number, k, workers) {
+                    self.shared.fail(error);
+                }
+            }
+        }
+    }
+
+    fn is_free(&self, number: usize) -> bool {
+        let stage = &self.stages[number];
+        stage.lane.is_some() && stage.round.is_none() && stage.outstanding == 0
+    }
+
+    fn start<'scope>(
+        &mut self,
+        number: usize,
+        k: u64,
+        workers: &Workers<'_, 'scope>,
+    ) -> Result<(), StorageError>
+    where
+        'a: 'scope,
+    {
+        let stage = &mut self.stages[number];
+        let Some(lane) = stage.lane.as_mut() else { return Ok(()) };
+        let round = lane.round(k)?;
+        if !(round.chunk_reads.is_empty() && round.chunk_writes.is_empty()) {
+            return Err(StorageError::BadJob("chunks in a list".into()));
+        }
+        stage.writing = false;
+        let submitted = self.submit(number, &round.reads, false);
+        self.stages[number].round = Some(round);
+        submitted?;
+        self.advance(number, workers);
+        Ok(())
+    }
+
+    /// Submits transfers of a stage.
+    fn submit(
+        &mut self,
+        number: usize,
+        transfers: &[Transfer],
+        write: bool,
+    ) -> Result<(), StorageError> {
+        let stage = &mut self.stages[number];
+        let Some(lane) = stage.lane.as_mut() else { return Ok(()) };
+        stage.pieces.clear();
+        stage.files.clear();
+        for transfer in transfers {
+            let file = self.shared.job.files.open(transfer.file)?;
+            let direct = if transfer.channel == Channel::Direct { file.direct_fd() } else { None };
+            let fd = direct.unwrap_or_else(|| file.fd());
+            let index = stage.files.len();
+            stage.files.push(file);
+            let session = &mut self.session;
+            let (pieces, outstanding) = (&mut stage.pieces, &mut stage.outstanding);
+            let mut bytes = 0;
+            let mut requests = 0;
+            lane.pieces(transfer, &mut |piece| {
+                let tag = ((number as u64) << 32) | pieces.len() as u64;
+                let Piece { offset, len, memory, .. } = piece;
+                pieces.push((piece, index));
+                *outstanding += 1;
+                requests += 1;
+                bytes += len as i64;
+                // SAFETY: the round was checked: the piece lies in the slot or the caller's array,
+                // which live until the session is drained; the file stays open in the stage.
+                unsafe {
+                    session.submit(Request {
+                        tag,
+                        fd,
+                        offset,
+                        len,
+                        memory,
+                        write,
+                        dontcache: false,
+                    });
+                }
+                Ok(())
+            })?;
+            if write {
+                lane.report.writes += requests;
+                lane.report.written_bytes += bytes;
+            } else {
+                lane.report.reads += requests;
+                lane.report.read_bytes += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    fn completed<'scope>(&mut self, completion: Completion, workers: &Workers<'_, 'scope>)
+    where
+        'a: 'scope,
+    {
+        let number = (completion.tag >> 32) as usize;
+        let Some(stage) = self.stages.get_mut(number) else { return };
+        stage.outstanding -= 1;
+        let Some((piece, index)) = stage.pieces.get((completion.tag & 0xffff_ffff) as usize) else {
+            return;
+        };
+        let file = &stage.files[*index];
+        match completion.result {
+            Err(errno) => {
+                let op = if stage.writing { "write" } else { "read" };
+                self.shared.fail(file.failed(op, piece.offset, piece.len, errno));
+            }
+            Ok(got) if stage.writing && got < piece.len => {
+                self.shared.fail(file.failed("write", piece.offset, piece.len, libc::EIO));
+            }
+            Ok(got) if !stage.writing && piece.offset + (got as i64) < piece.needed => {
+                let len = (piece.needed - piece.offset) as usize;
+                self.shared.fail(file.short(piece.offset, len));
+            }
+            Ok(_) => {}
+        }
+        self.advance(number, workers);
+    }
+
+    /// Takes a stage with nothing outstanding to its next step.
+    fn advance<'scope>(&mut self, number: usize, workers: &Workers<'_, 'scope>)
+    where
+        'a: 'scope,
+    {
+        let stage = &mut self.stages[number];
+        if stage.outstanding > 0 {
+            return;
+        }
+        if stage.writing || self.shared.failed() {
+            stage.round = None;
+            stage.files.clear();
+            return;
+        }
+        let (Some(round), Some(mut lane)) = (stage.round.take(), stage.lane.take()) else { return };
+        let bytes: i64 = round
+            .moves
+            .iter()
+            .map(|m| m.count.iter().product::<i64>().saturating_mul(m.item))
+            .sum();
+        if bytes < INLINE {
+            let result = lane.moves(&round);
+            self.moving += 1;
+            self.moved((number, lane, round, result));
+            return;
+        }
+        self.moving += 1;
+        let send = self.send.clone();
+        workers.spawn(move || {
+            let result = lane.moves(&round);
+            // The receiver lives until all that was sent has come back.
+            let _ = send.send((number, lane, round, result));
+        });
+    }
+
+    /// A round's moves are done: its writes follow, or its slot is free.
+    fn moved(&mut self, (number, lane, round, result): Moved<'a>) {
+        self.moving -= 1;
+        let stage = &mut self.stages[number];
+        stage.lane = Some(lane);
+        if let Err(error) = result {
+            self.shared.fail(error);
+        }
+        if round.writes.is_empty() || self.shared.failed() {
+            self.stages[number].files.clear();
+            return;
+        }
+        self.stages[number].writing = true;
+        if let Err(error) = self.submit(number, &round.writes, true) {
+            self.shared.fail(error);
+        }
+        if self.stages[number].outstanding > 0 {
+            self.stages[number].round = Some(round);
+        }
+    }
+
+    /// Waits for everything in flight, whatever it says.
+    fn drain(&mut self) {
+        let mut done = Vec::new();
+        while self.session.pending() > 0 && self.session.wait(1, &mut done).is_ok() {
+            done.clear();
+        }
+        while self.moving > 0 {
+            match self.receive.recv() {
+                Ok((number, lane, _, _)) => self.stages[number].lane = Some(lane),
+                Err(_) => break,
+            }
+            self.moving -= 1;
+        }
+    }
+}

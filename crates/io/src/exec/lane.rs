@@ -1,0 +1,395 @@
+//! The steps of a round, on one thread with one slot.
+//!
+//! Idea: a [`Lane`] owns a slot and does what a checked round says, step by step. Both drivers are
+//! made of its methods; only who calls them, and when, differs.
+
+use std::path::PathBuf;
+
+use outcore_plan::check::{check, Bounds, CheckedRound};
+use outcore_plan::{Channel, ChunkRead, ChunkWrite, Move, Place, Round, Transfer};
+
+use super::{Report, Shared};
+use crate::backend::sys;
+use crate::copy::{Loops, Side};
+use crate::error::{CodecFailure, ShortRead, StorageError};
+use crate::files::FileRef;
+use crate::pool::Buffer;
+
+/// A slot and what its thread needs to run rounds in it.
+pub(super) struct Lane<'a> {
+    pub(super) shared: &'a Shared<'a>,
+    bounds: Bounds,
+    slot: *mut u8,
+    scratch: Option<Buffer>,
+    pub(super) report: Report,
+}
+
+// SAFETY: the slot is used by this lane alone, wherever it runs.
+unsafe impl Send for Lane<'_> {}
+
+/// A file whose length was not asked for yet.
+const UNKNOWN: i64 = -1;
+
+/// One contiguous piece of a transfer: where in the file, where in memory, and what of it counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) offset: i64,
+    pub(super) len: usize,
+    pub(super) memory: *mut u8,
+    /// A read that ends before this byte of the file is too short.
+    pub(super) needed: i64,
+}
+
+impl<'a> Lane<'a> {
+    pub(super) fn new(shared: &'a Shared<'a>, slot: *mut u8) -> Lane<'a> {
+        let job = shared.job;
+        let bounds = Bounds {
+            slot_bytes: job.plan.slot_bytes(),
+            files: vec![UNKNOWN; job.files.len()],
+            user: (job.user.low, job.user.high),
+            fill: job.fill.len() as i64,
+            block: job.plan.block(),
+        };
+        Lane { shared, bounds, slot, scratch: None, report: Report::default() }
+    }
+
+    /// Round `k`, checked against the files as they are.
+    pub(super) fn round(&mut self, k: u64) -> Result<CheckedRound, StorageError> {
+        let round = self.shared.job.plan.round(k)?;
+        self.ask_lengths(&round)?;
+        match check(round, &self.bounds) {
+            Ok(checked) => {
+                self.report.rounds += 1;
+                Ok(checked)
+            }
+            Err(error) => Err(self.too_short(k).unwrap_or(StorageError::Plan(error))),
+        }
+    }
+
+    /// Finds the lengths of the files that the round names, once per file.
+    fn ask_lengths(&mut self, round: &Round) -> Result<(), StorageError> {
+        let transfers = round.reads.iter().chain(&round.writes).map(|t| t.file);
+        let chunks = round.chunk_reads.iter().map(|c| c.stored.file);
+        let mapped = round.moves.iter().flat_map(|m| [m.src, m.dst]).filter_map(|p| match p {
+            Place::File(file) => Some(file),
+            _ => None,
+        });
+        for file in transfers.chain(chunks).chain(mapped) {
+            if self.bounds.files.get(file as usize) == Some(&UNKNOWN) {
+                self.bounds.files[file as usize] = self.shared.job.files.open(file)?.len()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// If round `k` is refused because a file is shorter than its layout says: that error.
+    #[cold]
+    fn too_short(&self, k: u64) -> Option<StorageError> {
+        let mut round = self.shared.job.plan.round(k).ok()?;
+        // The same round with endless files: if that is fine, a length is what is wrong.
+        let endless =
+            Bounds { files: vec![i64::MAX; self.bounds.files.len()], ..self.bounds.clone() };
+        round = check(round, &endless).ok()?.round().clone();
+        let reach = |at: i64, count: &[i64], stride: &[i64], len: i64| {
+            let upwards = |(n, s): (&i64, &i64)| ((n - 1) * s).max(0);
+            at + count.iter().zip(stride).map(upwards).sum::<i64>() + len
+        };
+        let transfers = round.reads.iter().chain(&round.writes).map(|t| {
+            let e = &t.extents;
+            (t.file, e.offset, reach(e.offset, &e.count, &e.stride, e.len))
+        });
+        let chunks = round
+            .chunk_reads
+            .iter()
+            .map(|c| (c.stored.file, c.stored.offset, c.stored.offset + c.stored.len));
+        let mapped = round.moves.iter().flat_map(|m| {
+            [(m.src, m.src_at, &m.src_stride), (m.dst, m.dst_at, &m.dst_stride)]
+                .into_iter()
+                .filter_map(|(place, at, stride)| match place {
+                    Place::File(file) => Some((file, at, reach(at, &m.count, stride, m.item))),
+                    _ => None,
+                })
+        });
+        let (file, offset, end) = transfers
+            .chain(chunks)
+            .chain(mapped)
+            .find(|(file, _, end)| *end > self.bounds.files[*file as usize])?;
+        let path = self.shared.job.files.path(file).ok()?.to_path_buf();
+        let file_len = self.bounds.files[file as usize];
+        Some(StorageError::ShortRead(ShortRead { path, offset, len: end - offset, file_len }))
+    }
+
+    /// Start of a place in memory.
+    fn base(&self, place: Place) -> *mut u8 {
+        match place {
+            Place::User => self.shared.job.user.origin,
+            Place::Slot | Place::File(_) => self.slot,
+            Place::Fill => self.shared.job.fill.as_ptr().cast_mut(),
+        }
+    }
+
+    /// Calls `each` for every contiguous piece of a transfer.
+    pub(super) fn pieces(
+        &self,
+        transfer: &Transfer,
+        each: &mut dyn FnMut(Piece) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let e = &transfer.extents;
+        let base = self.base(transfer.memory);
+        let block = match transfer.channel {
+            Channel::Direct => self.bounds.block,
+            Channel::Cached => 1,
+        };
+        let mut one = |offset: i64, at: i64| {
+            let (first, end) = (offset & -block, (offset + e.len + block - 1) & -block);
+            each(Piece {
+                offset: first,
+                len: (end - first) as usize,
+                memory: base.wrapping_offset((at - (offset - first)) as isize),
+                needed: offset + e.len,
+            })
+        };
+        family(&e.count, &e.stride, &transfer.at_stride, (e.offset, transfer.at), &mut one)
+    }
+
+    /// Reads into the slot or the caller's array, one request after the other.
+    pub(super) fn reads(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+        for transfer in &round.reads {
+            let file = self.shared.job.files.open(transfer.file)?;
+            let (mut reads, mut bytes) = (0, 0);
+            self.pieces(transfer, &mut |piece| {
+                reads += 1;
+                bytes += piece.len as i64;
+                // A rounded piece may pass the end of the file: only what is needed must be there.
+                let len = (piece.needed - piece.offset) as usize;
+                // SAFETY: the round was checked: the piece lies in its place.
+                unsafe { file.read_at(piece.offset, piece.memory, len) }
+            })?;
+            self.report.reads += reads;
+            self.report.read_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// Writes from the slot or the caller's array, one request after the other.
+    pub(super) fn writes(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+        for transfer in &round.writes {
+            let file = self.shared.job.files.open(transfer.file)?;
+            let (mut writes, mut bytes) = (0, 0);
+            self.pieces(transfer, &mut |piece| {
+                writes += 1;
+                bytes += piece.len as i64;
+                // SAFETY: the round was checked: the piece lies in its place.
+                unsafe { file.write_at(piece.offset, piece.memory, piece.len) }
+            })?;
+            self.report.writes += writes;
+            self.report.written_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// The moves, in their order.
+    pub(super) fn moves(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+        round.moves.iter().try_for_each(|one| self.one_move(one))
+    }
+
+    fn one_move(&mut self, one: &Move) -> Result<(), StorageError> {
+        let loops = Loops::new(
+            (one.src_at, &one.src_stride),
+            (one.dst_at, &one.dst_stride),
+            &one.count,
+            one.item,
+        )?;
+        match (one.src, one.dst) {
+            (Place::File(file), _) => self.mapped(&loops, file, Side::Source, one.dst),
+            (_, Place::File(file)) => self.mapped(&loops, file, Side::Destination, one.src),
+            (src, dst) => {
+                // SAFETY: the round was checked: both spans lie in their places, which differ.
+                unsafe { loops.run(self.base(src), self.base(dst), false) };
+                Ok(())
+            }
+        }
+    }
+
+    /// A copy out of or into a mapped file, in pieces that leave few pages resident at once.
+    fn mapped(
+        &mut self,
+        loops: &Loops,
+        number: u32,
+        side: Side,
+        other: Place,
+    ) -> Result<(), StorageError> {
+        let (files, arena) = (self.shared.job.files, self.shared.job.arena);
+        let file = files.open(number)?;
+        let needed = self.bounds.files[number as usize];
+        let mapping = file.mapping(needed, arena)?;
+        let span = loops.span(side);
+        if span.1 as i64 > mapping.len() as i64 {
+            return Err(file.short(span.0 as i64, (span.1 - span.0) as usize));
+        }
+        let most = (arena.limit() / 8).clamp(2 << 20, 32 << 20) as isize;
+        let small = |piece: &Loops| {
+            let (first, end) = piece.span(side);
+            end - first <= most
+        };
+        let (base, other) = (mapping.as_ptr(), self.base(other));
+        loops.pieces(side, &small, &mut |piece| {
+            let (first, end) = piece.span(side);
+            let pinned = mapping.pin(first as usize, end as usize);
+            // SAFETY: the round was checked and the mapping is long enough; the mapping and the
+            // other place do not overlap.
+            unsafe {
+                match side {
+                    Side::Source => piece.run(base, other, false),
+                    Side::Destination => piece.run(other, base, false),
+                }
+            }
+            drop(pinned);
+            if side == Side::Destination {
+                // SAFETY: a part of the mapping, which lives; fault plans of tests read it.
+                let bytes = unsafe {
+                    std::slice::from_raw_parts(base.offset(first), (end - first) as usize)
+                };
+                sys::note_mapped_write(file.fd(), first as i64, bytes);
+            }
+            mapping.check()
+        })?;
+        self.report.mapped_bytes += loops.bytes() as i64;
+        Ok(())
+    }
+
+    /// Tells the kernel which stored chunks a round will read.
+    pub(super) fn advise(&self, round: &Round) {
+        for chunk in &round.chunk_reads {
+            if let Ok(file) = self.shared.job.files.open(chunk.stored.file) {
+                file.will_need(chunk.stored.offset, chunk.stored.len);
+            }
+        }
+    }
+
+    /// Reads and decodes chunks into the slot.
+    pub(super) fn chunk_reads(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+        for chunk in &round.chunk_reads {
+            let file = self.shared.job.files.open(chunk.stored.file)?;
+            self.report.reads += 1;
+            self.report.read_bytes += chunk.stored.len;
+            self.report.decodes += 1;
+            self.chunk_read(chunk, &file)?;
+        }
+        Ok(())
+    }
+
+    fn chunk_read(&mut self, chunk: &ChunkRead, file: &FileRef) -> Result<(), StorageError> {
+        let stored = &chunk.stored;
+        let named =
+            |error| name_chunk(error, file.path().to_path_buf(), Some(stored.offset), &chunk.chunk);
+        let Some(pipeline) = self.shared.job.pipeline.filter(|p| !p.is_empty()) else {
+            if stored.len != chunk.len {
+                let why = format!("{} bytes are stored instead of {}", stored.len, chunk.len);
+                return Err(named(damaged("none", why)));
+            }
+            let memory = self.slot.wrapping_offset(chunk.at as isize);
+            // SAFETY: the round was checked: the chunk lies in the slot.
+            return unsafe { file.read_at(stored.offset, memory, chunk.len as usize) };
+        };
+        let (from, to) = (chunk.staged_at, chunk.at);
+        if from < to + chunk.len && to < from + stored.len {
+            return Err(StorageError::BadJob("a chunk decoded over its own bytes".into()));
+        }
+        let mut scratch = self.take_scratch()?;
+        // SAFETY: the round was checked: both pieces lie in the slot, which belongs to this lane,
+        // and they do not overlap.
+        let (staged, out) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(
+                    self.slot.offset(from as isize),
+                    stored.len as usize,
+                ),
+                std::slice::from_raw_parts_mut(self.slot.offset(to as isize), chunk.len as usize),
+            )
+        };
+        // SAFETY: `staged` has `stored.len` bytes.
+        unsafe { file.read_at(stored.offset, staged.as_mut_ptr(), staged.len()) }?;
+        let space = scratch.as_mut().map_or(&mut [][..], |buffer| buffer.as_mut_slice());
+        let decoded = pipeline.decode(staged, stored.mask, out, space);
+        self.scratch = scratch;
+        decoded.map_err(named)
+    }
+
+    /// Encodes chunks from the slot and hands them to the sink.
+    pub(super) fn chunk_writes(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+        round.chunk_writes.iter().try_for_each(|chunk| self.chunk_write(chunk))
+    }
+
+    fn chunk_write(&mut self, chunk: &ChunkWrite) -> Result<(), StorageError> {
+        let job = self.shared.job;
+        let sink = job.sink.ok_or_else(|| StorageError::BadJob("chunks without a sink".into()))?;
+        // SAFETY: the round was checked: the chunk lies in the slot, which belongs to this lane.
+        let bytes = unsafe {
+            let start = self.slot.offset(chunk.at as isize);
+            std::slice::from_raw_parts(start.cast_const(), chunk.len as usize)
+        };
+        self.report.encodes += 1;
+        self.report.writes += 1;
+        let Some(pipeline) = job.pipeline.filter(|p| !p.is_empty()) else {
+            self.report.written_bytes += chunk.len;
+            return sink(&chunk.chunk, 0, bytes);
+        };
+        let mut scratch = self.take_scratch()?;
+        let space = scratch.as_mut().map_or(&mut [][..], |buffer| buffer.as_mut_slice());
+        let stored = pipeline
+            .encode(bytes, space)
+            .map_err(|error| name_chunk(error, PathBuf::new(), None, &chunk.chunk))
+            .and_then(|encoded| {
+                sink(&chunk.chunk, encoded.mask, encoded.bytes).map(|()| encoded.bytes.len())
+            });
+        self.scratch = scratch;
+        self.report.written_bytes += stored? as i64;
+        Ok(())
+    }
+
+    /// The codecs' scratch memory of this lane; taken out so that the lane can be borrowed.
+    fn take_scratch(&mut self) -> Result<Option<Buffer>, StorageError> {
+        let bytes = self.shared.job.pipeline.map_or(0, |pipeline| pipeline.scratch_bytes());
+        match self.scratch.take() {
+            Some(buffer) => Ok(Some(buffer)),
+            None if bytes == 0 => Ok(None),
+            None => self.shared.job.arena.buffer("the codecs' scratch memory", bytes).map(Some),
+        }
+    }
+}
+
+/// Visits a family: offsets in the file and addresses in memory.
+fn family(
+    count: &[i64],
+    stride: &[i64],
+    at_stride: &[i64],
+    (offset, at): (i64, i64),
+    each: &mut dyn FnMut(i64, i64) -> Result<(), StorageError>,
+) -> Result<(), StorageError> {
+    match (count, stride, at_stride) {
+        ([n, count @ ..], [s, stride @ ..], [a, at_stride @ ..]) => (0..*n)
+            .try_for_each(|i| family(count, stride, at_stride, (offset + i * s, at + i * a), each)),
+        _ => each(offset, at),
+    }
+}
+
+fn damaged(codec: &'static str, why: String) -> StorageError {
+    let chunk = Vec::new();
+    StorageError::Codec(CodecFailure { codec, why, path: PathBuf::new(), offset: None, chunk })
+}
+
+/// Adds to a codec's error which chunk of which file it was.
+fn name_chunk(
+    error: StorageError,
+    path: PathBuf,
+    offset: Option<i64>,
+    chunk: &[i64],
+) -> StorageError {
+    match error {
+        StorageError::Codec(failure) => {
+            StorageError::Codec(CodecFailure { path, offset, chunk: chunk.to_vec(), ..failure })
+        }
+        other => other,
+    }
+}

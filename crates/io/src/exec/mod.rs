@@ -1,0 +1,228 @@
+//! Runs a plan.
+//!
+//! Problem: the same plan value serves cached and cold data, one file and thousands, plain and
+//! encoded elements, and each wants another order of work to be fast. And an error, or Ctrl-C, may
+//! come at any time, when requests are in flight into memory that is about to be freed.
+//!
+//! Idea: two drivers over the same steps. [`side`] takes rounds one after another on each of a few
+//! threads: right where the processor is the limit (cached data, mappings, codecs). [`deep`] keeps
+//! many requests of several rounds in flight through an engine and moves the data of one round
+//! while the next ones are being read: right where the disk is the limit. The method of the plan
+//! decides.
+//!
+//! Invariants: every round goes through [`outcore_plan::check`] before a byte is touched, against
+//! the lengths that the files have now; the first error wins, and nothing is in flight any more when
+//! [`run`] returns; what the [`Report`] counts is what was done.
+
+mod deep;
+mod lane;
+mod side;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use outcore_plan::{Direction, Method, Plan};
+
+use crate::backend::Engine;
+use crate::codec::Pipeline;
+use crate::error::StorageError;
+use crate::files::FileTable;
+use crate::pool::{Arena, Buffer, PAGE};
+
+/// The caller's array: addresses are relative to its element `[0, ..., 0]`.
+#[derive(Debug, Clone, Copy)]
+pub struct User {
+    /// Element `[0, ..., 0]`.
+    pub origin: *mut u8,
+    /// Lowest byte; 0 or less.
+    pub low: i64,
+    /// One past the highest byte.
+    pub high: i64,
+}
+
+// SAFETY: plain addresses; what may be done with them is the contract of `run`.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+/// Takes an encoded chunk: grid coordinates, filter mask, bytes. Called from several threads.
+pub type Sink<'a> = dyn Fn(&[i64], u32, &[u8]) -> Result<(), StorageError> + Sync + 'a;
+
+/// Everything that running a plan needs.
+pub struct Job<'a> {
+    /// What is to be done.
+    pub plan: &'a Plan,
+    /// Reading or writing; decides which memory is written.
+    pub direction: Direction,
+    /// The files that the plan numbers.
+    pub files: &'a FileTable,
+    /// The caller's array.
+    pub user: User,
+    /// One element of the fill value; may be empty if the plan has no use for it.
+    pub fill: &'a [u8],
+    /// How chunks are encoded; `None` or empty: they are stored as they are.
+    pub pipeline: Option<&'a Pipeline>,
+    /// Where encoded chunks go; a plan that writes chunks needs one.
+    pub sink: Option<&'a Sink<'a>>,
+    /// For data that is not cached.
+    pub engine: &'a dyn Engine,
+    /// The budget for slots and scratch.
+    pub arena: &'a Arena,
+    /// Threads that may work at once, the calling one included.
+    pub threads: usize,
+    /// Whether the data is known to be in the page cache, so that asking for it ahead is a waste.
+    pub cached: bool,
+    /// Asked now and then on the calling thread; `true` ends the job with
+    /// [`StorageError::Cancelled`].
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+/// What was really done; comparable with the plan's cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Read requests.
+    pub reads: i64,
+    /// Bytes they asked for.
+    pub read_bytes: i64,
+    /// Write requests.
+    pub writes: i64,
+    /// Bytes they wrote.
+    pub written_bytes: i64,
+    /// Bytes copied straight out of or into mapped files.
+    pub mapped_bytes: i64,
+    /// Chunks decoded.
+    pub decodes: i64,
+    /// Chunks encoded.
+    pub encodes: i64,
+    /// Rounds.
+    pub rounds: i64,
+}
+
+impl Report {
+    fn add(&mut self, other: &Report) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.written_bytes += other.written_bytes;
+        self.mapped_bytes += other.mapped_bytes;
+        self.decodes += other.decodes;
+        self.encodes += other.encodes;
+        self.rounds += other.rounds;
+    }
+}
+
+/// Runs the plan to its end, or to the first error. Blocks.
+///
+/// On error, an unspecified part of the caller's array (reading) or of the section in the files
+/// (writing) holds new data; nothing outside of it was changed.
+///
+/// # Errors
+/// `Budget` if the arena cannot hold a single slot, `ShortRead` and `Shrunk` for files that are not
+/// as long as the plan says, `Codec` for damaged chunks, `Cancelled`, and what the system says.
+///
+/// # Safety
+/// `user.low..user.high` around `user.origin` is valid memory for the whole call: for reading and
+/// writing, and touched by nobody else, if the plan reads; for reading, and changed by nobody, if it
+/// writes.
+pub unsafe fn run(job: &Job) -> Result<Report, StorageError> {
+    if job.direction == Direction::Write && !job.files.writable() && !job.files.is_empty() {
+        let path = job.files.path(0)?.to_path_buf();
+        return Err(StorageError::ReadOnly { path });
+    }
+    if (job.interrupted)() {
+        return Err(StorageError::Cancelled);
+    }
+    let shared = Shared { job, failed: AtomicBool::new(false), outcome: Mutex::default() };
+    match job.plan.method() {
+        Method::List => deep::drive(&shared),
+        Method::Straight | Method::Window | Method::Mapped | Method::Chunks => side::drive(&shared),
+    }?;
+    let outcome = shared.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcome.error.map_or(Ok(outcome.report), Err)
+}
+
+/// What all threads of a job share.
+struct Shared<'a> {
+    job: &'a Job<'a>,
+    failed: AtomicBool,
+    outcome: Mutex<Outcome>,
+}
+
+#[derive(Default)]
+struct Outcome {
+    error: Option<StorageError>,
+    report: Report,
+}
+
+// SAFETY: the only part that is not Sync is `interrupted`, which is called on the thread of `run`
+// alone (`Shared::poll`, by the drivers' first lanes).
+unsafe impl Sync for Shared<'_> {}
+
+impl Shared<'_> {
+    /// Keeps the first error and tells everybody to stop.
+    fn fail(&self, error: StorageError) {
+        self.failed.store(true, Ordering::Release);
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.error.get_or_insert(error);
+    }
+
+    fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Only on the thread that called `run`.
+    fn poll(&self) {
+        if !self.failed() && (self.job.interrupted)() {
+            self.fail(StorageError::Cancelled);
+        }
+    }
+
+    fn report(&self, part: &Report) {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).report.add(part);
+    }
+}
+
+/// One slot for each lane, in one piece of memory.
+struct Slots {
+    _buffer: Option<Buffer>,
+    first: *mut u8,
+    distance: usize,
+    lanes: usize,
+}
+
+// SAFETY: plain addresses into the buffer that is owned here; each lane uses its own slot.
+unsafe impl Sync for Slots {}
+
+impl Slots {
+    /// Slots for at most `lanes` lanes; fewer if the budget does not hold so many now.
+    fn new(job: &Job, lanes: usize) -> Result<Slots, StorageError> {
+        let bytes = usize::try_from(job.plan.slot_bytes()).unwrap_or(usize::MAX);
+        if bytes == 0 {
+            let first = std::ptr::NonNull::<u8>::dangling().as_ptr();
+            return Ok(Slots { _buffer: None, first, distance: 0, lanes });
+        }
+        let block = usize::try_from(job.plan.block()).unwrap_or(PAGE).max(64);
+        let slack = if block > PAGE { block } else { 0 };
+        let distance = bytes.checked_next_multiple_of(block).unwrap_or(usize::MAX);
+        let mut lanes = lanes.max(1);
+        loop {
+            let all = distance.saturating_mul(lanes).saturating_add(slack);
+            match job.arena.buffer("the buffers of an access", all) {
+                Ok(buffer) => {
+                    let start = buffer.as_ptr();
+                    let first = start.wrapping_add(start.align_offset(block));
+                    return Ok(Slots { _buffer: Some(buffer), first, distance, lanes });
+                }
+                Err(StorageError::Budget(_)) if lanes > 1 => lanes /= 2,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn slot(&self, lane: usize) -> *mut u8 {
+        self.first.wrapping_add(self.distance * (lane % self.lanes))
+    }
+}
+
+#[cfg(test)]
+mod tests;
