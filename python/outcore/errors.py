@@ -79,12 +79,7 @@ class OutcoreError(Exception):
         return f"[{self.code}] {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        keywords = {
-            "code": self.code,
-            "path": self.path,
-            "rank": self.rank,
-            **self._details,
-        }
+        keywords = {"code": self.code, "path": self.path, "rank": self.rank, **self._details}
         return (_rebuild, (type(self), self.message, keywords))
 
 

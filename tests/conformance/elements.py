@@ -48,7 +48,10 @@ def write(info: ArrayInfo, values: np.ndarray) -> None:
     for cell, where, inside, row in _cells(info, layout):
         nbytes = int(np.prod(layout.chunks)) * info.dtype.itemsize
         buffer = bytearray(nbytes)
-        _view(buffer, layout.chunks, info.dtype, layout.strides)[inside] = values[where]
+        chunk = _view(buffer, layout.chunks, info.dtype, layout.strides)
+        if info.fill_value is not None:  # beyond the edge: seen again if the array grows
+            chunk[...] = info.fill_value
+        chunk[inside] = values[where]
         if layout.codecs:
             commits.append((cell, 0, _encode(bytes(buffer), layout.codecs)))
         else:

@@ -47,6 +47,11 @@ _NEXT = {
 _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
 
 
+def code_of(number: int | None) -> str:
+    """The stable code for an errno."""
+    return _CODES.get(number or 0, "os-error")
+
+
 @contextlib.contextmanager
 def os_errors(doing: str, path: str) -> Iterator[None]:
     """Turn an `OSError` of the block into a `StorageError` that says what was being done."""
@@ -55,7 +60,7 @@ def os_errors(doing: str, path: str) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:
-        code = _CODES.get(error.errno or 0, "os-error")
+        code = code_of(error.errno)
         hint = f"; {_NEXT[code]}" if code in _NEXT else ""
         reason = error.strerror or str(error)
         raise StorageError(

@@ -121,6 +121,22 @@ def byte_strides(shape: Sequence[int], itemsize: int, order: str) -> tuple[int, 
     return tuple(strides)
 
 
+def default_chunks(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -> tuple[int, ...]:
+    """
+    A chunk of at most `target` bytes, as close to a cube as the shape allows.
+
+    >>> default_chunks((16384, 16384), 8)
+    (512, 256)
+    >>> default_chunks((3, 10_000_000), 8)
+    (3, 39063)
+    """
+    chunks = [max(n, 1) for n in shape]
+    while math.prod(chunks) * itemsize > target and max(chunks, default=1) > 1:
+        longest = max(range(len(chunks)), key=chunks.__getitem__)
+        chunks[longest] = -(-chunks[longest] // 2)
+    return tuple(chunks)
+
+
 def check_order(order: Any) -> str:
     """``"C"`` or ``"F"``, or a `UsageError`."""
     if order not in ("C", "F"):

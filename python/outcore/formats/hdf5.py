@@ -1,0 +1,257 @@
+"""
+HDF5: addresses from h5py, elements by our own reads and writes.
+
+Problem. HDF5's own data path is single-threaded, copies through a chunk cache, and cannot be planned or
+bounded in memory; but only its library should interpret and change the file's metadata.
+Idea. h5py opens the file, tells type, shape, filters, attributes and *where the bytes are* (contiguous
+storage, chunk table), and closes it. Elements of contiguous and unencoded datasets are read and
+written in place; encoded chunks are stored ready made (`hdf5_chunks`). New unencoded datasets get all
+their space at creation, so that writing them never needs HDF5 again.
+Invariants. No handle stays open between calls. Addresses lie inside the file. Elements never written
+read as the fill value: by HDF5's filling, or because the space is new and therefore a hole of zeros.
+
+Limits. A crash while HDF5 itself changes a file (adding a dataset to an existing one, resizing, storing
+encoded chunks) can damage that file; new files appear whole or not at all. Compact datasets, virtual
+datasets and variable-length types are refused with the reason.
+
+Reference: HDF5 File Format Specification 3.0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.formats import durable
+from outcore.formats import hdf5_access as access
+from outcore.formats.hdf5_attrs import write_attrs
+from outcore.formats.hdf5_create import Finish, add_dataset, check_limits
+from outcore.formats.hdf5_describe import choose, describe, give_space, lacks_space, storage
+from outcore.formats.hdf5_types import dtype_of
+from outcore.formats.layout import ArrayInfo
+from outcore.formats.spec import Entry, Spec
+
+NAME = "hdf5"
+SUFFIXES: tuple[str, ...] = (".h5", ".hdf5", ".he5", ".hdf")
+
+_DEFAULT_NAME = "/data"
+
+
+def probe(path: str) -> bool:
+    """Whether HDF5's signature is found."""
+    return access.has_signature(path)
+
+
+def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
+    """
+    Describe one dataset of an HDF5 file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    inner
+        Path of the dataset; None if there is only one.
+    writable
+        A contiguous dataset that has no space yet gets it now.
+
+    Raises
+    ------
+    UnsupportedError
+        The dataset uses a feature whose bytes outcore cannot interpret; the message names it.
+    """
+    return open_as(NAME, path, inner, writable)
+
+
+def open_as(format: str, path: str, inner: str | None, writable: bool) -> ArrayInfo:
+    """`open` for this format and for those built on it."""
+    h5py = access.library(path)
+    with access.session(path, "r") as file:
+        name = choose(h5py, file, path, inner)
+        bare = writable and lacks_space(h5py, file[name])
+        if not bare:
+            info = describe(h5py, format, path, name, file[name], writable)
+    if writable and not bare:
+        with durable.os_errors("opening for writing", path):
+            os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    if not bare:
+        return info
+    with access.session(path, "r+") as file:
+        give_space(h5py, file[name])
+    return open_as(format, path, name, False)
+
+
+def create(
+    path: str,
+    inner: str | None,
+    spec: Spec,
+    *,
+    resizable: bool = False,
+    maxshape: Sequence[int | None] | None = None,
+) -> ArrayInfo:
+    """
+    Make a dataset: contiguous without chunks and compression, chunked otherwise.
+
+    Parameters
+    ----------
+    path, inner
+        Without `inner` a new file with the dataset ``/data``, which replaces an existing file; with
+        `inner` the dataset is added to the file, and only a dataset of that name is replaced.
+    resizable
+        All axes may grow without limit later (chunked).
+    maxshape
+        Greatest length per axis, None for no limit (chunked).
+    """
+
+    def label(file: Any, dset: Any, name: str) -> None:
+        for axis, dim in enumerate(spec.dims or ()):
+            if dim is not None:
+                dset.dims[axis].label = dim
+
+    limits = check_limits(path, spec, resizable, maxshape)
+    return create_as(NAME, path, inner, spec, limits, label)
+
+
+def create_as(
+    format: str,
+    path: str,
+    inner: str | None,
+    spec: Spec,
+    limits: tuple[int | None, ...] | None,
+    finish: Finish,
+    root: Finish | None = None,
+    **settings: Any,
+) -> ArrayInfo:
+    """
+    `create` for this format and for those built on it.
+
+    `limits` is the maximal shape (None: fixed); `finish` completes the dataset, `root` a new file;
+    `settings` go to `h5py.File` when the file is new.
+    """
+    h5py = access.library(path)
+    if spec.order != "C":
+        raise UnsupportedError(
+            f"{path!r}: HDF5 stores arrays in C order; create the transposed shape {spec.shape[::-1]} "
+            "instead, or use .npy or raw for order 'F'",
+            code="cannot-keep",
+            path=path,
+        )
+    if spec.shards is not None:
+        raise UnsupportedError(
+            f"{path!r}: HDF5 has no shards; leave them out, or use Zarr",
+            code="cannot-keep",
+            path=path,
+        )
+    name = inner or _DEFAULT_NAME
+    if name.strip("/") == "":
+        raise UsageError(f"{path!r}: '::' needs the name of a dataset", code="bad-name", path=path)
+    if inner is not None and os.path.exists(path):
+        with access.session(path, "r+") as file:
+            add_dataset(h5py, file, path, name, spec, limits, finish)
+        _sync(path)
+    else:
+        only_new = spec.exclusive or inner is not None
+        with (
+            durable.os_errors("creating", path),
+            durable.replacing(path, exclusive=only_new) as temporary,
+            access.session(temporary, "w", **settings) as file,
+        ):
+            if root is not None:
+                root(file, None, name)
+            add_dataset(h5py, file, path, name, spec, limits, finish)
+    return open_as(format, path, name, True)
+
+
+def ls(path: str, inner: str | None) -> list[Entry]:
+    """Groups and datasets, depth first; a dataset that cannot be opened says why in its note."""
+    return ls_where(path, inner, lambda dset: True)
+
+
+def ls_where(path: str, inner: str | None, keep: Callable[[Any], bool]) -> list[Entry]:
+    """`ls` without the datasets that `keep` drops."""
+    h5py = access.library(path)
+    entries: list[Entry] = []
+    with access.session(path, "r") as file:
+        top = file[inner or "/"]
+
+        def visit(name: str, item: Any) -> None:
+            where = f"{path}::{item.name}"
+            if isinstance(item, h5py.Group):
+                entries.append(Entry(where, "group"))
+            elif isinstance(item, h5py.Dataset) and keep(item):
+                entries.append(_entry(h5py, path, where, item))
+
+        if isinstance(top, h5py.Group):
+            top.visititems(visit)
+        else:
+            visit("", top)
+    return entries
+
+
+def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """Change the shape of a chunked dataset within its maximal shape."""
+    path, name = _split(info)
+    with access.session(path, "r+") as file:
+        dset = file[name]
+        limits = dset.maxshape
+        fits = len(limits) == len(shape) and all(
+            m is None or n <= m for n, m in zip(shape, limits, strict=True)
+        )
+        if dset.chunks is None or not fits:
+            raise UnsupportedError(
+                f"{info.path!r} cannot change from {dset.shape} to {shape}: "
+                + ("it is contiguous" if dset.chunks is None else f"its maximal shape is {limits}")
+                + "; create it with resizable=True, or copy it",
+                code="cannot-resize",
+                path=info.path,
+            )
+        dset.resize(shape)
+    _sync(path)
+    return open_as(info.format, path, name, True)
+
+
+def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
+    """Replace the user attributes; HDF5's and NetCDF4's own stay."""
+    path, name = _split(info)
+    with access.session(path, "r+") as file:
+        write_attrs(file[name], attrs, path, netcdf=info.format == "netcdf4")
+    _sync(path)
+    return open_as(info.format, path, name, False)
+
+
+def _split(info: ArrayInfo) -> tuple[str, str]:
+    return info.extra["file"], info.extra["dataset"]
+
+
+def _sync(path: str) -> None:
+    with durable.os_errors("flushing", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _entry(h5py: Any, path: str, where: str, dset: Any) -> Entry:
+    try:
+        dtype = dtype_of(h5py, dset, where)
+        storage(h5py, path, str(dset.name), dset, dtype, False)
+    except FormatError as error:
+        with contextlib.suppress(TypeError):
+            return Entry(where, "array", dset.shape, dset.dtype, note=error.message)
+        return Entry(where, "array", dset.shape, None, note=error.message)
+    return Entry(where, "array", dset.shape, dtype)
+
+
+def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
+    """Give the new space its blocks, so that a full disk is met now."""
+    with durable.os_errors("allocating in", path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for offset, size in extents:
+                durable.allocate(fd, offset, offset + size)
+        finally:
+            os.close(fd)

@@ -1,0 +1,143 @@
+"""
+Attributes and axis names of HDF5 datasets, in plain Python and NumPy values.
+
+Problem. HDF5 and NetCDF4 keep bookkeeping (dimension scales, identifiers, references) among the user's
+attributes, text in three encodings, and single values as arrays.
+Idea. Bookkeeping names are known and left alone; what remains becomes `str`, NumPy scalars, arrays, or
+lists of `str`, and goes back the same way.
+Invariants. `write_attrs` after `read_attrs` changes nothing.
+
+References: HDF5 dimension scales specification; NetCDF4's appendix "File Format".
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from outcore.errors import UsageError
+
+#: How the NetCDF library marks a dimension that has no variable.
+BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable."
+
+_OWN = {
+    "DIMENSION_LIST",
+    "REFERENCE_LIST",
+    "DIMENSION_LABELS",
+    "_Netcdf4Dimid",
+    "_Netcdf4Coordinates",
+    "_NCProperties",
+    "_nc3_strict",
+    "_FillValue",
+}
+# These two belong to the dimension scale only if the dataset is one.
+_SCALE = {"CLASS", "NAME"}
+
+
+def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
+    """User attributes; those without a plain value (references, empty) are left out."""
+    result: dict[str, Any] = {}
+    own = _bookkeeping(dset)
+    for name in dset.attrs:
+        if name in own:
+            continue
+        try:
+            value = dset.attrs[name]
+        except (OSError, TypeError, ValueError):  # a type that h5py has no Python value for
+            continue
+        plain = _plain(h5py, value, squeeze=netcdf)
+        if plain is not None:
+            result[name] = plain
+    return result
+
+
+def write_attrs(dset: Any, attrs: Mapping[str, Any], path: str, *, netcdf: bool) -> None:
+    """Replace the user attributes of a dataset."""
+    own = _bookkeeping(dset)
+    for name in attrs:
+        if name in own or not isinstance(name, str) or not name:
+            raise UsageError(
+                f"{path!r}: attribute {name!r} belongs to the format; use dims= or fill_value=, or "
+                "another name",
+                code="bad-attribute",
+                path=path,
+            )
+    values = {name: _storable(name, value, path, netcdf) for name, value in attrs.items()}
+    for name, value in values.items():
+        try:
+            dset.attrs[name] = value
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"{path!r}: attribute {name!r} = {value!r} cannot be stored: {error}",
+                code="bad-attribute",
+                path=path,
+            ) from error
+    for name in [n for n in dset.attrs if n not in own and n not in values]:
+        del dset.attrs[name]
+
+
+def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
+    """Names of the axes: of their dimension scales, else their labels."""
+    names: list[str | None] = []
+    if "DIMENSION_LIST" in dset.attrs or "DIMENSION_LABELS" in dset.attrs:
+        for dim in dset.dims:
+            scale = dim[0].name if len(dim) else None
+            names.append(posixpath.basename(scale) if scale else dim.label or None)
+    elif dset.is_scale and dset.ndim == 1:
+        names.append(posixpath.basename(dset.name))
+    return tuple(names) if any(names) else None
+
+
+def is_bare_dimension(item: Any) -> bool:
+    """Whether a dataset is a NetCDF4 dimension without a variable."""
+    if not getattr(item, "is_scale", False):
+        return False
+    name = item.attrs.get("NAME", b"")
+    text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+    return text.startswith(BARE_DIMENSION)
+
+
+def _bookkeeping(dset: Any) -> set[str]:
+    return _OWN | _SCALE if getattr(dset, "is_scale", False) else _OWN
+
+
+def _plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
+    if isinstance(value, (h5py.Empty, h5py.Reference, h5py.RegionReference)):
+        return None
+    if isinstance(value, bytes):
+        return _text(value)
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.hasobject or value.dtype.kind == "S":
+        if not all(isinstance(v, (str, bytes)) for v in value.flat):
+            return None
+        listed = [v if isinstance(v, str) else _text(v) for v in value.flat]
+        return listed[0] if squeeze and len(listed) == 1 else listed
+    return value[0] if squeeze and value.shape == (1,) else value
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return bytes(value).decode("utf-8")
+    except UnicodeDecodeError:
+        return bytes(value)
+
+
+def _storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        value = value.tolist()
+    if isinstance(value, (list, tuple)) and value and all(isinstance(v, str) for v in value):
+        return list(value)
+    plain = isinstance(value, (str, bytes)) or not np.asarray(value).dtype.hasobject
+    if value is None or isinstance(value, Mapping) or not plain:
+        raise UsageError(
+            f"{path!r}: attribute {name!r} = {value!r} cannot be stored in HDF5; store text (such as "
+            "JSON), numbers or arrays of these",
+            code="bad-attribute",
+            path=path,
+        )
+    # NetCDF has no truth values: 0 or 1, as its own tools write.
+    return np.int8(value) if netcdf and isinstance(value, (bool, np.bool_)) else value

@@ -1,0 +1,216 @@
+"""
+The chunk table of one HDF5 dataset: where chunks are, and how encoded ones are stored.
+
+Problem. HDF5 keeps the addresses of chunks in a B-tree (or one of four other indices) that only its
+library should read, at a microsecond or so per chunk; compressed chunks change their size and place with
+every write; and other processes may write between our accesses.
+Idea. The table is read once, when first needed, into sorted NumPy arrays (32 bytes per stored chunk),
+and looked up by binary search. Encoded chunks are handed to HDF5 ready made (``write_direct_chunk``).
+The file's time stamp tells whether somebody else wrote meanwhile.
+Invariants. Every address handed out lies inside the file as it was when the table was read; no two
+chunks share a byte; a chunk that is not encoded has exactly the size of a chunk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from array import array
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.errors import FormatError, StorageError
+from outcore.formats import hdf5_access as access
+
+# Below this many cells, and before the table is loaded, cells are looked up one by one: a first small
+# read of a file of a million chunks should not wait for the whole table.
+_SINGLE = 8
+_SINGLE_CALLS = 4
+
+Stamp = tuple[int, int, int]
+
+
+class ChunkTable:
+    """
+    The chunk table of a dataset, loaded when needed.
+
+    Parameters
+    ----------
+    path, name
+        File and dataset.
+    grid
+        Number of chunks along each axis.
+    chunks
+        Shape of a chunk as HDF5 counts it (without the axes of an array type).
+    chunk_bytes
+        Bytes of a decoded chunk.
+    encoded
+        Whether the dataset has filters.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        grid: tuple[int, ...],
+        chunks: tuple[int, ...],
+        chunk_bytes: int,
+        encoded: bool,
+    ) -> None:
+        self.path = path
+        self.name = name
+        self.grid = grid
+        self.chunks = chunks
+        self.chunk_bytes = chunk_bytes
+        self.encoded = encoded
+        self._keys: NDArray[np.int64] | None = None
+        self._rows: NDArray[np.int64] = np.empty((0, 3), np.int64)
+        self._stamp: Stamp | None = None
+        self._singles = 0
+
+    def fetch(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+        """Offset (-1: never written), stored bytes and filter mask of the cells of a box, C order."""
+        lo, count = (
+            lo[: len(self.grid)],
+            count[: len(self.grid)],
+        )  # the rest is an array type's: one
+        cells = math.prod(count)
+        if self._keys is not None and not self._still_valid():
+            self._keys = None
+        if self._keys is None and cells <= _SINGLE and self._singles < _SINGLE_CALLS:
+            self._singles += 1
+            return self._look_up(lo, count)
+        keys = self.load() if self._keys is None else self._keys
+        wanted = self._linear(lo, count)
+        table = np.full((cells, 3), (-1, 0, 0), np.int64)
+        if len(keys):
+            at = np.searchsorted(keys, wanted)
+            at[at == len(keys)] = 0
+            found = keys[at] == wanted
+            table[found] = self._rows[at[found]]
+        return table
+
+    def commit(self, chunks: list[tuple[tuple[int, ...], int, bytes]]) -> None:
+        """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; durable."""
+        if not chunks:
+            return
+        with access.session(self.path, "r+") as file:
+            dset = file[self.name]
+            for cell, mask, data in chunks:
+                place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))
+                dset.id.write_direct_chunk(place, bytes(data), mask)
+            file.flush()
+            # The lock is still ours: what is read now is what was just written.
+            if self._keys is not None:
+                self._read(dset)
+
+    def load(self) -> NDArray[np.int64]:
+        """Read the whole table and check it; returns the places of the stored chunks, sorted."""
+        with access.session(self.path, "r") as file:
+            return self._read(file[self.name])
+
+    def _read(self, dset: Any) -> NDArray[np.int64]:
+        self._stamp = self._stamp_now()
+        rank = len(self.grid)
+        numbers = array("q")
+
+        def visit(info: Any) -> None:
+            numbers.extend(info.chunk_offset)
+            address = info.byte_offset
+            numbers.extend((-1 if address is None else address, info.size, info.filter_mask))
+
+        dset.id.chunk_iter(visit)
+        all_rows = np.frombuffer(numbers, np.int64).reshape(-1, rank + 3)
+        cells = all_rows[:, :rank] // np.array(self.chunks, np.int64)
+        # Chunks beyond the shape (the dataset was shrunk, or allocated to its maximal shape) and
+        # chunks without an address are no part of the array.
+        keep = (cells < np.array(self.grid, np.int64)).all(axis=1) & (all_rows[:, rank] >= 0)
+        keys = np.zeros(int(keep.sum()), np.int64)
+        for axis, length in enumerate(self.grid):
+            keys = keys * length + cells[keep, axis]
+        order = np.argsort(keys, kind="stable")
+        rows = np.ascontiguousarray(all_rows[keep, rank:][order])
+        self._check(rows)
+        self._rows, self._keys = rows, keys[order]
+        return self._keys
+
+    def _check(self, rows: NDArray[np.int64]) -> None:
+        """Refuse addresses outside the file, wrong sizes, and chunks that overlap."""
+        size = os.stat(self.path).st_size
+        offset, stored = rows[:, 0], rows[:, 1]
+        wrong = (stored < 0) | (offset > size - stored)
+        if not self.encoded:
+            wrong |= stored != self.chunk_bytes
+        if wrong.any():
+            self._refuse(rows[int(np.argmax(wrong))], size)
+        order = np.argsort(offset, kind="stable")
+        ends = (offset + stored)[order]
+        overlap = (offset[order][1:] < ends[:-1]) & (stored[order][1:] > 0)
+        if overlap.any():
+            first = int(np.argmax(overlap))
+            raise FormatError(
+                f"{self.path!r}, dataset {self.name!r}: two chunks share bytes (one ends at "
+                f"{ends[first]}, the next begins at {offset[order][first + 1]}); the chunk table is "
+                "damaged, restore the file from a copy",
+                code="chunk-overlap",
+                path=self.path,
+                offset=int(offset[order][first + 1]),
+            )
+
+    def _refuse(self, row: NDArray[np.int64], size: int) -> None:
+        expected = "" if self.encoded else f" (a chunk has {self.chunk_bytes} bytes)"
+        raise FormatError(
+            f"{self.path!r}, dataset {self.name!r}: the chunk table names {row[1]} bytes at {row[0]}"
+            f"{expected}, but the file has {size}; the file is damaged or was cut off, copy it again",
+            code="chunk-out-of-file",
+            path=self.path,
+            offset=int(row[0]),
+        )
+
+    def _look_up(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+        rows = []
+        with access.session(self.path, "r") as file:
+            dset = file[self.name]
+            for cell in itertools.product(
+                *(range(a, a + n) for a, n in zip(lo, count, strict=True))
+            ):
+                place = tuple(i * c for i, c in zip(cell, self.chunks, strict=True))
+                info = dset.id.get_chunk_info_by_coord(place)
+                known = info.byte_offset is not None
+                rows.append(
+                    (info.byte_offset, info.size, info.filter_mask) if known else (-1, 0, 0)
+                )
+        table = np.array(rows, np.int64).reshape(-1, 3)
+        self._check(table[table[:, 0] >= 0])
+        return table
+
+    def _linear(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+        keys = np.zeros(1, np.int64)
+        for a, n, length in zip(lo, count, self.grid, strict=True):
+            keys = np.add.outer(keys * length, np.arange(a, a + n, dtype=np.int64)).ravel()
+        return keys
+
+    def _still_valid(self) -> bool:
+        """Addresses of chunks that are not encoded never change once all are there."""
+        settled = not self.encoded and len(self._rows) == math.prod(self.grid)
+        return settled or self._stamp_now() == self._stamp
+
+    def _stamp_now(self) -> Stamp:
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise StorageError(
+                f"{self.path!r} cannot be examined: {error.strerror}",
+                code="os-error",
+                path=self.path,
+                errno=error.errno,
+            ) from error
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def nothing_stored(lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+    """The `fetch` of a dataset that has no storage yet: every chunk is missing."""
+    return np.full((math.prod(count), 3), (-1, 0, 0), np.int64)

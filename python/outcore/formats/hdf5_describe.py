@@ -1,0 +1,243 @@
+"""
+From an open HDF5 dataset to an `ArrayInfo`: type, shape, and where the bytes are.
+
+Problem. HDF5 stores a dataset in one of five ways, some of them in other files, and may not have stored
+it at all yet.
+Idea. h5py's answers (offset, chunk shape, filters, space status) are turned into a `Strided` or a
+`Chunked`; a dataset without space becomes one chunk that was never written. The chunk table itself is
+not read here.
+Invariants. What is returned lies inside the file, or raises. Nothing in the file changes, except in
+`give_space`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from typing import Any
+
+import numpy as np
+
+from outcore.errors import FormatError, UnsupportedError
+from outcore.formats import durable
+from outcore.formats.hdf5_attrs import describe_axes, read_attrs
+from outcore.formats.hdf5_chunks import ChunkTable, nothing_stored
+from outcore.formats.hdf5_types import codecs_of, dtype_of
+from outcore.formats.layout import ArrayInfo, Chunked, Part, Strided, TableSource
+from outcore.formats.spec import byte_strides, check_shape
+
+
+def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
+    """The dataset that is meant; with no name, the only one (dimension scales do not count)."""
+    if inner is not None and inner != "/":
+        with contextlib.suppress(KeyError):
+            if isinstance(file[inner], h5py.Dataset):
+                return inner
+    top = file
+    if inner is not None:
+        with contextlib.suppress(KeyError):
+            top = file[inner]
+    found: list[Any] = []
+    top.visititems(lambda _, item: found.append(item) if isinstance(item, h5py.Dataset) else None)
+    arrays = [d for d in found if not d.is_scale] or found
+    if len(arrays) == 1 and inner is None:
+        return str(arrays[0].name)
+    names = [str(d.name) for d in arrays]
+    listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    if inner is None or inner == "/":
+        what = f"holds {len(names)} datasets" if names else "holds no dataset"
+    elif top is file:
+        what = f"has no dataset {inner!r}"
+    else:
+        what = f"has a group {inner!r}, which is not an array"
+    raise FormatError(
+        f"{path!r} {what}; name one as '{os.path.basename(path)}::/name'"
+        + (f": {listed}" if names else ""),
+        code="no-such-array",
+        path=path,
+    )
+
+
+def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: bool) -> ArrayInfo:
+    """All about one dataset; refuses what outcore cannot read by its bytes."""
+    where = f"{path}::{name}"
+    if dset.shape is None:
+        raise UnsupportedError(
+            f"{where!r} has no elements (an HDF5 null dataspace)", code="hdf5-null", path=where
+        )
+    dtype = dtype_of(h5py, dset, where)
+    layout = storage(h5py, path, name, dset, dtype, writable)
+    base, below = dtype.subdtype or (dtype, ())
+    shape = check_shape((*dset.shape, *below), base.itemsize, where, stored=True)
+    dims = describe_axes(dset)
+    plist = dset.id.get_create_plist()
+    return ArrayInfo(
+        path=where,
+        format=format,
+        shape=shape,
+        dtype=base,
+        layout=layout,
+        fill_value=_fill_value(h5py, dset, plist, base),
+        attrs=read_attrs(h5py, dset, netcdf=format == "netcdf4"),
+        dims=None if dims is None else (*dims, *(None for _ in below)),
+        extra={
+            "file": path,
+            "dataset": name,
+            "storage": "chunked" if dset.chunks is not None else "contiguous",
+            "maxshape": dset.maxshape,
+            "stored_bytes": dset.id.get_storage_size(),
+            "userblock": dset.file.userblock_size,
+        },
+    )
+
+
+def _fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
+    if plist.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
+        return None
+    value = np.asarray(dset.fillvalue)
+    if value.dtype != dtype:
+        value = value.astype(dtype)
+    if value.ndim:
+        if not (value == value.flat[0]).all():
+            raise UnsupportedError(
+                f"{dset.name!r}: the fill value differs within an element: {value.tolist()}",
+                code="hdf5-fill",
+            )
+        value = value.flat[0]
+    return value[()] if isinstance(value, np.ndarray) else value
+
+
+def storage(
+    h5py: Any, path: str, name: str, dset: Any, dtype: np.dtype[Any], writable: bool
+) -> Strided | Chunked:
+    """Where the elements are. Reads no chunk table unless `writable`."""
+    h5d = h5py.h5d
+    plist = dset.id.get_create_plist()
+    kind = plist.get_layout()
+    base, below = dtype.subdtype or (dtype, ())
+    shape = (*dset.shape, *below)
+    check_shape(shape, base.itemsize, name, stored=True)
+    strides = byte_strides(shape, base.itemsize, "C")
+    source = os.path.realpath(dset.file.filename) if _elsewhere(dset, path) else path
+    if kind == h5d.CHUNKED:
+        return _chunked(path=source, name=str(dset.name), dset=dset, dtype=dtype, writable=writable)
+    if kind == h5d.CONTIGUOUS and plist.get_external_count():
+        return Strided(_external(plist, name, math.prod(shape) * base.itemsize), strides)
+    if kind == h5d.CONTIGUOUS:
+        nbytes = math.prod(shape) * base.itemsize
+        if dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
+            if nbytes == 0:
+                return Strided((Part(source, 0, 0),), strides)
+            # No bytes yet: one chunk that was never written reads as the fill value.
+            table = TableSource(source, nothing_stored, None)
+            return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
+        return Strided((_contiguous(source, name, dset, nbytes),), strides)
+    word = "virtual (its elements are in other datasets)" if kind == h5d.VIRTUAL else "compact"
+    raise UnsupportedError(
+        f"{path!r}: dataset {name!r} is {word}; copy it with h5py, or h5repack -l {name}:CONTI",
+        code="hdf5-layout",
+        path=path,
+    )
+
+
+def _elsewhere(dset: Any, path: str) -> bool:
+    """Whether an external link led to another file."""
+    return not os.path.samefile(dset.file.filename, path)
+
+
+def _contiguous(path: str, name: str, dset: Any, nbytes: int) -> Part:
+    offset, size = dset.id.get_offset(), os.stat(path).st_size
+    stored = dset.id.get_storage_size()
+    if offset is None or offset < 0 or stored < nbytes or offset + nbytes > size:
+        raise FormatError(
+            f"{path!r}: dataset {name!r} needs {nbytes} bytes at {offset} (stored: {stored}), but the "
+            f"file has {size}; the file is damaged or was cut off, copy it again",
+            code="file-too-short",
+            path=path,
+            offset=offset,
+        )
+    return Part(path, offset, nbytes)
+
+
+def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
+    """Raw files beside the HDF5 file; HDF5 looks for them from the working directory."""
+    parts: list[Part] = []
+    left = nbytes
+    for number in range(plist.get_external_count()):
+        raw, offset, size = plist.get_external(number)
+        file = os.path.abspath(os.fsdecode(raw))
+        with durable.os_errors(f"opening the external file of {name!r},", file):
+            room = os.stat(file).st_size - offset
+        take = min(left, size)
+        if take > room or offset < 0:
+            raise FormatError(
+                f"{file!r}: external storage of {name!r} should have {take} bytes from {offset}, but "
+                f"there are {max(room, 0)}",
+                code="file-too-short",
+                path=file,
+                offset=offset,
+            )
+        if take > 0:
+            parts.append(Part(file, offset, take))
+        left -= take
+    if left > 0:
+        raise FormatError(
+            f"dataset {name!r}: its external files hold {nbytes - left} of {nbytes} bytes",
+            code="file-too-short",
+        )
+    return tuple(parts)
+
+
+def _chunked(*, path: str, name: str, dset: Any, dtype: np.dtype[Any], writable: bool) -> Chunked:
+    base, below = dtype.subdtype or (dtype, ())
+    chunks = tuple(int(n) for n in dset.chunks)
+    full = (*chunks, *below)
+    if any(n < 1 for n in full) or len(chunks) != len(dset.shape):
+        raise FormatError(
+            f"{path!r}: dataset {name!r} of shape {dset.shape} has chunks of shape {chunks}",
+            code="bad-chunks",
+            path=path,
+        )
+    chunk_bytes = math.prod(full) * base.itemsize
+    grid = tuple(-(-n // c) for n, c in zip(dset.shape, chunks, strict=True))
+    codecs = codecs_of(dset.id.get_create_plist(), f"{path}::{name}")
+    table = ChunkTable(path, name, grid, chunks, chunk_bytes, bool(codecs))
+    commit = table.commit if writable else None
+    return Chunked(
+        full,
+        byte_strides(full, base.itemsize, "C"),
+        codecs,
+        TableSource(path, table.fetch, commit),
+    )
+
+
+def lacks_space(h5py: Any, dset: Any) -> bool:
+    """Whether elements of a contiguous dataset have no place in the file yet."""
+    h5d, plist = h5py.h5d, dset.id.get_create_plist()
+    return bool(
+        dset.shape is not None
+        and plist.get_layout() == h5d.CONTIGUOUS
+        and not plist.get_external_count()
+        and dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED
+        and dset.size
+    )
+
+
+def give_space(h5py: Any, dset: Any) -> None:
+    """Let HDF5 allocate (and fill, if there is a fill value): it does so at the first write."""
+    before = os.stat(dset.file.filename).st_size
+    dset[(0,) * len(dset.shape)] = dset.fillvalue
+    dset.file.flush()
+    if dset.id.get_offset() < before and not _filled(h5py, dset):
+        # Recycled space of something that was deleted, which HDF5 does not clear: zeros, slab by slab.
+        rows = max(1, (8 << 20) // max(1, dset.nbytes // dset.shape[0])) if dset.shape else 1
+        for start in range(0, dset.shape[0] if dset.shape else 0, rows):
+            dset[start : start + rows] = dset.fillvalue
+
+
+def _filled(h5py: Any, dset: Any) -> bool:
+    plist = dset.id.get_create_plist()
+    when = plist.get_fill_time()
+    user = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    return bool(when == h5py.h5d.FILL_TIME_ALLOC or (when == h5py.h5d.FILL_TIME_IFSET and user))

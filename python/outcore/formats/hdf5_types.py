@@ -1,0 +1,261 @@
+"""
+HDF5 types and filters in outcore's words.
+
+Problem. HDF5 describes types far beyond NumPy's, and converts silently between the type in the file and
+the type in memory; whoever reads the bytes without HDF5 must know when the two are the same.
+Idea. h5py proposes the NumPy dtype; `dtype_of` accepts it only if the bytes in the file mean exactly
+that dtype, member by member. Filters are looked up by their registered number.
+Invariants. An accepted dtype has the file type's size, byte order, offsets and precision.
+
+References: HDF5 File Format Specification 3.0, section IV.A.2.d; the registry of filter plugins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats.layout import Codec
+from outcore.formats.spec import check_dtype
+
+_BLOSC_NAMES = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3
+_LZF, _BLOSC, _LZ4, _ZSTD = 32000, 32001, 32004, 32015
+# Names for the message that refuses.
+_OTHERS = {
+    4: "szip",
+    5: "nbit",
+    6: "scaleoffset",
+    307: "bzip2",
+    32008: "bitshuffle",
+    32013: "zfp",
+    32017: "sz",
+    32019: "fcidecomp",
+    32024: "sz3",
+    32026: "blosc2",
+}
+
+
+def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
+    """The dtype of a dataset's elements, subarray included; refuses what its bytes do not mean."""
+    kind = dset.id.get_type()
+    try:
+        dtype = dset.dtype
+    except TypeError as error:
+        raise UnsupportedError(
+            f"{path!r}: HDF5 type without a NumPy dtype ({error}); convert it with h5py",
+            code="hdf5-type",
+            path=path,
+        ) from error
+    if dtype.hasobject:
+        raise UnsupportedError(
+            f"{path!r}: elements of variable length or references ({_word(kind)}), whose values "
+            "lie elsewhere in the file; read it with h5py",
+            code="hdf5-type",
+            path=path,
+        )
+    if not _same_bytes(h5py, kind, dtype):
+        raise UnsupportedError(
+            f"{path!r}: HDF5 type {_word(kind)} differs in its bytes from NumPy's {dtype}; "
+            "convert it with h5py",
+            code="hdf5-type",
+            path=path,
+        )
+    # Metadata (h5py's notes on enums and strings) plays no part in the bytes.
+    return check_dtype(_plain(dtype), path, stored=True) if dtype.subdtype is None else dtype
+
+
+def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype if dtype.names is not None else np.dtype(dtype.str)
+
+
+def _word(kind: Any) -> str:
+    word = type(kind).__name__.removeprefix("Type").removesuffix("ID").lower()
+    return f"{word} of {kind.get_size()} bytes"
+
+
+def _same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether the bytes of HDF5 type `kind` are the bytes of `dtype`."""
+    h5t = h5py.h5t
+    if kind.get_size() != dtype.itemsize:
+        return False
+    if isinstance(kind, h5t.TypeArrayID):
+        if dtype.subdtype is None:
+            return False
+        base, shape = dtype.subdtype
+        return tuple(kind.get_array_dims()) == shape and _same_bytes(h5py, kind.get_super(), base)
+    if isinstance(kind, h5t.TypeStringID):
+        # Space padding (Fortran) is not NumPy's null padding. Null-terminated is, up to the end.
+        padding = (h5t.STR_NULLTERM, h5t.STR_NULLPAD)
+        return dtype.kind == "S" and kind.get_strpad() in padding
+    if isinstance(kind, h5t.TypeOpaqueID):
+        return dtype.kind in "VMmSU"
+    if isinstance(kind, h5t.TypeEnumID):
+        base = np.dtype("i1") if dtype.kind == "b" else dtype
+        return bool(_leaf(h5py, kind.get_super(), base))
+    if isinstance(kind, h5t.TypeCompoundID):
+        members = [
+            (kind.get_member_name(i), kind.get_member_offset(i), kind.get_member_type(i))
+            for i in range(kind.get_nmembers())
+        ]
+        if dtype.kind == "c":
+            half = np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}")
+            parts = sorted((offset, member) for _, offset, member in members)
+            return [o for o, _ in parts] == [0, half.itemsize] and all(
+                _leaf(h5py, member, half) for _, member in parts
+            )
+        if dtype.names is None or len(members) != len(dtype.names):
+            return False
+        return all(
+            _field(dtype, name, number)[1] == offset
+            and _same_bytes(h5py, member, _field(dtype, name, number)[0])
+            for number, (name, offset, member) in enumerate(members)
+        )
+    return bool(_leaf(h5py, kind, dtype))
+
+
+def _field(dtype: np.dtype[Any], name: bytes, number: int) -> tuple[np.dtype[Any], int]:
+    names = dtype.names or ()
+    text = name.decode("utf-8", "replace")
+    fields: Any = dtype.fields
+    found = fields[text if text in names else names[number]]
+    return found[0], found[1]
+
+
+def _leaf(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
+    """Numbers: equal to the type that h5py would make for the dtype."""
+    return bool(kind.equal(h5py.h5t.py_create(np.dtype(dtype.str))))
+
+
+def file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
+    """The HDF5 type in which elements of `dtype` are stored as they are."""
+    wanted = h5py.opaque_dtype(dtype) if dtype.kind in "Mm" else dtype
+    try:
+        kind = h5py.h5t.py_create(wanted, logical=True)
+    except TypeError as error:
+        raise UnsupportedError(
+            f"{path!r}: HDF5 has no type for dtype {dtype} ({error}); use 'S' for text, integers for "
+            "times inside structures, or store a .npy or Zarr file",
+            code="bad-dtype",
+            path=path,
+        ) from error
+    if not _same_bytes(h5py, kind, dtype):
+        raise UnsupportedError(
+            f"{path!r}: h5py would store dtype {dtype} with other bytes; use a plain dtype",
+            code="bad-dtype",
+            path=path,
+        )
+    return kind
+
+
+def codecs_of(plist: Any, path: str) -> tuple[Codec, ...]:
+    """The filters of a dataset, in the order in which they are applied when writing."""
+    return tuple(_codec(*plist.get_filter(k), path=path) for k in range(plist.get_nfilters()))
+
+
+def _codec(number: int, flags: int, values: tuple[int, ...], name: bytes, *, path: str) -> Codec:
+    padded: list[int] = [*values, *[0] * 7]
+    if number == _DEFLATE:
+        return Codec("deflate", {"level": min(padded[0], 9)})
+    if number == _SHUFFLE:
+        return Codec("shuffle", {"itemsize": max(padded[0], 1)})
+    if number == _FLETCHER32:
+        return Codec("fletcher32")
+    if number == _LZF:
+        return Codec("lzf")
+    if number == _LZ4:
+        return Codec("lz4hdf5", {"blocksize": padded[0]} if padded[0] else {})
+    if number == _ZSTD:
+        level = padded[0] - 2**32 if padded[0] >= 2**31 else padded[0]
+        return Codec("zstd", {"level": level} if level else {})
+    if number == _BLOSC and padded[6] < len(_BLOSC_NAMES):
+        return Codec(
+            "blosc",
+            {
+                "cname": _BLOSC_NAMES[padded[6]],
+                "itemsize": max(padded[2], 1),
+                "level": min(padded[4], 9),
+                "shuffle": min(padded[5], 2),
+            },
+        )
+    known = _OTHERS.get(number) or name.decode("utf-8", "replace").strip("\0") or "unknown"
+    raise UnsupportedError(
+        f"{path!r}: HDF5 filter {number} ({known}) cannot be decoded; repack the file, for example "
+        "h5repack -f GZIP=4",
+        code="hdf5-filter",
+        path=path,
+    )
+
+
+def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) -> None:
+    """Append one codec to the filters of a dataset to be made."""
+    options = dict(codec.options)
+    level = options.pop("level", None)
+    values: list[int]
+    options.pop("itemsize", None)
+    if codec.name in ("deflate", "gzip", "zlib"):
+        number, values = _DEFLATE, [4 if level is None else int(level)]
+    elif codec.name == "shuffle":
+        number, values = _SHUFFLE, [itemsize]
+    elif codec.name == "fletcher32":
+        number, values = _FLETCHER32, []
+    elif codec.name == "lzf":
+        number, values = _LZF, []
+    elif codec.name == "zstd":
+        number, values = _ZSTD, [3 if level is None else int(level) % 2**32]
+        options.pop("checksum", None)
+    elif codec.name in ("lz4", "lz4hdf5"):
+        number, values = _LZ4, [int(options.pop("blocksize", 0))]
+    elif codec.name == "blosc":
+        cname = str(options.pop("cname", "lz4"))
+        shuffle = int(options.pop("shuffle", 1))
+        options.pop("blocksize", None)
+        if cname not in _BLOSC_NAMES or not 0 <= shuffle <= 2:
+            raise UsageError(
+                f"{path!r}: blosc with cname={cname!r}, shuffle={shuffle}; cname is one of "
+                f"{', '.join(_BLOSC_NAMES)}, shuffle 0, 1 or 2",
+                code="bad-compression",
+                path=path,
+            )
+        clevel = 5 if level is None else int(level)
+        number = _BLOSC
+        values = [0, 0, itemsize, 0, clevel, shuffle, _BLOSC_NAMES.index(cname)]
+    else:
+        raise UnsupportedError(
+            f"{path!r}: HDF5 has no filter for codec {codec.name!r}; use gzip, zstd, lz4, blosc, lzf, "
+            "shuffle or fletcher32",
+            code="bad-compression",
+            path=path,
+        )
+    if options or (number == _DEFLATE and not 0 <= values[0] <= 9):
+        raise UsageError(
+            f"{path!r}: {codec.name} does not take {dict(codec.options)}; deflate has levels 0 to 9",
+            code="bad-compression",
+            path=path,
+        )
+    _need_filter(h5py, number, codec.name, path)
+    if number == _DEFLATE:
+        plist.set_deflate(values[0])
+    elif number == _SHUFFLE:
+        plist.set_shuffle()
+    elif number == _FLETCHER32:
+        plist.set_fletcher32()
+    else:
+        plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, tuple(values))
+
+
+def _need_filter(h5py: Any, number: int, name: str, path: str) -> None:
+    """HDF5 creates datasets only with filters that are registered in this process."""
+    if h5py.h5z.filter_avail(number):
+        return
+    with contextlib.suppress(ImportError):
+        import hdf5plugin  # noqa: F401 - importing registers its filters
+    if not h5py.h5z.filter_avail(number):
+        raise UnsupportedError(
+            f"{path!r}: to create datasets with {name}, HDF5 needs its plugin: pip install hdf5plugin",
+            code="missing-library",
+            path=path,
+        )

@@ -1,0 +1,239 @@
+"""
+NetCDF4: HDF5 files that follow the conventions of the NetCDF library.
+
+Problem. NetCDF4 readers (netCDF4-python, xarray, ncdump) find axes through *dimension scales*: small
+datasets that carry the length and the name of an axis, and are attached to the variables that use them.
+Idea. Storage is HDF5's (`hdf5`); this file adds the scales, the identifiers and the root properties,
+and refuses what NetCDF has no type for.
+Invariants. Every axis of a variable we create has a scale of its length in the variable's group or
+above; identifiers of dimensions are unique in the file.
+
+Reference: NetCDF User's Guide, appendix B, "NetCDF-4 Format"; HDF5 dimension scales specification.
+"""
+
+from __future__ import annotations
+
+import builtins
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats import hdf5
+from outcore.formats import hdf5_access as access
+from outcore.formats.hdf5_attrs import BARE_DIMENSION, is_bare_dimension
+from outcore.formats.hdf5_create import check_removable
+from outcore.formats.layout import ArrayInfo
+from outcore.formats.spec import Entry, Spec
+
+NAME = "netcdf4"
+SUFFIXES: tuple[str, ...] = (".nc", ".nc4", ".cdf")
+
+_TYPES = {"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "S1"}
+
+
+def probe(path: str) -> bool:
+    """NetCDF4 by suffix and HDF5 signature; classic NetCDF by its magic, to explain the refusal."""
+    if not path.lower().endswith(SUFFIXES):
+        return _is_classic(path)
+    return access.has_signature(path) or _is_classic(path)
+
+
+def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
+    """Describe one variable; without a name, the only one that is not a coordinate."""
+    _no_classic(path)
+    return hdf5.open_as(NAME, path, inner, writable)
+
+
+def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str] = ()) -> ArrayInfo:
+    """
+    Make a variable with its dimensions.
+
+    Parameters
+    ----------
+    path, inner
+        As in `hdf5.create`. Axes with the name of the variable make it a coordinate variable.
+    spec
+        Without dims, axes are called ``<name>_dim0``, ``<name>_dim1``, ...
+    unlimited
+        Names of the axes that may grow later.
+    """
+    if spec.dtype.str[1:] not in _TYPES:
+        raise UnsupportedError(
+            f"{path!r}: NetCDF4 has no type for dtype {spec.dtype}; use integers, float32, float64 or "
+            "S1, or format='hdf5'",
+            code="bad-dtype",
+            path=path,
+        )
+    variable = posixpath.basename((inner or "/data").rstrip("/"))
+    dims = tuple(
+        name or f"{variable}_dim{k}"
+        for k, name in enumerate(spec.dims or (None,) * len(spec.shape))
+    )
+    if len(set(dims)) != len(dims) or set(unlimited) - set(dims):
+        raise UsageError(
+            f"{path!r}: dims {dims}, unlimited {tuple(unlimited)}: names must differ, and "
+            "unlimited ones be among them",
+            code="bad-dims",
+            path=path,
+        )
+    limits = tuple(None if d in unlimited else n for d, n in zip(dims, spec.shape, strict=True))
+    attrs = {k: np.int8(v) if isinstance(v, (bool, np.bool_)) else v for k, v in spec.attrs.items()}
+    spec = replace(spec, dims=dims, attrs=attrs)
+
+    def finish(file: Any, dset: Any, name: str) -> None:
+        _attach(file, path, dset, name, spec, limits)
+
+    return hdf5.create_as(
+        NAME,
+        path,
+        inner,
+        spec,
+        limits if unlimited else None,
+        finish,
+        root=_properties,
+        track_order=True,
+    )
+
+
+def ls(path: str, inner: str | None) -> list[Entry]:
+    """Groups and variables; dimensions without a variable are left out."""
+    _no_classic(path)
+    return hdf5.ls_where(path, inner, lambda dset: not is_bare_dimension(dset))
+
+
+def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """Change the length of unlimited dimensions."""
+    return hdf5.resize(info, shape)
+
+
+def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
+    """Replace the user attributes."""
+    return hdf5.set_attrs(info, attrs)
+
+
+def _is_classic(path: str) -> bool:
+    try:
+        with builtins.open(path, "rb") as file:
+            return file.read(4) in (b"CDF\1", b"CDF\2", b"CDF\5")
+    except OSError:
+        return False
+
+
+def _no_classic(path: str) -> None:
+    if _is_classic(path):
+        raise UnsupportedError(
+            f"{path!r} is a classic NetCDF file; convert it: nccopy -k nc4 old.nc new.nc",
+            code="netcdf-classic",
+            path=path,
+        )
+
+
+def _properties(file: Any, dset: Any, name: str) -> None:
+    """What the NetCDF library looks for at the root of a new file."""
+    import h5py
+
+    text = f"version=2,outcore=1,hdf5={h5py.version.hdf5_version},h5py={h5py.__version__}".encode()
+    file.attrs.create("_NCProperties", np.bytes_(text))
+
+
+def _attach(
+    file: Any,
+    path: str,
+    dset: Any,
+    name: str,
+    spec: Spec,
+    limits: tuple[int | None, ...],
+) -> None:
+    """Give every axis its scale, making scales that are missing."""
+    group, variable = posixpath.split(name)
+    group = group or "/"
+    dims = tuple(str(d) for d in spec.dims or ())
+    if not spec.fill_is_zero() or spec.fill_value is not None:
+        dset.attrs["_FillValue"] = np.array([spec.fill_value], spec.dtype)
+    if dims == (variable,):
+        _become_coordinate(file, dset, posixpath.join(group, variable), path)
+        return
+    # First everything that can be refused, then everything that is made.
+    scales = [_find_scale(file, group, dim) for dim in dims]
+    for dim, length, scale in zip(dims, spec.shape, scales, strict=True):
+        _check_dimension(file, path, posixpath.join(group, dim), length, scale)
+    if name in file:
+        check_removable(file, path, name)
+    for axis, (dim, scale) in enumerate(zip(dims, scales, strict=True)):
+        if scale is None:
+            where = posixpath.join(group, dim)
+            scale = _new_dimension(file, where, spec.shape[axis], limits[axis])
+        dset.dims[axis].attach_scale(scale)
+
+
+def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any) -> None:
+    if scale is None and where in file:
+        raise UsageError(
+            f"{path!r}: {where!r} is in the file and is no dimension; choose another name for the axis",
+            code="bad-dims",
+            path=path,
+        )
+    if scale is not None and scale.shape[0] != length and scale.maxshape[0] is not None:
+        raise UsageError(
+            f"{path!r}: dimension {where!r} has length {scale.shape[0]} in the file, not {length}; "
+            "choose another name or shape",
+            code="bad-dims",
+            path=path,
+        )
+
+
+def _find_scale(file: Any, group: str, dim: str) -> Any:
+    """The scale of that name in the group, or in the nearest group above."""
+    while True:
+        where = posixpath.join(group, dim)
+        if where in file and getattr(file[where], "is_scale", False):
+            return file[where]
+        if group == "/":
+            return None
+        group = posixpath.dirname(group)
+
+
+def _new_dimension(file: Any, where: str, length: int, limit: int | None) -> Any:
+    growing = {"maxshape": (None,), "chunks": (1024,)} if limit is None else {}
+    scale = file.create_dataset(where, (length,), ">f4", track_order=True, **growing)
+    scale.make_scale(f"{BARE_DIMENSION} {length:9d}")
+    scale.attrs["_Netcdf4Dimid"] = np.int32(_next_id(file))
+    return scale
+
+
+def _next_id(file: Any) -> int:
+    used = [-1]
+
+    def visit(_: str, item: Any) -> None:
+        if getattr(item, "is_scale", False) and "_Netcdf4Dimid" in item.attrs:
+            used.append(int(np.asarray(item.attrs["_Netcdf4Dimid"]).flat[0]))
+
+    file.visititems(visit)
+    return max(used) + 1
+
+
+def _become_coordinate(file: Any, dset: Any, where: str, path: str) -> None:
+    """Make the new variable the scale of its own axis, in place of an existing bare dimension."""
+    old = file.get(where)
+    if old is None:
+        number = _next_id(file)
+        users = []
+    else:
+        if old.shape != dset.shape:
+            raise UsageError(
+                f"{path!r}: dimension {where!r} has length {old.shape}, not {dset.shape}",
+                code="bad-dims",
+                path=path,
+            )
+        number = int(np.asarray(old.attrs.get("_Netcdf4Dimid", _next_id(file))).flat[0])
+        references = old.attrs.get("REFERENCE_LIST", ())
+        users = [(file[row[0]], int(row[1])) for row in references]
+    dset.make_scale(posixpath.basename(where))
+    dset.attrs["_Netcdf4Dimid"] = np.int32(number)
+    for user, axis in users:
+        user.dims[axis].detach_scale(old)
+        user.dims[axis].attach_scale(dset)
