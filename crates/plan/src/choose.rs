@@ -4,6 +4,7 @@
 //! integers: equal input, equal choice. They need not be exact, only in the right order, so they
 //! are taken from the whole nest, as if it were one round.
 
+use crate::emit::Means;
 use crate::nest::Nest;
 use crate::plan::{Direction, Method};
 use crate::terms::Terms;
@@ -87,11 +88,11 @@ fn pieces(nest: &Nest, terms: &Terms) -> i64 {
 }
 
 /// Chooses for one nest.
-pub(crate) fn choose(nest: &Nest, direction: Direction, terms: &Terms) -> Choice {
+pub(crate) fn choose(nest: &Nest, means: Means, terms: &Terms) -> Choice {
     if terms.cached_permille >= CACHED {
-        Choice::cheapest(cached(nest, direction, terms))
+        Choice::cheapest(cached(nest, means.direction, terms))
     } else {
-        Choice::cheapest(cold(nest, direction, terms))
+        Choice::cheapest(cold(nest, means, terms))
     }
 }
 
@@ -127,7 +128,7 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
 }
 
 /// Prices when the pages come from the disk.
-fn cold(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, i64)>; 4] {
+fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] {
     let r = terms.rates;
     let bytes = nest.bytes();
     let missing = |price: i64| times(price, 1000 - terms.cached_permille) / 1000;
@@ -142,11 +143,11 @@ fn cold(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, i6
             .saturating_add(times(runs.requests, r.call_ns))
             .saturating_add(time(bytes, r.pread_large));
     let copy = time(bytes, r.copy).saturating_add(pieces(nest, terms));
-    match direction {
+    match means.direction {
         Direction::Read => {
             let e = extents(nest, terms.gap, terms);
             let blocks = e.bytes.saturating_add(times(e.number, terms.block));
-            let list = if goes_direct(nest, direction, terms) {
+            let list = if goes_direct(nest, means, terms) {
                 // Copies hide behind the disk, except for the last.
                 disk(e, blocks, terms).max(copy)
             } else {
@@ -170,7 +171,7 @@ fn cold(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, i6
             let straight = (!short).then(|| {
                 times(runs.requests, r.call_ns).saturating_add(time(bytes, r.pread_large))
             });
-            let straight = straight.filter(|_| !goes_direct(nest, direction, terms));
+            let straight = straight.filter(|_| !goes_direct(nest, means, terms));
             let pages = touched(nest, PAGE) / PAGE;
             let mapped = (terms.mapping && short)
                 .then(|| missing(partial(pages)).saturating_add(copy).saturating_add(r.map_ns));
@@ -192,14 +193,51 @@ fn cold(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, i6
 }
 
 /// Whether a list passes the page cache.
-pub(crate) fn goes_direct(nest: &Nest, direction: Direction, terms: &Terms) -> bool {
+pub(crate) fn goes_direct(nest: &Nest, means: Means, terms: &Terms) -> bool {
     if !terms.direct {
         return false;
     }
-    match direction {
+    match means.direction {
         Direction::Read => {
-            terms.cached_permille < 500 && extents(nest, terms.gap, terms).bytes >= SMALL
+            let share = means.total / nest.bytes();
+            let bytes = times(extents(nest, terms.gap, terms).bytes, share.max(1));
+            terms.cached_permille < 500 && bytes >= SMALL
         }
-        Direction::Write => nest.bytes() >= STREAM && nest.extent(nest.level(1)) >= terms.request,
+        Direction::Write => means.total >= STREAM && nest.extent(nest.level(1)) >= terms.request,
+    }
+}
+
+impl Choice {
+    /// One sentence: why this method.
+    pub fn why(&self, terms: &str) -> String {
+        let name = self.method.name();
+        if self.forced {
+            return format!("{name}: asked for by a hint");
+        }
+        let others: Vec<String> = self
+            .prices
+            .iter()
+            .flatten()
+            .filter(|(method, _)| *method != self.method)
+            .map(|(method, price)| format!("{} {}", method.name(), micros(*price)))
+            .collect();
+        let own = self.prices.iter().flatten().find(|(method, _)| *method == self.method);
+        match own {
+            None => format!("{name}: {terms}"),
+            Some((_, price)) if others.is_empty() => {
+                format!("{name}: {terms}, about {}; nothing else is possible", micros(*price))
+            }
+            Some((_, price)) => {
+                format!("{name}: {terms}, about {}; {}", micros(*price), others.join(", "))
+            }
+        }
+    }
+}
+
+fn micros(ns: i64) -> String {
+    if ns < 10_000_000 {
+        format!("{} us", ns / 1000)
+    } else {
+        format!("{} ms", ns / 1_000_000)
     }
 }

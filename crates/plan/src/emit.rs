@@ -32,6 +32,8 @@ pub(crate) struct Means {
     pub block: i64,
     /// Largest single request, a multiple of `block`.
     pub request: i64,
+    /// Bytes the whole access asks for.
+    pub total: i64,
 }
 
 /// Where the extents of a box lie in the slot.
@@ -138,49 +140,58 @@ pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut
     shape.used
 }
 
-/// Adds what the steps of one box cost, `times` over. `residues` counts, for direct I/O, how many
-/// of all extents begin at each address modulo the block.
+/// Counts `times` extents of a gather that begin at `residue` modulo the block.
 pub(crate) fn gather_cost(
-    b: &Nest,
+    len: i64,
     how: Gather,
     means: Means,
+    residue: i64,
     times: i64,
-    residues: impl FnOnce() -> Vec<(i64, i64)>,
     cost: &mut Cost,
 ) {
-    let len = b.extent(how.level);
-    let extents: i64 = b.axes[..how.level].iter().map(|a| a.count).product::<i64>() * times;
+    let plain = requests(len, means.request);
+    let mut reads = |n: i64, bytes: i64| {
+        cost.reads = add(cost.reads, times, n);
+        cost.read_bytes = add(cost.read_bytes, times, bytes);
+    };
     match (means.direction, how.channel) {
-        (Direction::Read, Channel::Cached) => {
-            cost.reads += extents * requests(len, means.request);
-            cost.read_bytes += extents * len;
-        }
+        (Direction::Read, Channel::Cached) => reads(plain, len),
         (Direction::Read, Channel::Direct) => {
-            for (residue, n) in residues() {
-                let rounded = round_up(residue + len, means.block);
-                cost.reads += n * requests(rounded, means.request);
-                cost.read_bytes += n * rounded;
-            }
+            let rounded = round_up(residue.saturating_add(len), means.block);
+            reads(requests(rounded, means.request), rounded);
         }
         (Direction::Write, channel) => {
-            if channel == Channel::Direct {
-                for (residue, n) in residues() {
-                    let (head, inside, tail) = direct_split(residue, len, means.block);
-                    cost.writes += n
-                        * (i64::from(head > 0)
-                            + requests(inside, means.request)
-                            + i64::from(tail > 0));
-                }
-            } else {
-                cost.writes += extents * requests(len, means.request);
-            }
-            cost.written_bytes += extents * len;
             if how.patch {
-                cost.reads += extents * requests(len, means.request);
-                cost.read_bytes += extents * len;
+                reads(plain, len);
             }
+            let writes = if channel == Channel::Direct {
+                let (head, inside, tail) = direct_split(residue, len, means.block);
+                i64::from(head > 0) + requests(inside, means.request) + i64::from(tail > 0)
+            } else {
+                plain
+            };
+            cost.writes = add(cost.writes, times, writes);
+            cost.written_bytes = add(cost.written_bytes, times, len);
         }
     }
+}
+
+/// Counts `times` boxes of straight transfers.
+pub(crate) fn straight_cost(b: &Nest, means: Means, times: i64, cost: &mut Cost) {
+    let level = b.run_level();
+    let len = b.extent(level);
+    let runs = times.saturating_mul(b.steps(level));
+    let (n, bytes) = match means.direction {
+        Direction::Read => (&mut cost.reads, &mut cost.read_bytes),
+        Direction::Write => (&mut cost.writes, &mut cost.written_bytes),
+    };
+    *n = add(*n, runs, requests(len, means.request));
+    *bytes = add(*bytes, runs, len);
+}
+
+/// `sum + times * each`; counts beyond 63 bits stay at the largest.
+pub(crate) fn add(sum: i64, times: i64, each: i64) -> i64 {
+    sum.saturating_add(times.saturating_mul(each))
 }
 
 /// Requests for `len` bytes.
@@ -193,7 +204,7 @@ pub(crate) fn requests(len: i64, request: i64) -> i64 {
 }
 
 /// The move between the caller's array and a place laid out with `stride`.
-fn copy(b: &Nest, place: Place, at: i64, stride: &[i64], direction: Direction) -> Move {
+pub(crate) fn copy(b: &Nest, place: Place, at: i64, stride: &[i64], direction: Direction) -> Move {
     let kept = || b.axes.iter().enumerate().filter(|(_, a)| a.count > 1);
     let other: Vec<i64> = kept().map(|(d, _)| stride[d]).collect();
     let user: Vec<i64> = kept().map(|(_, a)| a.user).collect();

@@ -11,8 +11,12 @@
 //! | [`planner`] | which method, which rounds: [`Plan`]                              |
 //! | `choose`    | what does each method cost here?                                  |
 //! | `nest`      | loops over file and memory, the geometry of all strided planners  |
+//! | `method`    | how is a nest cut for a method?                                   |
+//! | `chunks`    | which chunks, whole or in place?                                  |
 //! | `cut`       | loops cut into rounds                                             |
 //! | `emit`      | one round's steps: straight, mapped, gathered                     |
+//! | `cost`      | what does it all take, exactly?                                   |
+//! | `text`      | the plan to read                                                  |
 //! | [`check`]   | is a round safe to run? ([`CheckedRound`])                        |
 //! | [`error`]   | why can it not be done?                                           |
 //!
@@ -20,15 +24,19 @@
 
 pub mod check;
 mod choose;
+mod chunks;
+mod cost;
 mod cut;
 mod emit;
 pub mod error;
 pub mod layout;
+mod method;
 mod nest;
 pub mod plan;
 pub mod planner;
 pub mod section;
 pub mod terms;
+mod text;
 
 pub use check::{check, Bounds, CheckedRound};
 pub use error::PlanError;

@@ -59,6 +59,28 @@ impl Nest {
         self.axes.iter().map(|a| a.count).product()
     }
 
+    /// Steps of the loops outside `level`.
+    pub fn steps(&self, level: usize) -> i64 {
+        self.axes[..level].iter().map(|a| a.count).product()
+    }
+
+    /// Whether borders between elements can fall on borders of blocks.
+    pub fn divides(&self, block: i64) -> bool {
+        block % self.item == 0 && self.base % block % self.item == 0
+    }
+
+    /// The nest with other counts.
+    pub fn block(&self, counts: &[i64]) -> Nest {
+        let axes = self.axes.iter().zip(counts).map(|(a, n)| Axis { count: *n, ..*a }).collect();
+        Nest { axes, ..*self }
+    }
+
+    /// Its first element alone.
+    pub fn one(&self) -> Nest {
+        let axes = self.axes.iter().map(|a| Axis { count: 1, ..*a }).collect();
+        Nest { axes, ..*self }
+    }
+
     /// Bytes asked for.
     pub fn bytes(&self) -> i64 {
         self.elements() * self.item

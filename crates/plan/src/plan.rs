@@ -31,6 +31,19 @@ pub enum Method {
     Chunks,
 }
 
+impl Method {
+    /// Its name in texts and hints.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Straight => "straight",
+            Method::Window => "window",
+            Method::Mapped => "mapped",
+            Method::List => "list",
+            Method::Chunks => "chunks",
+        }
+    }
+}
+
 /// Which kernel path a transfer takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {

@@ -27,6 +27,9 @@ pub struct Terms {
     pub request: i64,
     /// Window for sieving cached data (about the size of the L2 cache).
     pub window: i64,
+    /// Rounds have at least this many bytes where there are so many; smaller ones are not worth
+    /// handing to another thread.
+    pub share: i64,
     /// Whether files may be mapped.
     pub mapping: bool,
     /// Whether direct I/O may be used.
@@ -97,6 +100,7 @@ impl Terms {
             straight: 64 << 10,
             request: 1 << 20,
             window: 512 << 10,
+            share: 1 << 20,
             mapping: false,
             direct: false,
             exclusive: false,
@@ -120,6 +124,7 @@ impl Terms {
         t.cached_gap = t.cached_gap.clamp(0, 1 << 40);
         t.straight = t.straight.clamp(1, 1 << 40);
         t.request = t.request.clamp(t.block, 1 << 30) / t.block * t.block;
+        t.share = t.share.clamp(1, 1 << 40);
         t.window = t.window.clamp(1, 1 << 40);
         t
     }

@@ -1,0 +1,436 @@
+//! Chunked layouts: which chunks a section touches, and the rounds that read or write them.
+//!
+//! Problem: chunks lie anywhere, may be missing, may be encoded, and an access may touch very many.
+//! Idea: every chunk is planned alone, by arithmetic from its grid coordinates; small ones share a
+//! round. A chunk takes one of three ways:
+//!
+//! | chunk                        | read                    | write                                 |
+//! |------------------------------|-------------------------|---------------------------------------|
+//! | encoded                      | whole, then a move      | read unless covered, move, whole      |
+//! | missing                      | a move from the fill    | fill unless covered, move, whole      |
+//! | stored as it is              | in place, like an array | in place                              |
+//!
+//! "Covered" means that the section holds all elements of the chunk that the array has; what an
+//! edge chunk holds beyond the array is filled. Work and memory are proportional to the number of
+//! chunks in the table, which callers bound with [`ChunkBatches`](crate::ChunkBatches).
+
+use crate::choose::{self, Choice};
+use crate::cost::piece_cost;
+use crate::emit::{add, copy, round_up, Means};
+use crate::error::PlanError;
+use crate::layout::{ChunkTable, Chunked, Stored};
+use crate::method::{cut_nest, share, Piece, Way};
+use crate::nest::{Axis, Nest};
+use crate::plan::{Channel, ChunkRead, ChunkWrite, Cost, Direction, Method, Move, Place, Round};
+use crate::planner::Request;
+use crate::section::Section;
+use crate::terms::Terms;
+
+/// Alignment of what lies side by side in a slot.
+const SIDE: i64 = 64;
+
+/// The chunks of one access.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cells {
+    layout: Chunked,
+    terms: Terms,
+    means: Means,
+    method: Method,
+    /// Per axis, the chunks that the section meets there.
+    hits: Vec<Vec<Hit>>,
+    /// Bytes between the caller's elements, per axis.
+    user: Vec<i64>,
+    /// Entry of every combination of hits, last axis fastest.
+    stored: Vec<Option<Stored>>,
+    groups: Vec<Group>,
+    pub rounds: u64,
+    pub slot: i64,
+    pub lanes: i64,
+}
+
+/// One chunk along one axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hit {
+    /// Grid coordinate.
+    chunk: i64,
+    /// First element of the section in it, counted in the chunk.
+    start: i64,
+    /// The same element, counted in the section.
+    first: i64,
+    count: i64,
+    step: i64,
+    /// Elements of the chunk that the array has.
+    has: i64,
+}
+
+/// Neighbouring cells that share a round, or one cell with rounds of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Group {
+    cell: usize,
+    cells: usize,
+    first: u64,
+}
+
+/// What is to be done with one cell.
+enum Task {
+    /// In place, in the file.
+    Stored(Piece),
+    /// A missing chunk is read.
+    Fill(Nest),
+    /// Through a decoded copy of the whole chunk.
+    Whole(Whole),
+}
+
+struct Whole {
+    chunk: Vec<i64>,
+    nest: Nest,
+    /// To be read first.
+    old: Option<Stored>,
+    /// To be filled first.
+    fill: bool,
+    /// Bytes of slot before the decoded chunk, for its encoded form.
+    staged: i64,
+    len: i64,
+}
+
+impl Whole {
+    fn slot(&self) -> i64 {
+        round_up(self.staged, SIDE).saturating_add(round_up(self.len, SIDE))
+    }
+}
+
+impl Task {
+    fn slot(&self) -> i64 {
+        match self {
+            Task::Stored(piece) => piece.slot,
+            Task::Fill(_) => 0,
+            Task::Whole(whole) => whole.slot(),
+        }
+    }
+
+    fn rounds(&self) -> u64 {
+        match self {
+            Task::Stored(piece) => piece.rounds(),
+            _ => 1,
+        }
+    }
+
+    /// Where in a slot it may begin.
+    fn align(&self, block: i64) -> i64 {
+        match self {
+            Task::Stored(Piece { way: Way::Gather(how), .. }) if how.channel == Channel::Direct => {
+                block
+            }
+            _ => SIDE,
+        }
+    }
+}
+
+fn hits(
+    layout: &Chunked,
+    section: &Section,
+    table: &ChunkTable,
+) -> Result<Vec<Vec<Hit>>, PlanError> {
+    let touched = layout.touched(section)?;
+    let lacks = |d: usize| {
+        touched.lo[d] < table.lo[d]
+            || touched.lo[d] + touched.count[d] > table.lo[d].saturating_add(table.count[d])
+    };
+    if table.lo.len() != touched.lo.len() || (0..touched.lo.len()).any(lacks) {
+        return Err(PlanError::BadLayout(format!(
+            "the section touches chunks {:?} + {:?}, the table has {:?} + {:?}",
+            touched.lo, touched.count, table.lo, table.count
+        )));
+    }
+    let along = |(d, r): (usize, &crate::section::Range)| {
+        let n = layout.chunk[d];
+        (touched.lo[d]..touched.lo[d] + touched.count[d])
+            .filter_map(|chunk| {
+                let low = chunk * n;
+                let has = n.min(layout.shape[d] - low);
+                let (first, count) = r.members(low, low + has);
+                let part = r.part(first, count);
+                let start = part.start - low;
+                (count > 0).then_some(Hit { chunk, start, first, count, step: part.step, has })
+            })
+            .collect()
+    };
+    Ok(section.ranges().iter().enumerate().map(along).collect())
+}
+
+impl Cells {
+    /// Plans all cells. The section is not empty and lies within the array.
+    pub fn new(
+        request: &Request,
+        layout: &Chunked,
+        means: Means,
+        terms: &Terms,
+    ) -> Result<(Cells, Choice), PlanError> {
+        let Some(table) = request.table else {
+            return Err(PlanError::BadLayout("a chunked layout needs its chunk table".into()));
+        };
+        table.validate()?;
+        let mut cells = Cells {
+            layout: layout.clone(),
+            terms: terms.clone(),
+            means,
+            method: Method::Chunks,
+            hits: hits(layout, request.section, table)?,
+            user: request.user_stride.to_vec(),
+            stored: Vec::new(),
+            groups: Vec::new(),
+            rounds: 0,
+            slot: 0,
+            lanes: terms.lanes,
+        };
+        let number: usize = cells.hits.iter().map(Vec::len).product();
+        cells.stored.reserve_exact(number);
+        for k in 0..number {
+            let chunk: Vec<i64> = cells.cell(k).iter().map(|h| h.chunk).collect();
+            cells.stored.push(table.entry(&chunk)?);
+        }
+        let choice = cells.choose(terms)?;
+        cells.method = choice.method;
+        cells.group(number)?;
+        Ok((cells, choice))
+    }
+
+    /// The hits of cell `k`.
+    fn cell(&self, mut k: usize) -> Vec<Hit> {
+        let mut cell: Vec<Hit> = Vec::with_capacity(self.hits.len());
+        for along in self.hits.iter().rev() {
+            cell.push(along[k % along.len()]);
+            k /= along.len();
+        }
+        cell.reverse();
+        cell
+    }
+
+    /// The method for chunks that can be used in place, from the cell with most elements.
+    fn choose(&self, terms: &Terms) -> Result<Choice, PlanError> {
+        match (terms.method, self.layout.encoded) {
+            (None | Some(Method::Chunks), true) => {
+                Ok(Choice::only(Method::Chunks, terms.method.is_some()))
+            }
+            (Some(method), true) => Err(PlanError::Impossible {
+                method: method.name(),
+                why: "the chunks are encoded and can be used as a whole only",
+            }),
+            (Some(Method::Mapped), false) if !terms.mapping => {
+                Err(PlanError::Impossible { method: "mapped", why: "files may not be mapped" })
+            }
+            (Some(method), false) => Ok(Choice::only(method, true)),
+            (None, false) => {
+                let most = |along: &Vec<Hit>| along.iter().copied().max_by_key(|h| h.count);
+                let cell: Vec<Hit> = self.hits.iter().filter_map(most).collect();
+                Ok(choose::choose(&self.nest(&cell, 0, 0), self.means, terms))
+            }
+        }
+    }
+
+    /// The loops over one chunk that begins at byte `base` of a file.
+    fn nest(&self, cell: &[Hit], file: u32, mut base: i64) -> Nest {
+        let mut user = 0;
+        let mut axes = Vec::with_capacity(cell.len());
+        for ((h, stride), us) in cell.iter().zip(&self.layout.strides).zip(&self.user) {
+            base += h.start * stride;
+            user += h.first * us;
+            axes.push(Axis { count: h.count, file: h.step * stride, user: *us });
+        }
+        Nest::new(file, base, user, self.layout.item, axes)
+    }
+
+    fn task(&self, k: usize) -> Result<Task, PlanError> {
+        let cell = self.cell(k);
+        let len = self.layout.chunk_bytes();
+        let stored = self.stored[k];
+        let in_place = !self.layout.encoded && self.method != Method::Chunks;
+        match (stored, self.means.direction) {
+            (None, Direction::Read) => return Ok(Task::Fill(self.nest(&cell, 0, 0))),
+            (Some(s), _) if !self.layout.encoded && s.len < len => {
+                return Err(PlanError::BadLayout(format!(
+                    "a chunk of {len} bytes has {} bytes stored at byte {}",
+                    s.len, s.offset
+                )));
+            }
+            (Some(s), _) if in_place => {
+                let nest = self.nest(&cell, s.file, s.offset);
+                return Ok(Task::Stored(cut_nest(nest, self.method, self.means, &self.terms)?));
+            }
+            _ => {}
+        }
+        let write = self.means.direction == Direction::Write;
+        let covered = write && cell.iter().all(|h| h.count == h.has);
+        let edge = cell.iter().zip(&self.layout.chunk).any(|(h, n)| h.has < *n);
+        let old = stored.filter(|_| !covered);
+        let staged = match (self.layout.encoded, write) {
+            (false, _) => 0,
+            (true, false) => old.map_or(0, |s| s.len),
+            (true, true) => self.layout.encoded_bound.max(old.map_or(0, |s| s.len)),
+        };
+        Ok(Task::Whole(Whole {
+            chunk: cell.iter().map(|h| h.chunk).collect(),
+            nest: self.nest(&cell, 0, 0),
+            old,
+            fill: write && old.is_none() && (edge || !covered),
+            staged,
+            len,
+        }))
+    }
+
+    /// Puts cells into rounds.
+    fn group(&mut self, number: usize) -> Result<(), PlanError> {
+        let useful = share(self.means.total, &self.terms);
+        let mut open: Option<(i64, i64)> = None; // slot and user bytes of the last group
+        for k in 0..number {
+            let task = self.task(k)?;
+            let need = task.slot();
+            if need > self.terms.budget {
+                return Err(PlanError::BudgetTooSmall {
+                    what: "a chunk with its encoded form",
+                    needed: self.largest(number)?,
+                    budget: self.terms.budget,
+                });
+            }
+            if need > 0 {
+                self.lanes = self.lanes.min(self.terms.budget / need);
+            }
+            if let Task::Stored(piece) = &task {
+                self.lanes = self.lanes.min(piece.lanes);
+            }
+            let target = self.terms.share.saturating_mul(2).min(self.terms.budget / self.lanes);
+            let rounds = task.rounds();
+            let bytes = self.bytes(k);
+            if let (Some((slot, user)), Some(group)) = (&mut open, self.groups.last_mut()) {
+                let begin = round_up(*slot, task.align(self.means.block));
+                let end = if need > 0 { begin.saturating_add(need) } else { *slot };
+                if rounds == 1 && end <= target && *user + bytes <= useful {
+                    (*slot, *user) = (end, *user + bytes);
+                    group.cells += 1;
+                    self.slot = self.slot.max(end);
+                    continue;
+                }
+            }
+            open = (rounds == 1).then_some((need, bytes));
+            self.groups.push(Group { cell: k, cells: 1, first: self.rounds });
+            self.slot = self.slot.max(need);
+            self.rounds = self.rounds.checked_add(rounds).ok_or(PlanError::TooLarge("the plan"))?;
+        }
+        Ok(())
+    }
+
+    /// Bytes asked for in cell `k`.
+    fn bytes(&self, k: usize) -> i64 {
+        self.cell(k).iter().map(|h| h.count).product::<i64>() * self.layout.item
+    }
+
+    fn largest(&self, number: usize) -> Result<i64, PlanError> {
+        (0..number).try_fold(0, |most, k| Ok(most.max(self.task(k)?.slot())))
+    }
+
+    /// Round `k`.
+    pub fn round(&self, k: u64) -> Result<Round, PlanError> {
+        let mut round = Round::default();
+        let g = self.groups.partition_point(|g| g.first <= k);
+        let Some(group) = g.checked_sub(1).and_then(|g| self.groups.get(g)) else {
+            return Ok(round);
+        };
+        for cell in group.cell..group.cell + group.cells {
+            let task = self.task(cell)?;
+            let at = round_up(round.slot_bytes, task.align(self.means.block));
+            let used = match task {
+                Task::Fill(nest) => {
+                    round.moves.push(fill(&nest));
+                    0
+                }
+                Task::Stored(piece) => {
+                    let b = piece.cut.round(&piece.nest, k - group.first);
+                    piece.way.emit(&b, self.means, at, &mut round)
+                }
+                Task::Whole(whole) => self.whole(whole, at, &mut round),
+            };
+            if used > 0 {
+                round.slot_bytes = at + used;
+            }
+        }
+        Ok(round)
+    }
+
+    /// Adds the steps for a chunk that goes through the slot as a whole.
+    fn whole(&self, whole: Whole, slot: i64, round: &mut Round) -> i64 {
+        let used = whole.slot();
+        let (len, item) = (whole.len, self.layout.item);
+        let at = slot + round_up(whole.staged, SIDE);
+        // What is not encoded needs no second place.
+        let staged_at = if self.layout.encoded { slot } else { at };
+        if let Some(stored) = whole.old {
+            let chunk = whole.chunk.clone();
+            round.chunk_reads.push(ChunkRead {
+                chunk,
+                stored: self.exact(stored),
+                staged_at,
+                at,
+                len,
+            });
+        }
+        if whole.fill {
+            round.moves.push(Move {
+                src: Place::Fill,
+                src_at: 0,
+                src_stride: vec![0],
+                dst: Place::Slot,
+                dst_at: at,
+                dst_stride: vec![item],
+                count: vec![len / item],
+                item,
+            });
+        }
+        let stride: Vec<i64> = whole.nest.axes.iter().map(|a| a.file).collect();
+        let first = at + whole.nest.base;
+        round.moves.push(copy(&whole.nest, Place::Slot, first, &stride, self.means.direction));
+        if self.means.direction == Direction::Write {
+            let bound = if self.layout.encoded { self.layout.encoded_bound } else { len };
+            round.chunk_writes.push(ChunkWrite { chunk: whole.chunk, at, len, staged_at, bound });
+        }
+        used
+    }
+
+    /// Chunks stored as they are may have spare bytes behind them.
+    fn exact(&self, stored: Stored) -> Stored {
+        let len = if self.layout.encoded { stored.len } else { self.layout.chunk_bytes() };
+        Stored { len, ..stored }
+    }
+
+    /// Adds the cost of all rounds. Encoded chunks count as their bound when written: how long they
+    /// will be is not known before.
+    pub fn cost(&self, cost: &mut Cost) {
+        // Every task was made once before, in `group`: none fails now.
+        for task in (0..self.stored.len()).filter_map(|k| self.task(k).ok()) {
+            match task {
+                Task::Fill(_) => {}
+                Task::Stored(piece) => piece_cost(&piece, self.means, cost),
+                Task::Whole(whole) => {
+                    if let Some(old) = whole.old {
+                        cost.reads += 1;
+                        cost.read_bytes = add(cost.read_bytes, 1, self.exact(old).len);
+                        cost.decodes += i64::from(self.layout.encoded);
+                    }
+                    if self.means.direction == Direction::Write {
+                        let encoded = self.layout.encoded;
+                        let bytes = if encoded { self.layout.encoded_bound } else { whole.len };
+                        cost.writes += 1;
+                        cost.written_bytes = add(cost.written_bytes, 1, bytes);
+                        cost.encodes += i64::from(encoded);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The fill value into the caller's array.
+fn fill(nest: &Nest) -> Move {
+    let mut m = copy(nest, Place::Fill, 0, &vec![0; nest.axes.len()], Direction::Read);
+    m.src_stride.fill(0);
+    m
+}

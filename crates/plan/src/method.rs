@@ -1,0 +1,179 @@
+//! From a method to rounds: how a nest is cut, and the way to its bytes.
+//!
+//! | method   | rounds                                                   | memory             |
+//! |----------|----------------------------------------------------------|--------------------|
+//! | straight | 1 to 8 MiB                                               | none               |
+//! | mapped   | 1 to 8 MiB of touched file; tiles if memory is transposed | none              |
+//! | window   | extents that fit the second-level cache together         | a slot of a window |
+//! | list     | extents to keep the disk's queue full; tiles likewise    | slots of 1 to 8 MiB |
+//!
+//! A write that has to read first (`patch`) is never cut into tiles: its extents would meet.
+
+use crate::choose;
+use crate::cut::{grow, Cut, Growth};
+use crate::emit::{self, Gather, Means};
+use crate::error::PlanError;
+use crate::nest::Nest;
+use crate::plan::{Channel, Direction, Method, Round};
+use crate::terms::Terms;
+
+/// The way to the bytes of a nest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Straight,
+    Mapped,
+    Gather(Gather),
+}
+
+impl Way {
+    /// Adds the steps of one box to a round; returns the bytes of slot they use from `slot` on.
+    pub fn emit(self, b: &Nest, means: Means, slot: i64, round: &mut Round) -> i64 {
+        match self {
+            Way::Straight => emit::straight(b, means, round),
+            Way::Mapped => emit::mapped(b, means, round),
+            Way::Gather(how) => return emit::gather(b, how, means, slot, round),
+        }
+        0
+    }
+}
+
+/// A nest cut into rounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub nest: Nest,
+    pub cut: Cut,
+    pub way: Way,
+    /// Largest slot of its rounds.
+    pub slot: i64,
+    /// Rounds that may be in flight within the budget.
+    pub lanes: i64,
+}
+
+impl Piece {
+    pub fn rounds(&self) -> u64 {
+        self.cut.rounds(&self.nest)
+    }
+}
+
+/// Bytes of user data a round should have, so that several threads share an access.
+pub(crate) fn share(bytes: i64, terms: &Terms) -> i64 {
+    (bytes / 8).clamp(terms.share, 8 * terms.share)
+}
+
+/// Cuts a nest into rounds for a method.
+pub(crate) fn cut_nest(
+    nest: Nest,
+    method: Method,
+    means: Means,
+    terms: &Terms,
+) -> Result<Piece, PlanError> {
+    match method {
+        Method::Straight => {
+            let how = Growth { target: share(means.total, terms), along: 0, tiles: false };
+            let cut = grow(&nest, &how, Nest::bytes);
+            Ok(Piece { nest, cut, way: Way::Straight, slot: 0, lanes: terms.lanes })
+        }
+        Method::Mapped => {
+            let target = share(resident(&nest), terms);
+            let how = Growth { target, along: 16 << 10, tiles: true };
+            let cut = grow(&nest, &how, resident);
+            Ok(Piece { nest, cut, way: Way::Mapped, slot: 0, lanes: terms.lanes })
+        }
+        Method::Window => cut_gather(window(&nest, means, terms), nest, means, terms),
+        Method::List | Method::Chunks => cut_gather(list(&nest, means, terms), nest, means, terms),
+    }
+}
+
+/// Bytes of a mapping that a box keeps in memory.
+fn resident(b: &Nest) -> i64 {
+    let level = b.level(4096);
+    b.steps(level).saturating_mul(b.extent(level).saturating_add(4096))
+}
+
+/// What a gather should be like.
+#[derive(Clone, Copy)]
+struct Wish {
+    /// Holes below this are taken into the extents.
+    gap: i64,
+    channel: Channel,
+    patch: bool,
+    /// Slot size aimed at.
+    desired: i64,
+    /// When tiles are wanted: bytes along the file first.
+    along: i64,
+}
+
+fn window(nest: &Nest, means: Means, terms: &Terms) -> Wish {
+    let cached = terms.cached_permille >= choose::CACHED;
+    let wide = if cached { terms.cached_gap } else { terms.gap };
+    let gap = match means.direction {
+        Direction::Read => terms.cached_gap,
+        Direction::Write if terms.exclusive => wide,
+        Direction::Write => 1,
+    };
+    let patch = means.direction == Direction::Write && nest.level(gap) != nest.level(1);
+    Wish { gap, channel: Channel::Cached, patch, desired: terms.window, along: 4 << 10 }
+}
+
+fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
+    let forced = terms.method == Some(Method::List);
+    let long = means.direction == Direction::Read || nest.extent(nest.level(1)) >= terms.request;
+    let direct = terms.direct && forced && long || choose::goes_direct(nest, means, terms);
+    let (gap, desired) = match means.direction {
+        Direction::Read if nest.transposed() => (terms.gap, 32 * terms.share),
+        Direction::Read => (terms.gap, 8 * terms.share),
+        Direction::Write => (1, 8 * terms.share),
+    };
+    let channel = if direct { Channel::Direct } else { Channel::Cached };
+    Wish { gap, channel, patch: false, desired, along: 64 << 10 }
+}
+
+fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Piece, PlanError> {
+    let Wish { channel, patch, .. } = wish;
+    let gather = |b: &Nest| Gather { level: b.level(wish.gap), channel, patch };
+    let measure = |b: &Nest| emit::slot_used(b, gather(b), means.block);
+    let whole = measure(&nest);
+    let least = if whole <= terms.budget / terms.lanes { whole } else { measure(&nest.one()) };
+    if least > terms.budget {
+        if channel == Channel::Direct {
+            let cached = Wish { channel: Channel::Cached, ..wish };
+            return cut_gather(cached, nest, means, terms);
+        }
+        if nest.item > 1 {
+            return cut_gather(wish, nest.in_bytes(), means, terms);
+        }
+        let what = "a copy through a buffer";
+        return Err(PlanError::BudgetTooSmall { what, needed: least, budget: terms.budget });
+    }
+    let lanes = terms.lanes.min(terms.budget / least);
+    let floor = terms.share.min(wish.desired);
+    let desired = (whole / (2 * lanes)).clamp(floor, wish.desired).min(terms.budget / lanes);
+    let nest = if channel == Channel::Direct && whole > desired && !nest.divides(means.block) {
+        nest.in_bytes()
+    } else {
+        nest
+    };
+    let how = Growth { target: desired, along: wish.along, tiles: !patch };
+    let mut cut = grow(&nest, &how, measure);
+    if channel == Channel::Direct {
+        align(&nest, &mut cut, means.block);
+    }
+    let way = gather(&nest.block(&cut.block));
+    let slot = emit::slot_used(&nest.block(&cut.block), way, means.block);
+    Ok(Piece { nest, cut, way: Way::Gather(way), slot, lanes })
+}
+
+/// Moves the borders of the innermost loop to whole blocks of the file, where all its repetitions
+/// lie alike: then no block belongs to two rounds.
+fn align(nest: &Nest, cut: &mut Cut, block: i64) {
+    let (Some(inner), Some(len)) = (nest.axes.last(), cut.block.last_mut()) else { return };
+    let steps = block / nest.item;
+    let alike = nest.axes[..nest.axes.len() - 1].iter().all(|a| a.file % block == 0);
+    if *len == inner.count || inner.file != nest.item || !nest.divides(block) || !alike {
+        return;
+    }
+    if *len >= steps {
+        *len = *len / steps * steps;
+        cut.phase = nest.base % block / nest.item;
+    }
+}

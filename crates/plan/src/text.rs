@@ -1,0 +1,142 @@
+//! The text form of plans and rounds: what `explain` shows and golden files hold.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::plan::{Channel, Cost, Direction, Move, Place, Round, Transfer};
+use crate::planner::Plan;
+
+/// Rounds shown in full.
+const SHOWN: u64 = 3;
+
+impl Plan {
+    /// The text form: method, cost, the first rounds and the last.
+    pub fn text(&self) -> String {
+        let verb = if self.means.direction == Direction::Read { "read" } else { "write" };
+        let mut text = format!(
+            "{verb}, method {}\nwhy    {}\nslots  {} B x {} in flight\n",
+            self.method().name(),
+            self.why(),
+            self.slot_bytes(),
+            self.lanes(),
+        );
+        text += &format!("cost   {}\n", self.cost());
+        let first = self.rounds().min(SHOWN);
+        for k in (0..first).chain((self.rounds() > first).then(|| self.rounds() - 1)) {
+            match self.round(k) {
+                Ok(round) => text += &format!("round {k}, slot {} B\n{round}", round.slot_bytes),
+                Err(error) => text += &format!("round {k}\n  {error}\n"),
+            }
+            if k + 1 == SHOWN && self.rounds() > SHOWN + 1 {
+                text += &format!("... {} more\n", self.rounds() - SHOWN - 1);
+            }
+        }
+        text
+    }
+}
+
+impl Display for Cost {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Cost { reads, read_bytes, writes, written_bytes, mapped_bytes, useful_bytes, .. } =
+            self;
+        write!(f, "{useful_bytes} B asked for, {} rounds", self.rounds)?;
+        if *reads > 0 {
+            write!(f, ", {reads} reads {read_bytes} B")?;
+        }
+        if *writes > 0 {
+            write!(f, ", {writes} writes {written_bytes} B")?;
+        }
+        if *mapped_bytes > 0 {
+            write!(f, ", {mapped_bytes} B mapped")?;
+        }
+        if self.decodes + self.encodes > 0 {
+            write!(f, ", {} decodes, {} encodes", self.decodes, self.encodes)?;
+        }
+        write!(f, ", peak {} B", self.peak_bytes)
+    }
+}
+
+/// `count by stride`, one pair per loop.
+struct Loops<'a>(&'a [i64], &'a [&'a [i64]]);
+
+impl Display for Loops<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (d, n) in self.0.iter().enumerate() {
+            write!(f, " x {n} by ")?;
+            for (k, strides) in self.1.iter().enumerate() {
+                write!(f, "{}{}", if k > 0 { "|" } else { "" }, strides[d])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::User => write!(f, "user"),
+            Place::Slot => write!(f, "slot"),
+            Place::File(n) => write!(f, "file {n}"),
+            Place::Fill => write!(f, "fill"),
+        }
+    }
+}
+
+fn transfer(t: &Transfer, verb: &str, f: &mut Formatter<'_>) -> fmt::Result {
+    let e = &t.extents;
+    let channel = if t.channel == Channel::Direct { "direct" } else { "cached" };
+    writeln!(
+        f,
+        "  {verb} file {} at {} | {} at {}: {} B{} ({channel})",
+        t.file,
+        e.offset,
+        t.memory,
+        t.at,
+        e.len,
+        Loops(&e.count, &[&e.stride, &t.at_stride])
+    )
+}
+
+impl Display for Move {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "move {} at {} > {} at {}: {} B{}",
+            self.src,
+            self.src_at,
+            self.dst,
+            self.dst_at,
+            self.item,
+            Loops(&self.count, &[&self.src_stride, &self.dst_stride])
+        )
+    }
+}
+
+impl Display for Round {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for t in &self.reads {
+            transfer(t, "read", f)?;
+        }
+        for c in &self.chunk_reads {
+            let s = c.stored;
+            writeln!(
+                f,
+                "  read chunk {:?} file {} at {}: {} B | slot at {} > {} B at {} (mask {})",
+                c.chunk, s.file, s.offset, s.len, c.staged_at, c.len, c.at, s.mask
+            )?;
+        }
+        for m in &self.moves {
+            writeln!(f, "  {m}")?;
+        }
+        for t in &self.writes {
+            transfer(t, "write", f)?;
+        }
+        for c in &self.chunk_writes {
+            writeln!(
+                f,
+                "  write chunk {:?}: {} B at {} > at most {} B at {}",
+                c.chunk, c.len, c.at, c.bound, c.staged_at
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,443 @@
+//! Rules 4 to 6 of `DESIGN.md`, and the exactness of `Cost`: random plans are run byte by byte and
+//! compared with an enumeration of the elements that knows only the definition of each layout.
+
+mod common;
+
+use common::{encode, World};
+use outcore_plan::*;
+use proptest::prelude::*;
+
+/// Numbers that decide a case; zeros once they are used up, so that cases shrink to simple ones.
+struct Dice {
+    numbers: Vec<u32>,
+    next: usize,
+}
+
+impl Dice {
+    fn below(&mut self, n: i64) -> i64 {
+        let number = self.numbers.get(self.next).copied().unwrap_or(0);
+        self.next += 1;
+        i64::from(number) % n.max(1)
+    }
+
+    fn yes(&mut self) -> bool {
+        self.below(2) == 1
+    }
+
+    fn one_of<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as i64) as usize]
+    }
+
+    fn permutation(&mut self, n: usize) -> Vec<usize> {
+        let mut p: Vec<usize> = (0..n).collect();
+        (1..n).for_each(|k| p.swap(k, k - self.below(k as i64 + 1) as usize));
+        p
+    }
+
+    /// Nested strides in some order of the axes, padded now and then.
+    fn strides(&mut self, shape: &[i64], item: i64, unit: i64, padded: bool) -> Vec<i64> {
+        let mut strides = vec![0; shape.len()];
+        let mut stride = item;
+        let order = match self.below(3) {
+            0 => (0..shape.len()).rev().collect(),
+            1 => (0..shape.len()).collect(),
+            _ => self.permutation(shape.len()),
+        };
+        for d in order {
+            if padded && self.below(4) == 3 {
+                stride += unit * (1 + self.below(5));
+            }
+            strides[d] = stride;
+            stride *= shape[d].max(1);
+        }
+        strides
+    }
+
+    fn bytes(&mut self, n: i64) -> Vec<u8> {
+        let mut state = self.below(1 << 30) as u64 | 1;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as u8
+        };
+        (0..n).map(|_| next()).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Case {
+    layout: Layout,
+    table: Option<ChunkTable>,
+    section: Section,
+    user_stride: Vec<i64>,
+    direction: Direction,
+    terms: Terms,
+    files: Vec<Vec<u8>>,
+    fill: Vec<u8>,
+    user: Vec<u8>,
+    zero: i64,
+    cut: i64,
+}
+
+fn section(dice: &mut Dice, shape: &[i64]) -> Section {
+    let range = |n: &i64| {
+        if *n == 0 || dice.below(25) == 24 {
+            return Range::new(0, 0, 1).unwrap();
+        }
+        if dice.below(3) == 0 {
+            return Range::new(0, *n, 1).unwrap();
+        }
+        let start = dice.below(*n);
+        let step = 1 + dice.below(3);
+        let most = (n - start - 1) / step + 1;
+        Range::new(start, 1 + dice.below(most), step).unwrap()
+    };
+    Section::new(shape.iter().map(range).collect())
+}
+
+fn strided(dice: &mut Dice, shape: &[i64], item: i64) -> (Layout, Vec<Vec<u8>>) {
+    let pieces = 1 + if dice.yes() { dice.below(4) } else { 0 };
+    let unit = if pieces > 1 { item } else { 1 };
+    let strides = dice.strides(shape, item, unit, true);
+    let span: i64 = shape.iter().zip(&strides).map(|(n, s)| (n - 1).max(0) * s).sum::<i64>() + item;
+    let mut files = Vec::new();
+    let mut parts = Vec::new();
+    let mut left = span;
+    for k in 0..pieces {
+        let len = if k + 1 == pieces { left } else { dice.below(left / item + 1) * item };
+        left -= len;
+        let offset = if dice.yes() { dice.below(200) } else { 0 };
+        parts.push(Part { file: k as u32, offset, len });
+        let behind = dice.below(100);
+        files.push(dice.bytes(offset + len + behind));
+    }
+    let layout = Strided::new(shape.to_vec(), item, strides, parts).unwrap();
+    (Layout::Strided(layout), files)
+}
+
+fn chunked(dice: &mut Dice, shape: &[i64], item: i64) -> (Layout, ChunkTable, Vec<Vec<u8>>) {
+    let chunk: Vec<i64> = shape.iter().map(|n| 1 + dice.below(n + 2)).collect();
+    let strides = dice.strides(&chunk, item, 1, false);
+    let encoded = dice.yes();
+    let bytes = chunk.iter().product::<i64>() * item;
+    let layout = Chunked::new(shape.to_vec(), item, chunk, strides, encoded, bytes + 3).unwrap();
+    let count = layout.grid();
+    let cells = count.iter().product::<i64>();
+    let mut files = vec![dice.bytes(10), dice.bytes(0)];
+    let mut stored = Vec::new();
+    for _ in 0..cells {
+        if dice.below(4) == 3 {
+            stored.push(None);
+            continue;
+        }
+        let f = dice.below(2) as usize;
+        let raw = dice.bytes(bytes);
+        let chunk = if encoded { encode(&raw) } else { raw };
+        let offset = files[f].len() as i64;
+        stored.push(Some(Stored { file: f as u32, offset, len: chunk.len() as i64, mask: 0 }));
+        files[f].extend(chunk);
+        let hole = dice.below(30);
+        files[f].extend(dice.bytes(hole));
+    }
+    let table = ChunkTable::new(vec![0; shape.len()], count, stored).unwrap();
+    (Layout::Chunked(layout), table, files)
+}
+
+fn terms(dice: &mut Dice) -> Terms {
+    let mut t = Terms::new(dice.one_of(&[1 << 24, 100_000, 20_000, 3000, 400, 30, 1]));
+    t.lanes = 1 + dice.below(4);
+    t.cached_permille = dice.one_of(&[0, 1000, 500]);
+    t.block = dice.one_of(&[512, 64, 16]);
+    t.gap = dice.one_of(&[2000, 100, 10, 0]);
+    t.cached_gap = dice.one_of(&[200, 20, 0]);
+    t.straight = dice.one_of(&[1, 16, 4096]);
+    t.request = dice.one_of(&[1 << 20, 1024, 70, 1]);
+    t.window = dice.one_of(&[100_000, 1000, 50]);
+    t.share = dice.one_of(&[1 << 20, 500, 50, 1]);
+    t.mapping = dice.yes();
+    t.direct = dice.yes();
+    t.exclusive = dice.yes();
+    t.method = dice.one_of(&[
+        None,
+        Some(Method::Straight),
+        Some(Method::Window),
+        Some(Method::Mapped),
+        Some(Method::List),
+        Some(Method::Chunks),
+        Some(Method::List),
+        Some(Method::Window),
+    ]);
+    t
+}
+
+fn case(numbers: Vec<u32>) -> Case {
+    let mut dice = Dice { numbers, next: 0 };
+    let direction = dice.one_of(&[Direction::Read, Direction::Write]);
+    let terms = terms(&mut dice);
+    let item = dice.one_of(&[1, 2, 4, 8, 3, 12, 40]);
+    let ndim = dice.below(6);
+    let longest = [40, 40, 17, 8, 5, 4][ndim as usize];
+    let shape: Vec<i64> =
+        (0..ndim).map(|_| if dice.below(40) == 39 { 0 } else { 1 + dice.below(longest) }).collect();
+    let section = section(&mut dice, &shape);
+    let (layout, table, files) = if dice.below(5) < 3 {
+        let (layout, files) = strided(&mut dice, &shape, item);
+        (layout, None, files)
+    } else {
+        let (layout, table, files) = chunked(&mut dice, &shape, item);
+        (layout, Some(table), files)
+    };
+    let mut user_stride = dice.strides(&section.shape(), item, 1, true);
+    for s in &mut user_stride {
+        match dice.below(8) {
+            6 => *s = -*s,
+            7 if direction == Direction::Write => *s = 0,
+            _ => {}
+        }
+    }
+    let reach = |sign: i64| -> i64 {
+        let along = section.shape().into_iter().zip(&user_stride);
+        along.map(|(n, s)| ((n - 1).max(0) * s * sign).max(0)).sum()
+    };
+    let zero = reach(-1) + dice.below(20);
+    let len = zero + reach(1) + item + dice.below(20);
+    let user = dice.bytes(len);
+    let fill = dice.bytes(item);
+    let cut = 1 + dice.below(6);
+    Case { layout, table, section, user_stride, direction, terms, files, fill, user, zero, cut }
+}
+
+/// Where an element lives, from the definition of its layout alone.
+enum Home {
+    File(usize, usize),
+    Chunk(Vec<i64>, usize),
+}
+
+fn homes(case: &Case, index: &[i64]) -> Home {
+    match &case.layout {
+        Layout::Strided(l) => {
+            let mut at: i64 = index.iter().zip(&l.strides).map(|(i, s)| i * s).sum();
+            for p in &l.parts {
+                if at < p.len {
+                    return Home::File(p.file as usize, (p.offset + at) as usize);
+                }
+                at -= p.len;
+            }
+            panic!("no part holds {index:?}")
+        }
+        Layout::Chunked(l) => {
+            let cell: Vec<i64> = index.iter().zip(&l.chunk).map(|(i, c)| i / c).collect();
+            let inner = index.iter().zip(&l.chunk).zip(&l.strides);
+            let at: i64 = inner.map(|((i, c), s)| i % c * s).sum();
+            let stored = case.table.as_ref().unwrap().entry(&cell).unwrap();
+            match stored {
+                Some(s) if !l.encoded => Home::File(s.file as usize, (s.offset + at) as usize),
+                _ => Home::Chunk(cell, at as usize),
+            }
+        }
+    }
+}
+
+/// The decoded chunk as it was before.
+fn old_chunk(case: &Case, cell: &[i64]) -> Vec<u8> {
+    let Layout::Chunked(l) = &case.layout else { panic!() };
+    match case.table.as_ref().unwrap().entry(cell).unwrap() {
+        None => {
+            let elements = (l.chunk_bytes() / l.item) as usize;
+            case.fill.iter().copied().cycle().take(elements * l.item as usize).collect()
+        }
+        Some(s) => {
+            let stored =
+                &case.files[s.file as usize][s.offset as usize..(s.offset + s.len) as usize];
+            if l.encoded {
+                common::decode(stored)
+            } else {
+                stored.to_vec()
+            }
+        }
+    }
+}
+
+fn item_of(case: &Case) -> usize {
+    (match &case.layout {
+        Layout::Strided(l) => l.item,
+        Layout::Chunked(l) => l.item,
+    }) as usize
+}
+
+/// The byte in the caller's array at which each element of the section begins, in C order.
+fn user_places(case: &Case) -> Vec<usize> {
+    let positions = Section::whole(&case.section.shape()).unwrap();
+    let at = |p: Vec<i64>| -> i64 { p.iter().zip(&case.user_stride).map(|(i, s)| i * s).sum() };
+    positions.indices().map(|p| (case.zero + at(p)) as usize).collect()
+}
+
+fn check_read(case: &Case, world: &World) {
+    let item = item_of(case);
+    let mut expected = case.user.clone();
+    let mut times = vec![0; expected.len()];
+    for (index, at) in case.section.indices().zip(user_places(case)) {
+        let element = match homes(case, &index) {
+            Home::File(f, b) => case.files[f][b..b + item].to_vec(),
+            Home::Chunk(cell, b) => old_chunk(case, &cell)[b..b + item].to_vec(),
+        };
+        expected[at..at + item].copy_from_slice(&element);
+        times[at..at + item].fill(1);
+    }
+    assert_eq!(expected, world.user);
+    assert_eq!(times, world.user_writes, "every byte once");
+    assert_eq!(case.files, world.files);
+    assert!(world.chunks.is_empty());
+}
+
+fn check_write(case: &Case, world: &World) {
+    let item = item_of(case);
+    let mut files = case.files.clone();
+    let mut asked: Vec<Vec<u8>> = files.iter().map(|f| vec![0; f.len()]).collect();
+    let mut chunks = std::collections::BTreeMap::new();
+    for (index, at) in case.section.indices().zip(user_places(case)) {
+        let element = &case.user[at..at + item];
+        match homes(case, &index) {
+            Home::File(f, b) => {
+                files[f][b..b + item].copy_from_slice(element);
+                asked[f][b..b + item].fill(1);
+            }
+            Home::Chunk(cell, b) => {
+                let chunk = chunks.entry(cell.clone()).or_insert_with(|| old_chunk(case, &cell));
+                chunk[b..b + item].copy_from_slice(element);
+            }
+        }
+    }
+    if case.terms.method == Some(Method::Chunks) {
+        check_forced_chunks(case, world, &files, &chunks);
+        return;
+    }
+    for (cell, chunk) in &chunks {
+        same_inside(case, cell, chunk, &world.chunks[cell]);
+    }
+    assert_eq!(chunks.len(), world.chunks.len());
+    assert_eq!(files, world.files);
+    for (asked, times) in asked.iter().flatten().zip(world.file_writes.iter().flatten()) {
+        assert!(times >= asked && *times <= 1, "a byte of a file written {times} times");
+        assert!(case.terms.exclusive || times == asked, "a byte outside the section is written");
+    }
+}
+
+/// Chunks stored as they are, but rewritten as a whole because a hint says so.
+fn check_forced_chunks(
+    case: &Case,
+    world: &World,
+    files: &[Vec<u8>],
+    chunks: &std::collections::BTreeMap<Vec<i64>, Vec<u8>>,
+) {
+    assert_eq!(case.files, world.files);
+    let table = case.table.as_ref().unwrap();
+    for (cell, chunk) in &world.chunks {
+        let expected = match (chunks.get(cell), table.entry(cell).unwrap()) {
+            (Some(chunk), _) => chunk.clone(),
+            (None, Some(s)) => {
+                files[s.file as usize][s.offset as usize..(s.offset + s.len) as usize].to_vec()
+            }
+            (None, None) => panic!("chunk {cell:?} written for nothing"),
+        };
+        same_inside(case, cell, &expected, chunk);
+    }
+}
+
+/// Equal in all elements that the array has; what an edge chunk holds beyond is free or filled.
+fn same_inside(case: &Case, cell: &[i64], expected: &[u8], actual: &[u8]) {
+    let Layout::Chunked(l) = &case.layout else { panic!() };
+    for local in Section::whole(&l.chunk).unwrap().indices() {
+        let outside = (0..cell.len()).any(|d| cell[d] * l.chunk[d] + local[d] >= l.shape[d]);
+        let at: i64 = local.iter().zip(&l.strides).map(|(i, s)| i * s).sum();
+        let range = at as usize..(at + l.item) as usize;
+        if outside {
+            let padding = &actual[range.clone()];
+            assert!(padding == &expected[range] || padding == case.fill);
+        } else {
+            assert_eq!(expected[range.clone()], actual[range]);
+        }
+    }
+}
+
+fn verify(case: &Case) -> &'static str {
+    let request = Request {
+        layout: &case.layout,
+        table: case.table.as_ref(),
+        section: &case.section,
+        user_stride: &case.user_stride,
+        direction: case.direction,
+    };
+    let plan = match Plan::new(&request, &case.terms) {
+        Ok(plan) => plan,
+        Err(PlanError::BudgetTooSmall { needed, .. }) => {
+            check_refusal(&request, &case.terms, needed);
+            return "budget";
+        }
+        Err(PlanError::Impossible { .. }) => return "impossible",
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(plan, Plan::new(&request, &case.terms).unwrap());
+    assert!(plan.lanes() >= 1 && plan.lanes() <= case.terms.lanes);
+    assert!(plan.slot_bytes() * plan.lanes() <= case.terms.budget, "{}", plan.text());
+    assert!(!plan.text().is_empty());
+    if let (Some(method), true) = (case.terms.method, plan.rounds() > 0) {
+        assert_eq!(method, plan.method());
+    }
+    let mut world = World::new(
+        case.files.clone(),
+        case.user.clone(),
+        case.zero,
+        case.fill.clone(),
+        case.terms.block,
+    );
+    world.encoded = matches!(&case.layout, Layout::Chunked(l) if l.encoded);
+    world.run(&plan);
+    world.cost.useful_bytes = case.section.count().unwrap() * item_of(case) as i64;
+    world.cost.peak_bytes = plan.slot_bytes() * plan.lanes().min(plan.rounds() as i64);
+    assert_eq!(world.cost, plan.cost(), "cost\n{}", plan.text());
+    match case.direction {
+        Direction::Read => check_read(case, &world),
+        Direction::Write => check_write(case, &world),
+    }
+    plan.method().name()
+}
+
+/// The budget named in a refusal is the smallest that does.
+fn check_refusal(request: &Request, terms: &Terms, needed: i64) {
+    assert!(needed > terms.budget);
+    Plan::new(request, &Terms { budget: needed, ..terms.clone() }).unwrap();
+    let less = Plan::new(request, &Terms { budget: needed - 1, ..terms.clone() });
+    assert!(matches!(less, Err(PlanError::BudgetTooSmall { .. })), "{less:?}");
+}
+
+/// Batches of chunks are a partition of the section, each within its limit.
+fn check_batches(case: &Case) {
+    let Layout::Chunked(layout) = &case.layout else { return };
+    let mut found = Vec::new();
+    for batch in layout.batches(&case.section, case.cut).unwrap() {
+        assert!(batch.touched.cells().unwrap() <= case.cut);
+        assert_eq!(layout.touched(&batch.section).unwrap(), batch.touched);
+        for (d, r) in batch.section.ranges().iter().enumerate() {
+            let whole = case.section.ranges()[d];
+            assert_eq!(whole.start + batch.at[d] * whole.step, r.start);
+        }
+        found.extend(batch.section.indices());
+    }
+    found.sort();
+    let mut expected: Vec<_> = case.section.indices().collect();
+    expected.sort();
+    assert_eq!(expected, found);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 6000, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn plans_do_what_was_asked(numbers in prop::collection::vec(any::<u32>(), 160)) {
+        let case = case(numbers);
+        verify(&case);
+        check_batches(&case);
+    }
+}
