@@ -1,6 +1,8 @@
 //! Rules 4 to 6 of `DESIGN.md`, and the exactness of `Cost`: random plans are run byte by byte and
 //! compared with an enumeration of the elements that knows only the definition of each layout.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod common;
 
 use common::{encode, World};
@@ -63,7 +65,6 @@ impl Dice {
     }
 }
 
-#[derive(Debug)]
 struct Case {
     layout: Layout,
     table: Option<ChunkTable>,
@@ -76,6 +77,16 @@ struct Case {
     user: Vec<u8>,
     zero: i64,
     cut: i64,
+}
+
+/// The case without its bytes.
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let files: Vec<_> = self.files.iter().map(Vec::len).collect();
+        let Case { layout, table, section, user_stride, direction, terms, .. } = self;
+        writeln!(f, "{direction:?} {section} user {user_stride:?} files {files:?}")?;
+        writeln!(f, "{layout:?}\n{table:?}\n{terms:?}")
+    }
 }
 
 fn section(dice: &mut Dice, shape: &[i64]) -> Section {
@@ -147,14 +158,14 @@ fn terms(dice: &mut Dice) -> Terms {
     t.lanes = 1 + dice.below(4);
     t.cached_permille = dice.one_of(&[0, 1000, 500]);
     t.block = dice.one_of(&[512, 64, 16]);
-    t.gap = dice.one_of(&[2000, 100, 10, 0]);
+    t.gap = dice.one_of(&[2000, 100, 10, 0, 0]);
     t.cached_gap = dice.one_of(&[200, 20, 0]);
     t.straight = dice.one_of(&[1, 16, 4096]);
     t.request = dice.one_of(&[1 << 20, 1024, 70, 1]);
     t.window = dice.one_of(&[100_000, 1000, 50]);
     t.share = dice.one_of(&[1 << 20, 500, 50, 1]);
     t.mapping = dice.yes();
-    t.direct = dice.yes();
+    t.direct = dice.below(4) > 0;
     t.exclusive = dice.yes();
     t.method = dice.one_of(&[
         None,
@@ -172,12 +183,13 @@ fn terms(dice: &mut Dice) -> Terms {
 fn case(numbers: Vec<u32>) -> Case {
     let mut dice = Dice { numbers, next: 0 };
     let direction = dice.one_of(&[Direction::Read, Direction::Write]);
-    let terms = terms(&mut dice);
+    let mut terms = terms(&mut dice);
     let item = dice.one_of(&[1, 2, 4, 8, 3, 12, 40]);
     let ndim = dice.below(6);
-    let longest = [40, 40, 17, 8, 5, 4][ndim as usize];
-    let shape: Vec<i64> =
-        (0..ndim).map(|_| if dice.below(40) == 39 { 0 } else { 1 + dice.below(longest) }).collect();
+    let longest = if dice.below(3) == 2 { [1, 3000, 60, 20, 8, 5] } else { [1, 40, 17, 8, 5, 4] };
+    let shape: Vec<i64> = (0..ndim)
+        .map(|_| if dice.below(40) == 39 { 0 } else { 1 + dice.below(longest[ndim as usize]) })
+        .collect();
     let section = section(&mut dice, &shape);
     let (layout, table, files) = if dice.below(5) < 3 {
         let (layout, files) = strided(&mut dice, &shape, item);
@@ -186,6 +198,13 @@ fn case(numbers: Vec<u32>) -> Case {
         let (layout, table, files) = chunked(&mut dice, &shape, item);
         (layout, Some(table), files)
     };
+    let encoded = matches!(&layout, Layout::Chunked(l) if l.encoded);
+    let impossible = encoded && terms.method != Some(Method::Chunks)
+        || table.is_none() && terms.method == Some(Method::Chunks)
+        || terms.method == Some(Method::Mapped) && !terms.mapping;
+    if impossible && dice.below(10) > 0 {
+        terms.method = None;
+    }
     let mut user_stride = dice.strides(&section.shape(), item, 1, true);
     for s in &mut user_stride {
         match dice.below(8) {
@@ -307,7 +326,7 @@ fn check_write(case: &Case, world: &World) {
             }
         }
     }
-    if case.terms.method == Some(Method::Chunks) {
+    if case.terms.method == Some(Method::Chunks) && case.table.is_some() {
         check_forced_chunks(case, world, &files, &chunks);
         return;
     }
@@ -429,15 +448,86 @@ fn check_batches(case: &Case) {
     assert_eq!(expected, found);
 }
 
+fn numbers(seed: u64) -> Vec<u32> {
+    let mut state = seed.wrapping_mul(0x9E3779B97F4A7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 16) as u32
+    };
+    (0..160).map(|_| next()).collect()
+}
+
+/// What a case exercised, for the test of the tests.
+fn kinds(case: &Case, method: &str, plan: Option<&Plan>) -> Vec<String> {
+    let way = if case.direction == Direction::Read { "read" } else { "write" };
+    let layout = match &case.layout {
+        Layout::Strided(l) if l.parts.len() > 1 => "parts",
+        Layout::Strided(_) => "strided",
+        Layout::Chunked(l) if l.encoded => "encoded",
+        Layout::Chunked(_) => "chunks",
+    };
+    let mut kinds = vec![format!("{way} {layout} {method}")];
+    let Some(plan) = plan else { return kinds };
+    if plan.rounds() > 1 {
+        kinds.push(format!("{way} {layout} {method} rounds"));
+    }
+    for k in 0..plan.rounds() {
+        let round = plan.round(k).unwrap();
+        if !round.reads.is_empty() && !round.writes.is_empty() {
+            kinds.push(format!("patch {layout}"));
+        }
+        for t in round.reads.iter().chain(&round.writes).filter(|t| t.channel == Channel::Direct) {
+            kinds.push(format!("direct {way} {layout}"));
+            if t.extents.count.len() > 1 {
+                kinds.push(format!("direct {way} {layout} families"));
+            }
+        }
+        if round.chunk_reads.len() > 1 {
+            kinds.push(format!("{way} {layout} chunks together"));
+        }
+        if !round.chunk_reads.is_empty() && !round.chunk_writes.is_empty() {
+            kinds.push(format!("{layout} chunk changed"));
+        }
+    }
+    kinds.sort();
+    kinds.dedup();
+    kinds
+}
+
+#[test]
+#[ignore = "prints what the random cases cover"]
+fn coverage() {
+    let mut seen = std::collections::BTreeMap::new();
+    for seed in 0..20_000 {
+        let case = case(numbers(seed));
+        let method = verify(&case);
+        let request = Request {
+            layout: &case.layout,
+            table: case.table.as_ref(),
+            section: &case.section,
+            user_stride: &case.user_stride,
+            direction: case.direction,
+        };
+        let plan = Plan::new(&request, &case.terms).ok();
+        for kind in kinds(&case, method, plan.as_ref()) {
+            *seen.entry(kind).or_insert(0) += 1;
+        }
+    }
+    seen.iter().for_each(|(kind, n)| println!("{n:6} {kind}"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 6000, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default()
+        cases: 20_000, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default()
     })]
 
     #[test]
     fn plans_do_what_was_asked(numbers in prop::collection::vec(any::<u32>(), 160)) {
         let case = case(numbers);
-        verify(&case);
+        let outcome = std::panic::catch_unwind(|| verify(&case));
+        prop_assert!(outcome.is_ok(), "{case:#?}");
         check_batches(&case);
     }
 }
