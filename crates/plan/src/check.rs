@@ -9,7 +9,7 @@
 //! shorter ones. Memory that overlaps itself without nesting does not occur in arrays made by
 //! slicing and transposing; it would be refused.
 
-use crate::emit::round_up;
+use crate::emit::{round_up, worst_residue};
 use crate::error::PlanError;
 use crate::plan::{Channel, ChunkRead, ChunkWrite, Move, Place, Round, Transfer};
 
@@ -155,7 +155,7 @@ impl Places<'_> {
             return Err(broken(1, || format!("direct transfer leaves its slot: {t:?}")));
         }
         let regular = t.at_stride.iter().all(|s| s % block == 0);
-        let residue = if regular { t.at % block } else { block - 1 };
+        let residue = worst_residue(t.at, t.at_stride.iter().copied(), block);
         let longest = round_up(residue.saturating_add(e.len), block);
         if read {
             if !nests(longest, &e.count, &t.at_stride) {

@@ -141,7 +141,7 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
     let straight =
         missing(disk(runs, touched(nest, 1).saturating_add(times(runs.number, PAGE)), terms))
             .saturating_add(times(runs.requests, r.call_ns))
-            .saturating_add(time(bytes, r.pread_large));
+            .saturating_add(time(bytes, if run >= SMALL { r.pread_large } else { r.pread }));
     let copy = time(bytes, r.copy).saturating_add(pieces(nest, terms));
     match means.direction {
         Direction::Read => {
@@ -155,8 +155,9 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
                     .saturating_add(time(e.bytes, r.pread))
                     .saturating_add(copy)
             };
-            // A straight transfer of short runs costs a request each; only long ones compete.
-            let straight = (run >= terms.straight).then_some((Method::Straight, straight));
+            // Many straight transfers of short runs are never worth it.
+            let few = run >= terms.straight || runs.number <= terms.lanes;
+            let straight = few.then_some((Method::Straight, straight));
             [straight, None, None, Some((Method::List, list))]
         }
         Direction::Write => {
@@ -200,8 +201,9 @@ pub(crate) fn goes_direct(nest: &Nest, means: Means, terms: &Terms) -> bool {
     match means.direction {
         Direction::Read => {
             let share = means.total / nest.bytes();
-            let bytes = times(extents(nest, terms.gap, terms).bytes, share.max(1));
-            terms.cached_permille < 500 && bytes >= SMALL
+            let e = extents(nest, terms.gap, terms);
+            let blocks = e.bytes.saturating_add(times(e.number, terms.block));
+            terms.cached_permille < 500 && times(blocks, share.max(1)) >= SMALL
         }
         Direction::Write => means.total >= STREAM && nest.extent(nest.level(1)) >= terms.request,
     }

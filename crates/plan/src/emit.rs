@@ -49,28 +49,46 @@ pub(crate) fn round_up(n: i64, block: i64) -> i64 {
     n.saturating_add(block - 1) & -block
 }
 
+/// The largest address modulo `block` at which something can begin, given where one of them begins
+/// and the distances between them. `block` is a power of two.
+pub(crate) fn worst_residue(base: i64, distances: impl Iterator<Item = i64>, block: i64) -> i64 {
+    let unit = distances.fold(block, |unit, d| {
+        let lowest = d & d.wrapping_neg();
+        if lowest > 0 {
+            unit.min(lowest)
+        } else {
+            unit
+        }
+    });
+    block - unit + base.rem_euclid(unit)
+}
+
 /// Packs extents one after another; for direct I/O so that slot and file addresses stay congruent
 /// modulo the block and rounded-out extents never meet.
 pub(crate) fn slot_shape(b: &Nest, how: Gather, block: i64) -> SlotShape {
     let mut stride: Vec<i64> = b.axes.iter().map(|a| a.file).collect();
-    let mut span = b.extent(how.level);
-    let direct = how.channel == Channel::Direct;
-    if direct {
-        span = span.saturating_add(2 * block);
+    let len = b.extent(how.level);
+    if how.channel == Channel::Cached {
+        let mut span = len;
+        for d in (0..how.level).rev() {
+            stride[d] = span;
+            span = span.saturating_mul(b.axes[d].count);
+        }
+        return SlotShape { stride, used: span };
     }
+    // The worst of all boxes of this nest, so that all of them have slots alike.
+    let residue = worst_residue(b.base, b.axes.iter().map(|a| a.file), block);
+    let mut span = round_up(residue.saturating_add(len), block);
+    let mut reach = 0_i64;
     for d in (0..how.level).rev() {
         let a = b.axes[d];
-        if direct {
-            let ahead = (a.file - span).rem_euclid(block);
-            span = span.saturating_add(if a.count > 1 { ahead } else { 0 });
-        }
-        stride[d] = span;
-        span = span.saturating_mul(a.count);
+        stride[d] = span.saturating_add((a.file - span).rem_euclid(block));
+        let more = stride[d].saturating_mul(a.count - 1);
+        reach = reach.saturating_add(more);
+        span = span.saturating_add(more);
     }
-    if direct {
-        span = round_up(span, block);
-    }
-    SlotShape { stride, used: span }
+    let used = round_up(reach.saturating_add(residue).saturating_add(len), block);
+    SlotShape { stride, used }
 }
 
 /// Slot bytes of a gather without building its shape.

@@ -125,7 +125,7 @@ fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
         Direction::Write => (1, 8 * terms.share),
     };
     let channel = if direct { Channel::Direct } else { Channel::Cached };
-    Wish { gap, channel, patch: false, desired, along: 64 << 10 }
+    Wish { gap, channel, patch: false, desired, along: 256 << 10 }
 }
 
 fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Piece, PlanError> {
@@ -153,7 +153,9 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     } else {
         nest
     };
-    let how = Growth { target: desired, along: wish.along, tiles: !patch };
+    // A tile is long along the file for the disk, and wide along memory for the copy.
+    let along = wish.along.min((desired / 64).max(16 << 10));
+    let how = Growth { target: desired, along, tiles: !patch };
     let mut cut = grow(&nest, &how, measure);
     if channel == Channel::Direct {
         align(&nest, &mut cut, means.block);

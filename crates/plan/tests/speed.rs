@@ -1,0 +1,73 @@
+//! How long planning takes. Prints, judges nothing: `cargo test --release -- --ignored --nocapture`.
+#![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::time::Instant;
+
+use outcore_plan::*;
+
+fn nanoseconds(name: &str, layout: &Layout, section: &Section, user: &[i64], terms: &Terms) {
+    let request =
+        Request { layout, table: None, section, user_stride: user, direction: Direction::Read };
+    let bounds = Bounds {
+        slot_bytes: terms.budget,
+        files: vec![i64::MAX],
+        user: (0, i64::MAX),
+        fill: 0,
+        block: 4096,
+    };
+    let mut best = [u128::MAX; 3];
+    let mut rounds = 0;
+    for _ in 0..2000 {
+        let t0 = Instant::now();
+        let plan = Plan::new(&request, terms).unwrap();
+        let t1 = Instant::now();
+        let round = check(plan.round(0).unwrap(), &bounds).unwrap();
+        let t2 = Instant::now();
+        rounds = plan.rounds();
+        drop((round, plan));
+        let t3 = Instant::now();
+        for (best, time) in best.iter_mut().zip([t1 - t0, t2 - t1, t3 - t2]) {
+            *best = (*best).min(time.as_nanos());
+        }
+    }
+    let plan = Plan::new(&request, terms).unwrap();
+    let t0 = Instant::now();
+    let cost = plan.cost();
+    let cost_ns = t0.elapsed().as_nanos();
+    println!(
+        "{name:30} {:8} plan {} round+check {} drop {} cost {cost_ns} ns, {rounds} rounds, {cost}",
+        plan.method().name(),
+        best[0],
+        best[1],
+        best[2],
+    );
+}
+
+#[test]
+#[ignore = "prints times"]
+fn planning_is_fast() {
+    let range = |a, n, s| Range::new(a, n, s).unwrap();
+    let dense =
+        |shape: &[i64]| Layout::Strided(Strided::dense(shape, 8, Order::C, 0, 128).unwrap());
+    let mut warm = Terms::new(256 << 20);
+    (warm.cached_permille, warm.mapping, warm.direct) = (1000, true, true);
+    let cold = Terms { cached_permille: 0, ..warm.clone() };
+    let line = dense(&[1 << 20]);
+    for (name, terms) in [("warm", &warm), ("cold", &cold)] {
+        let s = Section::new(vec![range(5, 1000, 1)]);
+        nanoseconds(&format!("{name} 1000 contiguous"), &line, &s, &[8], terms);
+        let s = Section::new(vec![range(5, 1000, 3)]);
+        nanoseconds(&format!("{name} 1000 strided"), &line, &s, &[8], terms);
+        let square = dense(&[16384, 16384]);
+        let s = Section::new(vec![range(0, 2341, 7), range(0, 3277, 5)]);
+        nanoseconds(&format!("{name} [::7, ::5]"), &square, &s, &[3277 * 8, 8], terms);
+        let s = Section::new(vec![range(0, 16384, 1), range(77, 1, 1)]);
+        nanoseconds(&format!("{name} one column"), &square, &s, &[8, 8], terms);
+        let s = Section::whole(&[16384, 16384]).unwrap();
+        nanoseconds(&format!("{name} whole"), &square, &s, &[16384 * 8, 8], terms);
+        nanoseconds(&format!("{name} whole transposed"), &square, &s, &[8, 16384 * 8], terms);
+        let huge = dense(&[1_000_000, 1_000_000, 1000]);
+        let s = Section::new(vec![range(3, 99_999, 7), range(0, 900_000, 1), range(4, 300, 3)]);
+        nanoseconds(&format!("{name} huge"), &huge, &s, &[900_000 * 2400, 2400, 8], terms);
+    }
+}
