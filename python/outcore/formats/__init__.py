@@ -21,7 +21,7 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
-from outcore.formats import durable, hdf5, netcdf4, npy, raw, zarr3
+from outcore.formats import durable, hdf5, netcdf4, npy, raw, zarr2, zarr3
 from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.spec import Entry, Format, check_shape, make_spec
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 #: Every format, in the order in which files are probed.
-ALL: tuple[Format, ...] = (npy, netcdf4, hdf5, zarr3, raw)
+ALL: tuple[Format, ...] = (npy, netcdf4, hdf5, zarr3, zarr2, raw)
 
 PathArgument = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

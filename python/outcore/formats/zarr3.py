@@ -41,16 +41,19 @@ from outcore.formats.zarr_store import (
     Document,
     Judge,
     check_writable,
+    locked,
+    read_document,
+    write_document,
+)
+from outcore.formats.zarr_tree import (
+    deepest_node,
     full_name,
     group_folders,
-    is_node,
-    locked,
     missing_node,
-    publish,
-    read_document,
+    node_folder,
+    place,
     split_node,
     walk,
-    write_document,
 )
 
 NAME = "zarr"
@@ -122,12 +125,7 @@ def _find(path: str, names: Sequence[str]) -> tuple[str, Document]:
     if document is None:
         document = _consolidated_of(folder)
     if document is None:
-        top = path
-        for name in names:  # the deepest group on the way shows what there is instead
-            if not is_node(os.path.join(top, name)):
-                break
-            top = os.path.join(top, name)
-        raise missing_node(path, names, _arrays_below(top))
+        raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
     _check_node(document, Judge(os.path.join(folder, _FILE)))
     return folder, document
 
@@ -178,7 +176,7 @@ def _describe(name: str, folder: str, document: Document) -> ArrayInfo:
     pipeline = zarr_codecs.from_v3(document.get("codecs"), outer, dtype, judge)
     if "fill_value" not in document or document["fill_value"] is None:
         raise judge.bad("fill_value is missing")
-    prefix, separator = _keys(document.get("chunk_key_encoding"), judge)
+    prefix, separator = _keys(document.get("chunk_key_encoding"), len(shape), judge)
     return ArrayInfo(
         path=name,
         format=NAME,
@@ -193,15 +191,17 @@ def _describe(name: str, folder: str, document: Document) -> ArrayInfo:
     )
 
 
-def _keys(value: Any, judge: Judge) -> tuple[str, str]:
-    """Prefix and separator of chunk keys."""
+def _keys(value: Any, ndim: int, judge: Judge) -> tuple[str, str]:
+    """Prefix and separator of chunk keys; the only chunk of an array without axes is ``c``."""
     name, options = judge.named(value, "chunk_key_encoding")
     if name not in ("default", "v2"):
         raise judge.unsupported(f"chunk_key_encoding {name!r:.40}")
     separator = options.get("separator", "/" if name == "default" else ".")
     if separator not in ("/", "."):
         raise judge.bad("the separator of chunk keys is neither '/' nor '.'")
-    return (f"c{separator}" if name == "default" else ""), separator
+    if name == "v2":
+        return "", separator
+    return f"c{separator}" if ndim else "c/", separator
 
 
 def _dims(value: Any, ndim: int, judge: Judge) -> tuple[str | None, ...] | None:
@@ -290,8 +290,8 @@ def _tree(folder: str) -> list[tuple[tuple[str, ...], str, Document | FormatErro
     top = documents.get(folder)
     if isinstance(top, dict):
         for relative, member in _members(top, judge).items():
-            names = tuple(name for name in relative.split("/") if name)
-            if names and names not in found:
+            names = tuple(relative.split("/"))
+            if names not in found and all(name.strip(".") for name in names):
                 place = os.path.join(folder, *names)
                 found[names] = (place, judge.mapping(member, "a member"))
     return [(names, *found[names]) for names in sorted(found)]
@@ -325,30 +325,19 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = "/") ->
     names = split_node(inner, path)
     if separator not in ("/", "."):
         raise UsageError(f"separator {separator!r} is neither '/' nor '.'", code="bad-separator")
-    root = os.path.realpath(path)
-    target = os.path.realpath(os.path.join(root, *names))
     document = _new_document(spec, path, separator)
     # What is made must be readable: every rule for reading is checked here.
-    info = _describe(full_name(path, names), target, document)
-    depth = _depth_of_groups(root, names, path)
-    if depth == len(names):
-        _check_replaceable(target, spec.exclusive)
-
-    def build(folder: str) -> None:
-        for name in names[depth:]:
-            write_document(os.path.join(folder, _FILE), _new_group())
-            folder = os.path.join(folder, name)
-            os.mkdir(folder)
-        write_document(os.path.join(folder, _FILE), document)
-
-    if depth == len(names):
-        publish(target, build, exclusive=spec.exclusive)
-    else:
-        publish(os.path.join(root, *names[:depth]), build, exclusive=True)
-    for level in range(depth, len(names)):
-        _update_groups(os.path.join(root, *names[:level]), _new_group())
-    _update_groups(target, document)
+    info = _describe(full_name(path, names), node_folder(path, names), document)
+    for folder, files in place(
+        path, names, {_FILE: document}, {_FILE: _new_group()}, _is_group, spec.exclusive
+    ):
+        _update_groups(folder, files[_FILE])
     return info
+
+
+def _is_group(folder: str) -> bool:
+    document = read_document(os.path.join(folder, _FILE))
+    return document is not None and document.get("node_type") == "group"
 
 
 def _new_group() -> Document:
@@ -374,7 +363,7 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
         "data_type": data_type,
         "chunk_grid": _named("regular", chunk_shape=list(spec.shards or chunks)),
         "chunk_key_encoding": _named("default", separator=separator),
-        "fill_value": zarr_dtypes.write_fill(spec.fill_value, dtype),
+        "fill_value": zarr_dtypes.write_fill(spec.fill_value, dtype, 3),
         "codecs": zarr_codecs.to_v3(spec.compression, dtype, spec.order, ndim, inner, path),
         "attributes": dict(spec.attrs),
     }
@@ -385,48 +374,6 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
 
 def _named(name: str, **options: Any) -> Document:
     return {"name": name, "configuration": options}
-
-
-def _depth_of_groups(root: str, names: Sequence[str], path: str) -> int:
-    """How many of the nodes from the root downward to the array exist already as groups."""
-    for depth in range(len(names)):
-        folder = os.path.join(root, *names[:depth])
-        document = read_document(os.path.join(folder, _FILE))
-        if document is not None and document.get("node_type") == "group":
-            continue
-        if document is None and not os.path.lexists(folder):
-            return depth
-        if document is None and os.path.isdir(folder) and not os.listdir(folder):
-            with durable.os_errors("creating", folder):
-                os.rmdir(folder)
-            return depth
-        raise UsageError(
-            f"{full_name(path, names)!r}: {folder!r} exists and is not a group of Zarr version 3; "
-            "choose another place",
-            code="not-a-group",
-            path=folder,
-        )
-    return len(names)
-
-
-def _check_replaceable(target: str, exclusive: bool) -> None:
-    """Only an array, an empty group or an empty folder may be replaced."""
-    if exclusive or not os.path.lexists(target):  # `publish` says what is to be said
-        return
-    with durable.os_errors("replacing", target):
-        content = os.listdir(target)
-    document = read_document(os.path.join(target, _FILE))
-    if document is None:
-        replaceable = not content or ".zarray" in content
-    else:
-        replaceable = document.get("node_type") == "array" or set(content) <= {_FILE}
-    if not replaceable:
-        raise UsageError(
-            f"{target!r} is a folder with other things in it, not a Zarr array; remove it first, or "
-            f"name an array inside the group ({target}::/name)",
-            code="not-an-array",
-            path=target,
-        )
 
 
 def _update_groups(folder: str, document: Document) -> None:

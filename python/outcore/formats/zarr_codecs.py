@@ -24,7 +24,7 @@ from outcore.formats.layout import Codec
 from outcore.formats.zarr_dtypes import DType, with_endian
 from outcore.formats.zarr_store import MAX_LENGTH, Document, Judge
 
-_BLOSC = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 _MAX_CODECS = 32
 
@@ -184,6 +184,8 @@ def _zstd(options: Document, judge: Judge) -> Codec:
 
 def _blosc(options: Document, shuffle: int, size: int, judge: Judge) -> Codec:
     cname = options.get("cname", "lz4")
+    if cname == "snappy":
+        raise judge.unsupported("blosc with snappy")
     if cname not in _BLOSC:
         raise judge.bad(f"cname {reprlib.repr(cname)} is not one of {', '.join(_BLOSC)}")
     return Codec(
@@ -376,3 +378,21 @@ def _bad_codec(what: str, path: str) -> UsageError:
         code="bad-compression",
         path=path,
     )
+
+
+def to_v2(codecs: Sequence[Codec], dtype: DType, path: str) -> tuple[list[Document] | None, Any]:
+    """The v2 ``filters`` and ``compressor`` of a new array."""
+    steps = [_to_numcodecs(c, dtype.itemsize, path) for c in codecs if c.name != "none"]
+    return steps[:-1] or None, steps[-1] if steps else None
+
+
+def _to_numcodecs(codec: Codec, item: int, path: str) -> Document:
+    if codec.name in ("deflate", "zlib"):
+        return {"id": "zlib", "level": _level(codec, 6, 0, 9, path)}
+    if codec.name == "lz4":
+        return {"id": "lz4", "acceleration": 1}
+    step = _to_step(codec, item, path)
+    options = {k: v for k, v in step.get("configuration", {}).items() if k != "typesize"}
+    if "shuffle" in options:
+        options["shuffle"] = _SHUFFLES.index(options["shuffle"])
+    return {"id": step["name"].removeprefix("numcodecs."), **options}

@@ -245,6 +245,20 @@ def _no_v3(dtype: DType, path: str, what: str) -> UnsupportedError:
     )
 
 
+def to_v2(dtype: DType) -> tuple[Any, DType]:
+    """The v2 ``dtype`` of a dtype, and the dtype as it will be stored: without gaps between fields."""
+    if dtype.names is None:
+        return dtype.str, dtype
+    entries: list[list[Any]] = []
+    fields: list[tuple[str, DType, tuple[int, ...]]] = []
+    for name in dtype.names:
+        base, shape = dtype[name].subdtype or (dtype[name], ())
+        value, stored = to_v2(base)
+        entries.append([name, value, list(shape)] if shape else [name, value])
+        fields.append((name, stored, shape))
+    return entries, np.dtype(fields)
+
+
 def read_fill(value: Any, dtype: DType, judge: Judge) -> Any:
     """The scalar that a fill value in a document (either version) stands for; None stays None."""
     if value is None:
@@ -306,6 +320,8 @@ def _fill_complex(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
 def _fill_bytes(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
     """Bytes: base64, a list of numbers (v3 raw bits), a value for each field, or 0."""
     if isinstance(value, dict) and dtype.names is not None:
+        if set(value) != set(dtype.names):
+            raise ValueError
         filled = np.zeros((), dtype)
         for name, item in value.items():
             filled[name] = read_fill(item, dtype[name], judge)
@@ -323,8 +339,12 @@ def _fill_bytes(value: Any, dtype: DType, judge: Judge) -> np.ndarray[Any, Any]:
     return np.frombuffer(raw, dtype).reshape(())
 
 
-def write_fill(value: Any, dtype: DType) -> Any:
-    """The JSON form of a fill value; None stands for zero bytes (v3 demands a value)."""
+def write_fill(value: Any, dtype: DType, version: int) -> Any:
+    """
+    The JSON form of a fill value.
+
+    None stands for zero bytes (version 3 demands a value). Version 2 has one NaN only.
+    """
     if value is None and dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic":
         return int(np.iinfo("i8").min)  # without a unit, NumPy knows no other time
     filled = np.zeros((), dtype) if value is None else np.asarray(value).astype(dtype)
@@ -334,10 +354,10 @@ def write_fill(value: Any, dtype: DType) -> Any:
     if kind in "iu":
         return int(filled)
     if kind == "f":
-        return _float_text(filled)
+        return _float_text(filled, version)
     if kind == "c":
         part = filled.reshape(1).view(f"{dtype.byteorder}f{dtype.itemsize // 2}")
-        return [_float_text(part[0:1].reshape(())), _float_text(part[1:2].reshape(()))]
+        return [_float_text(part[k : k + 1].reshape(()), version) for k in (0, 1)]
     if kind in "mM":
         return int(filled.astype(dtype.newbyteorder("=")).view("i8"))
     if kind == "U":
@@ -346,10 +366,10 @@ def write_fill(value: Any, dtype: DType) -> Any:
     return base64.b64encode(raw).decode("ascii")
 
 
-def _float_text(filled: np.ndarray[Any, Any]) -> float | str:
+def _float_text(filled: np.ndarray[Any, Any], version: int) -> float | str:
     if np.isnan(filled):
         plain = np.array(np.nan, filled.dtype)
-        if filled.tobytes() == plain.tobytes():
+        if filled.tobytes() == plain.tobytes() or version == 2:
             return "NaN"
         return "0x" + filled.astype(filled.dtype.newbyteorder(">")).tobytes().hex()
     if np.isinf(filled):

@@ -1,15 +1,14 @@
 """
-Zarr folders: metadata documents, the tree of groups, and replacing an array as a whole.
+Zarr on the file system: metadata documents, folders that appear at once, chunk files.
 
-Problem. A Zarr array is a folder of many files. A reader must never meet new metadata over old
-chunks, a half written document, or a document made to hurt (huge, deeply nested, a pipe instead of
-a file).
-Idea. Documents are replaced by rename. A new array, with the groups above it that are missing, is
-built in a hidden folder beside its place and renamed into it; an array that is replaced changes
-places with the new one in one step (``renameat2`` with ``RENAME_EXCHANGE``).
+Problem. A reader must never meet new metadata over old chunks, a half written document, or a document
+made to hurt (huge, deeply nested, a pipe instead of a file).
+Idea. Documents are replaced by rename. A new folder is built in a hidden folder beside its place and
+renamed into it; a folder that is replaced changes places with the new one in one step (``renameat2``
+with ``RENAME_EXCHANGE``).
 Invariants. What a document says is judged by `Judge`, so that everything wrong with it is a
-`FormatError`. Nothing outside the array's own folder is removed. The hidden folder itself holds no
-metadata, so no library takes what a crash leaves behind for a member of the group.
+`FormatError`. Chunk files are removed by name only, nothing else in their folder is touched. The hidden
+folder itself holds no metadata, so no library takes what a crash leaves behind for a member of a group.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ Document = dict[str, Any]
 
 MAX_DOCUMENT = 64 << 20
 MAX_LENGTH = 2**63 - 1
-_MARKS = ("zarr.json", ".zarray", ".zgroup")
 _NOREPLACE, _EXCHANGE = 1, 2
 _COORDINATE = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -135,7 +133,7 @@ def read_document(path: str) -> Document | None:
                 raise judge.bad("this is not a regular file")
             if status.st_size > MAX_DOCUMENT:
                 raise judge.bad(f"{status.st_size} bytes of metadata are more than {MAX_DOCUMENT}")
-            raw = file.read(MAX_DOCUMENT)
+            raw = file.read(status.st_size)
     try:
         document = json.loads(raw.decode("utf-8-sig"))
         if b"\\ud" in raw.lower():  # escapes of halves of characters have no UTF-8 form
@@ -191,67 +189,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
-
-
-def split_node(inner: str | None, path: str) -> tuple[str, ...]:
-    """The names on the way from the root of the tree to a node."""
-    names = tuple(name for name in (inner or "").split("/") if name)
-    for name in names:
-        if set(name) == {"."} or "\0" in name:
-            raise UsageError(
-                f"{path!r}: {inner!r} is not a path inside a Zarr group; names of only dots are "
-                "not allowed",
-                code="bad-node",
-                path=path,
-            )
-    return names
-
-
-def full_name(path: str, names: Sequence[str]) -> str:
-    """What the user would pass to `outcore.open` for the node `names` of the tree at `path`."""
-    return f"{path}::/{'/'.join(names)}" if names else path
-
-
-def is_node(folder: str) -> bool:
-    """Whether a folder is an array or a group, of either version."""
-    return any(os.path.lexists(os.path.join(folder, mark)) for mark in _MARKS)
-
-
-def group_folders(folder: str) -> Iterator[tuple[str, str]]:
-    """Nodes above `folder`, innermost first, each with the path of `folder` relative to it."""
-    above, relative = os.path.realpath(folder), ""
-    while True:
-        above, name = os.path.split(above)
-        if not name or not is_node(above):
-            return
-        relative = f"{name}/{relative}" if relative else name
-        yield above, relative
-
-
-def walk(
-    folder: str, is_group: Callable[[str], bool | None]
-) -> Iterator[tuple[tuple[str, ...], str]]:
-    """
-    The nodes below the group in `folder`, depth first, by name: (names, folder).
-
-    `is_group` says True for a group, False for an array, None for any other folder. Folders that are
-    reached twice through symbolic links are listed once.
-    """
-    seen: set[tuple[int, int]] = set()
-    pending: list[tuple[tuple[str, ...], str]] = [((), folder)]
-    while pending:
-        names, place = pending.pop()
-        status = os.stat(place)
-        if (status.st_dev, status.st_ino) in seen:
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        below = is_group(place)
-        if names and below is not None:
-            yield names, place
-        if below:
-            with os.scandir(place) as entries:
-                found = sorted((e.name for e in entries if e.is_dir()), reverse=True)
-            pending += [((*names, name), os.path.join(place, name)) for name in found]
 
 
 @contextlib.contextmanager
@@ -402,36 +339,3 @@ def _remove(place: str) -> None:
         shutil.rmtree(place)
     else:
         os.unlink(place)
-
-
-def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> FormatError:
-    """The error for a path that leads to no array; it names the arrays there are."""
-    shown = ", ".join(repr(name) for name in arrays[:10]) or "none"
-    more = f" and {len(arrays) - 10} more" if len(arrays) > 10 else ""
-    there = full_name(path, names)
-    return FormatError(
-        f"{there!r} is not a Zarr array; arrays here: {shown}{more}",
-        code="not-an-array",
-        path=there,
-    )
-
-
-__all__ = [
-    "MAX_LENGTH",
-    "Document",
-    "Judge",
-    "check_writable",
-    "chunk_path",
-    "dump",
-    "full_name",
-    "group_folders",
-    "is_node",
-    "locked",
-    "missing_node",
-    "publish",
-    "read_document",
-    "remove_outside",
-    "split_node",
-    "walk",
-    "write_document",
-]

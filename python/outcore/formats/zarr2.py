@@ -1,0 +1,297 @@
+"""
+Zarr version 2: a folder with ``.zarray``, ``.zattrs``, ``.zgroup`` and one file for each chunk.
+
+Problem. Most Zarr data in the world is of version 2, written by zarr-python 2 and xarray.
+Idea. As in `zarr3`, with other documents: types are NumPy's strings, the codecs are a memory order, a
+list of filters and a compressor, and the names of the axes stand in xarray's ``_ARRAY_DIMENSIONS``.
+Invariants. As in `zarr3`.
+
+Specification: https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.formats import durable, zarr_codecs, zarr_dtypes
+from outcore.formats.layout import ArrayInfo, Chunked, FileSource
+from outcore.formats.spec import Entry, Spec, check_shape
+from outcore.formats.zarr_grid import check_resize, choose_chunks, remove_shrunk, source_of
+from outcore.formats.zarr_grid import reserve as reserve
+from outcore.formats.zarr_grid import stale as stale
+from outcore.formats.zarr_store import (
+    Document,
+    Judge,
+    check_writable,
+    locked,
+    read_document,
+    write_document,
+)
+from outcore.formats.zarr_tree import (
+    deepest_node,
+    full_name,
+    group_folders,
+    missing_node,
+    node_folder,
+    place,
+    split_node,
+    walk,
+)
+
+NAME = "zarr2"
+SUFFIXES: tuple[str, ...] = (".zarr2",)
+
+_ARRAY, _GROUP, _ATTRS, _ALL = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+_DIMS = "_ARRAY_DIMENSIONS"
+
+
+def probe(path: str) -> bool:
+    """Whether `path` is a folder with a ``.zarray``, ``.zgroup`` or ``.zmetadata``."""
+    return any(os.path.lexists(os.path.join(path, name)) for name in (_ARRAY, _GROUP, _ALL))
+
+
+def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
+    """
+    Describe an array of Zarr version 2.
+
+    Parameters
+    ----------
+    path
+        The folder of the array, or of a group above it.
+    inner
+        Path of the array inside that group.
+    writable
+        Check that its folder can be written.
+
+    Raises
+    ------
+    FormatError
+        ``not-an-array`` (the message lists the arrays there are), ``bad-metadata``.
+    UnsupportedError
+        A codec, filter or data type that outcore lacks.
+    """
+    names = split_node(inner, path)
+    folder = os.path.join(path, *names)
+    document = _read(folder, _ARRAY)
+    if document is None:
+        raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
+    if writable:
+        check_writable(folder)
+    return _describe(full_name(path, names), folder, document, _read(folder, _ATTRS) or {})
+
+
+def _read(folder: str, file: str) -> Document | None:
+    """A document of a node: its own, or what consolidated metadata of a group above it has."""
+    document = read_document(os.path.join(folder, file))
+    if document is not None or os.path.lexists(os.path.join(folder, _ARRAY)):
+        return document
+    for above, relative in [(folder, ""), *group_folders(os.path.abspath(folder))]:
+        found = _members(above).get(f"{relative}/{file}" if relative else file)
+        if found is not None:
+            return Judge(os.path.join(above, _ALL)).mapping(found, file)
+    return None
+
+
+def _members(folder: str) -> Document:
+    """Consolidated metadata of a group: key to document; empty if there is none."""
+    file = os.path.join(folder, _ALL)
+    return Judge(file).mapping((read_document(file) or {}).get("metadata", {}), "metadata")
+
+
+def _describe(name: str, folder: str, document: Document, attrs: Document) -> ArrayInfo:
+    """Metadata to `ArrayInfo`."""
+    judge = Judge(os.path.join(folder, _ARRAY))
+    if document.get("zarr_format") != 2 or isinstance(document["zarr_format"], bool):
+        raise judge.bad(f"zarr_format is {document.get('zarr_format')!r:.40}, not 2")
+    shape = judge.lengths(document.get("shape"), "shape", 0)
+    dtype = zarr_dtypes.from_v2(document.get("dtype"), judge)
+    check_shape(shape, dtype.itemsize, name, stored=True)
+    chunks = judge.lengths(document.get("chunks"), "chunks", 0)
+    if len(chunks) != len(shape):
+        raise judge.bad(f"chunks have {len(chunks)} axes, shape has {len(shape)}")
+    if any(c == 0 < n for c, n in zip(chunks, shape, strict=True)):
+        raise judge.bad(f"chunks {chunks} hold no element of shape {shape}")
+    chunks = tuple(max(c, 1) for c in chunks)
+    separator = document.get("dimension_separator") or "."
+    if separator not in (".", "/"):
+        raise judge.bad("dimension_separator is neither '.' nor '/'")
+    order = document.get("order")
+    pipeline = zarr_codecs.from_v2(
+        document.get("filters"), document.get("compressor"), order, chunks, dtype, judge
+    )
+    root = os.path.abspath(folder)
+    source = FileSource(root, "", separator, os.path.join(root, _ARRAY))
+    dims = _dims(attrs.get(_DIMS), len(shape))
+    return ArrayInfo(
+        path=name,
+        format=NAME,
+        shape=shape,
+        dtype=dtype,
+        layout=Chunked(chunks, pipeline.strides, pipeline.codecs, source),
+        order=pipeline.order,
+        fill_value=zarr_dtypes.read_fill(document.get("fill_value"), dtype, judge),
+        attrs={k: v for k, v in attrs.items() if k != _DIMS or dims is None},
+        dims=dims,
+        extra={"zarr_format": 2, "codecs": list(pipeline.names)},
+    )
+
+
+def _dims(value: Any, ndim: int) -> tuple[str, ...] | None:
+    """Names of the axes, if the attribute is what xarray writes; others may use it otherwise."""
+    if isinstance(value, list) and len(value) == ndim and all(isinstance(n, str) for n in value):
+        return tuple(value)
+    return None
+
+
+def ls(path: str, inner: str | None) -> list[Entry]:
+    """Groups and arrays below a group, or the array itself."""
+    names = split_node(inner, path)
+    folder = os.path.join(path, *names)
+    if _read(folder, _ARRAY) is not None:
+        return [_entry(full_name(path, names), folder, True)]
+    if not probe(folder) and _read(folder, _GROUP) is None:
+        raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
+    return [
+        _entry(full_name(path, (*names, *below)), place, is_array)
+        for below, (place, is_array) in _tree(folder).items()
+    ]
+
+
+def _entry(name: str, folder: str, is_array: bool) -> Entry:
+    if not is_array:
+        return Entry(name, "group")
+    try:
+        document, attrs = _read(folder, _ARRAY) or {}, _read(folder, _ATTRS) or {}
+        info = _describe(name, folder, document, attrs)
+    except FormatError as error:
+        return Entry(name, "array", note=str(error))
+    return Entry(name, "array", info.shape, info.dtype)
+
+
+def _tree(folder: str) -> dict[tuple[str, ...], tuple[str, bool]]:
+    """Everything below a group, by name: folder, and whether it is an array."""
+
+    def is_group(below: str) -> bool | None:
+        if os.path.lexists(os.path.join(below, _ARRAY)):
+            return False
+        return True if below == folder or os.path.lexists(os.path.join(below, _GROUP)) else None
+
+    with durable.os_errors("listing", folder):
+        found = {names: (below, not is_group(below)) for names, below in walk(folder, is_group)}
+    for key in _members(folder):
+        *names, file = key.split("/")
+        if names and file in (_ARRAY, _GROUP) and all(name.strip(".") for name in names):
+            found.setdefault(tuple(names), (os.path.join(folder, *names), file == _ARRAY))
+    return {names: found[names] for names in sorted(found)}
+
+
+def _arrays_below(folder: str) -> list[str]:
+    if not os.path.isdir(folder):
+        return []
+    return ["/".join(names) for names, (_, is_array) in _tree(folder).items() if is_array]
+
+
+def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") -> ArrayInfo:
+    """
+    Make a new array of Zarr version 2, and the groups above it that are missing.
+
+    Parameters
+    ----------
+    path
+        The folder of the array, or of its root group.
+    inner
+        Path of the array inside the root group; None: `path` itself becomes the array.
+    spec
+        Chunks as in `zarr3`; no shards.
+    separator
+        Between the coordinates in the names of chunk files: ``"."`` or ``"/"``.
+    """
+    names = split_node(inner, path)
+    if separator not in ("/", "."):
+        raise UsageError(f"separator {separator!r} is neither '/' nor '.'", code="bad-separator")
+    if spec.shards is not None:
+        raise UnsupportedError(
+            f"{path!r}: Zarr version 2 has no shards; use format='zarr'",
+            code="unsupported-feature",
+            path=path,
+        )
+    value, dtype = zarr_dtypes.to_v2(spec.dtype)
+    filters, compressor = zarr_codecs.to_v2(spec.compression, dtype, path)
+    document = {
+        "zarr_format": 2,
+        "shape": list(spec.shape),
+        "chunks": list(spec.chunks or choose_chunks(spec.shape, dtype.itemsize)),
+        "dtype": value,
+        "compressor": compressor,
+        "filters": filters,
+        # xarray masks what equals the fill value: without one, nothing must be masked.
+        "fill_value": None
+        if spec.fill_value is None
+        else zarr_dtypes.write_fill(spec.fill_value, dtype, 2),
+        "order": spec.order,
+        "dimension_separator": separator,
+    }
+    attrs = _with_dims(spec.attrs, spec.dims)
+    # What is made must be readable: every rule for reading is checked here.
+    info = _describe(full_name(path, names), node_folder(path, names), document, attrs)
+    files = {_ATTRS: attrs, _ARRAY: document}
+    group = {_GROUP: {"zarr_format": 2}}
+    for folder, documents in place(path, names, files, group, _is_group, spec.exclusive):
+        _update_groups(folder, documents)
+    return info
+
+
+def _with_dims(attrs: Mapping[str, Any], dims: Sequence[str | None] | None) -> Document:
+    if dims is None:
+        return dict(attrs)
+    return {**attrs, _DIMS: [f"dim_{k}" if n is None else n for k, n in enumerate(dims)]}
+
+
+def _is_group(folder: str) -> bool:
+    return os.path.lexists(os.path.join(folder, _GROUP))
+
+
+def _update_groups(folder: str, documents: Mapping[str, Document]) -> None:
+    """Bring the consolidated metadata of the groups above a node up to date, where there is any."""
+    for above, relative in group_folders(folder):
+        file = os.path.join(above, _ALL)
+        with locked(above):
+            group = read_document(file)
+            if group is None:
+                continue
+            members = Judge(file).mapping(group.get("metadata", {}), "metadata")
+            members.update({f"{relative}/{name}": found for name, found in documents.items()})
+            write_document(file, {**group, "metadata": members})
+
+
+def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
+    """Replace the user attributes; the names of the axes stay."""
+    root = source_of(info).root
+    full = _with_dims(attrs, info.dims)
+    with locked(root):
+        document = _read(root, _ARRAY) or {}
+        changed = _describe(info.path, root, document, full)
+        write_document(os.path.join(root, _ATTRS), full)
+    _update_groups(root, {_ATTRS: full})
+    return changed
+
+
+def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """
+    Change the shape in the metadata; remove the chunks that a smaller shape leaves outside.
+
+    Before a larger shape: `reserve`, and the fill value into the `stale` sections.
+    """
+    root = source_of(info).root
+    with locked(root):
+        document = _read(root, _ARRAY) or {}
+        check_resize(info, shape, document.get("shape"))
+        document["shape"] = list(shape)
+        changed = _describe(info.path, root, document, _read(root, _ATTRS) or {})
+        write_document(os.path.join(root, _ARRAY), document)
+        remove_shrunk(info, shape)
+    _update_groups(root, {_ARRAY: document})
+    return changed
