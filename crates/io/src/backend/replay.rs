@@ -105,13 +105,14 @@ impl Disk {
             Loss::Torn { .. } => chance.below(late.len() + 1),
         };
         let lost = &late[kept..];
-        let last_sync = last_syncs(ops);
+        let files = files(ops);
+        let last_sync = last_syncs(ops, &files);
         let mut disk = self.clone();
         for (at, op) in ops.iter().enumerate() {
+            let synced = last_sync.get(&files[at]).is_some_and(|sync| *sync > at);
             match op {
-                Op::Write { inode, offset, bytes } => {
-                    let synced = last_sync.get(inode).is_some_and(|sync| *sync > at);
-                    let content = disk.contents.entry(*inode).or_default();
+                Op::Write { offset, bytes, .. } => {
+                    let content = disk.contents.entry(files[at]).or_default();
                     match loss {
                         _ if synced => write(content, *offset, bytes),
                         Loss::Nothing => write(content, *offset, bytes),
@@ -119,23 +120,21 @@ impl Disk {
                         Loss::Torn { .. } => write_torn(content, *offset, bytes, &mut chance),
                     }
                 }
-                Op::Resize { inode, len } => {
-                    let synced = last_sync.get(inode).is_some_and(|sync| *sync > at);
+                Op::Resize { len, .. } => {
                     let kept = match loss {
                         Loss::Nothing => true,
                         Loss::Torn { .. } => synced || chance.below(2) == 0,
                         _ => synced,
                     };
                     if kept {
-                        disk.contents.entry(*inode).or_default().resize(*len as usize, 0);
+                        disk.contents.entry(files[at]).or_default().resize(*len as usize, 0);
                     }
                 }
                 Op::Sync { .. } | Op::SyncFolder { .. } => {}
-                Op::Create { path, inode } => {
-                    // The number may have belonged to a file that is gone.
-                    disk.contents.insert(*inode, Vec::new());
+                Op::Create { path, .. } => {
+                    disk.contents.insert(files[at], Vec::new());
                     if !lost.contains(&at) {
-                        disk.names.insert(path.clone(), *inode);
+                        disk.names.insert(path.clone(), files[at]);
                     }
                 }
                 Op::Rename { from, to } if !lost.contains(&at) => {
@@ -176,13 +175,28 @@ fn unsynced_names(ops: &[Op]) -> Vec<usize> {
     late
 }
 
+/// The file that each operation is about, 0 for none. A system gives the inode number of a file that
+/// is gone to the next one; after a crash the first may be back, so created files get numbers of
+/// their own.
+fn files(ops: &[Op]) -> Vec<u64> {
+    let mut current = BTreeMap::new();
+    let number = |(at, op): (usize, &Op)| match op {
+        Op::Create { inode, .. } => {
+            current.insert(*inode, u64::MAX - at as u64);
+            u64::MAX - at as u64
+        }
+        Op::Write { inode, .. } | Op::Resize { inode, .. } | Op::Sync { inode } => {
+            current.get(inode).copied().unwrap_or(*inode)
+        }
+        Op::SyncFolder { .. } | Op::Rename { .. } | Op::Unlink { .. } => 0,
+    };
+    ops.iter().enumerate().map(number).collect()
+}
+
 /// Position of the last sync of each file.
-fn last_syncs(ops: &[Op]) -> BTreeMap<u64, usize> {
-    let syncs = ops.iter().enumerate().filter_map(|(at, op)| match op {
-        Op::Sync { inode } => Some((*inode, at)),
-        _ => None,
-    });
-    syncs.collect()
+fn last_syncs(ops: &[Op], files: &[u64]) -> BTreeMap<u64, usize> {
+    let syncs = ops.iter().enumerate().filter(|(_, op)| matches!(op, Op::Sync { .. }));
+    syncs.map(|(at, _)| (files[at], at)).collect()
 }
 
 fn write(content: &mut Vec<u8>, offset: i64, bytes: &[u8]) {

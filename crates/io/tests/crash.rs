@@ -1,0 +1,324 @@
+//! Crashes at every point, with every loss of unsynced work: what is there afterwards is old or new.
+//!
+//! And failures of every single call: the error is told, the old content stays, nothing is left
+//! behind.
+
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use outcore_io::backend::faulty::{arm, Fault, Faults, Op, Rule};
+use outcore_io::backend::replay::{Disk, Loss};
+use outcore_io::backend::sys::{self, Kind};
+use outcore_io::backend::{choose, Choice, Request};
+use outcore_io::durable;
+use outcore_io::lock::Patience;
+use outcore_io::store::files::FileStore;
+use outcore_io::store::shards::{IndexFormat, ShardStore};
+use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming};
+use outcore_io::StorageError;
+
+/// The armed plan belongs to the process: one test at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+struct Folder(PathBuf, #[allow(dead_code)] MutexGuard<'static, ()>);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let path =
+            std::env::temp_dir().join(format!("outcore-crash-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path.canonicalize().unwrap(), turn)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The folder before, and everything that `work` did to it.
+fn recorded(folder: &Folder, work: impl FnOnce()) -> (Disk, Vec<Op>) {
+    let before = Disk::snapshot(&folder.0).unwrap();
+    let faults = Faults::new([]);
+    let armed = arm(faults.clone());
+    work();
+    drop(armed);
+    (before, faults.log())
+}
+
+fn losses(torn: u64) -> impl Iterator<Item = Loss> {
+    [Loss::Nothing, Loss::Unsynced, Loss::NamesFirst]
+        .into_iter()
+        .chain((0..torn).map(|seed| Loss::Torn { seed }))
+}
+
+/// Calls `check` with the disks that a crash may leave, `torn` of them at random for each step;
+/// `done` tells that nothing was left to do.
+fn every_crash(before: &Disk, ops: &[Op], torn: u64, mut check: impl FnMut(&Disk, bool, &str)) {
+    for end in 0..=ops.len() {
+        for loss in losses(torn) {
+            let after = before.after_crash(&ops[..end], loss);
+            check(
+                &after,
+                end == ops.len(),
+                &format!("{loss:?} after {end} of {} steps", ops.len()),
+            );
+        }
+    }
+}
+
+fn content(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed) | 1).collect()
+}
+
+#[test]
+fn replace_leaves_the_old_or_the_new_content() {
+    let folder = Folder::new("replace");
+    let path = folder.0.join("a");
+    for (old, new) in [(0, 20_000), (20_000, 100), (5_000, 5_000), (1, 300_000)] {
+        let (old, new) = (content(2, old), content(100, new));
+        std::fs::write(&path, &old).unwrap();
+        let (before, ops) = recorded(&folder, || durable::replace(&path, &new).unwrap());
+        assert!(ops.len() >= 4, "{ops:?}");
+        every_crash(&before, &ops, 64, |disk, done, when| {
+            let seen = disk.read(&path).unwrap_or_else(|| panic!("the file is gone: {when}"));
+            assert!(seen == new || (seen == old && !done), "{} bytes: {when}", seen.len());
+        });
+        assert_eq!(new, std::fs::read(&path).unwrap());
+    }
+}
+
+#[test]
+fn publish_leaves_nothing_or_all() {
+    let folder = Folder::new("publish");
+    let path = folder.0.join("fresh");
+    let bytes = content(9, 50_000);
+    let (before, ops) = recorded(&folder, || {
+        let temp = durable::TempFile::beside(&path).unwrap();
+        durable::reserve(temp.fd(), temp.path(), bytes.len() as i64).unwrap();
+        for (number, part) in bytes.chunks(7_000).enumerate().rev() {
+            sys::write_at(temp.fd(), part, number as i64 * 7_000).unwrap();
+        }
+        temp.publish(&path, true).unwrap();
+    });
+    every_crash(&before, &ops, 64, |disk, done, when| match disk.read(&path) {
+        Some(seen) => assert!(seen == bytes, "a broken file under its name: {when}"),
+        None => assert!(!done, "lost: {when}"),
+    });
+}
+
+/// The models find what they are there for: a test of the tests.
+#[test]
+fn a_rename_without_sync_is_found_out() {
+    let folder = Folder::new("control");
+    let path = folder.0.join("a");
+    std::fs::write(&path, b"old").unwrap();
+    let (before, ops) = recorded(&folder, || {
+        let temp = durable::TempFile::beside(&path).unwrap();
+        sys::write_at(temp.fd(), b"new", 0).unwrap();
+        temp.install(&path, false).unwrap();
+    });
+    let broken = |loss| {
+        let after = before.after_crash(&ops, loss);
+        !matches!(after.read(&path), Some(b"old" | b"new"))
+    };
+    assert!(broken(Loss::NamesFirst));
+    assert!(!broken(Loss::Nothing) && !broken(Loss::Unsynced));
+    assert!((0..64).any(|seed| broken(Loss::Torn { seed })));
+    // A sync of the bytes alone does not make the name durable.
+    let (before, ops) = recorded(&folder, || {
+        let temp = durable::TempFile::beside(&path).unwrap();
+        sys::write_at(temp.fd(), b"newer", 0).unwrap();
+        durable::sync(temp.fd(), temp.path()).unwrap();
+        temp.install(&path, false).unwrap();
+    });
+    let seen = |loss| before.after_crash(&ops, loss).read(&path).map(<[u8]>::to_vec);
+    assert_eq!(Some(b"new".to_vec()), seen(Loss::Unsynced));
+    assert_eq!(Some(b"newer".to_vec()), seen(Loss::NamesFirst));
+}
+
+#[test]
+fn a_disk_after_a_crash_can_be_written_out_and_opened() {
+    let folder = Folder::new("materialise");
+    std::fs::create_dir(folder.0.join("sub")).unwrap();
+    let path = folder.0.join("sub/a");
+    let (before, ops) = recorded(&folder, || durable::replace(&path, b"bytes").unwrap());
+    let copy = folder.0.join("copy");
+    before.after_crash(&ops, Loss::Unsynced).write_to(&folder.0, &copy).unwrap();
+    assert_eq!(b"bytes".as_slice(), std::fs::read(copy.join("sub/a")).unwrap());
+    assert_eq!(Disk::snapshot(&copy).unwrap().names().count(), 1);
+}
+
+#[test]
+fn whichever_call_fails_the_old_content_stays_and_nothing_is_left_behind() {
+    let folder = Folder::new("failures");
+    let path = folder.0.join("a");
+    let kinds = [Kind::Create, Kind::Write, Kind::Sync, Kind::Rename];
+    for (kind, errno, code) in kinds
+        .into_iter()
+        .flat_map(|kind| [(kind, libc::EIO, "disk-failure"), (kind, libc::ENOSPC, "disk-full")])
+    {
+        std::fs::write(&path, b"old").unwrap();
+        let rule = Rule::only(1, Fault::Errno(errno)).on(kind);
+        let armed = arm(Faults::new([rule]));
+        let error = durable::replace(&path, &content(1, 10_000)).unwrap_err();
+        drop(armed);
+        assert_eq!(code, error.code(), "{kind:?}: {error}");
+        assert!(error.path().is_some_and(|named| named.starts_with(&folder.0)), "{error}");
+        assert_eq!(b"old".as_slice(), std::fs::read(&path).unwrap(), "{kind:?}");
+        assert_eq!(["a"], folder.names().as_slice(), "{kind:?}");
+    }
+    // A disk that fills up in the middle, and one that only takes small bites.
+    let half = Rule::from(1, Fault::Errno(libc::ENOSPC)).on(Kind::Write).at(5_000..i64::MAX);
+    let bites = Rule::every(1, Fault::Short(4_000)).on(Kind::Write);
+    let armed = arm(Faults::new([half, bites.clone()]));
+    assert_eq!("disk-full", durable::replace(&path, &content(1, 10_000)).unwrap_err().code());
+    drop(armed);
+    assert_eq!(b"old".as_slice(), std::fs::read(&path).unwrap());
+    let armed = arm(Faults::new([bites]));
+    durable::replace(&path, &content(1, 10_000)).unwrap();
+    drop(armed);
+    assert_eq!(content(1, 10_000), std::fs::read(&path).unwrap());
+}
+
+#[test]
+fn armed_engines_fail_and_are_logged_like_plain_calls() {
+    let folder = Folder::new("engines");
+    let path = folder.0.join("a");
+    let bytes = content(3, 64 << 10);
+    for choice in [Choice::Threads, Choice::Uring] {
+        let fd = sys::open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC, 0o644).unwrap();
+        let before = Disk::snapshot(&folder.0).unwrap();
+        let faults = Faults::new([
+            Rule::only(3, Fault::Errno(libc::EIO)).on(Kind::Write).path("crash-engines"),
+            Rule::only(2, Fault::Short(10)).on(Kind::Write),
+            Rule::only(1, Fault::End(7)).on(Kind::Read),
+        ]);
+        let armed = arm(faults.clone());
+        let engine = choose(choice).engine;
+        assert_eq!("faulty", engine.name());
+        let mut session = engine.session(4).unwrap();
+        let mut back = vec![0u8; 100];
+        let mut run = |request| {
+            let mut done = Vec::new();
+            // SAFETY: the memory outlives the wait that follows.
+            unsafe { session.submit(request) };
+            session.wait(1, &mut done).unwrap();
+            done[0].result
+        };
+        let part = |number: usize| Request {
+            tag: number as u64,
+            fd: fd.as_raw_fd(),
+            offset: number as i64 * 10_000,
+            len: 10_000,
+            memory: bytes[number * 10_000..].as_ptr().cast_mut(),
+            write: true,
+            dontcache: false,
+        };
+        let results: Vec<_> = (0..4).map(|number| run(part(number))).collect();
+        assert_eq!([Ok(10_000), Ok(10_000), Err(libc::EIO), Ok(10_000)], results.as_slice());
+        let read = Request { len: 100, memory: back.as_mut_ptr(), write: false, ..part(3) };
+        assert_eq!([Ok(7), Ok(100)], [run(read), run(read)]);
+        drop(session);
+        drop(armed);
+        let after = before.after_crash(&faults.log(), Loss::Nothing);
+        assert_eq!(after.read(&path).unwrap(), std::fs::read(&path).unwrap());
+        assert_eq!(&bytes[..20_000], &after.read(&path).unwrap()[..20_000]);
+        assert!(before.after_crash(&faults.log(), Loss::Unsynced).read(&path).unwrap().is_empty());
+    }
+}
+
+const GRID: [i64; 2] = [3, 4];
+
+fn store(folder: &Path, sharded: bool) -> Box<dyn ChunkStore> {
+    let naming =
+        Naming { root: folder.to_path_buf(), prefix: "c.".to_owned(), separator: ".".to_owned() };
+    let lock = folder.join("meta");
+    let size = ChunkSize { decoded: 6_000, limit: 10_000, encoded: true };
+    if sharded {
+        let index = IndexFormat { at_end: true, crc32c: true };
+        let (grid, per_shard) = (GRID.to_vec(), vec![2, 2]);
+        Box::new(ShardStore::new(naming, lock, grid, per_shard, index, size).unwrap())
+    } else {
+        Box::new(FileStore::new(naming, lock, GRID.to_vec(), size))
+    }
+}
+
+/// Stores all chunks of a box with contents made from `seed`.
+fn put(store: &dyn ChunkStore, cells: &Cells, seed: u8) -> Result<(), StorageError> {
+    let _guard = store.lock(cells, Patience::NONE)?;
+    let sink = store.begin(cells)?;
+    for cell in cells.iter() {
+        sink.commit(&cell, 0, &chunk(seed, &cell))?;
+    }
+    sink.finish()
+}
+
+fn chunk(seed: u8, cell: &[i64]) -> Vec<u8> {
+    content(seed + (cell[0] * 4 + cell[1]) as u8, 3_000 + 500 * cell[1] as usize)
+}
+
+/// The stored bytes of all chunks.
+fn get(store: &dyn ChunkStore) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+    let cells = Cells::new(&[0, 0], &GRID, &GRID)?;
+    let resolved = store.resolve(&cells, false)?;
+    let one = |stored: &outcore_plan::Stored| {
+        let mut bytes = vec![0; stored.len as usize];
+        let file = resolved.files.open(stored.file)?;
+        let fd = file.fd();
+        sys::read_at(fd, &mut bytes, stored.offset)
+            .map_err(|errno| StorageError::io("read", file.path(), errno))?;
+        Ok(bytes)
+    };
+    resolved.table.stored.iter().map(|stored| stored.as_ref().map(one).transpose()).collect()
+}
+
+#[test]
+fn chunks_that_were_safe_stay_old_or_new() {
+    for sharded in [false, true] {
+        let folder = Folder::new(if sharded { "shards" } else { "chunks" });
+        std::fs::write(folder.0.join("meta"), b"{}").unwrap();
+        let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
+        let some = Cells::new(&[1, 1], &[2, 2], &GRID).unwrap();
+        let first = store(&folder.0, sharded);
+        put(&*first, &all, 1).unwrap();
+        first.flush().unwrap();
+        drop(first);
+
+        let second = store(&folder.0, sharded);
+        let (before, ops) = recorded(&folder, || {
+            put(&*second, &some, 50).unwrap();
+            second.flush().unwrap();
+        });
+        let copy = folder.0.with_extension("copy");
+        let mut last = None;
+        every_crash(&before, &ops, 8, |disk, done, when| {
+            if last.as_ref() != Some(disk) {
+                let _ = std::fs::remove_dir_all(&copy);
+                disk.write_to(&folder.0, &copy).unwrap();
+                last = Some(disk.clone());
+            }
+            let seen =
+                get(&*store(&copy, sharded)).unwrap_or_else(|error| panic!("{error}: {when}"));
+            for (cell, bytes) in all.iter().zip(seen) {
+                let bytes = bytes.unwrap_or_else(|| panic!("chunk {cell:?} is gone: {when}"));
+                let new = some.contains(&cell) && bytes == chunk(50, &cell);
+                let old = bytes == chunk(1, &cell) && !(done && some.contains(&cell));
+                assert!(new || old, "chunk {cell:?} is neither old nor new: {when}");
+            }
+        });
+        let _ = std::fs::remove_dir_all(&copy);
+    }
+}
