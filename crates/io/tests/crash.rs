@@ -3,6 +3,8 @@
 //! And failures of every single call: the error is told, the old content stays, nothing is left
 //! behind.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
