@@ -5,6 +5,7 @@
 //! compared afterwards. `OUTCORE_FUZZ_INPUTS` sets the number of inputs, `OUTCORE_FUZZ_SEED` the
 //! seed; both are printed.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 #![cfg(target_os = "linux")]
 
 use outcore_io::{CodecSpec, Pipeline};

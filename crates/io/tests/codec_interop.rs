@@ -1,5 +1,7 @@
 //! Streams that other libraries wrote (`fixtures/make.py`) decode to the bytes they were made of.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 use outcore_io::{CodecSpec, Pipeline};
 
 /// The chunk of `fixtures/make.py`.

@@ -124,7 +124,7 @@ mod tests {
         for level in [-5, 1, 3, 6, 9, 12, 15, 19, 22] {
             for len in [0usize, 1000, 300_000, 4 << 20] {
                 let codec = Zstd { level, checksum: false };
-                let input: Vec<u8> = (0..len).map(|i| (i * i >> 7) as u8).collect();
+                let input: Vec<u8> = (0..len).map(|i| ((i * i) >> 7) as u8).collect();
                 let mut output = vec![0; codec.bound(len)];
                 ENCODER.with_borrow_mut(|slot| *slot = None);
                 codec.encode(&input, &mut output).unwrap();

@@ -145,7 +145,7 @@ impl Naming {
     pub fn path(&self, coordinates: &[i64]) -> PathBuf {
         let mut key = self.prefix.clone();
         if coordinates.is_empty() {
-            let bare = self.prefix.trim_end_matches('/');
+            let bare = self.prefix.trim_end_matches(['/', '.']);
             key = if bare.is_empty() { "0".to_owned() } else { bare.to_owned() };
         }
         for (d, c) in coordinates.iter().enumerate() {

@@ -185,18 +185,19 @@ impl ShardStore {
         }
         let (index_at, index_end, file_len) = room;
         let extent = i64::try_from(offset).ok().zip(i64::try_from(len).ok());
-        let end = extent.and_then(|(offset, len)| offset.checked_add(len));
-        let why = match (extent, end) {
-            (Some((offset, _)), Some(end)) if end > index_at && offset < index_end => {
-                "lies on the index".to_owned()
-            }
-            (Some((_, len)), _) if len < 1 || len > self.size.limit => {
+        let why = match extent {
+            Some((_, len)) if len < 1 || len > self.size.limit => {
                 format!("is outside 1..={} bytes", self.size.limit)
             }
-            (Some((_, len)), _) if !self.size.encoded && len != self.size.decoded => {
+            Some((_, len)) if !self.size.encoded && len != self.size.decoded => {
                 format!("has not {} bytes", self.size.decoded)
             }
-            (Some(extent), Some(end)) if end <= file_len => return Ok(Some(extent)),
+            Some((offset, len)) if offset.checked_add(len).is_some_and(|end| end <= file_len) => {
+                if offset + len <= index_at || offset >= index_end {
+                    return Ok(extent);
+                }
+                "lies on the index".to_owned()
+            }
             _ => format!("is outside the file, which has {file_len} bytes"),
         };
         let why = format!("chunk {k} of the shard, {len} bytes from byte {offset} on, {why}");
