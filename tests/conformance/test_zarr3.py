@@ -411,7 +411,7 @@ def test_create_through_a_symbolic_link(tmp_path):
 @pytest.mark.parametrize("rename", ["system", "steps"])
 def test_replacing_without_exchange(tmp_path, monkeypatch, rename):
     if rename == "steps":
-        monkeypatch.setattr("outcore.formats.zarr_store._renameat2", lambda *a: False)
+        monkeypatch.setattr("outcore.formats.durable._renameat2", lambda *a: False)
     path = tmp_path / "a.zarr"
     zarr_elements.write(formats.create_info(path, (4,), "i4", chunks=2), np.arange(4))
     formats.create_info(path, (4,), "f8", chunks=2, exclusive=False)

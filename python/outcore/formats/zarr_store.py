@@ -14,10 +14,8 @@ folder itself holds no metadata, so no library takes what a crash leaves behind 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
-import functools
 import json
 import math
 import os
@@ -27,7 +25,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import durable
@@ -36,7 +34,6 @@ Document = dict[str, Any]
 
 MAX_DOCUMENT = 64 << 20
 MAX_LENGTH = 2**63 - 1
-_NOREPLACE, _EXCHANGE = 1, 2
 _COORDINATE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -227,7 +224,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
     parent = os.path.dirname(target)
     with durable.os_errors("creating", target):
         if exclusive and os.path.lexists(target):
-            _exists(target)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         shelter = os.path.join(parent, f".outcore-{secrets.token_hex(8)}")
         os.mkdir(shelter)
         try:
@@ -235,54 +232,12 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
             os.mkdir(fresh)
             build(fresh)
             if exclusive or not os.path.lexists(target):
-                _rename_new(fresh, target)
+                durable.rename_new(fresh, target)
             else:
-                _exchange(fresh, target, os.path.join(shelter, "old"))
+                durable.exchange(fresh, target, os.path.join(shelter, "old"))
             durable.fsync_folder(target)
         finally:
             shutil.rmtree(shelter, ignore_errors=True)
-
-
-def _exists(target: str) -> NoReturn:
-    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-
-
-def _rename_new(fresh: str, target: str) -> None:
-    """Rename that never replaces anything."""
-    if not _renameat2(fresh, target, _NOREPLACE):
-        if os.path.lexists(target):
-            _exists(target)
-        os.rename(fresh, target)
-
-
-def _exchange(fresh: str, target: str, aside: str) -> None:
-    """Let two folders change places; where the system cannot do that at once, in two steps."""
-    if not _renameat2(fresh, target, _EXCHANGE):
-        os.rename(target, aside)
-        try:
-            os.rename(fresh, target)
-        except OSError:
-            os.rename(aside, target)
-            raise
-
-
-@functools.cache
-def _renameat2_function() -> Any:
-    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-
-
-def _renameat2(source: str, target: str, flag: int) -> bool:
-    """Call ``renameat2``; False if the system or the file system does not have it."""
-    function = _renameat2_function()
-    if function is None:
-        return False
-    here = ctypes.c_int(-100)  # AT_FDCWD
-    if function(here, os.fsencode(source), here, os.fsencode(target), ctypes.c_uint(flag)) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
-        return False
-    raise OSError(number, os.strerror(number), target)
 
 
 def chunk_path(root: str, prefix: str, separator: str, at: Sequence[int]) -> str:

@@ -1,0 +1,165 @@
+"""
+Journals: what a long job has done, so that it can go on after a kill.
+
+Problem. A conversion of many hours must not start again because of one power cut, and must never go on
+with what belongs to another job.
+Idea. A text file beside the result: the first line says which job this is and how it is cut into
+steps, each further line which steps are done. A line is written only after the bytes of its steps
+are durable, so a line that is there is true; a torn last line is one that was not yet true.
+
+Invariants. One process at a time holds the journal (a lock that ends with the process). Resuming takes
+the cut of the first run, whatever the budget is now. The journal goes away with success.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from outcore.errors import FormatError, UsageError
+from outcore.formats import durable
+
+__all__ = ["Journal"]
+
+_VERSION = 1
+_LONGEST = 1 << 20
+_MOST_STEPS = 10**8
+
+
+class Journal:
+    """
+    The journal at `path`, held open and locked.
+
+    Parameters
+    ----------
+    path
+        The file; made if it does not exist.
+
+    Attributes
+    ----------
+    job, cut, steps
+        As in the first line: which job, how it is cut, into how many steps. None, None and 0 for a
+        new journal, until `begin`.
+    done
+        Numbers of the steps that are done.
+
+    Raises
+    ------
+    UsageError
+        ``in-use``: another process holds it.
+    FormatError
+        ``bad-journal``: it is not a journal.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.job: Mapping[str, Any] | None = None
+        self.cut: Any = None
+        self.steps = 0
+        self.done: set[int] = set()
+        with durable.os_errors("opening the journal", path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"{path!r} is held by another process that makes the same file; wait for it",
+                    code="in-use",
+                    path=path,
+                ) from None
+            self._read()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _read(self) -> None:
+        with durable.os_errors("reading the journal", self.path):
+            size = os.fstat(self._fd).st_size
+            with open(self.path, encoding="utf-8", errors="replace") as stream:
+                first = stream.readline(_LONGEST)
+                lines = stream.read().split("\n")[:-1] if first.endswith("\n") else []
+        if size == 0:
+            return
+        try:
+            head = json.loads(first)
+            if head["outcore-journal"] != _VERSION or not first.endswith("\n"):
+                raise ValueError(first)
+            self.job, self.cut, self.steps = head["job"], head["cut"], int(head["steps"])
+            for line in lines:
+                low, _, high = line.partition("-")
+                if not 0 <= int(low) <= int(high or low) < self.steps <= _MOST_STEPS:
+                    raise ValueError(line)
+                self.done.update(range(int(low), int(high or low) + 1))
+        except (ValueError, KeyError, TypeError):
+            raise self.bad() from None
+        self._cut_torn_line(size)
+
+    def bad(self) -> FormatError:
+        """What to raise if the journal makes no sense."""
+        return FormatError(
+            f"{self.path!r} is not a journal of outcore, or it is damaged; remove it and start the "
+            "job again",
+            code="bad-journal",
+            path=self.path,
+        )
+
+    def _cut_torn_line(self, size: int) -> None:
+        tail = os.pread(self._fd, min(size, 4096), max(0, size - 4096))
+        torn = len(tail) - (tail.rfind(b"\n") + 1)
+        if torn:
+            os.ftruncate(self._fd, size - torn)
+
+    def begin(self, job: Mapping[str, Any], cut: Any, steps: int) -> None:
+        """Start anew: forget what is there, write the first line."""
+        job = json.loads(json.dumps(job))
+        self.job, self.cut, self.steps, self.done = job, cut, steps, set()
+        line = json.dumps({"outcore-journal": _VERSION, "job": job, "cut": cut, "steps": steps})
+        with durable.os_errors("writing the journal", self.path):
+            os.ftruncate(self._fd, 0)
+            self._append(line)
+        durable.fsync_folder(self.path)
+
+    def differs(self, job: Mapping[str, Any]) -> list[str]:
+        """Names of what is different in `job`; empty if it is the same job."""
+        mine = self.job or {}
+        theirs = json.loads(json.dumps(job))
+        return sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
+
+    def commit(self, steps: Iterable[int]) -> None:
+        """Record steps as done. Their bytes must be durable already."""
+        fresh = sorted(set(steps) - self.done)
+        if not fresh:
+            return
+        lines: list[str] = []
+        low = high = fresh[0]
+        for step in [*fresh[1:], -1]:
+            if step == high + 1:
+                high = step
+                continue
+            lines.append(f"{low}-{high}" if high > low else str(low))
+            low = high = step
+        with durable.os_errors("writing the journal", self.path):
+            self._append("\n".join(lines))
+        self.done.update(fresh)
+
+    def _append(self, text: str) -> None:
+        data = (text + "\n").encode()
+        while data:
+            data = data[os.write(self._fd, data) :]
+        os.fdatasync(self._fd)
+
+    def remove(self) -> None:
+        """The job is done."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)

@@ -1,0 +1,84 @@
+"""A journal tells the truth about what is done, for one job, to one process."""
+
+import multiprocessing
+import os
+
+import pytest
+
+from outcore.errors import FormatError, UsageError
+from outcore.journal import Journal
+
+BAD_LINES = ["x\n", "9\n", "0-9\n", "0-99999999999999999999\n", "3-2\n", "-1\n"]
+JOB = {"source": "a.npy", "shape": (3, 4), "dtype": "<f8"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "x.outcore-journal")
+
+
+def test_what_was_committed_is_there_again(path):
+    with Journal(path) as journal:
+        assert journal.job is None
+        journal.begin(JOB, [1, 4], 10)
+        journal.commit([3, 1, 2, 7])
+        journal.commit([])
+        journal.commit([8, 9, 1])
+    with Journal(path) as journal:
+        assert journal.differs(JOB) == []
+        assert journal.cut == [1, 4]
+        assert journal.done == {1, 2, 3, 7, 8, 9}
+
+
+def test_another_job_is_told_by_what_differs(path):
+    with Journal(path) as journal:
+        journal.begin(JOB, None, 200)
+        assert journal.differs({**JOB, "dtype": "<f4", "order": "F"}) == ["dtype", "order"]
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_a_torn_last_line_is_not_done(path, cut):
+    with Journal(path) as journal:
+        journal.begin(JOB, None, 200)
+        journal.commit([5])
+        journal.commit([100, 101])
+    os.truncate(path, os.path.getsize(path) - cut)
+    with Journal(path) as journal:
+        assert journal.done == {5}
+        journal.commit([6])
+    with Journal(path) as journal:
+        assert journal.done == {5, 6}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hello\n", "{}\n", '{"outcore-journal": 99, "job": {}, "cut": 1}\n', "[]\n", "\0" * 100]
+    + ['{"outcore-journal": 1, "job": {}, "cut": 1, "steps": 9}\n' + line for line in BAD_LINES]
+    + ['{"outcore-journal": 1, "job"'],
+)
+def test_what_is_no_journal_is_refused(path, text):
+    with open(path, "w") as stream:
+        stream.write(text)
+    with pytest.raises(FormatError) as caught:
+        Journal(path)
+    assert caught.value.code == "bad-journal"
+
+
+def hold(path, taken, leave):
+    with Journal(path):
+        taken.set()
+        leave.wait(30)
+
+
+def test_one_process_at_a_time(path):
+    context = multiprocessing.get_context("spawn")
+    taken, leave = context.Event(), context.Event()
+    other = context.Process(target=hold, args=(path, taken, leave))
+    other.start()
+    assert taken.wait(30)
+    with pytest.raises(UsageError) as caught:
+        Journal(path)
+    assert caught.value.code == "in-use"
+    leave.set()
+    other.join(30)
+    Journal(path).__exit__()
