@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{BudgetFailure, StorageError};
+use crate::probe;
 use crate::resident::Resident;
 
 /// Buffers of at least this many bytes are aligned to, and asked to consist of, huge pages. Direct
@@ -90,8 +91,8 @@ impl Arena {
         Arena { shared: Arc::new(Shared { pid, state: Mutex::new(state), resident }) }
     }
 
-    /// The arena of this process. Its limit is a quarter of the machine's memory until
-    /// [`set_limit`](Arena::set_limit) is called. A forked child gets a new one.
+    /// The arena of this process. Its limit is a quarter of what its control group and the
+    /// machine leave it until [`set_limit`](Arena::set_limit) is called. A forked child gets a new one.
     pub fn global() -> Arena {
         let now = GLOBAL.load(Ordering::Acquire);
         // SAFETY: the pointer is null or was leaked below and is never freed.
@@ -100,7 +101,7 @@ impl Arena {
                 return arena.clone();
             }
         }
-        let fresh = Box::into_raw(Box::new(Arena::new(quarter_of_memory())));
+        let fresh = Box::into_raw(Box::new(Arena::new(probe::memory().default_budget())));
         match GLOBAL.compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: just leaked, valid for ever.
             Ok(_) => unsafe { (*fresh).clone() },
@@ -415,15 +416,6 @@ impl Drop for Buffer {
             }
         }
     }
-}
-
-/// A quarter of the machine's memory, bytes.
-fn quarter_of_memory() -> u64 {
-    // SAFETY: sysconf has no preconditions.
-    let (pages, page) =
-        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    let bytes = u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page).unwrap_or(0));
-    (bytes / 4).max(64 << 20)
 }
 
 #[cfg(test)]

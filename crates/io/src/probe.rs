@@ -432,8 +432,64 @@ mod tests {
         assert!(memory().default_budget() >= 64 << 20);
     }
 
+    /// Forbids one system call for this process, as containers do. For forked children.
+    #[cfg(target_os = "linux")]
+    fn forbid(call: libc::c_long) -> bool {
+        let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        let mut filter = [
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // the call's number
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, refuse),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+        // SAFETY: the program lives until the calls return.
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
+        }
+    }
+
     #[test]
-    fn the_answer_about_io_uring_has_a_reason() {
+    #[cfg(target_os = "linux")]
+    fn where_io_uring_is_forbidden_the_reason_is_given_and_threads_read() {
+        use crate::backend::{memory, uring::Uring, Engine, Request};
+        let file = memory::file(b"some bytes").unwrap();
+        // SAFETY: the child leaves without unwinding.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut into = [0u8; 10];
+            let (fd, memory, len) = (file.as_raw_fd(), into.as_mut_ptr(), into.len());
+            let request =
+                Request { tag: 1, fd, offset: 0, len, memory, write: false, dontcache: false };
+            let mut done = Vec::new();
+            let mut read = || {
+                let mut session = Uring.session(4).ok()?;
+                // SAFETY: `into` outlives the session.
+                unsafe { session.submit(request) };
+                session.wait(1, &mut done).ok()
+            };
+            let status = if !forbid(libc::SYS_io_uring_setup) {
+                2
+            } else if !ask_uring().is_err_and(|why| why.contains("not permitted")) {
+                3
+            } else if read().is_none() || done[0].result != Ok(10) || &into != b"some bytes" {
+                4
+            } else {
+                0
+            };
+            // SAFETY: ends the child here.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child.
+        assert_eq!(child, unsafe { libc::waitpid(child, &mut status, 0) });
+        let code = libc::WEXITSTATUS(status);
+        if code == 2 {
+            eprintln!("this sandbox forbids system call filters: not tested");
+        }
+        assert!(libc::WIFEXITED(status) && (code == 0 || code == 2), "child ended with {code}");
         if let Err(why) = uring() {
             assert!(why.contains("io_uring"), "{why}");
         }
