@@ -210,36 +210,36 @@ pub(crate) fn goes_direct(nest: &Nest, means: Means, terms: &Terms) -> bool {
 }
 
 impl Choice {
-    /// One sentence: why this method.
-    pub fn why(&self, terms: &str) -> String {
+    /// One sentence: why this method. Prices are for one chunk if `of_chunk`.
+    pub fn why(&self, cached_permille: i64, of_chunk: bool) -> String {
         let name = self.method.name();
         if self.forced {
-            return format!("{name}: asked for by a hint");
+            return format!("{name}, because a hint asks for it");
         }
+        let each = if of_chunk { " a chunk" } else { "" };
         let others: Vec<String> = self
             .prices
             .iter()
             .flatten()
             .filter(|(method, _)| *method != self.method)
-            .map(|(method, price)| format!("{} {}", method.name(), micros(*price)))
+            .map(|(method, price)| format!("{} would take {}", method.name(), duration(*price)))
             .collect();
         let own = self.prices.iter().flatten().find(|(method, _)| *method == self.method);
-        match own {
-            None => format!("{name}: {terms}"),
-            Some((_, price)) if others.is_empty() => {
-                format!("{name}: {terms}, about {}; nothing else is possible", micros(*price))
-            }
-            Some((_, price)) => {
-                format!("{name}: {terms}, about {}; {}", micros(*price), others.join(", "))
-            }
-        }
+        let price = own.map_or(0, |(_, price)| *price);
+        let semicolon = if others.is_empty() { "" } else { "; " };
+        format!(
+            "{name}, about {}{each} with {} % of the pages cached{semicolon}{}",
+            duration(price),
+            cached_permille / 10,
+            others.join(", "),
+        )
     }
 }
 
-fn micros(ns: i64) -> String {
-    if ns < 10_000_000 {
-        format!("{} us", ns / 1000)
-    } else {
-        format!("{} ms", ns / 1_000_000)
+fn duration(ns: i64) -> String {
+    match ns {
+        0..10_000 => format!("{}.{} us", ns / 1000, ns / 100 % 10),
+        10_000..10_000_000 => format!("{} us", ns / 1000),
+        _ => format!("{} ms", ns / 1_000_000),
     }
 }

@@ -281,6 +281,10 @@ impl Cells {
     /// Puts cells into rounds.
     fn group(&mut self, number: usize) -> Result<(), PlanError> {
         let useful = share(self.means.total, &self.terms);
+        // Decoding is slow: smaller rounds than for copies, so that every thread has some.
+        let (most, least) = (self.terms.share.saturating_mul(2), self.terms.share / 4);
+        let decoded = self.layout.chunk_bytes().saturating_mul(number as i64);
+        let desired = (decoded / (2 * self.terms.lanes)).clamp(least, most);
         let mut open: Option<(i64, i64)> = None; // slot and user bytes of the last group
         for k in 0..number {
             let task = self.task(k)?;
@@ -298,7 +302,7 @@ impl Cells {
             if let Task::Stored(piece) = &task {
                 self.lanes = self.lanes.min(piece.lanes);
             }
-            let target = self.terms.share.saturating_mul(2).min(self.terms.budget / self.lanes);
+            let target = desired.min(self.terms.budget / self.lanes);
             let rounds = task.rounds();
             let bytes = self.bytes(k);
             if let (Some((slot, user)), Some(group)) = (&mut open, self.groups.last_mut()) {

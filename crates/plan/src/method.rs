@@ -146,8 +146,10 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
         return Err(PlanError::BudgetTooSmall { what, needed: least, budget: terms.budget });
     }
     let lanes = terms.lanes.min(terms.budget / least);
-    let floor = terms.share.min(wish.desired);
-    let desired = (whole / (2 * lanes)).clamp(floor, wish.desired).min(terms.budget / lanes);
+    // Extents longer than a request are listed one by one: not too many in a round.
+    let most = wish.desired.min(terms.request.saturating_mul(4096));
+    let floor = terms.share.min(most);
+    let desired = (whole / (2 * lanes)).clamp(floor, most).min(terms.budget / lanes);
     let nest = if channel == Channel::Direct && whole > desired && !nest.divides(means.block) {
         nest.in_bytes()
     } else {
@@ -158,7 +160,7 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     let how = Growth { target: desired, along, tiles: !patch };
     let mut cut = grow(&nest, &how, measure);
     if channel == Channel::Direct {
-        align(&nest, &mut cut, means.block);
+        align(&nest, &mut cut, means);
     }
     let way = gather(&nest.block(&cut.block));
     let slot = emit::slot_used(&nest.block(&cut.block), way, means.block);
@@ -167,7 +169,8 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
 
 /// Moves the borders of the innermost loop to whole blocks of the file, where all its repetitions
 /// lie alike: then no block belongs to two rounds.
-fn align(nest: &Nest, cut: &mut Cut, block: i64) {
+fn align(nest: &Nest, cut: &mut Cut, means: Means) {
+    let block = means.block;
     let (Some(inner), Some(len)) = (nest.axes.last(), cut.block.last_mut()) else { return };
     let steps = block / nest.item;
     let alike = nest.axes[..nest.axes.len() - 1].iter().all(|a| a.file % block == 0);
@@ -175,7 +178,10 @@ fn align(nest: &Nest, cut: &mut Cut, block: i64) {
         return;
     }
     if *len >= steps {
-        *len = *len / steps * steps;
+        // Whole requests, if that does not make rounds much smaller.
+        let whole = means.request / nest.item;
+        let unit = if *len >= 4 * whole { whole } else { steps };
+        *len = *len / unit * unit;
         cut.phase = nest.base % block / nest.item;
     }
 }

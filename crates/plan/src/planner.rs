@@ -5,6 +5,7 @@
 //! cut; round `k` is computed from `k` alone. Work and memory follow the number of axes, of parts
 //! the section crosses, and of chunks in the table, never the number of elements.
 
+use crate::check::nests;
 use crate::choose::{self, Choice};
 use crate::chunks::Cells;
 use crate::cost::piece_cost;
@@ -203,10 +204,9 @@ impl Plan {
             return "nothing to do: the section is empty".into();
         }
         if self.choice.method == Method::Chunks && !self.choice.forced {
-            return "chunks: they are encoded, so whole chunks go through the codecs".into();
+            return "chunks, because they are encoded: whole chunks go through the codecs".into();
         }
-        let share = self.cached_permille / 10;
-        self.choice.why(&format!("{share} % of the pages are in the page cache"))
+        self.choice.why(self.cached_permille, matches!(self.work, Work::Cells(_)))
     }
 }
 
@@ -239,11 +239,13 @@ fn check_user(request: &Request, item: i64) -> Result<(), PlanError> {
             .and_then(|s| s.checked_mul(r.count.max(1) - 1))
             .and_then(|s| s.checked_add(reach))
             .ok_or(PlanError::TooLarge("the caller's array"))?;
-        if *s == 0 && r.count > 1 && request.direction == Direction::Read {
-            return Err(PlanError::BadLayout(
-                "the caller's array repeats its elements and cannot be read into".into(),
-            ));
-        }
+    }
+    let count: Vec<i64> = ranges.iter().map(|r| r.count).collect();
+    if request.direction == Direction::Read && !nests(item, &count, request.user_stride) {
+        return Err(PlanError::BadLayout(format!(
+            "elements of the caller's array overlap: shape {count:?}, strides {:?}, item {item}",
+            request.user_stride
+        )));
     }
     Ok(())
 }

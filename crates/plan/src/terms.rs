@@ -112,7 +112,7 @@ impl Terms {
     /// The same terms with every figure moved into the range in which planning works.
     pub(crate) fn sane(&self) -> Terms {
         let mut t = self.clone();
-        t.budget = t.budget.max(0);
+        t.budget = t.budget.clamp(0, 1 << 60);
         t.lanes = t.lanes.clamp(1, 1 << 10);
         t.cached_permille = t.cached_permille.clamp(0, 1000);
         t.block = if t.block > 0 && t.block <= 1 << 24 && t.block & (t.block - 1) == 0 {
@@ -124,8 +124,8 @@ impl Terms {
         t.cached_gap = t.cached_gap.clamp(0, 1 << 40);
         t.straight = t.straight.clamp(1, 1 << 40);
         t.request = t.request.clamp(t.block, 1 << 30) / t.block * t.block;
-        t.share = t.share.clamp(1, 1 << 40);
-        t.window = t.window.clamp(1, 1 << 40);
+        t.share = t.share.clamp(1, 1 << 24);
+        t.window = t.window.clamp(1, 1 << 28);
         t
     }
 }

@@ -448,6 +448,62 @@ fn check_batches(case: &Case) {
     assert_eq!(expected, found);
 }
 
+/// Changes one number somewhere in a round.
+fn corrupt(round: &mut Round, dice: &mut Dice) {
+    let mut numbers: Vec<&mut i64> = Vec::new();
+    for t in round.reads.iter_mut().chain(&mut round.writes) {
+        let e = &mut t.extents;
+        numbers.extend([&mut e.offset, &mut e.len, &mut t.at]);
+        numbers.extend(e.count.iter_mut().chain(&mut e.stride).chain(&mut t.at_stride));
+    }
+    for m in &mut round.moves {
+        numbers.extend([&mut m.src_at, &mut m.dst_at, &mut m.item]);
+        numbers.extend(m.count.iter_mut().chain(&mut m.src_stride).chain(&mut m.dst_stride));
+    }
+    for c in &mut round.chunk_writes {
+        numbers.extend([&mut c.at, &mut c.len, &mut c.staged_at, &mut c.bound]);
+    }
+    for c in &mut round.chunk_reads {
+        let s = &mut c.stored;
+        numbers.extend([&mut s.offset, &mut s.len, &mut c.staged_at, &mut c.at, &mut c.len]);
+    }
+    numbers.push(&mut round.slot_bytes);
+    let k = dice.below(numbers.len() as i64) as usize;
+    let old = *numbers[k];
+    *numbers[k] = match dice.below(8) {
+        0 => old + 1,
+        1 => old - 1,
+        2 => -old,
+        3 => 0,
+        4 => old.saturating_mul(2),
+        5 => i64::MAX - dice.below(100),
+        6 => i64::MIN + dice.below(100),
+        _ => old + dice.below(2000) - 1000,
+    };
+}
+
+/// A round that passes the check touches nothing outside its places, whatever it is.
+fn check_corrupted(case: &Case, dice: &mut Dice) {
+    let request = Request {
+        layout: &case.layout,
+        table: case.table.as_ref(),
+        section: &case.section,
+        user_stride: &case.user_stride,
+        direction: case.direction,
+    };
+    let Ok(plan) = Plan::new(&request, &case.terms) else { return };
+    if plan.rounds() == 0 {
+        return;
+    }
+    let mut round = plan.round(dice.below(plan.rounds().min(1 << 30) as i64) as u64).unwrap();
+    corrupt(&mut round, dice);
+    let (files, user) = (case.files.clone(), case.user.clone());
+    let mut world = World::new(files, user, case.zero, case.fill.clone(), case.terms.block);
+    if let Ok(round) = check(round, &world.bounds(plan.slot_bytes())) {
+        world.touch(&round);
+    }
+}
+
 fn numbers(seed: u64) -> Vec<u32> {
     let mut state = seed.wrapping_mul(0x9E3779B97F4A7C15) | 1;
     let mut next = || {
@@ -529,5 +585,17 @@ proptest! {
         let outcome = std::panic::catch_unwind(|| verify(&case));
         prop_assert!(outcome.is_ok(), "{case:#?}");
         check_batches(&case);
+    }
+
+    #[test]
+    fn corrupted_rounds_do_no_harm(
+        numbers in prop::collection::vec(any::<u32>(), 160),
+        change in prop::collection::vec(any::<u32>(), 5),
+    ) {
+        let case = case(numbers);
+        let outcome = std::panic::catch_unwind(|| {
+            check_corrupted(&case, &mut Dice { numbers: change, next: 0 });
+        });
+        prop_assert!(outcome.is_ok(), "{case:?}");
     }
 }

@@ -95,6 +95,31 @@ impl World {
         self.cost.rounds = plan.rounds() as i64;
     }
 
+    /// Reads and writes every byte that a round may touch, and nothing else; out of bounds panics.
+    pub fn touch(&mut self, round: &CheckedRound) {
+        self.slot = vec![0; round.slot_bytes as usize];
+        for t in &round.reads {
+            self.transfer(t, true);
+        }
+        for c in &round.chunk_reads {
+            let s = c.stored;
+            let stored = self.read(Place::File(s.file), s.offset, s.len);
+            self.write(Place::Slot, c.staged_at, &stored);
+            self.write(Place::Slot, c.at, &vec![0; c.len as usize]);
+        }
+        for m in &round.moves {
+            self.copy(m);
+        }
+        for t in &round.writes {
+            self.transfer(t, false);
+        }
+        for c in &round.chunk_writes {
+            let decoded = self.read(Place::Slot, c.at, c.len);
+            assert_eq!(c.len as usize, decoded.len());
+            self.write(Place::Slot, c.staged_at, &vec![0; c.bound as usize]);
+        }
+    }
+
     fn round(&mut self, round: &CheckedRound) {
         for t in &round.reads {
             self.transfer(t, true);
