@@ -118,7 +118,7 @@ def test_exclusive_and_replace(tmp_path):
     formats.create_info(path, 4, "i4", exclusive=True)
     with pytest.raises(errors.StorageError, match="use mode 'w'") as caught:
         formats.create_info(path, 5, "i4", exclusive=True)
-    assert caught.value.code == "exists"
+    assert caught.value.code == "already-exists"
     assert np.load(path).shape == (4,)
     held = np.load(path, mmap_mode="r")
     path.chmod(0o640)

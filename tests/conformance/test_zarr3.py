@@ -382,7 +382,7 @@ def test_create_refuses_and_replaces(tmp_path, tree):
     for target in (path, f"{tree}::/in/a", f"{tree}::/in", tree):
         with pytest.raises(errors.StorageError) as caught:
             formats.create_info(target, (4,), "i4", exclusive=True)
-        assert caught.value.code == "exists"
+        assert caught.value.code == "already-exists"
     formats.create_info(path, (4,), "i4", chunks=2, fill_value=8)
     same(np.full(4, 8), ours(path))
     formats.create_info(f"{tree}::/in/a", (2,), "i4")

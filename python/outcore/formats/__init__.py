@@ -123,7 +123,7 @@ def create_info(
     format
         Name of the format; default: by the suffix.
     exclusive
-        Refuse to replace anything (`StorageError`, ``exists``).
+        Refuse to replace anything (`StorageError`, ``already-exists``).
     chunks, shards, compression, fill_value, dims, attrs
         See `outcore.formats.spec.make_spec`. A format refuses what it cannot keep.
     options
@@ -198,7 +198,7 @@ def _ability(info: ArrayInfo, name: str) -> Any:
         can = [m.NAME for m in ALL if hasattr(m, name)]
         raise UnsupportedError(
             f"{info.path!r}: {info.format} arrays have no {name}; formats that do: {', '.join(can)}",
-            code=f"no-{name.replace('_', '-')}",
+            code="cannot-change",
             path=info.path,
         )
     return found

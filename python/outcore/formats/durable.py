@@ -27,10 +27,11 @@ from outcore.errors import StorageError
 _CODES = {
     errno.ENOENT: "not-found",
     errno.ENOTDIR: "not-found",
-    errno.EEXIST: "exists",
+    errno.EEXIST: "already-exists",
     errno.EACCES: "permission-denied",
     errno.EPERM: "permission-denied",
-    errno.EROFS: "permission-denied",
+    errno.EROFS: "read-only-file-system",
+    errno.EIO: "disk-failure",
     errno.ENOSPC: "disk-full",
     errno.EDQUOT: "disk-full",
     errno.EFBIG: "disk-full",
@@ -38,8 +39,10 @@ _CODES = {
 }
 _NEXT = {
     "not-found": "check the path",
-    "exists": "use mode 'w' to replace it or 'r+' to change it",
+    "already-exists": "use mode 'w' to replace it or 'r+' to change it",
     "permission-denied": "check the owner and the mode of the file and of its folder",
+    "read-only-file-system": "mount it for writing, or choose another place",
+    "disk-failure": "the disk or its connection fails; look at the system log",
     "disk-full": "free space or choose another disk",
     "is-a-directory": "give the path of a file",
 }
@@ -49,7 +52,7 @@ _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
 
 def code_of(number: int | None) -> str:
     """The stable code for an errno."""
-    return _CODES.get(number or 0, "os-error")
+    return _CODES.get(number or 0, "io-failure")
 
 
 @contextlib.contextmanager
@@ -104,7 +107,7 @@ def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> N
     fill
         Writes and allocates through the descriptor.
     exclusive
-        Raise `StorageError` (``exists``) instead of replacing.
+        Raise `StorageError` (``already-exists``) instead of replacing.
     """
     with os_errors("creating", path), replacing(path, exclusive=exclusive) as temporary:
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

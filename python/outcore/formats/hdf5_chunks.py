@@ -204,7 +204,7 @@ class ChunkTable:
         except OSError as error:
             raise StorageError(
                 f"{self.path!r} cannot be examined: {error.strerror}",
-                code="os-error",
+                code="io-failure",
                 path=self.path,
                 errno=error.errno,
             ) from error

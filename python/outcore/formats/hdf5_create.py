@@ -95,7 +95,7 @@ def _taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
     if exclusive and not is_bare_dimension(file[name]):
         raise StorageError(
             f"{path!r} already holds {name!r}; use mode 'w' to replace it or 'r+' to change it",
-            code="exists",
+            code="already-exists",
             path=path,
             errno=errno.EEXIST,
         )

@@ -219,7 +219,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
     build
         Gets the path of an empty folder.
     exclusive
-        Raise `StorageError` (``exists``) if `target` exists, even if it appears meanwhile.
+        Raise `StorageError` (``already-exists``) if `target` exists, even if it appears meanwhile.
     """
     parent = os.path.dirname(target)
     with durable.os_errors("creating", target):
