@@ -7,25 +7,47 @@
 //!
 //! The sizes are compared with the output we own before anything is decoded.
 
-use lz4_flex::block;
+use std::ffi::c_int;
+
+use lz4_sys as sys;
 
 use super::{Codec, CodecSpec, Fault};
+
+/// The largest block that LZ4 takes (`LZ4_MAX_INPUT_SIZE`).
+const LARGEST: usize = 0x7e00_0000;
 
 /// The most bytes that LZ4 makes of `len` bytes (`LZ4_compressBound`).
 fn block_bound(len: usize) -> usize {
     len.saturating_add(len / 255).saturating_add(16)
 }
 
-/// lz4_flex writes nothing past this, and asks for no more (its own `get_maximum_output_size`).
-fn encode_bound(len: usize) -> usize {
-    block::get_maximum_output_size(len).max(block_bound(len))
+/// Encode one block; `None` if it does not fit in `output`.
+fn encode_block(input: &[u8], output: &mut [u8]) -> Option<usize> {
+    let from = c_int::try_from(input.len()).ok()?;
+    let room = c_int::try_from(output.len()).unwrap_or(c_int::MAX);
+    // SAFETY: pointers and lengths are those of two slices that cannot overlap (`room` is no more
+    // than the length of the output); the library writes at most `room` bytes.
+    let code = unsafe {
+        sys::LZ4_compress_default(input.as_ptr().cast(), output.as_mut_ptr().cast(), from, room)
+    };
+    usize::try_from(code).ok().filter(|&len| len > 0)
 }
 
+/// Decode one block that must fill `output`.
 fn decode_block(input: &[u8], output: &mut [u8]) -> Result<(), Fault> {
-    match block::decompress_into(input, output) {
+    let sizes = c_int::try_from(input.len()).ok().zip(c_int::try_from(output.len()).ok());
+    let Some((from, room)) = sizes else {
+        return Err(Fault::new(format!("a block of {} bytes is too large", output.len())));
+    };
+    // SAFETY: pointers and lengths are those of two slices that cannot overlap; this function of
+    // the library reads and writes nothing outside of them, whatever the input.
+    let code = unsafe {
+        sys::LZ4_decompress_safe(input.as_ptr().cast(), output.as_mut_ptr().cast(), from, room)
+    };
+    match usize::try_from(code) {
         Ok(len) if len == output.len() => Ok(()),
-        Ok(len) => Err(Fault::new(format!("a block has {len} bytes instead of {}", output.len()))),
-        Err(error) => Err(Fault::new(format!("a block is damaged: {error}"))),
+        Ok(len) => Err(Fault::new(format!("a block has {len} bytes instead of {room}"))),
+        Err(_) => Err(Fault::new(format!("a block is damaged, or has more than {room} bytes"))),
     }
 }
 
@@ -49,7 +71,7 @@ impl Codec for Lz4 {
     }
 
     fn bound(&self, len: usize) -> usize {
-        encode_bound(len).saturating_add(4)
+        block_bound(len).saturating_add(4)
     }
 
     fn context_bytes(&self, _len: usize) -> usize {
@@ -57,19 +79,19 @@ impl Codec for Lz4 {
     }
 
     fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
-        let Ok(size) = i32::try_from(input.len()) else {
+        if input.len() > LARGEST {
             return Err(Fault::new(format!(
-                "chunks of {} bytes are too large; LZ4 takes at most {}",
-                input.len(),
-                i32::MAX
+                "chunks of {} bytes are too large; LZ4 takes at most {LARGEST}",
+                input.len()
             )));
-        };
+        }
         let Some((head, rest)) = output.split_first_chunk_mut::<4>() else {
             return Err(Fault::new("no room for the header"));
         };
-        *head = size.to_le_bytes();
-        let len = block::compress_into(input, rest).map_err(|e| Fault::new(e.to_string()))?;
-        Ok(4 + len)
+        *head = (input.len() as u32).to_le_bytes();
+        let room = rest.len();
+        let short = || Fault::new(format!("{} bytes do not fit in {room}", input.len()));
+        Ok(4 + encode_block(input, rest).ok_or_else(short)?)
     }
 
     fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
@@ -117,10 +139,8 @@ impl Codec for Lz4Hdf5 {
     }
 
     fn bound(&self, len: usize) -> usize {
-        // Blocks that would grow are stored, but are tried first, in place.
         let blocks = len / self.block + 1;
-        let trial = encode_bound(self.block.min(len)) - self.block.min(len);
-        len.saturating_add(12 + 4 * blocks).saturating_add(trial)
+        len.saturating_add(12 + 4 * blocks)
     }
 
     fn context_bytes(&self, _len: usize) -> usize {
@@ -137,9 +157,11 @@ impl Codec for Lz4Hdf5 {
         let mut at = 12;
         for block in input.chunks(size) {
             let room = output.get_mut(at + 4..).ok_or_else(short)?;
-            let len = match block::compress_into(block, room) {
-                Ok(len) if len < block.len() => len,
-                _ => {
+            // Only what gets smaller is of use, so no more room is given.
+            let smaller = room.get_mut(..block.len() - 1).ok_or_else(short)?;
+            let len = match encode_block(block, smaller) {
+                Some(len) => len,
+                None => {
                     room.get_mut(..block.len()).ok_or_else(short)?.copy_from_slice(block);
                     block.len()
                 }
