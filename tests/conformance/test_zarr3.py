@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import zarr_elements
 
 from outcore import errors, formats
+from outcore.formats import durable
 from outcore.formats.layout import Codec, FileSource, ShardSource
 
 zarr = pytest.importorskip("zarr")
@@ -421,13 +423,23 @@ def test_replacing_without_exchange(tmp_path, monkeypatch, rename):
         formats.create_info(path, (4,), "f8", exclusive=True)
 
 
+def fill_with_9(room, sections):
+    before = ours(room.path)
+    grown = zarr_elements.read(room)
+    for section in sections:
+        assert grown[section].size
+        grown[section] = 9
+    zarr_elements.write(room, grown, padding=55)
+    same(before, ours(room.path))  # nothing visible has changed
+
+
 SHAPES = [((7, 5), (4, 5)), ((7, 5), (9, 9)), ((7, 5), (3, 8)), ((7, 5), (0, 5)), ((6, 4), (7, 5))]
 
 
 @pytest.mark.parametrize(("old", "new"), SHAPES, ids=str)
 @pytest.mark.parametrize("separator", ["/", "."])
 @pytest.mark.parametrize("shards", [None, (4, 4)])
-def test_resize(tmp_path, old, new, separator, shards):
+def test_resize(tmp_path, quick, old, new, separator, shards):
     path = tmp_path / "a.zarr"
     info = formats.create_info(
         path, old, "i4", chunks=(2, 2), shards=shards, fill_value=9, separator=separator
@@ -438,16 +450,8 @@ def test_resize(tmp_path, old, new, separator, shards):
         expected = np.full(shape, 9, "i4")
         common = tuple(slice(0, min(a, b)) for a, b in zip(data.shape, shape, strict=True))
         expected[common] = data[common]
-        room = formats.reserve(info, shape)
-        same(data, ours(path))  # nothing visible has changed
-        grown = zarr_elements.read(room)
-        for section in formats.stale(info, shape):
-            assert grown[section].size
-            grown[section] = 9
-        seen = tuple(slice(0, n) for n in shape)
-        same(expected, grown[seen])
-        zarr_elements.write(room, grown, padding=55)
-        info = formats.resize(room, shape)
+
+        info = formats.resize(info, shape, fill_with_9)
         data = expected
         same(expected, ours(path))
         same(expected, zarr.open_array(path)[...])
@@ -513,3 +517,100 @@ def test_bad_wishes(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(errors.StorageError):
         formats.create_info(tmp_path / "no" / "a.zarr", (4,), "<i4")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A killed process loses nothing that the system has, synced or not."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+
+
+STEPS = ("mkdir", "makedirs", "open", "write", "fsync", "rename", "rmdir", "unlink")
+
+
+def _count_steps(last: int) -> None:
+    count = 0
+
+    def counting(function):
+        def call(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == last:
+                os._exit(77)
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in STEPS:
+        setattr(os, name, counting(getattr(os, name)))
+    durable._renameat2 = counting(durable._renameat2)
+
+
+def dies_at(step: int, action) -> bool:
+    """Run `action` in a child process that is killed before its step number `step`; False if it ends."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _count_steps(step)
+            action()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 77), "the action itself failed"
+    return code == 77
+
+
+@pytest.mark.parametrize("inner", ["", "::/in/new/a"])
+def test_killed_while_creating(tmp_path, quick, inner):
+    step, done = 1, False
+    while not done and step < 1000:
+        root = tmp_path / f"{step}.zarr"
+        done = not dies_at(
+            step, lambda root=root: formats.create_info(f"{root}{inner}", (4,), "i4", chunks=2)
+        )
+        if root.exists():
+            assert formats.open_info(f"{root}{inner}").shape == (4,)
+            assert [e.kind for e in formats.ls(root)] == ["group"] * 2 * bool(inner) + ["array"]
+        step += 1
+    assert step > 10
+    assert root.exists()
+
+
+def test_killed_while_replacing(tmp_path, quick):
+    step, done, seen = 1, False, set()
+    while not done and step < 1000:
+        path = f"{tmp_path}/{step}.zarr::/a"
+        info = formats.create_info(path, (4,), "i4", chunks=2, fill_value=1)
+        zarr_elements.write(info, np.arange(4))
+        done = not dies_at(
+            step, lambda path=path: formats.create_info(path, (5,), "f8", chunks=5, fill_value=2)
+        )
+        found = formats.open_info(path)
+        seen.add(found.shape)
+        same(np.arange(4) if found.shape == (4,) else np.full(5, 2.0), zarr_elements.read(found))
+        assert list(zarr.open_group(f"{tmp_path}/{step}.zarr", mode="r").array_keys()) == ["a"]
+        step += 1
+    assert seen == {(4,), (5,)}
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (9, 7)], ids=str)
+def test_killed_while_resizing(tmp_path, quick, shape):
+    step, done, seen = 1, False, set()
+    data = np.arange(35).reshape(5, 7).astype("i4")
+
+    while not done and step < 1000:
+        path = tmp_path / f"{step}.zarr"
+        info = formats.create_info(path, (5, 7), "i4", chunks=(4, 4), fill_value=9)
+        zarr_elements.write(info, data, padding=77)
+        done = not dies_at(step, lambda info=info: formats.resize(info, shape, fill_with_9))
+        found = formats.open_info(path)
+        seen.add(found.shape)
+        kept = tuple(slice(0, min(a, b)) for a, b in zip((5, 7), found.shape, strict=True))
+        for larger in (found.shape, (20, 20)):  # nothing old must come to light
+            found = formats.resize(found, larger, fill_with_9)
+            expected = np.full(larger, 9, "i4")
+            expected[kept] = data[kept]
+            same(expected, zarr_elements.read(found))
+        step += 1
+    assert seen == {(5, 7), shape}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -35,7 +35,6 @@ __all__ = [
     "resize",
     "set_attrs",
     "split_path",
-    "stale",
 ]
 
 #: Every format, in the order in which files are probed.
@@ -156,10 +155,34 @@ def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry
     return module.ls(outer, inner)
 
 
-def resize(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
-    """Change the shape on disk; new elements read as the fill value, lost ones are gone."""
+def resize(
+    info: ArrayInfo,
+    shape: int | Sequence[int],
+    fill: Callable[[ArrayInfo, Iterator[tuple[slice, ...]]], None] | None = None,
+) -> ArrayInfo:
+    """
+    Change the shape on disk; new elements read as the fill value, lost ones are gone.
+
+    Parameters
+    ----------
+    info
+        The array as it is, or what `reserve` returned.
+    fill
+        ``fill(longer, sections)`` sets sections of the longer array to the fill value, durably. It is
+        called, before the metadata changes, where a format keeps old bytes beyond the shape (Zarr).
+        Not needed after `reserve` if everything new has been written.
+    """
     full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
-    return _ability(info, "resize")(info, full)  # type: ignore[no-any-return]
+    step = _ability(info, "resize")
+    stale = getattr(_by_name(info.format), "stale", None)
+    if stale is not None and fill is not None and len(full) == len(info.shape):
+        # Never smaller than it is, so that what is visible until then stays as it is.
+        longer = tuple(map(max, info.shape, full))
+        if longer != info.shape:
+            sections = stale(info, longer)
+            info = reserve(info, longer)
+            fill(info, sections)
+    return step(info, full)  # type: ignore[no-any-return]
 
 
 def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
@@ -173,18 +196,6 @@ def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
     module = _by_name(info.format)
     step = getattr(module, "reserve", None) or _ability(info, "resize")
     return step(info, full)  # type: ignore[no-any-return]
-
-
-def stale(info: ArrayInfo, shape: int | Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """
-    Sections of the longer array that hold old bytes instead of the fill value; often none.
-
-    To grow: `reserve`, write the fill value into these sections through what it returned, then
-    `resize`. Unless the sections are written anyway, as when appending.
-    """
-    full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
-    step = getattr(_by_name(info.format), "stale", None)
-    return iter(()) if step is None else step(info, full)
 
 
 def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:

@@ -75,7 +75,8 @@ class Format(Protocol):
     What a format module offers.
 
     A module may also have ``resize(info, shape) -> ArrayInfo``, ``reserve(info, shape) -> ArrayInfo``
-    (space for a longer array, metadata unchanged) and ``set_attrs(info, attrs) -> ArrayInfo``.
+    (space for a longer array, metadata unchanged), ``stale(info, shape)`` (sections of a longer array
+    that hold old bytes, see `zarr_grid`) and ``set_attrs(info, attrs) -> ArrayInfo``.
     """
 
     @property
