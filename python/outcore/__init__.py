@@ -1,1 +1,48 @@
-"""Arrays larger than memory, at the speed of the disks."""
+"""
+Arrays larger than memory, at the speed of the disks.
+
+>>> import numpy as np, outcore
+>>> a = outcore.create("field.npy", (1000, 3000), "f8")
+>>> a[100:200, ::3] = 1.5
+>>> a[150, :4]
+array([1.5, 0. , 0. , 1.5])
+
+`open` and `create` give a `DiskArray`; `memory` is the promise that holds; `Hints` are wishes.
+"""
+
+from outcore._core import __version__
+from outcore.disk import DiskArray, create, open
+from outcore.errors import (
+    BudgetError,
+    FormatError,
+    InternalError,
+    OutcoreError,
+    SectionError,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+)
+from outcore.formats import ls
+from outcore.hints import Hints, memory
+from outcore.report import Report
+from outcore.requests import IORequest
+
+__all__ = [
+    "BudgetError",
+    "DiskArray",
+    "FormatError",
+    "Hints",
+    "IORequest",
+    "InternalError",
+    "OutcoreError",
+    "Report",
+    "SectionError",
+    "StorageError",
+    "UnsupportedError",
+    "UsageError",
+    "__version__",
+    "create",
+    "ls",
+    "memory",
+    "open",
+]

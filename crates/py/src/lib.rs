@@ -1,14 +1,58 @@
 //! The compiled module `outcore._core`: translation between Python and the core, no decisions.
+//!
+//! | file | translates |
+//! |---|---|
+//! | `array.rs`   | the calls of `DiskArray` |
+//! | `key.rs`     | `a[key]` to a section |
+//! | `buffers.rs` | NumPy arrays to memory |
+//! | `layout.rs`  | `ArrayInfo` to a layout |
+//! | `hints.rs`   | `Hints` to wishes |
+//! | `access.rs`  | an access to plans that run |
+//! | `chunks.rs`  | a chunked array to batches |
+//! | `table.rs`   | a chunk table kept by a format's library |
+//! | `terms.rs`   | the machine and the wishes to terms |
+//! | `prefetch.rs`| a plan to read-ahead |
+//! | `interrupt.rs`| Ctrl-C |
+//! | `slabs.rs`   | a large cast to small ones |
+//! | `report.rs`  | a plan to what `explain` shows |
+//! | `memory.rs`  | the memory budget |
+//! | `errors.rs`  | failures to exceptions |
 
 use pyo3::prelude::*;
+
+mod access;
+mod array;
+mod buffers;
+mod chunks;
+mod errors;
+mod hints;
+mod interrupt;
+mod key;
+mod layout;
+mod memory;
+mod prefetch;
+mod report;
+mod slabs;
+mod table;
+mod terms;
 
 /// The core of outcore.
 #[pymodule]
 mod _core {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::array::Array;
+    #[pymodule_export]
+    use crate::errors::error_codes;
+    #[pymodule_export]
+    use crate::memory::{
+        memory_limit, memory_state, reset_memory_peak, set_memory_limit, Reservation,
+    };
+
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::terms::default_budget();
         m.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -1,0 +1,275 @@
+//! One access: from a section and memory to plans that run.
+//!
+//! Problem. A strided array is one plan; a chunked one is a walk over batches of chunks, each of
+//! which must be found (and, to be written, locked) before it can be planned.
+//!
+//! Idea. [`Open`] holds what an open array needs. [`Open::each`] produces the steps of an access,
+//! one plan and the files it numbers at a time; reading, writing, explaining and prefetching are
+//! different things to do with each step.
+//!
+//! Invariants. Nothing here holds the GIL while it waits for a disk. Memory of the caller is
+//! touched by `exec::run` only, within the bounds computed from shape and strides.
+
+use std::sync::{Arc, OnceLock};
+
+use outcore_io::backend::{self, Chosen};
+use outcore_io::exec::{self, Job, Sink, User};
+use outcore_io::{Arena, FileTable, StorageError};
+use outcore_plan::{Cost, Direction, Layout, Plan, Request, Section};
+use pyo3::prelude::*;
+
+use crate::chunks::Chunks;
+use crate::errors::{detached, Fault};
+use crate::hints::Wishes;
+use crate::interrupt::Interrupts;
+use crate::layout::Described;
+use crate::terms::{self, Found};
+
+/// What is asked.
+pub struct Access<'a> {
+    /// Read or write.
+    pub direction: Direction,
+    /// The elements.
+    pub section: &'a Section,
+    /// Byte strides of the caller's array, one per axis of the section.
+    pub strides: &'a [i64],
+    /// The caller's element for index `[0, ..., 0]` of the section; null if nothing will be moved.
+    pub data: *mut u8,
+    /// Hints.
+    pub wishes: &'a Wishes,
+}
+
+// SAFETY: an address and references to plain data; the memory behind `data` is kept alive by the
+// caller of `Open::run`, who waits for its end.
+unsafe impl Send for Access<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Access<'_> {}
+
+/// An array that is open in this process.
+pub struct Open {
+    /// The process it belongs to.
+    pub pid: u32,
+    described: Arc<Described>,
+    place: Place,
+    engine: OnceLock<Chosen>,
+    found: Found,
+}
+
+enum Place {
+    Files(FileTable),
+    Chunks(Box<Chunks>),
+}
+
+/// One plan of an access, and what it takes to run it.
+pub struct Step<'a> {
+    /// What is to be done.
+    pub plan: Plan,
+    /// The files it numbers.
+    pub files: &'a FileTable,
+    /// The caller's element for index `[0, ..., 0]` of this step.
+    pub data: *mut u8,
+    /// The part of the section.
+    pub section: &'a Section,
+    /// Share of its pages in the page cache, in thousandths.
+    pub cached: Option<u32>,
+    /// Where encoded chunks go.
+    pub sink: Option<&'a Sink<'a>>,
+}
+
+/// What `explain` tells.
+pub struct Survey {
+    /// Summed over all steps.
+    pub cost: Cost,
+    /// Of the first step.
+    pub method: String,
+    /// Of the first step.
+    pub why: String,
+    /// Of the first step.
+    pub cached: Option<u32>,
+}
+
+impl Open {
+    /// Opens nothing yet: files are opened when they are first used.
+    pub fn new(described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
+        let place = match (&described.layout, &described.source) {
+            (Layout::Chunked(layout), Some(source)) => {
+                let chunks = Chunks::new(layout, source, &described.pipeline);
+                Place::Chunks(Box::new(chunks.map_err(|e| Fault::from(e).at(&described.path))?))
+            }
+            _ => Place::Files(FileTable::new(described.files.clone(), writable)),
+        };
+        let (engine, found) = (OnceLock::new(), Found::default());
+        Ok(Open { pid: std::process::id(), described, place, engine, found })
+    }
+
+    /// The engine for this array.
+    pub fn engine(&self, wishes: &Wishes) -> &Chosen {
+        self.engine.get_or_init(|| {
+            backend::choose(match wishes.engine.as_str() {
+                "threads" => backend::Choice::Threads,
+                "uring" => backend::Choice::Uring,
+                _ => backend::Choice::Auto,
+            })
+        })
+    }
+
+    /// Moves the section between the files and the caller's memory.
+    pub fn run(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
+        self.outside(py, |interrupts| {
+            self.each(access, access.direction == Direction::Write, interrupts, &mut |step| {
+                self.run_step(access, step, interrupts)
+            })
+        })
+    }
+
+    /// What running would take.
+    pub fn survey(&self, py: Python<'_>, access: &Access) -> Result<Survey, Fault> {
+        self.outside(py, |interrupts| {
+            let mut survey: Option<Survey> = None;
+            self.each(access, false, interrupts, &mut |step| {
+                let cost = step.plan.cost();
+                match &mut survey {
+                    Some(survey) => add(&mut survey.cost, &cost),
+                    None => {
+                        survey = Some(Survey {
+                            cost,
+                            method: format!("{:?}", step.plan.method()).to_lowercase(),
+                            why: step.plan.why(),
+                            cached: step.cached,
+                        });
+                    }
+                }
+                Ok(())
+            })?;
+            Ok(survey.unwrap_or_else(|| Survey {
+                cost: Cost::default(),
+                method: "none".to_owned(),
+                why: "the section is empty".to_owned(),
+                cached: None,
+            }))
+        })
+    }
+
+    /// Asks the system to read ahead what the section needs.
+    pub fn prefetch(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
+        self.outside(py, |interrupts| {
+            self.each(access, false, interrupts, &mut |step| crate::prefetch::ahead(&step))
+        })
+    }
+
+    /// Hands what was written to the disk, and waits for it if `durable`.
+    pub fn flush(&self, py: Python<'_>, durable: bool) -> Result<(), Fault> {
+        if !durable {
+            return Ok(());
+        }
+        self.outside(py, |_| match &self.place {
+            Place::Files(files) => Ok(files.sync()?),
+            Place::Chunks(chunks) => Ok(chunks.flush()?),
+        })
+    }
+
+    /// Runs `work` without the GIL, and names the array in what it raises.
+    fn outside<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Interrupts) -> Result<T, Fault> + Send,
+    ) -> Result<T, Fault> {
+        let interrupts = Interrupts::default();
+        let result = detached(py, || work(&interrupts));
+        if let Some(raised) = interrupts.take().or_else(|| self.take_raised()) {
+            return Err(raised.into());
+        }
+        result.map_err(|fault| fault.at(&self.described.path))
+    }
+
+    fn take_raised(&self) -> Option<PyErr> {
+        match &self.place {
+            Place::Files(_) => None,
+            Place::Chunks(chunks) => chunks.take_raised(),
+        }
+    }
+
+    /// Calls `work` for each step of the access. Chunks are locked and created if `really`.
+    fn each(
+        &self,
+        access: &Access,
+        really: bool,
+        interrupts: &Interrupts,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        match (&self.described.layout, &self.place) {
+            (Layout::Strided(layout), Place::Files(files)) => {
+                let cached = terms::cached(layout, access.section, files);
+                let terms = terms::terms(access.wishes, &self.found, files, cached);
+                let request = Request {
+                    layout: &self.described.layout,
+                    table: None,
+                    section: access.section,
+                    user_stride: access.strides,
+                    direction: access.direction,
+                };
+                let plan = Plan::new(&request, &terms)?;
+                let Access { section, data, .. } = *access;
+                work(Step { plan, files, data, section, cached, sink: None })
+            }
+            (Layout::Chunked(layout), Place::Chunks(chunks)) => {
+                let context = crate::chunks::Context {
+                    layout,
+                    described: &self.described,
+                    found: &self.found,
+                    interrupts,
+                };
+                chunks.each(&context, access, really, work)
+            }
+            // `new` pairs them.
+            _ => Err(StorageError::BadJob("layout and files do not match".into()).into()),
+        }
+    }
+
+    fn run_step(&self, access: &Access, step: Step, interrupts: &Interrupts) -> Result<(), Fault> {
+        let (low, high) = reach(step.section, access.strides, self.described.item());
+        let interrupted = || interrupts.check();
+        let job = Job {
+            plan: &step.plan,
+            direction: access.direction,
+            files: step.files,
+            user: User { origin: step.data, low, high },
+            fill: &self.described.fill,
+            pipeline: Some(&self.described.pipeline),
+            sink: step.sink,
+            engine: &*self.engine(access.wishes).engine,
+            arena: &Arena::global(),
+            threads: terms::lanes(access.wishes) as usize,
+            cached: step.cached.is_some_and(|permille| permille >= 950),
+            interrupted: &interrupted,
+        };
+        // SAFETY: the caller's array has these strides and at least the section's shape, so all its
+        // elements lie in low..high; it is referenced by the Python frame that waits for us.
+        unsafe { exec::run(&job) }?;
+        Ok(())
+    }
+}
+
+/// Lowest byte and one past the highest byte that a walk over the section touches.
+fn reach(section: &Section, strides: &[i64], item: i64) -> (i64, i64) {
+    let (mut low, mut high) = (0, item);
+    for (range, stride) in section.ranges().iter().zip(strides) {
+        let far = (range.count - 1).max(0) * stride;
+        low += far.min(0);
+        high += far.max(0);
+    }
+    (low, high)
+}
+
+fn add(sum: &mut Cost, part: &Cost) {
+    sum.reads += part.reads;
+    sum.read_bytes += part.read_bytes;
+    sum.writes += part.writes;
+    sum.written_bytes += part.written_bytes;
+    sum.mapped_bytes += part.mapped_bytes;
+    sum.useful_bytes += part.useful_bytes;
+    sum.decodes += part.decodes;
+    sum.encodes += part.encodes;
+    sum.rounds += part.rounds;
+    sum.peak_bytes = sum.peak_bytes.max(part.peak_bytes);
+}

@@ -1,0 +1,173 @@
+//! NumPy arrays as memory: allocation, pointers, strides, casts.
+//!
+//! The only file of this crate that touches NumPy's C interface, and with it raw pointers. An array
+//! is handed to the core as [`Memory`]: where its first element lies and how to walk. The owner of a
+//! `Memory` keeps the array alive (it holds a reference on the caller's stack) until the core is
+//! done, also while the GIL is released.
+
+use numpy::npyffi::{PyArrayObject, NPY_ARRAY_WRITEABLE, PY_ARRAY_API};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+use pyo3::PyTypeInfo;
+
+use crate::errors::{Class, Fault};
+
+/// Where an array lies in memory.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    /// Element `[0, ..., 0]`.
+    pub data: *mut u8,
+    /// Bytes from one element to the next, per axis.
+    pub strides: Vec<i64>,
+}
+
+// SAFETY: a Memory is an address; who uses it must own the array behind it, as the module says.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+fn fields(array: &Bound<'_, PyUntypedArray>) -> (*mut u8, i32) {
+    let object: *mut PyArrayObject = array.as_array_ptr();
+    // SAFETY: `array` is a live ndarray and we hold the GIL; the fields are only read.
+    unsafe { ((*object).fields.data.cast(), (*object).fields.flags) }
+}
+
+/// Where `array` lies.
+pub fn memory(array: &Bound<'_, PyUntypedArray>) -> Memory {
+    let strides = array.strides().iter().map(|n| *n as i64).collect();
+    Memory { data: fields(array).0, strides }
+}
+
+/// Whether NumPy lets `array` be written.
+pub fn writeable(array: &Bound<'_, PyUntypedArray>) -> bool {
+    fields(array).1 & NPY_ARRAY_WRITEABLE != 0
+}
+
+/// Shape of `array`.
+pub fn shape(array: &Bound<'_, PyUntypedArray>) -> Vec<i64> {
+    array.shape().iter().map(|n| *n as i64).collect()
+}
+
+/// A new array with unspecified content.
+pub fn empty<'py>(
+    py: Python<'py>,
+    shape: &[i64],
+    dtype: &Bound<'py, PyArrayDescr>,
+    fortran: bool,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let mut dims: Vec<isize> = shape.iter().map(|n| *n as isize).collect();
+    let nd = i32::try_from(dims.len())
+        .map_err(|_| Fault::new(Class::Usage, "too-many-indices", "too many axes"))?;
+    // SAFETY: PyArray_NewFromDescr takes over one reference to the descriptor (into_dtype_ptr gives
+    // one away), reads `nd` lengths, allocates itself and returns a new reference or null.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            PyUntypedArray::type_object_raw(py),
+            dtype.clone().into_dtype_ptr(),
+            nd,
+            dims.as_mut_ptr(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            i32::from(fortran),
+            std::ptr::null_mut(),
+        );
+        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
+    }
+}
+
+/// The scalar that a 0-d array holds.
+pub fn scalar<'py>(array: Bound<'py, PyUntypedArray>) -> PyResult<Bound<'py, PyAny>> {
+    let py = array.py();
+    // SAFETY: PyArray_Return takes over the reference and returns a new one, or null on failure.
+    unsafe {
+        let result = PY_ARRAY_API.PyArray_Return(py, array.into_ptr().cast());
+        Bound::from_owned_ptr_or_err(py, result)
+    }
+}
+
+/// `value`, which is no array, as an array of this type: what NumPy's assignment makes of it.
+pub fn converted<'py>(
+    value: &Bound<'py, PyAny>,
+    dtype: &Bound<'py, PyArrayDescr>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let py = value.py();
+    let numpy = py.import("numpy")?;
+    if value.is_instance(&numpy.getattr("generic")?)? {
+        // NumPy's scalars keep their own rules: asarray would cast a date to a number.
+        let one = numpy.call_method1("empty", ((), dtype))?;
+        one.set_item(py.Ellipsis(), value)?;
+        return Ok(one.cast_into()?);
+    }
+    Ok(numpy.call_method1("asarray", (value, dtype))?.cast_into()?)
+}
+
+/// `to[...] = from`, with the casts and broadcasts of NumPy's assignment.
+pub fn assign(to: &Bound<'_, PyUntypedArray>, from: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
+    let py = to.py();
+    // SAFETY: both are live ndarrays and we hold the GIL.
+    let status =
+        unsafe { PY_ARRAY_API.PyArray_CopyInto(py, to.as_array_ptr(), from.as_array_ptr()) };
+    if status < 0 {
+        Err(PyErr::fetch(py))
+    } else {
+        Ok(())
+    }
+}
+
+/// An array over memory that somebody else owns.
+///
+/// # Safety
+///
+/// `shape` elements of `dtype`, walked by `memory`, must be valid (to write, if the view is written)
+/// for as long as the view exists.
+pub unsafe fn view<'py>(
+    py: Python<'py>,
+    memory: &Memory,
+    shape: &[i64],
+    dtype: &Bound<'py, PyArrayDescr>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let mut dims: Vec<isize> = shape.iter().map(|n| *n as isize).collect();
+    let mut strides: Vec<isize> = memory.strides.iter().map(|n| *n as isize).collect();
+    // SAFETY: as in `empty`; the strides and the memory are the caller's promise.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            PyUntypedArray::type_object_raw(py),
+            dtype.clone().into_dtype_ptr(),
+            dims.len() as i32,
+            dims.as_mut_ptr(),
+            strides.as_mut_ptr(),
+            memory.data.cast(),
+            NPY_ARRAY_WRITEABLE,
+            std::ptr::null_mut(),
+        );
+        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
+    }
+}
+
+/// How to walk `array` as if it had this shape: strides of 0 repeat.
+pub fn broadcast(
+    array: &Bound<'_, PyUntypedArray>,
+    shape: &[i64],
+    path: &str,
+) -> Result<Memory, Fault> {
+    let have = self::shape(array);
+    let Memory { data, strides } = memory(array);
+    let extra = have.len().saturating_sub(shape.len());
+    let fits = have.iter().take(extra).all(|n| *n == 1)
+        && have.iter().rev().zip(shape.iter().rev()).all(|(n, want)| n == want || *n == 1);
+    if !fits {
+        let message = format!(
+            "a value of shape {have:?} cannot be broadcast to the section of shape {shape:?} of \
+             '{path}'. Trailing axes must be equal or 1."
+        );
+        return Err(Fault::new(Class::Usage, "broadcast", message).at(path));
+    }
+    let mut all = vec![0; shape.len()];
+    let pairs = have.iter().zip(&strides).rev();
+    for (slot, (n, stride)) in all.iter_mut().rev().zip(pairs) {
+        *slot = if *n == 1 { 0 } else { *stride };
+    }
+    Ok(Memory { data, strides: all })
+}

@@ -1,0 +1,341 @@
+//! Chunked arrays: batches of chunks that are found, locked, planned, stored.
+//!
+//! A batch is what is resolved at once: some hundreds of chunks (files are open while it lasts), or
+//! whole shards when writing, so that no shard is rewritten twice for one access.
+//!
+//! Waiting for another writer ends with Ctrl-C, or after [`PATIENCE`] with an error that names the
+//! file.
+
+use std::time::{Duration, Instant};
+
+use outcore_io::lock::Patience;
+use outcore_io::store::files::FileStore;
+use outcore_io::store::shards::{IndexFormat, ShardStore};
+use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved};
+use outcore_io::{probe, FileTable, Pipeline, StorageError};
+use outcore_plan::{Batch, ChunkTable, Chunked, Direction, GridBox, Order, Plan, Request, Section};
+use pyo3::prelude::*;
+
+use crate::access::{Access, Step};
+use crate::errors::{Class, Fault};
+use crate::interrupt::Interrupts;
+use crate::layout::{Described, Shard, Source};
+use crate::table::PyTable;
+use crate::terms::{self, Found};
+
+/// Chunks in files of their own: each is an open file while its batch lasts.
+const FILES_AT_ONCE: i64 = 192;
+/// Chunks listed in a table.
+const ROWS_AT_ONCE: i64 = 1 << 14;
+/// How long to wait for another writer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks for Ctrl-C while waiting.
+const GLANCE: Duration = Duration::from_millis(100);
+/// Looks at the page cache per batch, and bytes per look.
+const LOOKS: usize = 8;
+const LOOK: i64 = 64 << 10;
+
+/// The chunks of one array.
+pub struct Chunks {
+    store: Store,
+    /// The grid of shards, if chunks lie in shards.
+    coarse: Option<Chunked>,
+    at_once: i64,
+    grid: Vec<i64>,
+}
+
+enum Store {
+    Core(Box<dyn ChunkStore>),
+    Table(PyTable),
+}
+
+/// What the steps of an access share.
+pub struct Context<'a> {
+    /// The layout.
+    pub layout: &'a Chunked,
+    /// The array.
+    pub described: &'a Described,
+    /// What is known about its files.
+    pub found: &'a Found,
+    /// Ctrl-C.
+    pub interrupts: &'a Interrupts,
+}
+
+impl Chunks {
+    /// The store of this source.
+    pub fn new(
+        layout: &Chunked,
+        source: &Source,
+        pipeline: &Pipeline,
+    ) -> Result<Chunks, StorageError> {
+        let limit = pipeline.stored_limit();
+        let size = ChunkSize {
+            decoded: layout.chunk_bytes(),
+            limit: if layout.encoded { to_i64(limit) } else { layout.chunk_bytes() },
+            encoded: layout.encoded,
+        };
+        let grid = layout.grid();
+        let (store, coarse, at_once) = match source {
+            Source::Table { path, fetch, commit } => {
+                let (fetch, commit) = Python::attach(|py| {
+                    (fetch.clone_ref(py), commit.as_ref().map(|c| c.clone_ref(py)))
+                });
+                let table = PyTable::new(path.clone(), fetch, commit, size);
+                (Store::Table(table), None, ROWS_AT_ONCE)
+            }
+            Source::Files { root, prefix, separator, lock, shard } => {
+                let naming = Naming {
+                    root: root.clone(),
+                    prefix: prefix.clone(),
+                    separator: separator.clone(),
+                };
+                match shard {
+                    None => {
+                        let store = FileStore::new(naming, lock.clone(), grid.clone(), size);
+                        (Store::Core(Box::new(store)), None, FILES_AT_ONCE)
+                    }
+                    Some(shard) => {
+                        let coarse = coarse(layout, shard)?;
+                        let index = IndexFormat {
+                            at_end: !shard.index_at_start,
+                            crc32c: shard.index_crc32c,
+                        };
+                        let per_shard = shard.per_shard.clone();
+                        let store = ShardStore::new(
+                            naming,
+                            lock.clone(),
+                            grid.clone(),
+                            per_shard,
+                            index,
+                            size,
+                        )?;
+                        (Store::Core(Box::new(store)), Some(coarse), ROWS_AT_ONCE)
+                    }
+                }
+            }
+        };
+        Ok(Chunks { store, coarse, at_once, grid })
+    }
+
+    /// Where the chunks of a box are, and their open files.
+    fn resolve(&self, cells: &Cells) -> Result<Resolved, StorageError> {
+        match &self.store {
+            Store::Core(store) => store.resolve(cells, false),
+            Store::Table(table) => table.resolve(cells, false),
+        }
+    }
+
+    /// Waits until what was written is on the disk.
+    pub fn flush(&self) -> Result<(), StorageError> {
+        match &self.store {
+            Store::Core(store) => store.flush(),
+            Store::Table(table) => table.flush(),
+        }
+    }
+
+    /// The exception behind the last failure, if Python raised one.
+    pub fn take_raised(&self) -> Option<PyErr> {
+        match &self.store {
+            Store::Core(_) => None,
+            Store::Table(table) => table.take_raised(),
+        }
+    }
+
+    /// Calls `work` for each batch of the access; locks and stores chunks if `really`.
+    pub fn each(
+        &self,
+        context: &Context,
+        access: &Access,
+        really: bool,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let layout = context.layout;
+        let (grouping, at_once) = match &self.coarse {
+            Some(shards) => (shards, 1),
+            None => (layout, self.at_once),
+        };
+        for Batch { section, at, .. } in grouping.batches(access.section, at_once)? {
+            let GridBox { lo, count } = layout.touched(&section)?;
+            let cells = Cells::new(&lo, &count, &self.grid)?;
+            let shift: i64 = at.iter().zip(access.strides).map(|(i, stride)| i * stride).sum();
+            let batch = Part {
+                context,
+                access,
+                section: &section,
+                cells: &cells,
+                data: access.data.wrapping_offset(shift as isize),
+            };
+            match (access.direction, really) {
+                (Direction::Write, true) if layout.encoded => self.replace(&batch, work)?,
+                (Direction::Write, true) => self.patch(&batch, work)?,
+                _ => {
+                    let resolved = self.resolve(&cells)?;
+                    self.refuse_missing(&batch, &resolved.table)?;
+                    batch.step(&resolved, None, work)?;
+                }
+            }
+            if context.interrupts.check() {
+                return Err(StorageError::Cancelled.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Encodes chunks anew and stores them, with other writers kept out.
+    fn replace(
+        &self,
+        batch: &Part,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let _guard = patiently(batch.context, |patience| match &self.store {
+            Store::Core(store) => store.lock(batch.cells, patience),
+            Store::Table(table) => table.lock(patience),
+        })?;
+        let before = self.resolve(batch.cells)?;
+        let sink = match &self.store {
+            Store::Core(store) => store.begin(batch.cells)?,
+            Store::Table(table) => table.begin(),
+        };
+        let commit = |chunk: &[i64], mask: u32, bytes: &[u8]| sink.commit(chunk, mask, bytes);
+        batch.step(&before, Some(&commit), work)?;
+        sink.finish()?;
+        Ok(())
+    }
+
+    /// Writes into chunks that are stored as they are.
+    fn patch(
+        &self,
+        batch: &Part,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let fill = &batch.context.described.fill;
+        match &self.store {
+            Store::Core(store) => {
+                let place =
+                    patiently(batch.context, |wait| store.in_place(batch.cells, fill, wait))?;
+                batch.step(&place.resolved, None, work)
+            }
+            Store::Table(table) => {
+                let place =
+                    patiently(batch.context, |wait| table.in_place(batch.cells, fill, wait))?;
+                batch.step(&place, None, work)
+            }
+        }
+    }
+
+    fn refuse_missing(&self, batch: &Part, table: &ChunkTable) -> Result<(), Fault> {
+        if !batch.access.wishes.missing_is_error || batch.access.direction == Direction::Write {
+            return Ok(());
+        }
+        let ranges = batch.section.ranges();
+        let touched = |cell: &[i64]| {
+            cell.iter().zip(ranges).zip(&batch.context.layout.chunk).all(|((k, r), c)| {
+                // The first index of the range at or after the chunk's first.
+                let steps = (k * c - r.start).max(0);
+                let steps = (steps + r.step - 1) / r.step;
+                steps < r.count && r.start + steps * r.step < (k + 1) * c
+            })
+        };
+        for (cell, stored) in batch.cells.iter().zip(&table.stored) {
+            if stored.is_none() && touched(&cell) {
+                let path = &batch.context.described.path;
+                let text = format!(
+                    "chunk {cell:?} of '{path}' was never written, and Hints(missing='error') asks \
+                     for an error. Use missing='fill' to read the fill value."
+                );
+                return Err(Fault::new(Class::Storage, "missing-chunk", text).at(path));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A batch of one access.
+struct Part<'a> {
+    context: &'a Context<'a>,
+    access: &'a Access<'a>,
+    section: &'a Section,
+    cells: &'a Cells,
+    data: *mut u8,
+}
+
+impl Part<'_> {
+    fn step(
+        &self,
+        resolved: &Resolved,
+        sink: Option<&outcore_io::exec::Sink>,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let (access, context) = (self.access, self.context);
+        let cached = cached(&resolved.table, &resolved.files);
+        let terms = terms::terms(access.wishes, context.found, &resolved.files, cached);
+        let request = Request {
+            layout: &context.described.layout,
+            table: Some(&resolved.table),
+            section: self.section,
+            user_stride: access.strides,
+            direction: access.direction,
+        };
+        let plan = Plan::new(&request, &terms)?;
+        work(Step {
+            plan,
+            files: &resolved.files,
+            data: self.data,
+            section: self.section,
+            cached,
+            sink,
+        })
+    }
+}
+
+/// A grid whose cells are shards.
+fn coarse(layout: &Chunked, shard: &Shard) -> Result<Chunked, StorageError> {
+    let too_large = || StorageError::BadJob("a shard has more than 2^63 elements".into());
+    let cells = layout.chunk.iter().zip(&shard.per_shard);
+    let chunk: Option<Vec<i64>> = cells.map(|(c, n)| c.checked_mul(*n)).collect();
+    let chunk = chunk.ok_or_else(too_large)?;
+    let strides = Order::C.strides(&chunk, layout.item)?;
+    Ok(Chunked::new(layout.shape.clone(), layout.item, chunk, strides, false, 0)?)
+}
+
+/// Waits for other writers a little at a time, so that Ctrl-C works.
+fn patiently<T>(
+    context: &Context,
+    mut attempt: impl FnMut(Patience) -> Result<T, StorageError>,
+) -> Result<T, Fault> {
+    let started = Instant::now();
+    loop {
+        match attempt(Patience { timeout: Some(GLANCE), cancelled: None }) {
+            Err(StorageError::Locked { path, .. }) => {
+                if context.interrupts.check() {
+                    return Err(StorageError::Cancelled.into());
+                }
+                let waited = started.elapsed();
+                if waited > PATIENCE {
+                    return Err(StorageError::Locked { path, waited }.into());
+                }
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// The share of stored chunks that is in the page cache, in thousandths, from a few of them.
+fn cached(table: &ChunkTable, files: &FileTable) -> Option<u32> {
+    let stored: Vec<_> = table.stored.iter().flatten().collect();
+    if stored.is_empty() {
+        return Some(1000);
+    }
+    let step = stored.len().div_ceil(LOOKS);
+    let (mut sum, mut number) = (0, 0);
+    for at in stored.iter().step_by(step) {
+        let fd = files.open(at.file).ok()?.fd();
+        sum += probe::cached(fd, at.offset, at.len.min(LOOK))?;
+        number += 1;
+    }
+    Some(sum / number)
+}
+
+fn to_i64(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,267 @@
+//! From the enums of the core to the exceptions of `outcore/errors.py`.
+//!
+//! Every failure becomes a [`Fault`]: which class, which stable code, which words, which numbers.
+//! The matches below have no catch-all, so a new variant of the core does not compile until somebody
+//! has decided what Python sees.
+
+use outcore_io::StorageError;
+use outcore_plan::PlanError;
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyModule};
+
+/// Which class of `errors.py` a failure belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// The section does not fit the array.
+    Section,
+    /// The work does not fit the budget.
+    Budget,
+    /// The file is not what its format promises.
+    Format,
+    /// Valid, but not done here.
+    Unsupported,
+    /// The operating system said no.
+    Storage,
+    /// An argument no call would accept.
+    Usage,
+    /// A bug.
+    Internal,
+    /// Ctrl-C: not an error of ours, raised as `KeyboardInterrupt`.
+    Interrupt,
+}
+
+impl Class {
+    fn name(self) -> &'static str {
+        match self {
+            Class::Section => "SectionError",
+            Class::Budget => "BudgetError",
+            Class::Format => "FormatError",
+            Class::Unsupported => "UnsupportedError",
+            Class::Storage => "StorageError",
+            Class::Usage => "UsageError",
+            Class::Internal | Class::Interrupt => "InternalError",
+        }
+    }
+}
+
+/// A failure on its way to Python.
+#[derive(Debug)]
+pub struct Fault(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    class: Class,
+    code: &'static str,
+    message: String,
+    path: Option<String>,
+    details: Vec<(&'static str, i64)>,
+    /// An exception that was raised by Python code we called, passed on as it is.
+    raised: Option<PyErr>,
+}
+
+impl Fault {
+    /// A failure found in this crate.
+    pub fn new(class: Class, code: &'static str, message: impl Into<String>) -> Fault {
+        let message = message.into();
+        Fault(Box::new(Inner { class, code, message, path: None, details: vec![], raised: None }))
+    }
+
+    /// The file or array concerned.
+    pub fn at(mut self, path: &str) -> Fault {
+        self.0.path.get_or_insert_with(|| path.to_owned());
+        self
+    }
+
+    /// A number for those who handle the error: `offset`, `length`, `errno`, `needed`.
+    pub fn with(mut self, name: &'static str, value: i64) -> Fault {
+        self.0.details.push((name, value));
+        self
+    }
+}
+
+impl From<PyErr> for Fault {
+    fn from(error: PyErr) -> Fault {
+        let mut fault = Fault::new(Class::Internal, "raised", "");
+        fault.0.raised = Some(error);
+        fault
+    }
+}
+
+impl From<PlanError> for Fault {
+    fn from(error: PlanError) -> Fault {
+        let (class, code, text) = (plan_class(&error), error.code(), error.to_string());
+        let fault = Fault::new(class, code, text);
+        match error {
+            PlanError::BudgetTooSmall { needed, .. } => fault
+                .with("needed", needed)
+                .hint("Raise outcore.memory() or Hints(memory=...) to that or more."),
+            PlanError::BadSection { .. }
+            | PlanError::OutOfBounds { .. }
+            | PlanError::BadLayout(_)
+            | PlanError::TooLarge(_)
+            | PlanError::Impossible { .. }
+            | PlanError::Broken { .. } => fault,
+        }
+    }
+}
+
+fn plan_class(error: &PlanError) -> Class {
+    match error {
+        PlanError::BadSection { .. } | PlanError::OutOfBounds { .. } | PlanError::TooLarge(_) => {
+            Class::Section
+        }
+        PlanError::BadLayout(_) => Class::Format,
+        PlanError::Impossible { .. } => Class::Usage,
+        PlanError::BudgetTooSmall { .. } => Class::Budget,
+        PlanError::Broken { .. } => Class::Internal,
+    }
+}
+
+impl From<StorageError> for Fault {
+    fn from(error: StorageError) -> Fault {
+        let (code, text) = (error.code(), error.to_string());
+        let path = error.path().map(|path| path.to_string_lossy().into_owned());
+        let new = |class| Fault::new(class, code, text.clone());
+        let fault = match error {
+            StorageError::Io(io) => new(Class::Storage)
+                .with("errno", io.errno.into())
+                .maybe("offset", io.offset)
+                .maybe("length", io.len),
+            StorageError::ShortRead(short) => {
+                new(Class::Storage).with("offset", short.offset).with("length", short.len)
+            }
+            StorageError::Shrunk { .. } => new(Class::Storage),
+            StorageError::Budget(budget) => new(Class::Budget).with(
+                "needed",
+                i64::try_from(budget.needed.saturating_add(budget.used)).unwrap_or(i64::MAX),
+            ),
+            StorageError::Plan(plan) => return plan.into(),
+            StorageError::Codec(codec) => new(Class::Format).maybe("offset", codec.offset),
+            StorageError::Index(index) => new(Class::Format).maybe("offset", index.offset),
+            StorageError::ReadOnly { .. } => new(Class::Usage),
+            StorageError::Locked { .. } => new(Class::Storage),
+            StorageError::Cancelled => new(Class::Interrupt),
+            StorageError::Unavailable { .. } => new(Class::Usage),
+            StorageError::BadJob(_) => new(Class::Internal),
+        };
+        match path {
+            Some(path) => fault.at(&path),
+            None => fault,
+        }
+    }
+}
+
+impl Fault {
+    fn maybe(self, name: &'static str, value: Option<i64>) -> Fault {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    fn hint(mut self, text: &str) -> Fault {
+        self.0.message.push_str(". ");
+        self.0.message.push_str(text);
+        self
+    }
+
+    fn build(self, py: Python<'_>) -> PyResult<PyErr> {
+        let Inner { class, code, message, path, details, raised } = *self.0;
+        if let Some(raised) = raised {
+            return Ok(raised);
+        }
+        if class == Class::Interrupt {
+            // The handler that Python installed is about to raise; make sure something does.
+            py.check_signals()?;
+            return Ok(PyKeyboardInterrupt::new_err(message));
+        }
+        static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+        let errors =
+            ERRORS.get_or_try_init(py, || py.import("outcore.errors").map(Bound::unbind))?.bind(py);
+        let keywords = PyDict::new(py);
+        keywords.set_item("code", code)?;
+        keywords.set_item("path", path)?;
+        for (name, value) in details {
+            keywords.set_item(name, value)?;
+        }
+        let error = errors.getattr(class.name())?.call((message,), Some(&keywords))?;
+        Ok(PyErr::from_value(error))
+    }
+}
+
+impl From<Fault> for PyErr {
+    fn from(fault: Fault) -> PyErr {
+        Python::attach(|py| fault.build(py).unwrap_or_else(|error| error))
+    }
+}
+
+/// Runs `work` without the GIL. A panic inside is a bug; Python sees it as `InternalError`.
+pub fn detached<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Fault> + Send,
+) -> Result<T, Fault> {
+    py.detach(|| {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let text = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "a panic without words".to_owned());
+            let message = format!("the core stopped at an impossible state: {text}. Please report");
+            Err(Fault::new(Class::Internal, "panic", message))
+        })
+    })
+}
+
+/// Every code that the compiled module can raise, with its class.
+#[rustfmt::skip]
+pub const CODES: &[(&str, Class)] = &[
+    // outcore-plan
+    ("bad-section", Class::Section),
+    ("index-out-of-bounds", Class::Section),
+    ("bad-layout", Class::Format),
+    ("too-large", Class::Section),
+    ("method-impossible", Class::Usage),
+    ("budget-too-small", Class::Budget),
+    ("broken-plan", Class::Internal),
+    // outcore-io
+    ("not-found", Class::Storage),
+    ("permission-denied", Class::Storage),
+    ("read-only-file-system", Class::Storage),
+    ("already-exists", Class::Storage),
+    ("disk-full", Class::Storage),
+    ("disk-failure", Class::Storage),
+    ("io-failure", Class::Storage),
+    ("file-truncated", Class::Storage),
+    ("file-changed", Class::Storage),
+    ("codec-failure", Class::Format),
+    ("chunk-table-damaged", Class::Format),
+    ("read-only", Class::Usage),
+    ("locked", Class::Storage),
+    ("unavailable", Class::Usage),
+    ("internal-job", Class::Internal),
+    // this crate
+    ("bad-index", Class::Section),
+    ("too-many-indices", Class::Section),
+    ("fancy-index", Class::Unsupported),
+    ("zero-step", Class::Usage),
+    ("out-mismatch", Class::Usage),
+    ("broadcast", Class::Usage),
+    ("bad-hint", Class::Usage),
+    ("closed", Class::Usage),
+    ("bad-layout-info", Class::Internal),
+    ("missing-chunk", Class::Storage),
+    ("panic", Class::Internal),
+];
+
+/// Code to class name, for the table of error codes and its test.
+#[pyfunction]
+pub fn error_codes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let codes = PyDict::new(py);
+    for (code, class) in CODES {
+        codes.set_item(code, class.name())?;
+    }
+    Ok(codes)
+}

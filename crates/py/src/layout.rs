@@ -1,0 +1,201 @@
+//! From `ArrayInfo` (`outcore/formats/layout.py`) to the core's own types.
+//!
+//! Reads the dataclass attributes by name, once, when an array is opened. Nothing in it is trusted:
+//! the planner checks the layout against itself, the executor every extent against the files.
+
+use std::path::PathBuf;
+
+use numpy::{PyArrayDescr, PyArrayDescrMethods};
+use outcore_io::codec::{CodecSpec, OptionValue, Pipeline};
+use outcore_plan::{Chunked, Layout, Part, Strided};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::{Class, Fault};
+
+/// What the core knows about an array, before any file is open.
+pub struct Described {
+    /// What the user calls it.
+    pub path: String,
+    /// Where the elements are.
+    pub layout: Layout,
+    /// Type of an element; keeps the file's byte order.
+    pub dtype: Py<PyArrayDescr>,
+    /// Whether the first axis runs fastest.
+    pub fortran: bool,
+    /// One element of the fill value.
+    pub fill: Vec<u8>,
+    /// The files of a strided layout, in the numbering of its parts.
+    pub files: Vec<PathBuf>,
+    /// Where chunks are.
+    pub source: Option<Source>,
+    /// Codecs of a chunk, in the order of writing; empty for strided layouts.
+    pub pipeline: Pipeline,
+}
+
+/// How stored chunks are found.
+pub enum Source {
+    /// Through callables of the format (HDF5).
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// `fetch(lo, count)`.
+        fetch: Py<PyAny>,
+        /// `commit(chunks)`, or None.
+        commit: Option<Py<PyAny>>,
+    },
+    /// One file per chunk, or per shard.
+    Files {
+        /// Folder.
+        root: PathBuf,
+        /// Before the coordinates.
+        prefix: String,
+        /// Between the coordinates.
+        separator: String,
+        /// A file whose byte ranges serve as locks.
+        lock: PathBuf,
+        /// Present if the files are shards.
+        shard: Option<Shard>,
+    },
+}
+
+/// The inside of a shard file.
+pub struct Shard {
+    /// Chunks per axis.
+    pub per_shard: Vec<i64>,
+    /// Whether the index comes first.
+    pub index_at_start: bool,
+    /// Whether the index ends with its crc32c.
+    pub index_crc32c: bool,
+}
+
+/// Reads an `ArrayInfo`.
+pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let py = info.py();
+    let path: String = info.getattr("path")?.extract()?;
+    let shape: Vec<i64> = info.getattr("shape")?.extract()?;
+    let dtype = info.getattr("dtype")?.cast_into::<PyArrayDescr>()?;
+    if dtype.has_object() {
+        let text = format!("'{path}' holds Python objects, which have no bytes of their own.");
+        return Err(Fault::new(Class::Unsupported, "object-dtype", text).at(&path).into());
+    }
+    let item = dtype.itemsize() as i64;
+    let layout = info.getattr("layout")?;
+    let mut described = Described {
+        fill: fill_bytes(py, &info.getattr("fill_value")?, &dtype)?,
+        fortran: info.getattr("order")?.extract::<String>()? == "F",
+        dtype: dtype.unbind(),
+        layout: Layout::Strided(Strided { shape: vec![], item, strides: vec![], parts: vec![] }),
+        path,
+        files: vec![],
+        source: None,
+        pipeline: Pipeline::new(&[], 0).map_err(Fault::from)?,
+    };
+    let strides: Vec<i64> = layout.getattr("strides")?.extract()?;
+    if layout.hasattr("parts")? {
+        let parts = parts(&layout, &mut described.files)?;
+        let strided = Strided::new(shape, item, strides, parts);
+        described.layout =
+            Layout::Strided(strided.map_err(|e| Fault::from(e).at(&described.path))?);
+    } else {
+        let chunk: Vec<i64> = layout.getattr("chunks")?.extract()?;
+        described.source = Some(source(&layout.getattr("source")?)?);
+        let bytes = chunk.iter().try_fold(item, |n, c| n.checked_mul(*c));
+        let bytes = bytes.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
+            let text = format!("chunks of shape {chunk:?} hold more bytes than memory can");
+            Fault::new(Class::Format, "bad-layout", text).at(&described.path)
+        })?;
+        let codecs = codecs(&layout.getattr("codecs")?)?;
+        described.pipeline = Pipeline::new(&codecs, bytes).map_err(Fault::from)?;
+        let encoded = !described.pipeline.is_empty();
+        let bound = i64::try_from(described.pipeline.encoded_bound()).unwrap_or(i64::MAX);
+        let chunked = Chunked::new(shape, item, chunk, strides, encoded, bound);
+        described.layout =
+            Layout::Chunked(chunked.map_err(|e| Fault::from(e).at(&described.path))?);
+    }
+    Ok(described)
+}
+
+fn parts(layout: &Bound<'_, PyAny>, files: &mut Vec<PathBuf>) -> PyResult<Vec<Part>> {
+    let mut parts = vec![];
+    for part in layout.getattr("parts")?.try_iter()? {
+        let part = part?;
+        let path: PathBuf = part.getattr("path")?.extract()?;
+        let number = match files.iter().rposition(|known| *known == path) {
+            Some(number) => number,
+            None => {
+                files.push(path);
+                files.len() - 1
+            }
+        };
+        parts.push(Part {
+            file: number as u32,
+            offset: part.getattr("offset")?.extract()?,
+            len: part.getattr("nbytes")?.extract()?,
+        });
+    }
+    Ok(parts)
+}
+
+fn codecs(list: &Bound<'_, PyAny>) -> PyResult<Vec<CodecSpec>> {
+    let mut codecs = vec![];
+    for codec in list.try_iter()? {
+        let codec = codec?;
+        let mut spec = CodecSpec::new(&codec.getattr("name")?.extract::<String>()?);
+        let options = PyDict::new(codec.py());
+        options.update(codec.getattr("options")?.cast()?)?;
+        for (name, value) in options {
+            let value = match value.extract::<i64>() {
+                Ok(number) => OptionValue::Int(number),
+                Err(_) => OptionValue::Text(value.extract()?),
+            };
+            spec.options.push((name.extract()?, value));
+        }
+        codecs.push(spec);
+    }
+    Ok(codecs)
+}
+
+fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
+    let kind: String = source.getattr("kind")?.extract()?;
+    if kind == "table" {
+        let commit = source.getattr("commit")?;
+        return Ok(Source::Table {
+            path: source.getattr("path")?.extract()?,
+            fetch: source.getattr("fetch")?.unbind(),
+            commit: (!commit.is_none()).then(|| commit.unbind()),
+        });
+    }
+    let shard = if kind == "shards" {
+        Some(Shard {
+            per_shard: source.getattr("per_shard")?.extract()?,
+            index_at_start: source.getattr("index_at")?.extract::<String>()? == "start",
+            index_crc32c: source.getattr("index_crc32c")?.extract()?,
+        })
+    } else if kind == "files" {
+        None
+    } else {
+        let text = format!("chunk source of kind '{kind}' is not known");
+        return Err(Fault::new(Class::Internal, "bad-layout-info", text).into());
+    };
+    Ok(Source::Files {
+        root: source.getattr("root")?.extract()?,
+        prefix: source.getattr("prefix")?.extract()?,
+        separator: source.getattr("separator")?.extract()?,
+        lock: source.getattr("lock")?.extract()?,
+        shard,
+    })
+}
+
+/// One element of `value` as the file stores it; zero bytes if there is none.
+fn fill_bytes(
+    py: Python<'_>,
+    value: &Bound<'_, PyAny>,
+    dtype: &Bound<'_, PyArrayDescr>,
+) -> PyResult<Vec<u8>> {
+    if value.is_none() {
+        return Ok(vec![0; dtype.itemsize()]);
+    }
+    let element = py.import("numpy")?.call_method1("full", ((), value, dtype))?;
+    element.call_method0("tobytes")?.extract()
+}

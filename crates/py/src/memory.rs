@@ -1,0 +1,81 @@
+//! The memory budget, seen from Python.
+
+use std::sync::Mutex;
+
+use outcore_io::Arena;
+use pyo3::prelude::*;
+
+use crate::errors::Fault;
+
+/// The budget of this process, bytes.
+#[pyfunction]
+pub fn memory_limit() -> u64 {
+    Arena::global().limit()
+}
+
+/// Sets the budget of this process, bytes.
+#[pyfunction]
+pub fn set_memory_limit(limit: u64) {
+    Arena::global().set_limit(limit);
+}
+
+/// Bytes held now, bytes that are free, and the most that was ever held.
+#[pyfunction]
+pub fn memory_state() -> (u64, u64, u64) {
+    let arena = Arena::global();
+    (arena.used(), arena.available(), arena.peak())
+}
+
+/// Starts to measure the peak anew.
+#[pyfunction]
+pub fn reset_memory_peak() {
+    Arena::global().reset_peak();
+}
+
+/// Memory that Python code holds, counted against the budget until released.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct Reservation {
+    held: Mutex<Option<outcore_io::Reservation>>,
+}
+
+#[pymethods]
+impl Reservation {
+    /// Count `nbytes` for `what` (a word of a fixed list, else "a task").
+    #[new]
+    fn new(what: &str, nbytes: u64) -> PyResult<Reservation> {
+        // The core names purposes by static words.
+        let what = match what {
+            "blocks" => "blocks()",
+            "convert" => "convert",
+            _ => "a task",
+        };
+        let held = Arena::global().reserve(what, nbytes).map_err(Fault::from)?;
+        Ok(Reservation { held: Mutex::new(Some(held)) })
+    }
+
+    /// Bytes counted; 0 once released.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.lock().as_ref().map_or(0, outcore_io::Reservation::bytes)
+    }
+
+    /// Give the bytes back. Doing so twice does nothing.
+    fn release(&self) {
+        self.lock().take();
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_ended))]
+    fn __exit__(&self, _ended: &Bound<'_, pyo3::types::PyTuple>) {
+        self.release();
+    }
+}
+
+impl Reservation {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<outcore_io::Reservation>> {
+        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

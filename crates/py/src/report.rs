@@ -1,0 +1,62 @@
+//! A plan in numbers, as the fields of `outcore.report.Report`.
+
+use outcore_plan::{Direction, Section};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::access::{Access, Open};
+
+/// The fields of a `Report`.
+pub fn explain<'py>(
+    py: Python<'py>,
+    path: &str,
+    open: &Open,
+    access: &Access,
+) -> PyResult<Bound<'py, PyDict>> {
+    let survey = open.survey(py, access)?;
+    let chosen = open.engine(access.wishes);
+    let cost = survey.cost;
+    let fields = PyDict::new(py);
+    fields.set_item("path", path)?;
+    fields.set_item("section", section_text(access.section))?;
+    let direction = match access.direction {
+        Direction::Read => "read",
+        Direction::Write => "write",
+    };
+    fields.set_item("direction", direction)?;
+    fields.set_item("method", survey.method)?;
+    fields.set_item("why", survey.why)?;
+    fields.set_item("engine", chosen.engine.name())?;
+    fields.set_item("engine_why", chosen.fallback.clone().unwrap_or_default())?;
+    for (name, value) in [
+        ("reads", cost.reads),
+        ("read_bytes", cost.read_bytes),
+        ("writes", cost.writes),
+        ("written_bytes", cost.written_bytes),
+        ("mapped_bytes", cost.mapped_bytes),
+        ("useful_bytes", cost.useful_bytes),
+        ("decodes", cost.decodes),
+        ("encodes", cost.encodes),
+        ("rounds", cost.rounds),
+        ("peak_bytes", cost.peak_bytes),
+    ] {
+        fields.set_item(name, value)?;
+    }
+    fields.set_item("budget", access.wishes.budget())?;
+    fields.set_item("cached", survey.cached.map(|permille| f64::from(permille) / 1000.0))?;
+    Ok(fields)
+}
+
+/// `[0:10, 3, ::2]`: the section as one would write it in Python.
+fn section_text(section: &Section) -> String {
+    let items: Vec<String> = section
+        .ranges()
+        .iter()
+        .map(|range| match (range.count, range.step) {
+            (1, _) => range.start.to_string(),
+            (_, 1) => format!("{}:{}", range.start, range.stop()),
+            _ => format!("{}:{}:{}", range.start, range.stop(), range.step),
+        })
+        .collect();
+    format!("[{}]", items.join(", "))
+}

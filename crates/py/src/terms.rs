@@ -1,0 +1,125 @@
+//! What the planner is told: the machine, the file as it is cached now, the user's wishes.
+//!
+//! Looking at the page cache costs a system call a look, so a section of a few pages is taken as
+//! cached, and a larger one is judged by a handful of its elements at regular distances.
+
+use std::sync::OnceLock;
+
+use outcore_io::{cpu, probe, Arena, FileTable};
+use outcore_plan::{Section, Strided, Terms};
+
+use crate::hints::{Cache, Wishes};
+
+/// Sections that span less than this are not worth a look.
+const GLANCE: i64 = 64 << 10;
+/// Looks per access.
+const LOOKS: i64 = 16;
+/// Bytes per look, where neighbours are wanted as well.
+const LOOK: i64 = 64 << 10;
+
+/// What was found out about the files of an array, once.
+#[derive(Debug, Default)]
+pub struct Found {
+    block: OnceLock<Option<i64>>,
+}
+
+impl Found {
+    /// The block of direct I/O on these files; none where the first of them refuses it.
+    fn block(&self, files: &FileTable) -> Option<i64> {
+        *self.block.get_or_init(|| {
+            let alignment = probe::direct_alignment(files.path(0).ok()?)?;
+            Some(i64::from(alignment.memory.max(alignment.offset)).max(512))
+        })
+    }
+}
+
+/// The terms for an access that may hold `budget` bytes.
+pub fn terms(wishes: &Wishes, found: &Found, files: &FileTable, cached: Option<u32>) -> Terms {
+    let budget = i64::try_from(wishes.budget()).unwrap_or(i64::MAX);
+    let mut terms = Terms::new(budget);
+    terms.lanes = lanes(wishes);
+    terms.exclusive = wishes.exclusive;
+    terms.method = wishes.method;
+    terms.cached_permille = i64::from(cached.unwrap_or(0));
+    terms.mapping = wishes.cache != Cache::Bypass;
+    if wishes.cache == Cache::Bypass {
+        terms.cached_permille = 0;
+    }
+    if wishes.cache != Cache::Keep {
+        if let Some(block) = found.block(files) {
+            terms.block = block;
+            terms.direct = true;
+        }
+    }
+    terms
+}
+
+/// Rounds side by side.
+pub fn lanes(wishes: &Wishes) -> i64 {
+    wishes.threads.unwrap_or_else(cpu::cores).max(1) as i64
+}
+
+/// The share of a section that is in the page cache, in thousandths; `None` if nobody knows.
+pub fn cached(layout: &Strided, section: &Section, files: &FileTable) -> Option<u32> {
+    let mut axes: Vec<(i64, i64)> = section
+        .ranges()
+        .iter()
+        .zip(&layout.strides)
+        .map(|(range, stride)| (range.count, range.step * stride))
+        .filter(|(count, _)| *count > 1)
+        .collect();
+    axes.sort_by_key(|(_, stride)| std::cmp::Reverse(*stride));
+    let base: i64 = section.ranges().iter().zip(&layout.strides).map(|(r, s)| r.start * s).sum();
+    let span: i64 = axes.iter().map(|(count, stride)| (count - 1) * stride).sum();
+    if span < GLANCE {
+        return Some(1000);
+    }
+    // Dense neighbours at the fast end: that much can be looked at in one call.
+    let mut run = layout.item;
+    for (count, stride) in axes.iter().rev() {
+        if *stride > run {
+            break;
+        }
+        run = run.max(stride * (count - 1) + run);
+    }
+    let (mut sum, mut number) = (0_u64, 0_u64);
+    for look in 0..LOOKS {
+        let at = base + element(&axes, look, LOOKS);
+        let (file, offset, room) = locate(layout, at)?;
+        let fd = files.open(file).ok()?.fd();
+        sum += u64::from(probe::cached(fd, offset, run.min(LOOK).min(room))?);
+        number += 1;
+    }
+    u32::try_from(sum / number.max(1)).ok()
+}
+
+/// Bytes from the first element to the one `look / looks` of the way through the section.
+fn element(axes: &[(i64, i64)], look: i64, looks: i64) -> i64 {
+    // A mixed-radix fraction: each axis takes what the slower ones left over, so that looks are
+    // spread over all axes.
+    let (mut offset, mut left) = (0, look);
+    for (count, stride) in axes {
+        let scaled = i128::from(left) * i128::from(*count);
+        let index = (scaled / i128::from(looks)) as i64;
+        left = (scaled % i128::from(looks)) as i64;
+        offset += index * stride;
+    }
+    offset
+}
+
+/// File, offset there, and bytes left in the part that holds byte `at` of the concatenation.
+fn locate(layout: &Strided, at: i64) -> Option<(u32, i64, i64)> {
+    let mut first = 0;
+    for part in &layout.parts {
+        if at < first + part.len {
+            return Some((part.file, part.offset + at - first, first + part.len - at));
+        }
+        first += part.len;
+    }
+    None
+}
+
+/// The memory budget of a new process, from its control group and what is free.
+pub fn default_budget() {
+    Arena::global().set_limit(probe::memory().default_budget());
+}

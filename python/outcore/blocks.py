@@ -1,0 +1,224 @@
+"""
+Slabs: walk through an array that does not fit in memory.
+
+Problem. An algorithm wants to see the whole array, a piece at a time, within the budget.
+Idea. Blocks of equal shape in the order of the file. While the caller works on one, the next is read
+in the background. What neighbouring blocks share is copied from the last block instead of being read
+again (``read_with_reuse`` of the PASSION papers).
+
+Invariants. At most three blocks exist at once (the one the caller may still hold, the one being
+handed out, the one being read); all three are reserved in the memory budget. A buffer is used again
+only when nobody but us refers to it. The shared part is copied before the caller sees the block, who
+may change it.
+
+Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O".
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import BudgetError, UsageError
+from outcore.report import human
+
+if TYPE_CHECKING:
+    from outcore.disk import DiskArray
+    from outcore.requests import IORequest
+
+__all__ = ["BlockShape", "iterate", "plan_blocks"]
+
+Key = tuple[slice, ...]
+
+_ALIVE = 3
+# Larger blocks do not read faster, and the first one has to wait for all of its bytes.
+_LARGEST = 128 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """Shape of the blocks and the elements that neighbours share, per axis."""
+
+    shape: tuple[int, ...]
+    overlap: tuple[int, ...]
+
+    def starts(self, axis: int, length: int) -> range:
+        """First indices of the blocks along `axis` of an array of this `length`."""
+        size, shared = self.shape[axis], self.overlap[axis]
+        if length <= size:
+            return range(0, min(length, 1))
+        return range(0, length - shared, size - shared)
+
+
+def plan_blocks(
+    array: DiskArray,
+    axis: SupportsIndex | None = None,
+    shape: Sequence[int | None] | int | None = None,
+    overlap: Sequence[int] | int = 0,
+) -> BlockShape:
+    """Choose or check the shape of the blocks; see `DiskArray.blocks`."""
+    ndim = array.ndim
+    if axis is not None and shape is not None:
+        raise UsageError("blocks() takes axis= or shape=, not both", code="bad-blocks")
+    budget = min(array.budget // (_ALIVE + 1), _LARGEST if shape is None else sys.maxsize)
+    if shape is not None:
+        shared = _per_axis(overlap, ndim, range(ndim))
+        given = (shape,) * ndim if isinstance(shape, int) else tuple(shape)
+        if len(given) != ndim or any(n is not None and operator.index(n) < 1 for n in given):
+            raise UsageError(f"blocks: shape {shape} for {ndim} axes", code="bad-blocks")
+        sizes = tuple(
+            length if n is None else min(operator.index(n), max(length, 1))
+            for n, length in zip(given, array.shape, strict=True)
+        )
+    else:
+        slow = (0 if array.order == "C" else ndim - 1) if axis is None else operator.index(axis)
+        if ndim and not -ndim <= slow < ndim:
+            raise UsageError(f"blocks: axis {axis} of {ndim} axes", code="bad-blocks")
+        slow %= max(ndim, 1)
+        shared = _per_axis(overlap, ndim, (slow,))
+        sizes = _slab(array, slow, shared, budget) if ndim else ()
+    for d, (size, both, length) in enumerate(zip(sizes, shared, array.shape, strict=True)):
+        if both < 0 or (length > size and both >= size):
+            raise UsageError(
+                f"blocks: an overlap of {both} on axis {d} needs blocks of more than {size}; "
+                "make the blocks larger or the overlap smaller",
+                code="bad-blocks",
+            )
+    _check_budget(array, sizes, budget)
+    return BlockShape(sizes, shared)
+
+
+def _per_axis(overlap: Sequence[int] | int, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
+    if isinstance(overlap, Sequence):
+        if len(overlap) != ndim:
+            raise UsageError(f"blocks: overlap {overlap} for {ndim} axes", code="bad-blocks")
+        return tuple(operator.index(n) for n in overlap)
+    return tuple(operator.index(overlap) if d in axes else 0 for d in range(ndim))
+
+
+def _slab(array: DiskArray, axis: int, shared: tuple[int, ...], budget: int) -> tuple[int, ...]:
+    """The thickest slab across `axis` that fits, in whole chunks where that is possible."""
+    length = array.shape[axis]
+    row = max(1, array.nbytes // max(length, 1))
+    most = max(1 + shared[axis], budget // row)
+    if array.chunks is not None and most < length:
+        chunk = array.chunks[axis]
+        most = max(most - (most - shared[axis]) % chunk, min(most, chunk + shared[axis]))
+    return tuple(min(most, n) if d == axis else n for d, n in enumerate(array.shape))
+
+
+def _check_budget(array: DiskArray, sizes: tuple[int, ...], budget: int) -> None:
+    size = math.prod(sizes) * array.dtype.itemsize
+    if size > budget:
+        needed = size * (_ALIVE + 1)
+        raise BudgetError(
+            f"blocks of shape {sizes} of {array.path!r} hold {human(size)} each; {_ALIVE} of them and "
+            f"the buffers to read them need {needed} bytes, but {array.budget} are left. Raise "
+            "outcore.memory() to that, or pass a smaller shape=",
+            code="block-too-large",
+            path=array.path,
+            needed=needed,
+        )
+
+
+def iterate(array: DiskArray, block: BlockShape) -> Iterator[tuple[Key, NDArray[Any]]]:
+    """Yield ``(key, data)`` for all blocks, reading one ahead."""
+    size = math.prod(block.shape) * array.dtype.itemsize
+    keys = _keys(array, block)
+    # The axis that moves from one block to the next, along which the overlap is kept.
+    fast = array.ndim - 1 if array.order == "C" else 0
+    buffers = _Buffers(array, block.shape)
+    with _core.Reservation("blocks", min(len(keys), _ALIVE) * size):
+        ahead: _Block | None = None
+        try:
+            for number, key in enumerate(keys):
+                current = ahead or _start(array, buffers, key, None, 0)
+                ahead = None
+                current.request.wait()
+                if number + 1 < len(keys):
+                    after = keys[number + 1]
+                    ahead = _start(array, buffers, after, current, _moving_axis(key, after, fast))
+                data = current.data
+                del current
+                yield key, data
+                del data
+        finally:
+            if ahead is not None:
+                ahead.request.wait()
+
+
+@dataclass(slots=True)
+class _Block:
+    key: Key
+    data: NDArray[Any]
+    request: IORequest[NDArray[Any]]
+
+
+def _keys(array: DiskArray, block: BlockShape) -> list[Key]:
+    starts = [block.starts(d, n) for d, n in enumerate(array.shape)]
+    if array.order == "F":
+        corners = [tuple(reversed(c)) for c in itertools.product(*reversed(starts))]
+    else:
+        corners = list(itertools.product(*starts))
+    return [
+        tuple(
+            slice(at, min(at + n, length))
+            for at, n, length in zip(corner, block.shape, array.shape, strict=True)
+        )
+        for corner in corners
+    ]
+
+
+def _moving_axis(key: Key, after: Key, fast: int) -> int | None:
+    """The only axis on which `after` differs from `key`, if there is one."""
+    moved = [d for d, (a, b) in enumerate(zip(key, after, strict=True)) if a != b]
+    return moved[0] if len(moved) == 1 else None
+
+
+def _start(
+    array: DiskArray, buffers: _Buffers, key: Key, last: _Block | None, axis: int | None
+) -> _Block:
+    """Begin to read the block `key`; take from `last` what both hold."""
+    data = buffers.take(tuple(s.stop - s.start for s in key))
+    if last is not None and axis is not None:
+        shared = last.key[axis].stop - key[axis].start
+        if shared > 0:
+            head = [slice(None)] * array.ndim
+            tail = list(head)
+            head[axis], tail[axis] = slice(0, shared), slice(-shared, None)
+            data[tuple(head)] = last.data[tuple(tail)]
+            rest = list(key)
+            rest[axis] = slice(key[axis].start + shared, key[axis].stop)
+            head[axis] = slice(shared, None)
+            request = array.iread(tuple(rest), out=data[tuple(head)])
+            return _Block(key, data, request)
+    return _Block(key, data, array.iread(key, out=data))
+
+
+class _Buffers:
+    """Memory of the blocks, used again when the caller has let go of it."""
+
+    def __init__(self, array: DiskArray, shape: tuple[int, ...]) -> None:
+        self._shape, self._dtype, self._order = shape, array.dtype, array.order
+        self._owned: list[NDArray[Any]] = []
+
+    def take(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        part: tuple[Any, ...] = (*(slice(0, n) for n in shape), ...)
+        for number in range(len(self._owned)):
+            # Two references: the list and the argument. A view anywhere is one more.
+            if sys.getrefcount(self._owned[number]) <= 2:
+                return self._owned[number][part]  # type: ignore[no-any-return]
+        # Somebody keeps the old ones: they are the caller's memory now, like any result.
+        del self._owned[: max(0, len(self._owned) - _ALIVE + 1)]
+        fresh = np.empty(self._shape, self._dtype, order="F" if self._order == "F" else "C")
+        self._owned.append(fresh)
+        return fresh[part]  # type: ignore[no-any-return]

@@ -1,0 +1,645 @@
+"""
+Arrays on disk: `open`, `create` and `DiskArray`.
+
+Problem. An array larger than memory should read and write like a NumPy array, a section at a time.
+Idea. A format says where the elements live (`outcore.formats`); everything after that is one call
+into the compiled core, which plans the access, runs the plan within the memory budget and fills a new
+NumPy array. This file only offers that call in the forms people need.
+
+Invariants. ``a[key]`` equals what NumPy gives for basic indexing; ``a[key] = value`` changes exactly
+those elements, cast and broadcast as NumPy does. An array may be used from several threads; it
+survives a fork and can be pickled (it is opened again).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outcore import _core, blocks, formats
+from outcore.errors import BudgetError, UsageError
+from outcore.formats.layout import ArrayInfo, Chunked
+from outcore.hints import Hints
+from outcore.report import Report, human
+from outcore.requests import IORequest, start
+
+__all__ = ["DiskArray", "create", "open"]
+
+Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Mode = Literal["r", "r+", "w", "x"]
+# Basic indexing: integers, slices, ..., None, or a tuple of them.
+Key = Any
+
+
+class DiskArray:
+    """
+    An array on disk. Made by `open` and `create`.
+
+    Indexing reads: ``a[10:20, ::-3]`` is a new `numpy.ndarray`. Assignment writes. Integers, slices
+    with any step, ``...`` and ``None`` can be used; arrays of indices cannot.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("field.npy", (1000, 300), "f8")
+    >>> a[100:200, ::3] = np.arange(100)
+    >>> a[101, :7]
+    array([1., 0., 0., 1., 0., 0., 1.])
+    >>> a.close()
+    """
+
+    def __init__(
+        self, info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]
+    ) -> None:
+        self._mode: Mode = mode
+        self._hints = hints
+        self._options = dict(options)
+        # Relative paths must mean the same file after a chdir, in another process.
+        self._where = _absolute(info.path)
+        self._files = [os.path.abspath(name) for name in info.extra.get("files", ())]
+        self._growing = threading.Lock()
+        self._reads: weakref.WeakSet[IORequest[Any]] = weakref.WeakSet()
+        # A write goes on, and its failure counts, also if the caller lets go of the request.
+        self._writes: list[IORequest[None]] = []
+        self._adopt(info)
+
+    def _adopt(self, info: ArrayInfo) -> None:
+        core = _core.Array(info, self.writable, self._hints)
+        self._info, self._core = info, core
+
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        return self._info.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements, in the byte order of the file."""
+        return self._info.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._info.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self._info.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, decoded."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def order(self) -> str:
+        """``"C"`` if the last axis runs fastest in the file (in a chunk), ``"F"`` if the first."""
+        return self._info.order
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """Shape of a chunk; None if the array is stored whole."""
+        layout = self._info.layout
+        return layout.chunks if isinstance(layout, Chunked) else None
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """User attributes stored with the array."""
+        return self._info.attrs
+
+    @property
+    def dims(self) -> tuple[str | None, ...] | None:
+        """Names of the axes, if the file has them."""
+        return self._info.dims
+
+    @property
+    def fill_value(self) -> Any:
+        """Value of elements that were never written, or None."""
+        return self._info.fill_value
+
+    @property
+    def path(self) -> str:
+        """What `open` needs to get this array, group path included."""
+        return self._info.path
+
+    @property
+    def format(self) -> str:
+        """Name of the file format."""
+        return self._info.format
+
+    @property
+    def mode(self) -> str:
+        """``"r"``, ``"r+"``, ``"w"`` or ``"x"``."""
+        return self._mode
+
+    @property
+    def writable(self) -> bool:
+        """Whether elements can be written."""
+        return self._mode != "r"
+
+    @property
+    def hints(self) -> Hints:
+        """The hints that hold for this array."""
+        return self._hints
+
+    @property
+    def info(self) -> ArrayInfo:
+        """What the format knows about the array."""
+        return self._info
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._core.closed
+
+    @property
+    def budget(self) -> int:
+        """Bytes of buffer that one operation may hold now (`outcore.memory`, `Hints.memory`)."""
+        return self._core.budget()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return (
+            f"<DiskArray {self.path!r}: shape {self.shape}, {self.dtype}, {self.format}, "
+            f"mode {self._mode!r}{state}>"
+        )
+
+    # Reading and writing
+
+    def __getitem__(self, key: Key) -> Any:
+        return self._core.read(key)
+
+    def __setitem__(self, key: Key, value: Any) -> None:
+        self.write(key, value)
+
+    def read(self, key: Key = ..., *, out: NDArray[Any] | None = None) -> Any:
+        """
+        Read a section.
+
+        Parameters
+        ----------
+        key
+            As in ``a[key]``. A negative step is read upwards into a reversed view, so it costs
+            nothing extra.
+        out
+            Array to fill, of the section's shape and the array's dtype. Any strides will do.
+
+        Returns
+        -------
+        numpy.ndarray or scalar
+            `out`, or a new array in the order of the file; a scalar if each axis has an integer.
+
+        Raises
+        ------
+        SectionError
+            An integer is out of range, or there are too many of them.
+        UnsupportedError
+            Indexing with arrays or booleans.
+        UsageError
+            `out` does not match, or the array is closed.
+        BudgetError
+            The buffers do not fit the memory budget, whatever the method.
+        StorageError, FormatError
+            The file could not be read, or a chunk is damaged. `out` is then undefined.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(12).reshape(3, 4))
+        >>> a.read(np.s_[1, ::-1])
+        array([7, 6, 5, 4])
+        """
+        return self._core.read(key, out)
+
+    def write(self, key: Key, value: Any) -> None:
+        """
+        Write a section: ``a[key] = value``.
+
+        `value` is broadcast and cast as NumPy does on assignment, a slab at a time, and never
+        changed. Another `DiskArray` of the section's shape is copied block by block.
+
+        Raises
+        ------
+        UsageError
+            The array was opened for reading, or `value` cannot be broadcast to the section.
+        SectionError, UnsupportedError, BudgetError, StorageError
+            As for `read`.
+
+        Notes
+        -----
+        Without `Hints.sync`, bytes may be in the page cache only until `flush`. Elements outside the
+        section are never touched; chunks with a codec are read, changed and stored again.
+        """
+        if isinstance(value, DiskArray):
+            self._copy_from(key, value)
+        else:
+            self._core.write(key, value)
+        if self._hints.sync:
+            self._core.flush(True)
+
+    def _copy_from(self, key: Key, source: DiskArray) -> None:
+        shape = self._core.shape_of(key)
+        if source.size == 1:
+            self._core.write(key, source[...])
+        elif source.shape != shape:
+            raise UsageError(
+                f"{source.path!r} has shape {source.shape}, the section of {self.path!r} {shape}; "
+                "an array on disk is not broadcast",
+                code="broadcast",
+                path=self.path,
+            )
+        else:
+            for part, data in source.blocks():
+                self._core.write_part(key, part, data)
+
+    def iread(self, key: Key = ..., *, out: NDArray[Any] | None = None) -> IORequest[Any]:
+        """
+        Start to read a section in the background; see `read`.
+
+        Returns
+        -------
+        IORequest
+            ``wait()`` gives the array.
+        """
+        request = start(lambda: self.read(key, out=out), f"read of {self.path!r}")
+        self._reads.add(request)
+        return request
+
+    def iwrite(self, key: Key, value: Any) -> IORequest[None]:
+        """
+        Start to write a section in the background; see `write`.
+
+        Do not change `value` before the request is done. `flush` and `close` wait for it.
+        """
+        self._writes = [r for r in self._writes if not r.settled]
+        request = start(lambda: self.write(key, value), f"write of {self.path!r}")
+        self._writes.append(request)
+        return request
+
+    def prefetch(self, key: Key = ...) -> None:
+        """
+        Ask the system to bring a section into the page cache, without waiting.
+
+        Reading it later is then fast, unless memory became scarce in between. Chunks found through
+        the format's library are only looked up.
+        """
+        self._core.prefetch(key)
+
+    def explain(self, key: Key = ..., *, write: bool = False) -> Report:
+        """
+        Tell what reading (or writing) a section will do, without doing it.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", (1000, 300), "f8")
+        >>> report = a.explain(np.s_[100:200])
+        >>> report.useful_bytes
+        240000
+        """
+        return Report(**self._core.explain(key, write))
+
+    # Walking through it
+
+    def blocks(
+        self,
+        axis: SupportsIndex | None = None,
+        *,
+        shape: Sequence[int | None] | int | None = None,
+        overlap: Sequence[int] | int = 0,
+    ) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
+        """
+        Walk through the array in blocks that fit the memory budget.
+
+        Parameters
+        ----------
+        axis
+            Cut slabs across this axis, as thick as the budget allows; by default across the axis
+            that runs slowest in the file.
+        shape
+            Or: blocks of this shape (None: the whole axis). The last ones may be smaller.
+        overlap
+            Elements that neighbouring blocks share, along the cut axis or per axis. What a block
+            shares with the one before is kept in memory, not read again. A stencil of radius r
+            needs an overlap of 2 r.
+
+        Yields
+        ------
+        key : tuple of slice
+            Where the block lies.
+        data : numpy.ndarray
+            Its elements. Yours to change; the memory is used again once you let go of it.
+
+        Raises
+        ------
+        BudgetError
+            Not even the thinnest slab fits; ``needed`` says what would do.
+        UsageError
+            An impossible axis, shape or overlap.
+
+        Notes
+        -----
+        The next block is read in the background. Three blocks and the buffers to read them fit the
+        budget together.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(10.0))
+        >>> [float(data.sum()) for key, data in a.blocks(shape=4, overlap=1)]
+        [6.0, 18.0, 30.0]
+        """
+        plan = blocks.plan_blocks(self, axis, shape, overlap)
+        return blocks.iterate(self, plan)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over an array without axes")
+        return (row for _, data in self.blocks(0) for row in data)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("an array on disk cannot become a NumPy array without a copy")
+        if self.nbytes > self.budget:
+            raise BudgetError(
+                f"{self.path!r} holds {human(self.nbytes)}, the memory budget is "
+                f"{human(self.budget)}. Walk through it with blocks(), read a section, or raise "
+                f"outcore.memory() to {self.nbytes} bytes",
+                code="array-too-large",
+                path=self.path,
+                needed=self.nbytes,
+            )
+        whole = np.asarray(self._core.read(...))
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    # Changing its shape
+
+    def resize(self, shape: int | Sequence[int]) -> None:
+        """
+        Change the shape on disk, where the format can.
+
+        New elements read as the fill value; elements outside the new shape are gone.
+
+        Raises
+        ------
+        UnsupportedError
+            The format or this array cannot be resized.
+        """
+        with self._growing:
+            self._must_write("resize")
+            self.flush()
+            self._swap(formats.resize(self._info, shape))
+
+    def append(self, data: Any, axis: SupportsIndex = 0) -> None:
+        """
+        Make the array longer along `axis` and write `data` there.
+
+        A reader, or a crash, sees the old array or the new one: the new elements are durable before
+        the file says that they are there.
+
+        Parameters
+        ----------
+        data
+            Array whose other axes match, or with one axis less: one entry along `axis`.
+        """
+        with self._growing:
+            self._must_write("append to")
+            along = operator.index(axis)
+            if not -self.ndim <= along < self.ndim:
+                raise UsageError(f"append: axis {along} of {self.ndim} axes", code="bad-axis")
+            along %= self.ndim
+            data = np.asarray(data)
+            if data.ndim == self.ndim - 1:
+                data = np.expand_dims(data, along)
+            here, there = list(self.shape), list(data.shape)
+            if len(there) != self.ndim or here[:along] + here[along + 1 :] != (
+                there[:along] + there[along + 1 :]
+            ):
+                raise UsageError(
+                    f"append: data of shape {data.shape} does not continue {self.path!r} of shape "
+                    f"{self.shape} along axis {along}",
+                    code="broadcast",
+                    path=self.path,
+                )
+            first = here[along]
+            here[along] += there[along]
+            self.flush()
+            room = formats.reserve(self._info, here)
+            longer = _core.Array(room, True, self._hints)
+            key = [slice(None)] * self.ndim
+            key[along] = slice(first, None)
+            longer.write(tuple(key), data)
+            longer.flush(True)
+            longer.close()
+            self._swap(formats.resize(room, here))
+
+    def _must_write(self, verb: str) -> None:
+        if not self.writable:
+            raise UsageError(
+                f"cannot {verb} {self.path!r}: it was opened with mode 'r'; use 'r+'",
+                code="read-only",
+                path=self.path,
+            )
+
+    def _swap(self, info: ArrayInfo) -> None:
+        old = self._core
+        self._adopt(info)
+        old.close()
+
+    # Its life
+
+    def flush(self) -> None:
+        """Wait for started writes, then make everything written durable."""
+        writes, self._writes = self._writes, []
+        for request in writes:
+            if not request.settled:
+                request.wait()
+        if self.writable and not self.closed:
+            self._core.flush(True)
+
+    def close(self) -> None:
+        """
+        Wait for started requests and let go of the files. Closing twice does nothing.
+
+        Raises what a started write raised, if nobody has seen it yet. Does not wait for the disk;
+        see `flush`.
+        """
+        for read in list(self._reads):
+            read.finish()
+        writes, self._writes = self._writes, []
+        try:
+            for request in writes:
+                if not request.settled:
+                    request.wait()
+        finally:
+            for request in writes:
+                request.finish()
+            self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        mode = self._mode if self._mode == "r" else "r+"
+        return (_reopen, (self._where, mode, self._hints, self._again()))
+
+    def _again(self) -> dict[str, Any]:
+        """Options that open this very array again."""
+        if self.format != "raw":
+            return self._options
+        # A raw file does not say what it holds; the list of files may have come from a pattern.
+        return {
+            "dtype": self.dtype,
+            "shape": self.shape,
+            "order": self.order,
+            "offset": self._info.extra["offset"],
+            "files": self._files,
+            "format": "raw",
+        }
+
+
+def _absolute(path: str) -> str:
+    outer, inner = formats.split_path(path)
+    return os.path.abspath(outer) + (f"::{inner}" if inner is not None else "")
+
+
+def _reopen(path: str, mode: Mode, hints: Hints, options: dict[str, Any]) -> DiskArray:
+    return open(path, mode, hints=hints, **options)
+
+
+def open(
+    path: Path,
+    mode: Mode = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    **options: Any,
+) -> DiskArray:
+    """
+    Open an array on disk.
+
+    Parameters
+    ----------
+    path
+        A file, ``file.h5::/group/name``, or a Zarr folder.
+    mode
+        ``"r"`` reads, ``"r+"`` reads and writes, ``"w"`` creates or replaces, ``"x"`` creates and
+        refuses to replace. The last two need ``shape=`` and ``dtype=``; see `create`.
+    hints
+        Wishes that never change results.
+    options
+        For the format: ``format=`` by name; ``dtype``, ``shape``, ``offset``, ``order`` for raw
+        files.
+
+    Returns
+    -------
+    DiskArray
+
+    Raises
+    ------
+    FormatError
+        The file is damaged or of no known format.
+    StorageError
+        The file cannot be opened.
+    UsageError
+        Unknown mode, hint or option.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("field.npy", np.arange(6).reshape(2, 3))
+    >>> with outcore.open("field.npy") as a:
+    ...     a[:, 1]
+    array([1, 4])
+    """
+    if mode in ("w", "x"):
+        return create(path, exclusive=mode == "x", hints=hints, **options)
+    if mode not in ("r", "r+"):
+        raise UsageError(
+            f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create)",
+            code="bad-mode",
+        )
+    resolved = Hints.of(hints)
+    info = formats.open_info(path, writable=mode == "r+", **options)
+    return DiskArray(info, mode, resolved, options)
+
+
+def create(
+    path: Path,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    data: Any = None,
+    exclusive: bool = False,
+    hints: Hints | Mapping[str, Any] | None = None,
+    **options: Any,
+) -> DiskArray:
+    """
+    Create an array on disk, replacing what is there.
+
+    Parameters
+    ----------
+    path
+        Where; the suffix tells the format (``.npy``, ``.h5``, ``.nc``, ``.zarr``, ``.raw``, ...).
+    shape, dtype
+        As for `numpy.empty`; taken from `data` if left out.
+    data
+        Array to store: anything NumPy can make an array of, or another `DiskArray`, which is copied
+        block by block.
+    exclusive
+        Refuse to replace anything.
+    hints
+        Wishes that never change results.
+    options
+        ``format``, ``order`` (``"C"`` or ``"F"``), ``chunks``, ``shards``, ``compression``,
+        ``fill_value``, ``dims``, ``attrs``, and what the format offers.
+
+    Returns
+    -------
+    DiskArray
+        Open for reading and writing. Elements not written yet read as the fill value (zero).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> with outcore.create("field.npy", (1000, 3000), "f4") as a:
+    ...     a[0] = np.arange(3000)
+    """
+    if data is not None:
+        if not isinstance(data, DiskArray):
+            data = np.asarray(data, None if dtype is None else np.dtype(dtype))
+        shape = data.shape if shape is None else shape
+        dtype = data.dtype if dtype is None else dtype
+    if shape is None or dtype is None:
+        raise UsageError("a new array needs shape= and dtype=, or data=", code="missing-argument")
+    resolved = Hints.of(hints)
+    info = formats.create_info(path, shape, dtype, exclusive=exclusive, **options)
+    # What it takes to open it again; the rest was only for creating it.
+    array = DiskArray(info, "x" if exclusive else "w", resolved, {"format": info.format})
+    if data is not None:
+        array.write(..., data)
+    return array

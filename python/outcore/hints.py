@@ -1,0 +1,271 @@
+"""
+What the user may wish for: `Hints` (never changes results) and `memory` (the promise that holds).
+
+A hint left at its default takes its value from the environment variable ``OUTCORE_HINTS``
+(``"engine=threads,threads=1"``), and otherwise is chosen by the core from the machine, the file and
+the section; `DiskArray.explain` says what was chosen and why. The memory budget is one number for
+the process; ``OUTCORE_MEMORY`` sets it at import.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import TracebackType
+from typing import Any, Never
+
+from outcore import _core
+from outcore.errors import UsageError
+
+__all__ = ["Hints", "MemoryLimit", "memory", "nbytes"]
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "engine": ("auto", "threads", "uring"),
+    "method": ("auto", "straight", "window", "mapped", "list"),
+    "cache": ("auto", "keep", "bypass"),
+    "missing": ("fill", "error"),
+}
+_UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _UNITS[f"{_letter}b"] = 1000**_power
+    _UNITS[f"{_letter}ib"] = _UNITS[_letter] = 1024**_power
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Hints:
+    """
+    Wishes about how an array is read and written. They never change results.
+
+    Parameters
+    ----------
+    engine
+        ``"threads"`` (system calls), ``"uring"`` (io_uring, where the system has it), or
+        ``"auto"``.
+    method
+        ``"straight"`` (runs go straight into the result), ``"window"`` (data sieving), ``"mapped"``
+        (copies out of a file mapping), ``"list"`` (many small requests at depth), or ``"auto"``.
+    cache
+        ``"keep"`` goes through the page cache, ``"bypass"`` past it (direct I/O), ``"auto"`` decides
+        by the size of the access and by what is cached already.
+    memory
+        Bytes of buffer one operation on this array may hold, as a number or as text
+        (``"64 MiB"``). Never more than `outcore.memory` allows.
+    threads
+        Threads that copy and decode; all processors by default.
+    exclusive
+        Nobody else writes this file, so that a window may be read, changed and written back.
+    missing
+        What a chunk that was never written means: ``"fill"`` (the fill value) or ``"error"``.
+    sync
+        Make every write durable before it returns.
+
+    Raises
+    ------
+    UsageError
+        For a name or value that is not known; the message names the nearest.
+
+    Examples
+    --------
+    >>> import outcore
+    >>> outcore.Hints(engine="threads", memory="64 MiB").memory
+    67108864
+    >>> outcore.Hints(engine="treads")
+    Traceback (most recent call last):
+    outcore.errors.UsageError: [bad-hint] engine='treads' is not a hint; did you mean 'threads'? ...
+    """
+
+    engine: str
+    method: str
+    cache: str
+    memory: int | None
+    threads: int | None
+    exclusive: bool
+    missing: str
+    sync: bool
+
+    def __init__(
+        self,
+        *,
+        engine: str = "auto",
+        method: str = "auto",
+        cache: str = "auto",
+        memory: int | str | None = None,
+        threads: int | None = None,
+        exclusive: bool = False,
+        missing: str = "fill",
+        sync: bool = False,
+        **unknown: Never,
+    ) -> None:
+        if unknown:
+            raise _unknown(next(iter(unknown)), "hint", [f.name for f in fields(self)])
+        given = {"engine": engine, "method": method, "cache": cache, "missing": missing}
+        for name, value in given.items():
+            if value not in _CHOICES[name]:
+                raise _unknown(value, "hint", _CHOICES[name], prefix=f"{name}=")
+            object.__setattr__(self, name, value)
+        for name, flag in {"exclusive": exclusive, "sync": sync}.items():
+            if not isinstance(flag, bool):
+                raise UsageError(f"{name}={flag!r} must be True or False", code="bad-hint")
+            object.__setattr__(self, name, flag)
+        if threads is not None and (isinstance(threads, bool) or not 1 <= int(threads) <= 4096):
+            raise UsageError(f"threads={threads!r} must lie in 1..4096", code="bad-hint")
+        object.__setattr__(self, "threads", None if threads is None else int(threads))
+        object.__setattr__(self, "memory", None if memory is None else nbytes(memory))
+
+    @classmethod
+    def parse(cls, text: str) -> Hints:
+        """
+        Hints from text such as ``"engine=threads,threads=1"``, as in ``OUTCORE_HINTS``.
+
+        Raises
+        ------
+        UsageError
+            If the text is not a list of ``name=value``, or a name or value is not known.
+        """
+        words: dict[str, Any] = {}
+        for item in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, value = (part.strip() for part in item.partition("="))
+            if not equals:
+                message = f"{item!r} is not a hint; write name=value, separated by commas"
+                raise UsageError(message, code="bad-hint")
+            words[name] = _word(name, value)
+        return cls(**words)
+
+    def over(self, other: Hints) -> Hints:
+        """These hints; the ones left at their defaults are taken from `other`."""
+        default = Hints()
+        words = {
+            f.name: getattr(
+                self if getattr(self, f.name) != getattr(default, f.name) else other, f.name
+            )
+            for f in fields(self)
+        }
+        return Hints(**words)
+
+    @classmethod
+    def of(cls, hints: Hints | Mapping[str, Any] | None) -> Hints:
+        """What holds for an array: `hints` (or a mapping of them) over ``OUTCORE_HINTS``."""
+        given = hints if isinstance(hints, Hints) else cls(**(hints or {}))
+        text = os.environ.get("OUTCORE_HINTS")
+        return given.over(cls.parse(text)) if text else given
+
+
+def _word(name: str, value: str) -> Any:
+    if name == "threads":
+        if not value.isdecimal():
+            raise UsageError(f"threads={value!r} must be a number", code="bad-hint")
+        return int(value)
+    if name in ("exclusive", "sync"):
+        truth = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+        return truth.get(value.lower(), value)
+    return value
+
+
+def _unknown(word: object, kind: str, known: Any, prefix: str = "") -> UsageError:
+    near = difflib.get_close_matches(str(word), known, n=1)
+    advice = f"; did you mean {near[0]!r}?" if near else "."
+    text = f"{prefix}{word!r} is not a {kind}{advice} Known: {', '.join(known)}"
+    return UsageError(text, code="bad-hint")
+
+
+def nbytes(amount: int | str) -> int:
+    """
+    A number of bytes, from a number or from text such as ``"512 MiB"``, ``"1.5GB"``, ``"64k"``.
+
+    Examples
+    --------
+    >>> nbytes("1.5 KiB")
+    1536
+    """
+    if isinstance(amount, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zA-Z]*)\s*", amount)
+        unit = _UNITS.get(match[2].lower()) if match else None
+        if match is None or unit is None:
+            message = f"{amount!r} is not a number of bytes; write for example '512 MiB'"
+            raise UsageError(message, code="bad-hint")
+        amount = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+    if isinstance(amount, bool) or not 0 < int(amount) < 2**63:
+        raise UsageError(f"{amount!r} bytes: must lie in 1..2**63-1", code="bad-hint")
+    return int(amount)
+
+
+class MemoryLimit(int):
+    """The memory budget in bytes. As a context manager it restores the one before on leaving."""
+
+    _before: int | None = None
+
+    def __enter__(self) -> MemoryLimit:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._before is not None:
+            _core.set_memory_limit(self._before)
+
+    def __str__(self) -> str:
+        return f"{int(self) / 2**20:.1f} MiB"
+
+
+def memory(limit: int | str | None = None) -> MemoryLimit:
+    """
+    The memory budget of this process: get it, set it, or set it for a while.
+
+    All buffers of outcore are counted against it; results handed to the caller are not. The default
+    is a quarter of what the control group or the machine has left at the first use.
+
+    Parameters
+    ----------
+    limit
+        Bytes, as a number or as text (``"512 MiB"``). None leaves the budget as it is.
+
+    Returns
+    -------
+    MemoryLimit
+        The budget that now holds, an `int`. Used in a ``with`` statement, it restores the budget
+        that held before.
+
+    Raises
+    ------
+    UsageError
+        If `limit` is not an amount of memory.
+
+    Notes
+    -----
+    What is held already stays; new work must fit. One number for all threads.
+
+    Examples
+    --------
+    >>> import outcore
+    >>> with outcore.memory("64 MiB") as limit:
+    ...     int(limit)
+    67108864
+    """
+    before = _core.memory_limit()
+    if limit is None:
+        return MemoryLimit(before)
+    wanted = MemoryLimit(nbytes(limit))
+    _core.set_memory_limit(wanted)
+    wanted._before = before
+    return wanted
+
+
+def _keep_limit_over_fork() -> None:
+    # A forked child starts with an empty arena of its own; the budget is its parent's.
+    limits: list[int] = []
+    os.register_at_fork(
+        before=lambda: limits.append(_core.memory_limit()),
+        after_in_parent=limits.clear,
+        after_in_child=lambda: _core.set_memory_limit(limits.pop()),
+    )
+
+
+_keep_limit_over_fork()
+if _text := os.environ.get("OUTCORE_MEMORY"):
+    memory(_text)

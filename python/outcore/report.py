@@ -1,0 +1,116 @@
+"""
+What an access will do: the answer of `DiskArray.explain`.
+
+The numbers are counted from the plan that would run, so they are exact; only the share that is in the
+page cache is a measurement (a sample), and it may change before the access is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Report", "human"]
+
+
+def human(count: int) -> str:
+    """
+    A number of bytes for people.
+
+    Examples
+    --------
+    >>> human(2_400_000)
+    '2.40 MB'
+    >>> human(512)
+    '512 B'
+    """
+    if abs(count) < 1000:
+        return f"{count} B"
+    units = ("kB", "MB", "GB", "TB", "PB", "EB")
+    power = next((k for k in range(1, 6) if abs(count) < 999.5 * 1000**k), 6)
+    value, unit = count / 1000**power, units[power - 1]
+    return f"{value:.3g} {unit}" if value >= 100 else f"{value:.2f} {unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """
+    The plan of one read or write, in numbers and in words (`str`).
+
+    Parameters
+    ----------
+    path, section, direction
+        What was asked: ``direction`` is ``"read"`` or ``"write"``.
+    method, why
+        How the bytes are reached and the reason in one sentence.
+    engine, engine_why
+        Who runs it, and why another one does not.
+    reads, read_bytes, writes, written_bytes
+        Requests to the system and the bytes they carry.
+    mapped_bytes
+        Bytes copied straight out of or into mapped files, without a request.
+    useful_bytes
+        Bytes of the section itself.
+    decodes, encodes
+        Chunks that go through a codec.
+    rounds
+        Steps of the plan.
+    peak_bytes
+        Memory held at once besides the result.
+    budget
+        Memory that the operation might hold.
+    cached
+        Share of the needed pages in the page cache, 0 to 1; None if not looked at.
+    """
+
+    path: str
+    section: str
+    direction: str
+    method: str
+    why: str
+    engine: str
+    engine_why: str
+    reads: int
+    read_bytes: int
+    writes: int
+    written_bytes: int
+    mapped_bytes: int
+    useful_bytes: int
+    decodes: int
+    encodes: int
+    rounds: int
+    peak_bytes: int
+    budget: int
+    cached: float | None
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that are read, written or copied out of a mapping."""
+        return self.read_bytes + self.written_bytes + self.mapped_bytes
+
+    @property
+    def useful(self) -> float:
+        """Share of the moved bytes that belongs to the section, 0 to 1."""
+        return min(1.0, self.useful_bytes / self.moved_bytes) if self.moved_bytes else 1.0
+
+    def __str__(self) -> str:
+        lines = [
+            (self.direction, f"{self.path} {self.section}, {human(self.useful_bytes)}"),
+            ("method", f"{self.method}: {self.why}"),
+            ("engine", f"{self.engine}: {self.engine_why}" if self.engine_why else self.engine),
+        ]
+        share = f" ({self.useful:.0%} useful)"
+        for name, count, size in (
+            ("reads", self.reads, self.read_bytes),
+            ("writes", self.writes, self.written_bytes),
+        ):
+            if count:
+                lines.append((name, f"{count} requests, {human(size)}{share}"))
+        if self.mapped_bytes:
+            lines.append(("mapping", f"{human(self.mapped_bytes)} copied, no requests{share}"))
+        if self.decodes or self.encodes:
+            lines.append(("chunks", f"{self.decodes} decoded, {self.encodes} encoded"))
+        peak = f"{human(self.peak_bytes)} besides the result, of {human(self.budget)}"
+        lines.append(("memory", f"{peak}, in {self.rounds} rounds"))
+        if self.cached is not None:
+            lines.append(("cached", f"about {self.cached:.0%} of the pages"))
+        return "\n".join(f"{name:<8} {text}" for name, text in lines)
