@@ -183,7 +183,8 @@ class ChunkTable:
                 rows.append(
                     (info.byte_offset, info.size, info.filter_mask) if known else (-1, 0, 0)
                 )
-        table = np.array(rows, np.int64).reshape(-1, 3)
+            # In the session, so that an address beyond 63 bits becomes a `FormatError` too.
+            table = np.array(rows, np.int64).reshape(-1, 3)
         self._check(table[table[:, 0] >= 0])
         return table
 
