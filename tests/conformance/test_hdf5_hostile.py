@@ -1,0 +1,151 @@
+"""HDF5 files that lie: addresses outside the file, chunks that overlap, random damage."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from outcore import errors, formats
+from outcore.formats.layout import Chunked
+
+h5py = pytest.importorskip("h5py")
+
+
+def make(path, libver):
+    """Datasets of every storage. Attributes are numbers: HDF5 2.0 loops for ever on some damaged
+    heaps of variable-length text, inside its own library.
+    """
+    with h5py.File(path, "w", libver=libver) as file:
+        file["c"] = np.arange(50.0)
+        data = np.arange(60).reshape(10, 6)
+        file.create_dataset("k", data=data, chunks=(3, 4))
+        file.create_dataset("z", data=data, chunks=(3, 4), compression=1, shuffle=True)
+        file["z"].attrs["numbers"] = np.arange(3)
+        file["g/s"] = np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")])
+
+
+def examine(path, size):
+    """Open everything; whatever is promised must lie inside the file. Counts by outcome."""
+    seen = {}
+    for name in ["c", "k", "z", "g/s"]:
+        try:
+            info = formats.open_info(f"{path}::{name}")
+            if isinstance(info.layout, Chunked):
+                grid = [-(-n // c) for n, c in zip(info.shape, info.layout.chunks, strict=True)]
+                count = tuple(min(n, 50) for n in grid)
+                table = info.layout.source.fetch((0,) * len(grid), count)
+                there = table[table[:, 0] >= 0]
+                assert len(table) == math.prod(count)
+                assert (there[:, 0] + there[:, 1] <= size).all() and (there[:, 1] >= 0).all()
+            else:
+                assert all(p.offset >= 0 and p.offset + p.nbytes <= size for p in info.layout.parts)
+            outcome = "opened"
+        except errors.OutcoreError as error:
+            outcome = error.code
+        seen[outcome] = seen.get(outcome, 0) + 1
+    return seen
+
+
+def storm(path, libver, seed, rounds):
+    make(path, libver)
+    with open(path, "rb") as file:
+        good = file.read()
+    rng = random.Random(seed)
+    total = {}
+    for _ in range(rounds):
+        data = bytearray(good)
+        for _ in range(rng.choice([1, 1, 2, 5, 20])):
+            at, width = rng.randrange(len(data)), rng.choice([1, 1, 2, 4, 8])
+            noise = [rng.choice([0, 1, 0x7F, 0xFF, rng.randrange(256)]) for _ in range(width)]
+            data[at : at + width] = bytes(noise)
+        if rng.random() < 0.1:
+            del data[rng.randrange(len(data)) :]
+        with open(path, "wb") as file:
+            file.write(data)
+        for outcome, count in examine(path, len(data)).items():
+            total[outcome] = total.get(outcome, 0) + count
+    return total
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_random_damage(tmp_path, libver):
+    """In a process of its own: a crash of the HDF5 library would take the test run with it."""
+    command = [sys.executable, "-m", "conformance.test_hdf5_hostile", tmp_path / "a.h5", libver]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    total = eval(done.stdout)
+    assert total["opened"] > 50 and total["hdf5-refused"] > 50, total
+
+
+@pytest.mark.parametrize("target", ["c", "k", "z"])
+@pytest.mark.parametrize("lie", ["beyond", "huge", "negative"])
+def test_addresses_outside_the_file(tmp_path, target, lie):
+    path = tmp_path / "a.h5"
+    make(path, "earliest")
+    with h5py.File(path) as file:
+        dset = file[target]
+        chunk = None if target == "c" else dset.id.get_chunk_info_by_coord((3, 4))
+        address = dset.id.get_offset() if chunk is None else chunk.byte_offset
+    # A contiguous dataset's address is followed by its size; a chunk's stands alone in the B-tree.
+    tail = (400).to_bytes(8, "little") if chunk is None else b""
+    found = address.to_bytes(8, "little") + tail
+    data = path.read_bytes()
+    assert data.count(found) == 1
+    wrong = {"beyond": len(data) - 3, "huge": 2**62, "negative": 2**64 - 2**20}[lie]
+    path.write_bytes(data.replace(found, wrong.to_bytes(8, "little") + tail))
+    seen = [fetch_all(f"{path}::{target}", at, n) for at, n in [(1, 1), (0, 4)]]
+    assert set(seen) <= {"file-too-short", "chunk-out-of-file", "hdf5-refused"}
+
+
+def fetch_all(path, at, count):
+    """The code of the error that opening, or asking for chunks (one look-up or a table), raises."""
+    with pytest.raises(errors.FormatError) as caught:  # noqa: PT012
+        info = formats.open_info(path)
+        info.layout.source.fetch((at, at), (count, min(count, 2)))
+    return caught.value.code
+
+
+def test_chunks_that_share_bytes(tmp_path):
+    path = tmp_path / "a.h5"
+    data = np.arange(1000)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("k", data=data, chunks=(50,))
+        first = file["k"].id.get_chunk_info(0).byte_offset
+        second = file["k"].id.get_chunk_info(1).byte_offset
+    good = path.read_bytes()
+    lying = good.replace(second.to_bytes(8, "little"), (first + 8).to_bytes(8, "little"))
+    assert lying != good
+    path.write_bytes(lying)
+    info = formats.open_info(path)
+    with pytest.raises(errors.FormatError, match="two chunks share bytes"):
+        info.layout.source.fetch((0,), (20,))
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, 1000, -500, -1])
+def test_cut_files(tmp_path, keep):
+    path = tmp_path / "a.h5"
+    make(path, "earliest")
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(errors.FormatError, match=r"cut off|damaged|cannot"):
+        formats.open_info(f"{path}::c")
+
+
+def test_cut_after_the_table_was_read(tmp_path):
+    path = tmp_path / "a.h5"
+    make(path, "earliest")
+    info = formats.open_info(f"{path}::z")
+    info.layout.source.fetch((0, 0), (4, 2))
+    path.write_bytes(path.read_bytes()[:-900])
+    with pytest.raises(errors.FormatError):
+        info.layout.source.fetch((0, 0), (4, 2))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(repr(storm(sys.argv[1], sys.argv[2], 3, 200)))
