@@ -125,7 +125,9 @@ impl Report {
 /// writing, and touched by nobody else, if the plan reads; for reading, and changed by nobody, if it
 /// writes.
 pub unsafe fn run(job: &Job) -> Result<Report, StorageError> {
-    if job.direction == Direction::Write && !job.files.writable() && !job.files.is_empty() {
+    // Encoded chunks leave through the sink; their old files are only read.
+    let in_place = job.direction == Direction::Write && job.sink.is_none();
+    if in_place && !job.files.writable() && !job.files.is_empty() {
         let path = job.files.path(0)?.to_path_buf();
         return Err(StorageError::ReadOnly { path });
     }
