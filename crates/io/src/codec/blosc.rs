@@ -8,7 +8,7 @@ use std::ffi::{c_int, CStr};
 
 use blosc_src as sys;
 
-use super::{Codec, CodecSpec, Fault};
+use super::{zstd, Codec, CodecSpec, Fault};
 
 /// Blosc with one inner compressor and shuffle.
 #[derive(Debug)]
@@ -100,7 +100,12 @@ impl Codec for Blosc {
 
     fn context_bytes(&self, len: usize) -> usize {
         // Two blocks (one may be as large as the chunk), and the inner compressor's own memory.
-        let inner = if self.cname == c"zstd" { 24 << 20 } else { 1 << 20 };
+        let inner = match self.level {
+            // The library turns its levels into those of Zstandard: 1, 3, 5, ... and the highest.
+            level if self.cname == c"zstd" && level < 8 => zstd::context_bytes(2 * level - 1, len),
+            _ if self.cname == c"zstd" => zstd::context_bytes(22, len),
+            _ => 1 << 20,
+        };
         len.saturating_mul(2).saturating_add(inner)
     }
 

@@ -55,6 +55,19 @@ const TABLES: [(u32, u32); 23] = [
 /// the optimal parser's arrays.
 const BASE_BYTES: usize = 3 << 20;
 
+/// The most memory that the library takes to encode `len` bytes at a level, and to decode.
+pub(super) fn context_bytes(level: i32, len: usize) -> usize {
+    let (chain, hash) = TABLES[level.clamp(1, 22) as usize];
+    // The library makes tables smaller for small inputs.
+    let fit = len.max(1 << 14).saturating_mul(4);
+    let entries = (1usize << chain).min(fit) + (1usize << hash).min(fit);
+    BASE_BYTES + 6 * entries
+}
+
+/// Encoders larger than this (high levels, for which encoding takes long anyway) are not kept for
+/// the next chunk.
+const KEEP: usize = 16 << 20;
+
 fn fault(code: usize) -> Fault {
     Fault::new(zstd_safe::get_error_name(code).to_lowercase())
 }
@@ -81,11 +94,7 @@ impl Codec for Zstd {
     }
 
     fn context_bytes(&self, len: usize) -> usize {
-        let (chain, hash) = TABLES[self.level.clamp(1, 22) as usize];
-        // The library makes tables smaller for small inputs.
-        let fit = len.max(1 << 14).saturating_mul(4);
-        let entries = (1usize << chain).min(fit) + (1usize << hash).min(fit);
-        BASE_BYTES + 6 * entries
+        context_bytes(self.level, len)
     }
 
     fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
@@ -98,7 +107,11 @@ impl Codec for Zstd {
             };
             context.set_parameter(CParameter::CompressionLevel(self.level)).map_err(fault)?;
             context.set_parameter(CParameter::ChecksumFlag(self.checksum)).map_err(fault)?;
-            context.compress2(output, input).map_err(fault)
+            let len = context.compress2(output, input).map_err(fault);
+            if context.sizeof() > KEEP {
+                *slot = None;
+            }
+            len
         })
     }
 
@@ -128,8 +141,12 @@ mod tests {
                 let mut output = vec![0; codec.bound(len)];
                 ENCODER.with_borrow_mut(|slot| *slot = None);
                 codec.encode(&input, &mut output).unwrap();
-                let used = ENCODER.with_borrow(|slot| slot.as_ref().unwrap().sizeof());
                 let promised = codec.context_bytes(len);
+                let kept = ENCODER.with_borrow(|slot| slot.as_ref().map_or(0, CCtx::sizeof));
+                assert!(kept <= promised.min(KEEP), "level {level}, {len} bytes: {kept}");
+                let mut context = CCtx::create();
+                context.compress(&mut output[..], &input, level).unwrap();
+                let used = context.sizeof();
                 assert!(used <= promised, "level {level}, {len} bytes: {used} > {promised}");
             }
         }
