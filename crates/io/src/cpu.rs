@@ -7,6 +7,8 @@
 //! work on the calling thread and on workers; the work itself takes its pieces from a shared counter,
 //! so that it ends even if no worker ever comes.
 
+use std::sync::OnceLock;
+
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::process::PerProcess;
@@ -19,9 +21,10 @@ static POOL: PerProcess<Option<ThreadPool>> = PerProcess::new(|| {
         .ok()
 });
 
-/// Cores that this process may use.
+/// Cores that this process may use. Asked once: the answer takes a dozen system calls.
 pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
 /// Runs `work` on the calling thread, as lane 0, and on workers, as lanes `1..lanes`. Returns when

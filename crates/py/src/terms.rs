@@ -12,8 +12,11 @@ use crate::hints::{Cache, Wishes};
 
 /// Sections that span less than this are not worth a look.
 const GLANCE: i64 = 64 << 10;
-/// Looks per access.
+/// Looks per access, and for a small one: a look costs as much as reading a page.
 const LOOKS: i64 = 16;
+const FEW_LOOKS: i64 = 4;
+/// Bytes of a small access.
+const SMALL: i64 = 256 << 10;
 /// Bytes per look, where neighbours are wanted as well.
 const LOOK: i64 = 64 << 10;
 
@@ -82,9 +85,11 @@ pub fn cached(layout: &Strided, section: &Section, files: &FileTable) -> Option<
         }
         run = run.max(stride * (count - 1) + run);
     }
+    let bytes = axes.iter().fold(layout.item, |all, (count, _)| all.saturating_mul(*count));
+    let looks = if bytes < SMALL { FEW_LOOKS } else { LOOKS };
     let (mut sum, mut number) = (0_u64, 0_u64);
-    for look in 0..LOOKS {
-        let at = base + element(&axes, look, LOOKS);
+    for look in 0..looks {
+        let at = base + element(&axes, look, looks);
         let (file, offset, room) = locate(layout, at)?;
         let fd = files.open(file).ok()?.fd();
         sum += u64::from(probe::cached(fd, offset, run.min(LOOK).min(room))?);
