@@ -75,7 +75,7 @@ pub(crate) fn cut_nest(
         }
         Method::Mapped => {
             let target = share(resident(&nest), terms);
-            let how = Growth { target, along: 16 << 10, tiles: true };
+            let how = Growth { target, along: (terms.share / 64).max(1), tiles: true };
             let cut = grow(&nest, &how, resident);
             Ok(Piece { nest, cut, way: Way::Mapped, slot: 0, lanes: terms.lanes })
         }
@@ -112,7 +112,9 @@ fn window(nest: &Nest, means: Means, terms: &Terms) -> Wish {
         Direction::Write => 1,
     };
     let patch = means.direction == Direction::Write && nest.level(gap) != nest.level(1);
-    Wish { gap, channel: Channel::Cached, patch, desired: terms.window, along: 4 << 10 }
+    // What is covered as a whole may not be in every tile: extents without holes, then.
+    let gap = if means.direction == Direction::Write && !patch { 1 } else { gap };
+    Wish { gap, channel: Channel::Cached, patch, desired: terms.window, along: terms.share / 256 }
 }
 
 fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
@@ -125,7 +127,7 @@ fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
         Direction::Write => (1, 8 * terms.share),
     };
     let channel = if direct { Channel::Direct } else { Channel::Cached };
-    Wish { gap, channel, patch: false, desired, along: 256 << 10 }
+    Wish { gap, channel, patch: false, desired, along: terms.share / 4 }
 }
 
 fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Piece, PlanError> {
@@ -156,7 +158,7 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
         nest
     };
     // A tile is long along the file for the disk, and wide along memory for the copy.
-    let along = wish.along.min((desired / 64).max(16 << 10));
+    let along = wish.along.min((desired / 64).max(terms.share / 64)).max(1);
     let how = Growth { target: desired, along, tiles: !patch };
     let mut cut = grow(&nest, &how, measure);
     if channel == Channel::Direct {

@@ -576,7 +576,7 @@ fn coverage() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 20_000, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default()
+        cases: 15_000, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default()
     })]
 
     #[test]
@@ -585,6 +585,29 @@ proptest! {
         let outcome = std::panic::catch_unwind(|| verify(&case));
         prop_assert!(outcome.is_ok(), "{case:#?}");
         check_batches(&case);
+    }
+
+    #[test]
+    fn rare_ways_do_what_was_asked(
+        mut numbers in prop::collection::vec(any::<u32>(), 160),
+        way in 0..4_usize,
+        sizes in prop::collection::vec(any::<u32>(), 5),
+    ) {
+        numbers[0] = [1, 0, 1, 0][way];
+        let mut case = case(numbers);
+        let mut dice = Dice { numbers: sizes, next: 0 };
+        let encoded = matches!(&case.layout, Layout::Chunked(l) if l.encoded);
+        let t = &mut case.terms;
+        (t.budget, t.mapping, t.direct, t.exclusive) = (1 << 24, true, true, true);
+        (t.share, t.window) = (dice.one_of(&[1, 50, 500]), dice.one_of(&[30, 300, 3000]));
+        t.gap = dice.one_of(&[0, 20, 300]);
+        t.cached_gap = t.gap;
+        t.request = dice.one_of(&[16, 64, 256]);
+        t.block = dice.one_of(&[16, 64]);
+        let methods = [Method::Window, Method::List, Method::List, Method::Mapped];
+        t.method = (!encoded).then_some(methods[way]);
+        let outcome = std::panic::catch_unwind(|| verify(&case));
+        prop_assert!(outcome.is_ok(), "{case:#?}");
     }
 
     #[test]
