@@ -228,3 +228,5 @@ impl Slots {
 
 #[cfg(test)]
 mod tests;
+#[cfg(all(test, target_os = "linux"))]
+mod timing;
