@@ -149,7 +149,9 @@ fn timing() {
     let n = 8192i64;
     let src = vec![1u8; (n * n * 4) as usize];
     let mut dst = vec![1u8; (n * n * 4) as usize];
-    let cases: Vec<(&str, Vec<i64>, Vec<i64>, Vec<i64>, i64, bool)> = vec![
+    /// Name, strides of source and destination, counts, item, streaming.
+    type Case = (&'static str, Vec<i64>, Vec<i64>, Vec<i64>, i64, bool);
+    let cases: Vec<Case> = vec![
         ("contiguous, memcpy", vec![4], vec![4], vec![n * n], 4, false),
         ("contiguous, streaming", vec![4], vec![4], vec![n * n], 4, true),
         ("rows of 16 KiB, memcpy", vec![n * 4, 4], vec![n * 2, 4], vec![n, n / 2], 4, false),

@@ -153,9 +153,6 @@ impl<'a> Driver<'a> {
         let stage = &mut self.stages[number];
         let Some(lane) = stage.lane.as_mut() else { return Ok(()) };
         let round = lane.round(k)?;
-        if !(round.chunk_reads.is_empty() && round.chunk_writes.is_empty()) {
-            return Err(StorageError::BadJob("chunks in a list".into()));
-        }
         stage.writing = false;
         let submitted = self.submit(number, &round.reads, false);
         self.stages[number].round = Some(round);
@@ -261,13 +258,14 @@ impl<'a> Driver<'a> {
             return;
         }
         let (Some(round), Some(mut lane)) = (stage.round.take(), stage.lane.take()) else { return };
+        let chunks = round.chunk_reads.len() + round.chunk_writes.len();
         let bytes: i64 = round
             .moves
             .iter()
             .map(|m| m.count.iter().product::<i64>().saturating_mul(m.item))
             .sum();
-        if bytes < INLINE {
-            let result = lane.moves(&round);
+        if chunks == 0 && bytes < INLINE {
+            let result = lane.between(&round);
             self.moving += 1;
             self.moved((number, lane, round, result));
             return;
@@ -275,7 +273,7 @@ impl<'a> Driver<'a> {
         self.moving += 1;
         let send = self.send.clone();
         workers.spawn(move || {
-            let result = lane.moves(&round);
+            let result = lane.between(&round);
             // The receiver lives until all that was sent has come back.
             let _ = send.send((number, lane, round, result));
         });

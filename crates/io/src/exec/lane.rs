@@ -188,8 +188,15 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
+    /// Everything between the reads and the writes of a round.
+    pub(super) fn between(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+        self.chunk_reads(round)?;
+        self.moves(round)?;
+        self.chunk_writes(round)
+    }
+
     /// The moves, in their order.
-    pub(super) fn moves(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+    fn moves(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         round.moves.iter().try_for_each(|one| self.one_move(one))
     }
 
@@ -268,12 +275,11 @@ impl<'a> Lane<'a> {
     }
 
     /// Reads and decodes chunks into the slot.
-    pub(super) fn chunk_reads(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+    fn chunk_reads(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         for chunk in &round.chunk_reads {
             let file = self.shared.job.files.open(chunk.stored.file)?;
             self.report.reads += 1;
             self.report.read_bytes += chunk.stored.len;
-            self.report.decodes += 1;
             self.chunk_read(chunk, &file)?;
         }
         Ok(())
@@ -313,11 +319,12 @@ impl<'a> Lane<'a> {
         let space = scratch.as_mut().map_or(&mut [][..], |buffer| buffer.as_mut_slice());
         let decoded = pipeline.decode(staged, stored.mask, out, space);
         self.scratch = scratch;
+        self.report.decodes += 1;
         decoded.map_err(named)
     }
 
     /// Encodes chunks from the slot and hands them to the sink.
-    pub(super) fn chunk_writes(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+    fn chunk_writes(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         round.chunk_writes.iter().try_for_each(|chunk| self.chunk_write(chunk))
     }
 
@@ -329,7 +336,6 @@ impl<'a> Lane<'a> {
             let start = self.slot.offset(chunk.at as isize);
             std::slice::from_raw_parts(start.cast_const(), chunk.len as usize)
         };
-        self.report.encodes += 1;
         self.report.writes += 1;
         let Some(pipeline) = job.pipeline.filter(|p| !p.is_empty()) else {
             self.report.written_bytes += chunk.len;
@@ -344,6 +350,7 @@ impl<'a> Lane<'a> {
                 sink(&chunk.chunk, encoded.mask, encoded.bytes).map(|()| encoded.bytes.len())
             });
         self.scratch = scratch;
+        self.report.encodes += 1;
         self.report.written_bytes += stored? as i64;
         Ok(())
     }

@@ -227,6 +227,8 @@ impl Slots {
 }
 
 #[cfg(test)]
+mod chunk_tests;
+#[cfg(test)]
 mod tests;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod timing;

@@ -50,10 +50,8 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
 fn one_round(lane: &mut Lane, k: u64) -> Result<(), StorageError> {
     let round = lane.round(k)?;
     lane.reads(&round)?;
-    lane.chunk_reads(&round)?;
-    lane.moves(&round)?;
-    lane.writes(&round)?;
-    lane.chunk_writes(&round)
+    lane.between(&round)?;
+    lane.writes(&round)
 }
 
 /// Tells the kernel about the chunks of rounds below `end` that it was not told about yet.

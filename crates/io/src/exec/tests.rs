@@ -183,9 +183,8 @@ fn access(
 ) -> Result<Report, StorageError> {
     let files = FileTable::new(disk.files.clone(), direction == Direction::Write);
     let arena = Arena::new(64 << 20);
-    // SAFETY: the origin lies in the memory (or the section is empty).
     let user = User {
-        origin: unsafe { memory.as_mut_ptr().offset(origin as isize) },
+        origin: memory.as_mut_ptr().wrapping_offset(origin as isize),
         low: -origin,
         high: memory.len() as i64 - origin,
     };
@@ -210,7 +209,18 @@ fn access(
 }
 
 fn assert_report(plan: &Plan, report: &Report) {
-    assert_eq!(plan.rounds() as i64, report.rounds);
+    let cost = plan.cost();
+    let expected = Report {
+        reads: cost.reads,
+        read_bytes: cost.read_bytes,
+        writes: cost.writes,
+        written_bytes: cost.written_bytes,
+        mapped_bytes: cost.mapped_bytes,
+        decodes: cost.decodes,
+        encodes: cost.encodes,
+        rounds: cost.rounds,
+    };
+    assert_eq!(expected, *report);
 }
 
 proptest! {
@@ -392,4 +402,104 @@ fn writing_needs_files_open_for_writing() {
     };
     // SAFETY: the memory lives for the call.
     assert_eq!("read-only", unsafe { run(&job) }.unwrap_err().code());
+}
+
+/// An engine that fails the request with this number, and hands out the others.
+struct Failing(u64);
+
+struct FailingSession(Box<dyn crate::backend::Session>, u64, u64);
+
+impl Engine for Failing {
+    fn name(&self) -> &'static str {
+        "failing"
+    }
+
+    fn session(&self, depth: usize) -> Result<Box<dyn crate::backend::Session>, StorageError> {
+        Ok(Box::new(FailingSession(Memory { seed: 5 }.session(depth)?, self.0, 0)))
+    }
+}
+
+impl crate::backend::Session for FailingSession {
+    fn room(&self) -> usize {
+        self.0.room()
+    }
+
+    fn pending(&self) -> usize {
+        self.0.pending()
+    }
+
+    unsafe fn submit(&mut self, request: crate::backend::Request) {
+        // SAFETY: passed on as it came.
+        unsafe { self.0.submit(request) };
+    }
+
+    fn flush(&mut self) -> Result<(), StorageError> {
+        self.0.flush()
+    }
+
+    fn wait(
+        &mut self,
+        at_least: usize,
+        done: &mut Vec<crate::backend::Completion>,
+    ) -> Result<(), StorageError> {
+        let before = done.len();
+        self.0.wait(at_least, done)?;
+        for completion in &mut done[before..] {
+            self.2 += 1;
+            if self.2 == self.1 {
+                completion.result = Err(libc::EIO);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failing_disk_is_named_whichever_request_it_hits() {
+    let disk = disk(&[1_000_000], 1, false, 0, 1);
+    for direction in [Direction::Read, Direction::Write] {
+        let (plan, bytes) = whole(&disk, Method::List, direction);
+        let cost = plan.cost();
+        let requests = cost.reads + cost.writes;
+        assert!(requests > 4);
+        for number in 1..=requests {
+            let mut memory = vec![0u8; bytes];
+            let engine = Failing(number as u64);
+            let error = access(&disk, &plan, direction, &mut memory, 0, &engine).unwrap_err();
+            assert_eq!("disk-failure", error.code(), "request {number}");
+            assert_eq!(Some(disk.files[0].as_path()), error.path());
+        }
+    }
+}
+
+#[test]
+fn a_budget_that_others_hold_gives_fewer_lanes_then_an_error() {
+    let disk = disk(&[4_000_000], 1, false, 0, 1);
+    let (plan, bytes) = whole(&disk, Method::Window, Direction::Read);
+    assert!(plan.lanes() > 1);
+    let files = FileTable::new(disk.files.clone(), false);
+    let mut memory = vec![0u8; bytes];
+    let user = User { origin: memory.as_mut_ptr(), low: 0, high: bytes as i64 };
+    let arena = Arena::new(plan.slot_bytes() as u64 + 8192);
+    let mut job = Job {
+        plan: &plan,
+        direction: Direction::Read,
+        files: &files,
+        user,
+        fill: &[],
+        pipeline: None,
+        sink: None,
+        engine: &Threads,
+        arena: &arena,
+        threads: 4,
+        cached: true,
+        interrupted: &|| false,
+    };
+    // SAFETY: the memory lives for the call.
+    unsafe { run(&job) }.unwrap();
+    assert!(memory == disk.content);
+    let tight = Arena::new(plan.slot_bytes() as u64 / 2);
+    job.arena = &tight;
+    // SAFETY: as above.
+    assert_eq!("budget-too-small", unsafe { run(&job) }.unwrap_err().code());
 }
