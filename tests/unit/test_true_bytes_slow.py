@@ -1,0 +1,111 @@
+"""
+True bytes: what the system sees equals what `explain` said.
+
+A child reads or writes one section under `strace`; the calls on the array's file between two marks
+are counted and compared with the plan's cost.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcore
+
+pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+CHILD = textwrap.dedent(
+    """
+    import os, sys
+    import numpy as np
+    import outcore
+
+    path, key, engine, method, write = sys.argv[1:6]
+    hints = outcore.Hints(engine=engine, method=method)
+    array = outcore.open(path, "r+", hints=hints)
+    key = eval("np.s_" + key)
+    said = array.explain(key, write=write == "write")
+    value = np.ones(array[key].shape, array.dtype) if write == "write" else None
+    os.access("/outcore-mark", os.F_OK)
+    if write == "write":
+        array.write(key, value)
+    else:
+        array.read(key)
+    os.access("/outcore-mark", os.F_OK)
+    print(said.reads, said.read_bytes, said.writes, said.written_bytes)
+    """
+)
+
+LINE = re.compile(r"^(\d+\.\d+) (\w+)\((.*)\s=\s(-?\d+)")
+
+
+def _trace(tmp_path: Path, path: str, *words: str) -> tuple[list[int], list[int]]:
+    """What explain said, and what strace saw: reads, bytes read, writes, bytes written."""
+    log = tmp_path / "strace"  # one file per thread, so that no call is cut in two
+    calls = "read,readv,pread64,preadv,preadv2,write,writev,pwrite64,pwritev,pwritev2"
+    done = subprocess.run(
+        ["strace", "-ff", "-ttt", "-y", "-o", str(log)]
+        + ["-e", f"trace={calls},access,faccessat,faccessat2", sys.executable, "-c", CHILD]
+        + [path, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    said = [int(word) for word in done.stdout.split()]
+    lines = sorted(
+        (float(found[1]), found[2], found[3], int(found[4]))
+        for file in tmp_path.glob("strace.*")
+        for line in file.read_text(errors="replace").splitlines()
+        if (found := LINE.match(line))
+    )
+    begin, end = (when for when, _, words, _ in lines if "outcore-mark" in words)
+    seen = [0, 0, 0, 0]
+    for when, call, arguments, result in lines:
+        if begin < when < end and f"<{path.split('::')[0]}>" in arguments:
+            at = 0 if "read" in call else 2
+            seen[at] += 1
+            seen[at + 1] += result
+    return said, seen
+
+
+KEYS = ["[100:200, ::3]", "[:, 7]", "[::7, ::5]", "[5, 3:900]", "[10:400]", "[::-2, 5:-5]"]
+
+
+@pytest.fixture
+def npy(tmp_path: Path) -> str:
+    """An array of 4 MB."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(1000 * 1000, dtype=np.float32).reshape(1000, 1000))
+    return str(path)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("method", ["auto", "window", "list", "straight"])
+def test_reads_are_what_explain_said(tmp_path: Path, npy: str, key: str, method: str) -> None:
+    """Calls and bytes, for every method that is made of calls."""
+    try:
+        outcore.open(npy).explain(eval("np.s_" + key), method=method)
+    except outcore.OutcoreError:
+        pytest.skip("the method does not serve this section")
+    said, seen = _trace(tmp_path, npy, key, "threads", method, "read")
+    assert said == seen
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("method", ["auto", "straight"])
+def test_writes_are_what_explain_said(tmp_path: Path, npy: str, key: str, method: str) -> None:
+    """Calls and bytes of writes; mapped stores are no calls and are said to be none."""
+    try:
+        outcore.open(npy).explain(eval("np.s_" + key), write=True, method=method)
+    except outcore.OutcoreError:
+        pytest.skip("the method does not serve this section")
+    said, seen = _trace(tmp_path, npy, key, "threads", method, "write")
+    assert said == seen
