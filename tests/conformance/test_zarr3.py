@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import struct
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -470,6 +473,20 @@ def test_shrinking_removes_chunks(tmp_path):
     files = sorted(str(p.relative_to(tmp_path / "a.zarr")) for p in tmp_path.rglob("c/*/*"))
     assert files == ["c/0/0", "c/1/0"]
     assert (tmp_path / "a.zarr" / "c" / "note").exists()
+
+
+def test_changing_metadata_waits_for_writers_of_chunks(tmp_path):
+    info = formats.create_info(tmp_path / "a.zarr", (8,), "i4", chunks=2)
+    with open(info.layout.source.lock, "r+b") as other:
+        one_chunk = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 3, 1, 0)
+        fcntl.fcntl(other, fcntl.F_OFD_SETLK, one_chunk)
+        change = threading.Thread(target=formats.set_attrs, args=(info, {"a": 1}))
+        change.start()
+        change.join(0.2)
+        assert change.is_alive()
+        assert formats.open_info(tmp_path / "a.zarr").attrs == {}
+    change.join(10)
+    assert formats.open_info(tmp_path / "a.zarr").attrs == {"a": 1}
 
 
 UNSUPPORTED = [

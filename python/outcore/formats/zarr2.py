@@ -258,7 +258,7 @@ def _update_groups(folder: str, documents: Mapping[str, Document]) -> None:
     """Bring the consolidated metadata of the groups above a node up to date, where there is any."""
     for above, relative in group_folders(folder):
         file = os.path.join(above, _ALL)
-        with locked(above):
+        with locked(file):
             group = read_document(file)
             if group is None:
                 continue
@@ -271,7 +271,7 @@ def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
     """Replace the user attributes; the names of the axes stay."""
     root = source_of(info).root
     full = _with_dims(attrs, info.dims)
-    with locked(root):
+    with locked(source_of(info).lock):
         document = _read(root, _ARRAY) or {}
         changed = _describe(info.path, root, document, full)
         write_document(os.path.join(root, _ATTRS), full)
@@ -286,7 +286,7 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     Before a larger shape: `reserve`, and the fill value into the `stale` sections.
     """
     root = source_of(info).root
-    with locked(root):
+    with locked(source_of(info).lock):
         document = _read(root, _ARRAY) or {}
         check_resize(info, shape, document.get("shape"))
         document["shape"] = list(shape)

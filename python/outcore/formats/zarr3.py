@@ -380,7 +380,7 @@ def _update_groups(folder: str, document: Document) -> None:
     """Bring the consolidated metadata of the groups above a node up to date, where there is any."""
     for above, relative in group_folders(folder):
         file = os.path.join(above, _FILE)
-        with locked(above):
+        with locked(file):
             group = read_document(file)
             if group is None or group.get("consolidated_metadata") is None:
                 continue
@@ -410,7 +410,7 @@ def _change(info: ArrayInfo, **fields: Any) -> tuple[ArrayInfo, Document]:
 def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
     """Replace the user attributes."""
     root = source_of(info).root
-    with locked(root):
+    with locked(source_of(info).lock):
         changed, document = _change(info, attributes=dict(attrs))
     _update_groups(root, document)
     return changed
@@ -423,7 +423,7 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     Before a larger shape: `reserve`, and the fill value into the `stale` sections.
     """
     root = source_of(info).root
-    with locked(root):
+    with locked(source_of(info).lock):
         changed, document = _change(info, shape=list(shape))
         remove_shrunk(info, shape)
     _update_groups(root, document)

@@ -95,7 +95,7 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         -(-old // u) if -(-new // u) > -(-old // u) else None
         for old, new, u in zip(info.shape, shape, _unit(info), strict=True)
     ]
-    with locked(source.root):
+    with locked(source.lock):
         remove_outside(source.root, source.prefix, source.separator, limits)
     return replace(info, shape=shape, extra={**info.extra, _STORED: info.shape})
 

@@ -24,6 +24,7 @@ import reprlib
 import secrets
 import shutil
 import stat
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -189,16 +190,41 @@ def _finite(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def locked(folder: str) -> Iterator[None]:
-    """Hold the array's metadata against other processes that change it."""
-    with durable.os_errors("opening", folder):
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def locked(file: str) -> Iterator[None]:
+    """
+    Keep others from changing the document `file`, and from storing chunks of its array.
+
+    The core locks one byte of the same file for each chunk that it stores (`FileSource.lock`); this
+    waits for all of them. Without it, one writer could hold the old file and one the new.
+    """
+    fd = _lock_whole(file)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks: no worse than before
-            fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
+
+
+def _lock_whole(file: str) -> int | None:
+    """A descriptor that holds the lock; None if there is no such file, or it is not ours to write."""
+    while True:
+        try:
+            fd = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:  # what follows says what is wrong
+            return None
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks: no worse than before
+                if hasattr(fcntl, "F_OFD_SETLKW"):
+                    whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                    fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, whole)
+                else:
+                    fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(fd), os.stat(file)):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # replaced while we waited: lock the new one
 
 
 def check_writable(folder: str) -> None:
