@@ -5,8 +5,9 @@ Problem. h5py is optional; another process may hold the file for a moment; and a
 HDF5 library raise anything from `OSError` to `SystemError`.
 Idea. A context manager that opens, waits for a lock as long as it is told, translates what goes wrong,
 and always closes.
-Invariants. No handle outlives a ``with`` block, so other processes can always get in between. Errors of
-outcore pass through unchanged; everything else becomes a `FormatError` or a `StorageError`.
+Invariants. No handle outlives a ``with`` block, and there is one at a time in a process, so other
+processes can always get in between. Errors of outcore pass through unchanged; everything else becomes a
+`FormatError` or a `StorageError`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import errno
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +27,18 @@ from outcore.formats import durable
 #: Seconds to wait for another process to close the file.
 PATIENCE_TO_READ = 2.0
 PATIENCE_TO_WRITE = 10.0
+
+# HDF5 opens a file once in a process: while one thread reads, another cannot open it for writing. So
+# threads take turns (the library would make them anyway). A forked child begins with a free turn.
+_turn = threading.RLock()
+
+
+def _new_turn() -> None:
+    global _turn
+    _turn = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_turn)
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -74,16 +88,17 @@ def session(path: str, mode: str, **settings: Any) -> Iterator[Any]:
         For `h5py.File`.
     """
     h5py = library(path)
-    handle = _open(h5py, path, mode, settings)
-    try:
+    with _turn:
+        handle = _open(h5py, path, mode, settings)
+        try:
+            with _translated(path):
+                yield handle
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                handle.close()
+            raise
         with _translated(path):
-            yield handle
-    except BaseException:
-        with contextlib.suppress(Exception):  # the first error is the one to tell
             handle.close()
-        raise
-    with _translated(path):
-        handle.close()
 
 
 def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ import itertools
 import math
 import os
 from array import array
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,14 @@ _SINGLE = 8
 _SINGLE_CALLS = 4
 
 Stamp = tuple[int, int, int]
+
+
+class Loaded(NamedTuple):
+    """A table as it was at `stamp`: sorted places in the grid, and their rows. Never changed."""
+
+    keys: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    stamp: Stamp
 
 
 class ChunkTable:
@@ -66,9 +74,7 @@ class ChunkTable:
         self.chunks = chunks
         self.chunk_bytes = chunk_bytes
         self.encoded = encoded
-        self._keys: NDArray[np.int64] | None = None
-        self._rows: NDArray[np.int64] = np.empty((0, 3), np.int64)
-        self._stamp: Stamp | None = None
+        self._loaded: Loaded | None = None
         self._singles = 0
 
     def fetch(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
@@ -78,20 +84,21 @@ class ChunkTable:
             count[: len(self.grid)],
         )  # the rest is an array type's: one
         cells = math.prod(count)
-        if self._keys is not None and not self._still_valid():
-            self._keys = None
-        if self._keys is None and cells <= _SINGLE and self._singles < _SINGLE_CALLS:
+        table = self._loaded
+        if table is not None and not self._still_valid(table):
+            table = None
+        if table is None and cells <= _SINGLE and self._singles < _SINGLE_CALLS:
             self._singles += 1
             return self._look_up(lo, count)
-        keys = self.load() if self._keys is None else self._keys
+        keys, rows, _ = self._load() if table is None else table
         wanted = self._linear(lo, count)
-        table = np.full((cells, 3), (-1, 0, 0), np.int64)
+        answer = np.full((cells, 3), (-1, 0, 0), np.int64)
         if len(keys):
             at = np.searchsorted(keys, wanted)
             at[at == len(keys)] = 0
             found = keys[at] == wanted
-            table[found] = self._rows[at[found]]
-        return table
+            answer[found] = rows[at[found]]
+        return answer
 
     def commit(self, chunks: list[tuple[tuple[int, ...], int, bytes]]) -> None:
         """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; durable."""
@@ -104,16 +111,16 @@ class ChunkTable:
                 dset.id.write_direct_chunk(place, bytes(data), mask)
             file.flush()
             # The lock is still ours: what is read now is what was just written.
-            if self._keys is not None:
+            if self._loaded is not None:
                 self._read(dset)
 
-    def load(self) -> NDArray[np.int64]:
-        """Read the whole table and check it; returns the places of the stored chunks, sorted."""
+    def _load(self) -> Loaded:
         with access.session(self.path, "r") as file:
             return self._read(file[self.name])
 
-    def _read(self, dset: Any) -> NDArray[np.int64]:
-        self._stamp = self._stamp_now()
+    def _read(self, dset: Any) -> Loaded:
+        """Read the whole table, check it and keep it."""
+        stamp = self._stamp_now()
         rank = len(self.grid)
         numbers = array("q")
 
@@ -134,8 +141,8 @@ class ChunkTable:
         order = np.argsort(keys, kind="stable")
         rows = np.ascontiguousarray(all_rows[keep, rank:][order])
         self._check(rows)
-        self._rows, self._keys = rows, keys[order]
-        return self._keys
+        self._loaded = Loaded(keys[order], rows, stamp)
+        return self._loaded
 
     def _check(self, rows: NDArray[np.int64]) -> None:
         """Refuse addresses outside the file, wrong sizes, and chunks that overlap."""
@@ -194,10 +201,10 @@ class ChunkTable:
             keys = np.add.outer(keys * length, np.arange(a, a + n, dtype=np.int64)).ravel()
         return keys
 
-    def _still_valid(self) -> bool:
+    def _still_valid(self, table: Loaded) -> bool:
         """Addresses of chunks that are not encoded never change once all are there."""
-        settled = not self.encoded and len(self._rows) == math.prod(self.grid)
-        return settled or self._stamp_now() == self._stamp
+        settled = not self.encoded and len(table.rows) == math.prod(self.grid)
+        return settled or self._stamp_now() == table.stamp
 
     def _stamp_now(self) -> Stamp:
         try:
