@@ -169,6 +169,10 @@ impl Chunks {
                 (Direction::Write, true) if layout.encoded => self.replace(&batch, work)?,
                 (Direction::Write, true) => self.patch(&batch, work)?,
                 _ => {
+                    let _guard = patiently(context, |patience| match &self.store {
+                        Store::Core(_) => Ok(None),
+                        Store::Table(table) => table.share(patience),
+                    })?;
                     let resolved = self.resolve(&cells)?;
                     self.refuse_missing(&batch, &resolved.table)?;
                     batch.step(&resolved, None, work)?;

@@ -115,6 +115,20 @@ impl PyTable {
         FileLock::acquire(&self.path, Range::WHOLE, Mode::Exclusive, patience)
     }
 
+    /// Keeps writers of encoded chunks out while such chunks are looked up and read: a chunk that is
+    /// stored anew moves, and its old place soon belongs to another chunk, whose bytes would decode
+    /// as well. Where files cannot be locked, reading goes on without.
+    pub fn share(&self, patience: Patience<'_>) -> Result<Option<FileLock>, StorageError> {
+        if !self.size.encoded {
+            return Ok(None);
+        }
+        match FileLock::acquire(&self.path, Range::WHOLE, Mode::Shared, patience) {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error @ (StorageError::Locked { .. } | StorageError::Cancelled)) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Takes encoded chunks.
     pub fn begin(&self) -> Box<dyn ChunkSink + '_> {
         Box::new(Sink { table: self, held: Mutex::default() })
