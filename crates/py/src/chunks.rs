@@ -272,7 +272,13 @@ impl Part<'_> {
     ) -> Result<(), Fault> {
         let (access, context) = (self.access, self.context);
         let cached = cached(&resolved.table, &resolved.files);
-        let terms = terms::terms(access.wishes, context.found, &resolved.files, cached);
+        let terms = terms::terms(
+            access.wishes,
+            context.found,
+            &resolved.files,
+            cached,
+            context.layout.encoded,
+        );
         let request = Request {
             layout: &context.described.layout,
             table: Some(&resolved.table),

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use outcore_io::{cpu, probe, Arena, FileTable};
-use outcore_plan::{Section, Strided, Terms};
+use outcore_plan::{Method, Section, Strided, Terms};
 
 use crate::hints::{Cache, Wishes};
 
@@ -36,15 +36,22 @@ impl Found {
     }
 }
 
-/// The terms for an access that may hold `budget` bytes.
-pub fn terms(wishes: &Wishes, found: &Found, files: &FileTable, cached: Option<u32>) -> Terms {
+/// The terms for an access; `encoded` if chunks go through codecs.
+pub fn terms(
+    wishes: &Wishes,
+    found: &Found,
+    files: &FileTable,
+    cached: Option<u32>,
+    encoded: bool,
+) -> Terms {
     let budget = i64::try_from(wishes.budget()).unwrap_or(i64::MAX);
     let mut terms = Terms::new(budget);
     terms.lanes = lanes(wishes);
     terms.exclusive = wishes.exclusive;
-    terms.method = wishes.method;
+    // A wish that this layout cannot fulfil is none: hints never change results.
+    terms.method = wishes.method.filter(|_| !encoded);
     terms.cached_permille = i64::from(cached.unwrap_or(0));
-    terms.mapping = wishes.cache != Cache::Bypass;
+    terms.mapping = wishes.cache != Cache::Bypass || terms.method == Some(Method::Mapped);
     if wishes.cache == Cache::Bypass {
         terms.cached_permille = 0;
     }
