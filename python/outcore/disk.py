@@ -405,7 +405,20 @@ class DiskArray:
         with self._growing:
             self._must_write("resize")
             self.flush()
-            self._swap(formats.resize(self._info, shape))
+            self._swap(formats.resize(self._info, shape, self._refill))
+
+    def _refill(self, longer: ArrayInfo, sections: Iterator[tuple[slice, ...]]) -> None:
+        """Set sections that the longer array will show to its fill value, durably."""
+        core = _core.Array(longer, True, self._hints)
+        try:
+            fill = np.zeros((), self.dtype)
+            if longer.fill_value is not None:
+                fill[...] = longer.fill_value
+            for section in sections:
+                core.write(section, fill)
+            core.flush(True)
+        finally:
+            core.close()
 
     def append(self, data: Any, axis: SupportsIndex = 0) -> None:
         """
