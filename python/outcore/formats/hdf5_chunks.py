@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from outcore.errors import FormatError, StorageError
 from outcore.formats import hdf5_access as access
 
-# Below this many cells, and before the table is loaded, cells are looked up one by one: a first small
-# read of a file of a million chunks should not wait for the whole table.
-_SINGLE = 8
-_SINGLE_CALLS = 4
+# While the table is not loaded, so many cells are looked up one by one before it is: HDF5 walks through
+# all chunks for each cell, but in C, thirty times faster than it hands them to Python. A first small
+# read of a file of a million chunks should not wait for the whole table, nor each small write.
+_LOOK_UPS = 24
 
 Stamp = tuple[int, int, int]
 
@@ -75,20 +75,19 @@ class ChunkTable:
         self.chunk_bytes = chunk_bytes
         self.encoded = encoded
         self._loaded: Loaded | None = None
-        self._singles = 0
+        self._looked_up = 0
 
     def fetch(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
         """Offset (-1: never written), stored bytes and filter mask of the cells of a box, C order."""
-        lo, count = (
-            lo[: len(self.grid)],
-            count[: len(self.grid)],
-        )  # the rest is an array type's: one
+        rank = len(self.grid)
+        lo, count = lo[:rank], count[:rank]  # further axes are an array type's: one cell
         cells = math.prod(count)
         table = self._loaded
         if table is not None and not self._still_valid(table):
+            self._forget()
             table = None
-        if table is None and cells <= _SINGLE and self._singles < _SINGLE_CALLS:
-            self._singles += 1
+        if table is None and self._looked_up + cells <= _LOOK_UPS:
+            self._looked_up += cells
             return self._look_up(lo, count)
         keys, rows, _ = self._load() if table is None else table
         wanted = self._linear(lo, count)
@@ -101,7 +100,7 @@ class ChunkTable:
         return answer
 
     def commit(self, chunks: list[tuple[tuple[int, ...], int, bytes]]) -> None:
-        """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; durable."""
+        """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced."""
         if not chunks:
             return
         with access.session(self.path, "r+") as file:
@@ -109,10 +108,10 @@ class ChunkTable:
             for cell, mask, data in chunks:
                 place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))
                 dset.id.write_direct_chunk(place, bytes(data), mask)
-            file.flush()
-            # The lock is still ours: what is read now is what was just written.
-            if self._loaded is not None:
-                self._read(dset)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._loaded, self._looked_up = None, 0
 
     def _load(self) -> Loaded:
         with access.session(self.path, "r") as file:
