@@ -10,7 +10,9 @@ array([1.5, 0. , 0. , 1.5])
 `open` and `create` give a `DiskArray`; `memory` is the promise that holds; `Hints` are wishes.
 """
 
+from outcore import measured as _measured
 from outcore._core import __version__
+from outcore.convert import convert
 from outcore.disk import DiskArray, create, open
 from outcore.errors import (
     BudgetError,
@@ -26,9 +28,11 @@ from outcore.formats import ls
 from outcore.hints import Hints, memory
 from outcore.report import Report
 from outcore.requests import IORequest
+from outcore.verify import Damage, verify
 
 __all__ = [
     "BudgetError",
+    "Damage",
     "DiskArray",
     "FormatError",
     "Hints",
@@ -41,8 +45,13 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "convert",
     "create",
     "ls",
     "memory",
     "open",
+    "verify",
 ]
+
+# Figures of disks that `outcore bench` has measured.
+_measured.use()

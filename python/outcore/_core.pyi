@@ -8,9 +8,24 @@ from numpy.typing import NDArray
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
 
+__all__ = [
+    "Array",
+    "Reservation",
+    "__version__",
+    "error_codes",
+    "measure_disk",
+    "memory_limit",
+    "memory_state",
+    "reset_memory_peak",
+    "set_disk_gaps",
+    "set_memory_limit",
+]
+
 __version__: Final[str]
 
 def error_codes() -> dict[str, str]: ...
+def measure_disk(folder: str, file_bytes: int, slice_ms: int) -> dict[str, Any]: ...
+def set_disk_gaps(gaps: dict[int, int]) -> None: ...
 def memory_limit() -> int: ...
 def set_memory_limit(limit: int) -> None: ...
 def memory_state() -> tuple[int, int, int]: ...

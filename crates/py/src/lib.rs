@@ -15,6 +15,7 @@
 //! | `interrupt.rs`| Ctrl-C |
 //! | `slabs.rs`   | a large cast to small ones |
 //! | `report.rs`  | a plan to what `explain` shows |
+//! | `measure.rs` | measuring a disk, and its figures |
 //! | `memory.rs`  | the memory budget |
 //! | `errors.rs`  | failures to exceptions |
 
@@ -29,6 +30,7 @@ mod hints;
 mod interrupt;
 mod key;
 mod layout;
+mod measure;
 mod memory;
 mod prefetch;
 mod report;
@@ -45,6 +47,8 @@ mod _core {
     use crate::array::Array;
     #[pymodule_export]
     use crate::errors::error_codes;
+    #[pymodule_export]
+    use crate::measure::{measure_disk, set_disk_gaps};
     #[pymodule_export]
     use crate::memory::{
         memory_limit, memory_state, reset_memory_peak, set_memory_limit, Reservation,

@@ -24,6 +24,7 @@ const LOOK: i64 = 64 << 10;
 #[derive(Debug, Default)]
 pub struct Found {
     block: OnceLock<Option<i64>>,
+    gap: OnceLock<Option<i64>>,
 }
 
 impl Found {
@@ -33,6 +34,11 @@ impl Found {
             let alignment = probe::direct_alignment(files.path(0).ok()?)?;
             Some(i64::from(alignment.memory.max(alignment.offset)).max(512))
         })
+    }
+
+    /// The gap that is cheaper to read than to skip, if the disk of the first file was measured.
+    fn gap(&self, files: &FileTable) -> Option<i64> {
+        *self.gap.get_or_init(|| crate::measure::gap(files.path(0).ok()?))
     }
 }
 
@@ -47,6 +53,9 @@ pub fn terms(
     let budget = i64::try_from(wishes.budget()).unwrap_or(i64::MAX);
     let mut terms = Terms::new(budget);
     terms.lanes = lanes(wishes);
+    if let Some(gap) = found.gap(files) {
+        terms.gap = gap;
+    }
     terms.exclusive = wishes.exclusive;
     // A wish that this layout cannot fulfil is none: hints never change results.
     terms.method = wishes.method.filter(|_| !encoded);

@@ -127,7 +127,7 @@ def default_chunks(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -
     A chunk of at most `target` bytes, as close to a cube as the shape allows.
 
     >>> default_chunks((16384, 16384), 8)
-    (512, 256)
+    (256, 512)
     >>> default_chunks((3, 10_000_000), 8)
     (3, 39063)
     """

@@ -1,0 +1,110 @@
+//! `outcore bench`: measuring a disk, and the figures of measured disks that accesses use.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::RwLock;
+use std::time::Duration;
+
+use outcore_io::measure::{self, Disk, Effort, Sample};
+use outcore_io::Arena;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::errors::{detached, Fault};
+
+/// Device number to the gap, in bytes, below which reading it is cheaper than skipping it.
+static GAPS: RwLock<BTreeMap<u64, i64>> = RwLock::new(BTreeMap::new());
+
+/// Tells the planner about measured disks: device number (`st_dev`) to gap in bytes.
+#[pyfunction]
+pub fn set_disk_gaps(gaps: BTreeMap<u64, i64>) {
+    *GAPS.write().unwrap_or_else(std::sync::PoisonError::into_inner) = gaps;
+}
+
+/// The gap of the disk that holds `path`, if it was measured.
+pub fn gap(path: &Path) -> Option<i64> {
+    let gaps = GAPS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if gaps.is_empty() {
+        return None;
+    }
+    gaps.get(&std::fs::metadata(path).ok()?.dev()).copied()
+}
+
+/// Measures the disk below `folder` with a file of `file_bytes`, `slice_ms` for each figure.
+#[pyfunction]
+pub fn measure_disk<'py>(
+    py: Python<'py>,
+    folder: PathBuf,
+    file_bytes: u64,
+    slice_ms: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let cancelled = AtomicBool::new(false);
+    let effort = Effort {
+        file_bytes,
+        slice: Duration::from_millis(slice_ms),
+        cancelled: Some(&cancelled),
+        ..Effort::default()
+    };
+    let disk = std::thread::scope(|scope| {
+        let work = scope.spawn(|| measure::disk(&folder, &Arena::global(), effort));
+        // Ctrl-C arrives in this thread: look for it while the other one measures.
+        while !work.is_finished() {
+            detached(py, || {
+                std::thread::sleep(Duration::from_millis(20));
+                Ok(())
+            })?;
+            if let Err(signal) = py.check_signals() {
+                cancelled.store(true, Ordering::Relaxed);
+                let _ = detached(py, || Ok(work.join().is_ok()));
+                return Err(signal);
+            }
+        }
+        detached(py, || match work.join() {
+            Ok(result) => result.map_err(Fault::from),
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+        .map_err(PyErr::from)
+    })?;
+    describe(py, &disk)
+}
+
+fn describe<'py>(py: Python<'py>, disk: &Disk) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    all.set_item("folder", disk.folder.display().to_string())?;
+    all.set_item("engine", disk.engine)?;
+    all.set_item("fallback", &disk.fallback)?;
+    all.set_item("direct", disk.direct)?;
+    all.set_item("file_bytes", disk.file_bytes)?;
+    let samples = disk.samples.iter().map(|s| sample(py, s)).collect::<PyResult<Vec<_>>>()?;
+    all.set_item("samples", PyList::new(py, samples)?)?;
+    all.set_item("fresh_write", disk.fresh_write)?;
+    all.set_item("buffered_read", disk.buffered_read)?;
+    all.set_item("buffered_write", disk.buffered_write)?;
+    all.set_item("buffered_write_sync", disk.buffered_write_sync)?;
+    let warm = PyDict::new(py);
+    warm.set_item("pread", disk.warm.pread)?;
+    warm.set_item("pread_large", disk.warm.pread_large)?;
+    warm.set_item("mapped", disk.warm.mapped)?;
+    warm.set_item("copy", disk.warm.copy)?;
+    warm.set_item("call_ns", disk.warm.call_ns)?;
+    warm.set_item("touch_ns", disk.warm.touch_ns)?;
+    all.set_item("warm", warm)?;
+    all.set_item("latency_ns", disk.latency_ns)?;
+    all.set_item("device", disk.device)?;
+    all.set_item("stream", disk.stream)?;
+    all.set_item("write_stream", disk.write_stream)?;
+    all.set_item("gap", disk.gap)?;
+    Ok(all)
+}
+
+fn sample<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyDict>> {
+    let one = PyDict::new(py);
+    one.set_item("request", sample.request)?;
+    one.set_item("depth", sample.depth)?;
+    one.set_item("write", sample.write)?;
+    one.set_item("requests", sample.requests)?;
+    one.set_item("elapsed_ns", sample.elapsed_ns)?;
+    Ok(one)
+}

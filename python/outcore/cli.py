@@ -1,0 +1,486 @@
+"""
+The command line: ``outcore info | ls | explain | convert | verify | bench``.
+
+Each command prints for people, or one JSON document with ``--json``. Errors go to stderr with their
+stable code. Exit status: 0 done, 1 it failed or something is damaged, 2 the call makes no sense,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import json
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+import numpy as np
+
+import outcore
+from outcore import formats, measured
+from outcore.disk import DiskArray
+from outcore.errors import OutcoreError, SectionError, UsageError
+from outcore.formats.layout import Chunked
+from outcore.hints import nbytes
+from outcore.report import human
+
+__all__ = ["main", "parse_section"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    words = _parser().parse_args(arguments)
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    try:
+        status = words.run(words)
+        sys.stdout.flush()
+    except (UsageError, SectionError) as error:
+        print(f"outcore: {error}", file=sys.stderr)
+        return 2
+    except OutcoreError as error:
+        print(f"outcore: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nothing more may be flushed at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("\noutcore: interrupted", file=sys.stderr)
+        return 130
+    return int(status or 0)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print(f"outcore: note: {message}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="outcore", description="Arrays larger than memory, at the speed of the disks."
+    )
+    parser.add_argument("--version", action="version", version=outcore.__version__)
+    parser.add_argument("--memory", metavar="BYTES", help="budget of this run, such as 512MiB")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[Any], int | None], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=_within_memory(run))
+        sub.add_argument("--json", action="store_true", help="print one JSON document")
+        sub.add_argument("--memory", metavar="BYTES", default=argparse.SUPPRESS)
+        return sub
+
+    def reads(sub: argparse.ArgumentParser, name: str = "path") -> None:
+        sub.add_argument(name, help="file, file.h5::/group/name, or Zarr folder")
+        sub.add_argument(
+            "-s",
+            "--set",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="option to open it with, such as dtype=f4 or shape=100,200 for a raw file",
+        )
+
+    info = command("info", _info, "what an array is, how it is stored, what reading it costs")
+    reads(info)
+    listing = command("ls", _ls, "the arrays and groups in a file or folder")
+    listing.add_argument("path")
+    explain = command("explain", _explain, "what reading or writing a section would do")
+    reads(explain)
+    explain.add_argument("section", nargs="?", default="...", help="such as '[100:200, ::3]'")
+    explain.add_argument("--write", action="store_true", help="explain writing it")
+
+    convert = command("convert", _convert, "copy into another format, chunking, order or dtype")
+    reads(convert, "source")
+    convert.add_argument("target", help="where to; the suffix tells the format")
+    for name, text in (
+        ("format", "name of the new format"),
+        ("dtype", "such as f4 or '>i2'"),
+        ("order", "C or F"),
+        ("chunks", "such as 100,200"),
+        ("shards", "such as 1000,2000"),
+        ("compression", "such as zstd, zstd:3, gzip, none"),
+        ("casting", "safe, same_kind (default) or unsafe"),
+    ):
+        convert.add_argument(f"--{name}", help=text)
+    convert.add_argument("--resume", action="store_true", help="go on after an interruption")
+    convert.add_argument("--overwrite", action="store_true", help="replace the target")
+    convert.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+
+    verify = command("verify", _verify, "read everything, list what is damaged")
+    reads(verify)
+    verify.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+
+    bench = command("bench", _bench, "measure the disk below a folder, for the plans to use")
+    bench.add_argument("folder", nargs="?", default=".")
+    bench.add_argument("--size", default="1GiB", help="size of the file that is used (1GiB)")
+    bench.add_argument("--slice", type=int, default=250, metavar="MS", help="time per figure (250)")
+    return parser
+
+
+def _within_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
+    def bounded(words: Any) -> int | None:
+        if words.memory is not None:
+            outcore.memory(words.memory)
+        return run(words)
+
+    return bounded
+
+
+# Words
+
+
+def parse_section(text: str) -> Any:
+    """
+    A key for indexing from text: integers, slices, ``...``, ``None``; brackets may be left out.
+
+    >>> parse_section("[100:200, ::3]")
+    (slice(100, 200, None), slice(None, None, 3))
+    >>> parse_section("...")
+    Ellipsis
+    """
+    inside = text.strip()
+    if inside.startswith("[") and inside.endswith("]"):
+        inside = inside[1:-1].strip()
+    try:
+        tree = ast.parse(f"_[{inside}]" if inside else "_[()]", mode="eval").body
+        if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Name):
+            return _index(tree.slice)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass
+    raise UsageError(
+        f"{text!r} is not a section; write integers and slices, such as '[100:200, ::3]'",
+        code="bad-section",
+    )
+
+
+def _index(node: ast.expr) -> Any:
+    if isinstance(node, ast.Tuple):
+        return tuple(_index(part) for part in node.elts)
+    if isinstance(node, ast.Slice):
+        ends = (node.lower, node.upper, node.step)
+        return slice(*(None if end is None else _index(end) for end in ends))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_index(node.operand)
+    if isinstance(node, ast.Constant) and (node.value is None or node.value is ...):
+        return node.value
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    raise ValueError(ast.dump(node))
+
+
+def _options(settings: Sequence[str]) -> dict[str, Any]:
+    """``["dtype=f4", "shape=100,200"]`` as keyword arguments."""
+    options: dict[str, Any] = {}
+    for item in settings:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"--set {item!r}: write name=value", code="bad-option")
+        options[name] = _literal(value)
+    return options
+
+
+def _literal(value: str) -> Any:
+    try:
+        return ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return value
+
+
+def _lengths(text: str | None, name: str) -> Any:
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?\d+([,x]-?\d+)*", text):
+        raise UsageError(f"--{name} {text!r}: write whole numbers, as 100,200", code="bad-option")
+    lengths = tuple(int(part) for part in re.split("[,x]", text))
+    return lengths[0] if len(lengths) == 1 else lengths
+
+
+# Printing
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+        return value if isinstance(value, (int, float, str, bool)) else repr(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return str(value)
+
+
+def _dtype_text(dtype: np.dtype[Any]) -> Any:
+    return dtype.descr if dtype.names else dtype.str
+
+
+# Commands
+
+
+def _accesses(array: DiskArray) -> dict[str, Any]:
+    """Accesses that people make: a row, a column, a chunk, all of it."""
+    middle = tuple(n // 2 for n in array.shape)
+    found: dict[str, Any] = {}
+    if array.ndim and array.size:
+        for axis, name in ((array.ndim - 1, "row"), (0, "column")):
+            if array.ndim > 1 or name == "row":
+                key: list[Any] = [*middle]
+                key[axis] = slice(None)
+                found[name] = tuple(key)
+        if array.chunks:
+            chunk = zip(middle, array.chunks, strict=True)
+            found["chunk"] = tuple(slice(i // c * c, i // c * c + c) for i, c in chunk)
+    found["whole"] = ...
+    return found
+
+
+def _stored_bytes(path: str) -> int:
+    """Bytes of the file, or of all files in the folder."""
+    if not os.path.isdir(path):
+        return os.stat(path).st_size
+    return sum(
+        os.lstat(os.path.join(folder, name)).st_size
+        for folder, _, names in os.walk(path)
+        for name in names
+    )
+
+
+def _info(words: Any) -> int:
+    options = _options(words.set)
+    if not options and formats.split_path(words.path)[1] is None:
+        arrays = [e for e in formats.ls(words.path) if e.kind == "array"]
+        if len(arrays) > 1 or (arrays and arrays[0].path != words.path):
+            if len(arrays) != 1:
+                return _ls(words)
+            words.path = arrays[0].path
+    with outcore.open(words.path, **options) as array:
+        info = array.info
+        layout = info.layout
+        facts: dict[str, Any] = {
+            "path": array.path,
+            "format": array.format,
+            "shape": list(array.shape),
+            "dtype": _dtype_text(array.dtype),
+            "order": array.order,
+            "nbytes": array.nbytes,
+            "chunks": None if array.chunks is None else list(array.chunks),
+            "codecs": [
+                f"{codec.name} {dict(codec.options)}" if codec.options else codec.name
+                for codec in (layout.codecs if isinstance(layout, Chunked) else ())
+            ],
+            "fill_value": array.fill_value,
+            "dims": array.dims,
+            "attrs": dict(array.attrs),
+            "extra": dict(info.extra),
+            "file_bytes": _stored_bytes(formats.split_path(array.path)[0]),
+        }
+        reports = {name: (key, array.explain(key)) for name, key in _accesses(array).items()}
+    if words.json:
+        costs = {name: dataclasses.asdict(report) for name, (_, report) in reports.items()}
+        _print_json({**facts, "accesses": costs})
+        return 0
+    file_bytes = facts.pop("file_bytes")
+    for name, value in facts.items():
+        if name == "nbytes":
+            print(f"{'size':<10} {human(value)} of elements, {human(file_bytes)} on disk")
+        elif name in ("attrs", "extra"):
+            for key, item in value.items():
+                print(f"{name.removesuffix('s') if name == 'attrs' else '':<10} {key} = {item!r}")
+        elif value is not None and not (isinstance(value, list) and not value):
+            print(f"{name:<10} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    print(f"\n{'access':<10} {'useful':>10} {'moved':>10} {'requests':>9}  method")
+    for name, (_, report) in reports.items():
+        requests = report.reads + report.writes
+        sizes = f"{human(report.useful_bytes):>10} {human(report.moved_bytes):>10}"
+        print(f"{name:<10} {sizes} {requests:>9}  {report.method}")
+    return 0
+
+
+def _ls(words: Any) -> int:
+    entries = formats.ls(words.path)
+    if words.json:
+        _print_json(
+            [
+                {
+                    "path": e.path,
+                    "kind": e.kind,
+                    "shape": None if e.shape is None else list(e.shape),
+                    "dtype": None if e.dtype is None else _dtype_text(e.dtype),
+                    "note": e.note,
+                }
+                for e in entries
+            ]
+        )
+        return 0
+    width = max((len(e.path) for e in entries), default=0)
+    for e in entries:
+        what = f"{e.dtype} {e.shape}" if e.kind == "array" else e.kind
+        print(f"{e.path:<{width}}  {what}" + (f"  ({e.note})" if e.note else ""))
+    return 0
+
+
+def _explain(words: Any) -> int:
+    key = parse_section(words.section)
+    mode: Any = "r+" if words.write else "r"
+    with outcore.open(words.path, mode, **_options(words.set)) as array:
+        report = array.explain(key, write=words.write)
+    if words.json:
+        _print_json(dataclasses.asdict(report))
+    else:
+        print(report)
+    return 0
+
+
+def _convert(words: Any) -> int:
+    started = time.monotonic()
+    names = ("format", "dtype", "order", "compression", "casting")
+    wishes = {name: getattr(words, name) for name in names if getattr(words, name) is not None}
+    for name in ("chunks", "shards"):
+        lengths = _lengths(getattr(words, name), name)
+        if lengths is not None:
+            wishes[name] = lengths
+    if "," in (words.compression or ""):
+        wishes["compression"] = words.compression.split(",")
+    size = 0
+    with _Bar("converting", quiet=words.quiet or words.json) as bar:
+
+        def progress(done: int, total: int) -> None:
+            nonlocal size
+            size = total
+            bar(done, total)
+
+        outcore.convert(
+            words.source,
+            words.target,
+            progress=progress,
+            resume=words.resume,
+            overwrite=words.overwrite,
+            source=_options(words.set),
+            **wishes,
+        )
+    seconds = time.monotonic() - started
+    if words.json:
+        _print_json({"target": words.target, "nbytes": size, "seconds": seconds})
+    else:
+        rate = human(int(size / max(seconds, 1e-9)))
+        print(f"{words.target}: {human(size)} in {seconds:.1f} s, {rate}/s")
+    return 0
+
+
+def _verify(words: Any) -> int:
+    with _Bar("verifying", quiet=words.quiet or words.json) as bar:
+        found = outcore.verify(words.path, progress=bar, **_options(words.set))
+    if words.json:
+        _print_json({"path": words.path, "damages": found})
+    else:
+        for damage in found:
+            print(damage)
+        count = f"{len(found)} damaged" if found else "no damage found"
+        print(f"{words.path}: {count}")
+    return 1 if found else 0
+
+
+def _bench(words: Any) -> int:
+    figures = measured.measure(
+        words.folder, file_bytes=nbytes(words.size), slice_ms=max(words.slice, 1)
+    )
+    if words.json:
+        _print_json(figures)
+        return 0
+    way = "past the page cache" if figures["direct"] else "through the page cache (no direct I/O)"
+    print(f"{figures['mount']}, {figures['engine']}, {way}")
+    if figures["fallback"]:
+        print(f"not io_uring: {figures['fallback']}")
+    print(f"\n{'request':>10} {'depth':>6}  {'':5} {'requests/s':>11} {'rate':>12}")
+    for sample in figures["samples"]:
+        seconds = max(sample["elapsed_ns"], 1) / 1e9
+        count, rate = sample["requests"] / seconds, sample["request"] * sample["requests"] / seconds
+        verb = "write" if sample["write"] else "read"
+        size = human(sample["request"])
+        print(f"{size:>10} {sample['depth']:>6}  {verb:5} {count:>11.0f} {human(int(rate)):>10}/s")
+    print(f"\nbuffered read, cold, 1 and 2 threads: {_rates(figures['buffered_read'])}")
+    print(f"buffered write: {_rates([figures['buffered_write']])}, ", end="")
+    print(f"with fsync {_rates([figures['buffered_write_sync']])}")
+    for name, text in (
+        ("pread", "small pread"),
+        ("pread_large", "large pread"),
+        ("mapped", "mapping"),
+    ):
+        print(f"cached, {text}, 1 and 2 threads: {_rates(figures['warm'][name])}")
+    print(f"\na request at depth: {figures['latency_ns'] / 1000:.1f} us + bytes at ", end="")
+    print(f"{_rates([figures['device']])}; stream {_rates([figures['stream']])}")
+    print(f"a gap under {human(figures['gap'])} is cheaper to read than to skip")
+    print(f"kept in {measured.figures_path()}")
+    return 0
+
+
+def _rates(rates: Sequence[int]) -> str:
+    return ", ".join(f"{human(rate)}/s" for rate in rates)
+
+
+class _Bar:
+    """A progress bar on stderr: tqdm's if it is installed, else plain text; none if piped."""
+
+    def __init__(self, title: str, quiet: bool, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._title = title
+        self._quiet = quiet or not self._stream.isatty()
+        self._started = time.monotonic()
+        self._first: int | None = None
+        self._shown = 0.0
+        self._bar: Any = None
+        if not self._quiet:
+            try:
+                from tqdm import tqdm
+            except ImportError:
+                return
+            self._bar = tqdm(
+                desc=title, unit="B", unit_scale=True, file=self._stream, dynamic_ncols=True
+            )
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.total = total
+            if self._first is None:
+                self._first = self._bar.initial = done
+            self._bar.update(done - self._bar.n)
+            return
+        if self._first is None:
+            self._first = done
+        now = time.monotonic()
+        if now - self._shown < 0.2 and done < total:
+            return
+        self._shown = now
+        rate = (done - self._first) / max(now - self._started, 1e-9)
+        left = f"{(total - done) / rate:.0f} s left" if rate > 0 else "waiting"
+        share = done / total if total else 1.0
+        text = f"{self._title} {share:4.0%}  {human(done)}  {human(int(rate))}/s  {left}"
+        print(f"\r{text:<70}", end="", file=self._stream, flush=True)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif not self._quiet and self._shown:
+            print(file=self._stream)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

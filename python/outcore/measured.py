@@ -1,0 +1,113 @@
+"""
+Figures of disks: measured once by ``outcore bench``, kept for the user, used by every plan.
+
+Problem. Whether a gap between two wanted runs is read or skipped depends on the disk, by a factor of
+hundreds. Idea. Measure, write the figures into the user's cache folder, and tell the core about the
+disks that are mounted now. Without a measurement a middling disk is assumed.
+
+Invariants. Figures never change results. A damaged or foreign file of figures is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from outcore import _core
+from outcore.errors import UsageError
+from outcore.formats import durable
+
+__all__ = ["figures_path", "known", "measure", "use"]
+
+_MIB = 2**20
+
+
+def figures_path() -> str:
+    """Where the figures are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "outcore", "disk.json")
+
+
+def known() -> list[dict[str, Any]]:
+    """The figures of all measured disks; empty if there are none that can be read."""
+    try:
+        with open(figures_path(), encoding="utf-8") as stream:
+            document = json.load(stream)
+        return [disk for disk in document["disks"] if isinstance(disk["gap"], int)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def use() -> None:
+    """Tell the core about the measured disks that are mounted now."""
+    gaps: dict[int, int] = {}
+    for disk in known():
+        try:
+            gaps[os.stat(disk["mount"]).st_dev] = max(disk["gap"], 0)
+        except (OSError, KeyError, TypeError, ValueError):
+            continue
+    _core.set_disk_gaps(gaps)
+
+
+def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) -> dict[str, Any]:
+    """
+    Measure the disk below `folder` and keep the figures.
+
+    Parameters
+    ----------
+    folder
+        Any folder on that disk in which a file may be made (it has no name and leaves nothing).
+    file_bytes
+        Size of that file.
+    slice_ms
+        Time for each of about thirty figures.
+
+    Returns
+    -------
+    dict
+        Figures: rates in bytes per second, times in nanoseconds.
+
+    Raises
+    ------
+    StorageError
+        The folder cannot be written, or the disk is too full.
+    """
+    folder = os.path.realpath(folder)
+    if not os.path.isdir(folder):
+        raise UsageError(f"{folder!r} is not a folder", code="bad-folder", path=folder)
+    figures = _core.measure_disk(folder, file_bytes, slice_ms)
+    figures["mount"] = mount_of(folder)
+    figures["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    _keep(figures)
+    use()
+    return figures
+
+
+def mount_of(folder: str) -> str:
+    """
+    The highest folder on the same device.
+
+    >>> mount_of("/")
+    '/'
+    """
+    here = os.path.realpath(folder)
+    device = os.stat(here).st_dev
+    while here != "/" and os.stat(os.path.dirname(here)).st_dev == device:
+        here = os.path.dirname(here)
+    return here
+
+
+def _keep(figures: dict[str, Any]) -> None:
+    others = [disk for disk in known() if disk.get("mount") != figures["mount"]]
+    text = json.dumps({"version": 1, "disks": [*others, figures]}, indent=1).encode()
+    path = figures_path()
+    with durable.os_errors("creating the folder of", path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+
+    def fill(fd: int) -> None:
+        with os.fdopen(os.dup(fd), "wb") as stream:
+            stream.write(text)
+
+    durable.create_file(path, fill, exclusive=False)

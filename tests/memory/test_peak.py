@@ -1,0 +1,108 @@
+"""
+The promise about memory, measured from outside.
+
+A process works on an array eight times larger than its budget, in a memory control group of
+budget + 64 MiB + result: if it held more, the kernel would end it. Where no such group can be made,
+the high-water mark of the process is compared with the same number.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcore
+
+MIB = 2**20
+BUDGET = 64 * MIB
+SHAPE = (8192, 16384)  # float32: 512 MiB, every element exact below 2**24 rows x columns
+ALLOWANCE = 64 * MIB
+HERE = Path(__file__).resolve().parent
+RESULTS = {"read": 32 * MIB, "read_strided": 16 * MIB}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("peak")
+    rows = np.lib.format.open_memmap(path / "a.npy", "w+", "f4", SHAPE)
+    for i in range(0, SHAPE[0], 512):
+        rows[i : i + 512] = np.arange(i * SHAPE[1], (i + 512) * SHAPE[1]).reshape(512, -1)
+    rows.flush()
+    del rows
+    chunks = {"chunks": (512, 1024), "compression": "zstd"}
+    outcore.convert(path / "a.npy", path / "a.zarr", **chunks)
+    outcore.convert(path / "a.npy", f"{path}/a.h5::/a", chunks=(512, 1024), compression="gzip")
+    yield path
+    shutil.rmtree(path)
+
+
+def make_group(limit):
+    """A control group with this memory limit, version 1 or 2; None where that is not possible."""
+    name = f"outcore-test-{uuid.uuid4().hex[:8]}"
+    for parent, file in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
+        group = parent / name
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / file).write_text(str(limit))
+        except OSError:
+            group.rmdir()
+            continue
+        return group
+    return None
+
+
+CASES = [
+    *(
+        (case, source)
+        for source in ("a.npy", "a.zarr", "a.h5::/a")
+        for case in ("read", "read_strided", "read_column", "blocks")
+    ),
+    ("write", "a.npy"),
+    ("write", "a.zarr"),
+    ("write_strided", "a.npy"),
+    *(("convert_" + case, "a.npy") for case in ("transposed", "chunked", "cast", "hdf5")),
+    ("convert_transposed", "a.zarr"),
+    ("convert_transposed", "a.h5::/a"),
+]
+
+
+@pytest.mark.parametrize(("case", "source"), CASES)
+def test_peak_slow(folder, case, source):
+    limit = BUDGET + ALLOWANCE + RESULTS.get(case, 0)
+    group = make_group(limit)
+    try:
+        done = subprocess.run(
+            [
+                sys.executable,
+                HERE / "peak_work.py",
+                case,
+                folder,
+                source,
+                str(BUDGET),
+                str(group or ""),
+            ],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+    finally:
+        if group:
+            group.rmdir()
+        for made in (*folder.glob("made-*"), *folder.glob("to*")):
+            shutil.rmtree(made) if made.is_dir() else made.unlink()
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+    peak = json.loads(done.stdout)["peak"]
+    print(f"{case} {source}: peak {peak / MIB:.1f} of {limit / MIB:.0f} MiB")
+    assert peak <= limit

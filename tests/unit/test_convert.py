@@ -1,0 +1,337 @@
+"""Conversions give the same elements, keep what belongs to them, and survive being stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import outcore
+from outcore.convert import _Checkpoints
+
+SUFFIX = {"raw": "bin", "npy": "npy", "hdf5": "h5", "netcdf4": "nc", "zarr": "zarr"}
+CHUNKED = ("hdf5", "netcdf4", "zarr")
+BUDGET = 8 << 20
+
+
+def leftovers(folder):
+    return [p.name for p in folder.iterdir() if "outcore" in p.name or p.name.startswith(".")]
+
+
+def opened(path, format, shape, dtype, order="C"):
+    raw = {"dtype": dtype, "shape": shape, "order": order} if format == "raw" else {}
+    return outcore.open(path, format=format, **raw)
+
+
+@st.composite
+def jobs(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)))
+    ends = []
+    for _ in range(2):
+        words = {"format": draw(st.sampled_from(sorted(SUFFIX)))}
+        if words["format"] in CHUNKED and draw(st.booleans()):
+            words["chunks"] = tuple(draw(st.integers(1, n)) for n in shape)
+            if draw(st.booleans()):
+                words["compression"] = draw(st.sampled_from(["gzip", "zstd"]))
+        elif words["format"] in ("raw", "npy"):
+            words["order"] = draw(st.sampled_from("CF"))
+        ends.append(words)
+    dtypes = st.sampled_from(["<i4", ">i4", "<f8", "<i2"])
+    return shape, draw(dtypes), draw(st.none() | dtypes), *ends
+
+
+@settings(max_examples=120, suppress_health_check=list(HealthCheck), deadline=None)
+@given(jobs())
+def test_any_format_to_any_other(tmp_path_factory, job):
+    shape, dtype, wanted, here, there = job
+    folder = tmp_path_factory.mktemp("convert")
+    data = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+    source = folder / f"source.{SUFFIX[here['format']]}"
+    target = folder / f"target.{SUFFIX[there['format']]}"
+    outcore.create(source, data=data, **here).close()
+    raw = {"dtype": dtype, "shape": shape, "order": here.get("order", "C")}
+    options = raw if here["format"] == "raw" else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some formats have names of axes that others cannot keep
+        outcore.convert(
+            source, target, dtype=wanted, memory=BUDGET, source=options, casting="unsafe", **there
+        )
+    kept = there.get("order", here.get("order", "C") if there["format"] == "raw" else "C")
+    with opened(target, there["format"], shape, wanted or dtype, kept) as made:
+        assert made.dtype == np.dtype(wanted or dtype)
+        np.testing.assert_array_equal(made[...], data.astype(wanted or dtype))
+        if "chunks" in there:
+            assert made.chunks == there["chunks"]
+    assert leftovers(folder) == []
+
+
+def make(path, shape=(300, 400), dtype="f4", **words):
+    data = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+    outcore.create(path, data=data, **words).close()
+    return data
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_many_tiles_with_little_memory(tmp_path, order):
+    data = make(tmp_path / "a.npy", (2000, 1500), "f8")
+    seen = []
+    outcore.convert(
+        tmp_path / "a.npy",
+        tmp_path / "b.npy",
+        order=order,
+        memory="4 MiB",
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), data)
+    assert len(seen) > 8
+    assert seen == sorted(seen)
+    assert seen[-1] == (data.nbytes, data.nbytes)
+
+
+def test_attributes_names_and_fill_value_are_carried_over(tmp_path):
+    words = {"attrs": {"units": "K", "levels": [1, 2]}, "dims": ("y", "x"), "fill_value": -9.0}
+    make(tmp_path / "a.zarr", chunks=(100, 100), **words)
+    outcore.convert(tmp_path / "a.zarr", f"{tmp_path}/b.nc::/field")
+    outcore.convert(f"{tmp_path}/b.nc::/field", tmp_path / "c.zarr")
+    for name in ("b.nc::/field", "c.zarr"):
+        with outcore.open(f"{tmp_path}/{name}") as made:
+            assert made.attrs["units"] == "K"
+            assert list(made.attrs["levels"]) == [1, 2]
+            assert made.dims == ("y", "x")
+            assert made.fill_value == -9.0
+            assert made.chunks == (100, 100)
+
+
+def test_what_cannot_be_kept_is_told(tmp_path):
+    data = make(tmp_path / "a.zarr", chunks=(100, 100), attrs={"units": "K"})
+    with pytest.warns(UserWarning, match="cannot keep attrs"):
+        outcore.convert(tmp_path / "a.zarr", tmp_path / "b.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), data)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 5), (1,)])
+def test_arrays_with_next_to_nothing_in_them(tmp_path, shape):
+    np.save(tmp_path / "a.npy", np.ones(shape))
+    outcore.convert(tmp_path / "a.npy", tmp_path / "b.zarr")
+    with outcore.open(tmp_path / "b.zarr") as made:
+        assert made.shape == shape
+        np.testing.assert_array_equal(made[...], np.ones(shape))
+
+
+@pytest.mark.parametrize("suffix", ["npy", "zarr", "h5"])
+def test_an_existing_target_is_replaced_only_on_request(tmp_path, suffix):
+    data = make(tmp_path / "a.npy")
+    target = tmp_path / f"b.{suffix}"
+    make(target, (3, 4))
+    with pytest.raises(outcore.StorageError) as caught:
+        outcore.convert(tmp_path / "a.npy", target)
+    assert caught.value.code == "already-exists"
+    with outcore.open(target) as old:
+        assert old.shape == (3, 4)
+    outcore.convert(tmp_path / "a.npy", target, overwrite=True)
+    with outcore.open(target) as new:
+        np.testing.assert_array_equal(new[...], data)
+    assert leftovers(tmp_path) == []
+
+
+def test_an_array_is_added_to_a_container(tmp_path):
+    data = make(tmp_path / "a.npy")
+    make(f"{tmp_path}/b.h5::/first", (3, 4))
+    outcore.convert(tmp_path / "a.npy", f"{tmp_path}/b.h5::/group/second", chunks=(64, 64))
+    with pytest.raises(outcore.StorageError):
+        outcore.convert(tmp_path / "a.npy", f"{tmp_path}/b.h5::/first")
+    assert [e.path.partition("::")[2] for e in outcore.ls(tmp_path / "b.h5") if e.shape] == [
+        "/first",
+        "/group/second",
+    ]
+    with outcore.open(f"{tmp_path}/b.h5::/group/second") as made:
+        np.testing.assert_array_equal(made[...], data)
+    assert leftovers(tmp_path) == []
+
+
+def test_a_conversion_onto_itself_is_refused(tmp_path):
+    data = make(tmp_path / "a.npy")
+    os.symlink(tmp_path / "a.npy", tmp_path / "link.npy")
+    for name in ("a.npy", "link.npy"):
+        with pytest.raises(outcore.UsageError) as caught:
+            outcore.convert(tmp_path / "a.npy", tmp_path / name, overwrite=True)
+        assert caught.value.code == "same-file"
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), data)
+
+
+def test_casts_that_lose_need_to_be_asked_for(tmp_path):
+    make(tmp_path / "a.npy", dtype="f8")
+    with pytest.raises(outcore.UsageError) as caught:
+        outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", dtype="i4")
+    assert caught.value.code == "bad-cast"
+    assert leftovers(tmp_path) == []
+    outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", dtype="i4", casting="unsafe")
+    assert np.load(tmp_path / "b.npy")[1, 2] == 402
+
+
+def test_a_budget_that_is_too_small_says_what_would_do(tmp_path):
+    data = make(tmp_path / "a.npy", (1024, 2048), "f8")
+    words = {"chunks": (1024, 1024), "compression": "zstd"}
+    with pytest.raises(outcore.BudgetError) as caught:
+        outcore.convert(tmp_path / "a.npy", tmp_path / "b.zarr", memory="4 MiB", **words)
+    assert leftovers(tmp_path) == []
+    outcore.convert(tmp_path / "a.npy", tmp_path / "b.zarr", memory=caught.value.needed, **words)
+    with outcore.open(tmp_path / "b.zarr") as made:
+        np.testing.assert_array_equal(made[...], data)
+
+
+class Stop(Exception):
+    pass
+
+
+def stopper(after):
+    calls = 0
+
+    def progress(done, total):
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            raise Stop
+
+    return progress
+
+
+TARGETS = [
+    ("b.npy", {}),
+    ("b.npy", {"order": "F"}),
+    ("b.zarr", {"chunks": (64, 64), "compression": "zstd"}),
+    ("b.h5::/x", {"chunks": (64, 64)}),
+    ("b.nc::/x", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "words"), TARGETS, ids=lambda v: v if isinstance(v, str) else "")
+def test_an_interrupted_conversion_goes_on(tmp_path, name, words, monkeypatch):
+    data = make(tmp_path / "a.npy", (1000, 700), "f8")
+    call = {"memory": "2 MiB", **words}
+    with pytest.raises(Stop):
+        outcore.convert(tmp_path / "a.npy", f"{tmp_path}/{name}", progress=stopper(4), **call)
+    assert not (tmp_path / name.partition("::")[0]).exists()
+    steps = []
+    monkeypatch.setattr(
+        _Checkpoints,
+        "written",
+        lambda self, k, old=_Checkpoints.written: (steps.append(k), old(self, k)),
+    )
+    seen = []
+    outcore.convert(
+        tmp_path / "a.npy",
+        f"{tmp_path}/{name}",
+        resume=True,
+        progress=lambda done, total: seen.append(done),
+        **call,
+    )
+    assert seen[0] > 0
+    assert min(steps) > 0, "steps that were done are not done again"
+    with outcore.open(f"{tmp_path}/{name}") as made:
+        np.testing.assert_array_equal(made[...], data)
+    assert leftovers(tmp_path) == []
+
+
+def test_another_job_is_not_resumed(tmp_path):
+    make(tmp_path / "a.npy", (1000, 700), "f8")
+    call = {"memory": "2 MiB"}
+    with pytest.raises(Stop):
+        outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", progress=stopper(3), **call)
+    with pytest.raises(outcore.UsageError, match="dtype"):
+        outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", resume=True, dtype="f4", **call)
+    time.sleep(0.01)
+    data = make(tmp_path / "a.npy", (1000, 700), "f8") + 0
+    with pytest.raises(outcore.UsageError, match="source time"):
+        outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", resume=True, **call)
+    outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", **call)
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), data)
+    assert leftovers(tmp_path) == []
+
+
+KILLED = """
+import importlib, sys, time, outcore
+importlib.import_module("outcore.convert")._CHECKPOINT = 0.0
+src, dst = sys.argv[1:3]
+def progress(done, total):
+    print(done, flush=True)
+    time.sleep(0.05)
+words = eval(sys.argv[3])
+outcore.convert(src, dst, memory="2 MiB", resume=True, progress=progress, **words)
+"""
+
+
+@pytest.mark.parametrize(("name", "words"), TARGETS[:3], ids=["npy", "npy-F", "zarr"])
+def test_a_killed_conversion_goes_on_from_what_was_durable(tmp_path, name, words):
+    data = make(tmp_path / "a.npy", (1500, 1400), "f8")
+    command = [sys.executable, "-c", KILLED, tmp_path / "a.npy", tmp_path / name, repr(words)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    starts = []
+    for after in (2, 3, 5, 10**9):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        with process:
+            for number, line in enumerate(process.stdout):
+                if number == 0:
+                    starts.append(int(line))
+                if number == after:
+                    process.send_signal(signal.SIGKILL)
+            process.wait()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL
+        assert not (tmp_path / name).exists()
+    assert process.returncode == 0
+    assert starts == sorted(starts)
+    assert starts[-1] > 0
+    with outcore.open(tmp_path / name) as made:
+        np.testing.assert_array_equal(made[...], data)
+    assert leftovers(tmp_path) == []
+
+
+def test_a_source_that_fails_leaves_what_resume_needs(tmp_path):
+    data = make(tmp_path / "a.zarr", (512, 512), "f4", chunks=(64, 64), compression="zstd")
+    chunk = tmp_path / "a.zarr" / "c" / "6" / "3"
+    whole = chunk.read_bytes()
+    chunk.write_bytes(b"\0" * len(whole))
+    call = {"memory": "8 MiB"}
+    with pytest.raises(outcore.FormatError):
+        outcore.convert(tmp_path / "a.zarr", tmp_path / "b.npy", **call)
+    assert not (tmp_path / "b.npy").exists()
+    chunk.write_bytes(whole)
+    outcore.convert(tmp_path / "a.zarr", tmp_path / "b.npy", resume=True, **call)
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), data)
+    assert leftovers(tmp_path) == []
+
+
+def test_the_budget_is_kept(tmp_path):
+    from outcore import _core
+
+    make(tmp_path / "a.npy", (2048, 2048), "f8")
+    with outcore.memory("8 MiB") as limit:
+        _core.reset_memory_peak()
+        outcore.convert(
+            tmp_path / "a.npy", tmp_path / "b.zarr", chunks=(256, 256), compression="zstd"
+        )
+        outcore.convert(tmp_path / "b.zarr", tmp_path / "c.npy", order="F")
+        assert _core.memory_state()[2] <= limit
+        assert _core.memory_state()[0] == 0
+
+
+def test_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = make("a.npy")
+    Path("deep.folder/x").mkdir(parents=True)
+    outcore.convert("a.npy", "deep.folder/x/name-without-suffix", format="npy")
+    np.testing.assert_array_equal(np.load("deep.folder/x/name-without-suffix"), data)
+    with pytest.raises(outcore.StorageError):
+        outcore.convert("a.npy", "no/such/folder/b.npy")
+    with pytest.raises(outcore.UsageError):
+        outcore.convert("a.npy", "b.unknown")
+    assert leftovers(tmp_path) == []
