@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 
 import numpy as np
@@ -376,3 +377,27 @@ def test_random_arrays(tmp_path):
             written(array, data, seed=number, count=4)
             agree(array, data, seed=number, count=4)
         same(data, zarr.open_array(path, mode="r")[...])
+
+
+def fill_rows(path, first):
+    with outcore.open(path, "r+") as array:
+        for row in range(first, 32, 2):
+            array[row] = row
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("shards", [None, (16, 16)], ids=["chunks", "shards"])
+def test_processes_share_chunks(tmp_path, compression, shards):
+    """Rows of one chunk, written by two processes: none is lost."""
+    path = f"{tmp_path}/a.zarr"
+    outcore.create(
+        path, (32, 32), "i4", chunks=(8, 8), shards=shards, compression=compression
+    ).close()
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=fill_rows, args=(path, k)) for k in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+        assert child.exitcode == 0
+    same(np.repeat(np.arange(32), 32).reshape(32, 32), zarr.open_array(path, mode="r")[...])
