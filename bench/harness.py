@@ -1,7 +1,7 @@
 """
 Timing that can be trusted on a noisy machine.
 
-Rules: all candidates of a row run interleaved, in an order that rotates from repetition to
+Rules: all candidates of a row run interleaved, in a new order each
 repetition; median of at least five; results are compared element by element before anything is
 printed; cold runs evict every file of the candidate first and check that it worked; memory of the
 size of the result is touched and freed before each timed run, because memory that has lain idle
@@ -14,6 +14,7 @@ import ctypes
 import json
 import os
 import platform
+import random
 import statistics
 import subprocess
 import time
@@ -107,10 +108,15 @@ def interleave(
     before: Callable[[str], None] = lambda name: None,
     check: Callable[[str], bool] = lambda name: True,
 ) -> Row:
-    """Run all candidates `repeat` times, rotating who goes first; fill `row`."""
+    """Run all candidates `repeat` times, each time in another order; fill `row`.
+
+    Not in rotation: whoever follows the same neighbour each time inherits its cache contents.
+    """
     names = list(candidates)
+    rng = random.Random(0)
     for turn in range(repeat):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+        rng.shuffle(names)
+        for name in names:
             before(name)
             start = time.perf_counter()
             candidates[name]()
