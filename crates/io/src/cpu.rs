@@ -3,14 +3,16 @@
 //! Problem: two cores copy twice as fast as one, but starting threads costs more than a small read,
 //! and threads do not survive a fork.
 //!
-//! Idea: one pool a process, made at first use and again after a fork. [`side_by_side`] runs the same
-//! work on the calling thread and on workers; the work itself takes its pieces from a shared counter,
-//! so that it ends even if no worker ever comes.
+//! Idea: one pool a process, made at first use and again after a fork, for work that is handed over
+//! ([`with_workers`]). [`side_by_side`] runs the same work on the calling thread and on whoever comes
+//! in time (`crew.rs`); the work itself takes its pieces from a shared counter, so that it ends even
+//! if nobody ever comes.
 
 use std::sync::OnceLock;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::crew;
 use crate::process::PerProcess;
 
 static POOL: PerProcess<Option<ThreadPool>> = PerProcess::new(|| {
@@ -27,18 +29,14 @@ pub fn cores() -> usize {
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
-/// Runs `work` on the calling thread, as lane 0, and on workers, as lanes `1..lanes`. Returns when
-/// all have returned. A worker may start late or after the others are done: lanes share work by
+/// Runs `work` on the calling thread, as lane 0, and on helping threads, as lanes `1..lanes`. Returns
+/// when all that began have returned. A helper may start late or not at all: lanes share work by
 /// taking it, not by number.
 pub fn side_by_side(lanes: usize, work: &(dyn Fn(usize) + Sync)) {
-    match POOL.get() {
-        Some(pool) if lanes > 1 => pool.in_place_scope(|scope| {
-            for lane in 1..lanes {
-                scope.spawn(move |_| work(lane));
-            }
-            work(0);
-        }),
-        _ => work(0),
+    if lanes > 1 {
+        crew::with_hands(lanes, (cores() - 1).max(lanes - 1), work);
+    } else {
+        work(0);
     }
 }
 

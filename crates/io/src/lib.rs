@@ -8,6 +8,7 @@ pub mod codec;
 pub mod copy;
 mod copy_tile;
 pub mod cpu;
+mod crew;
 pub mod durable;
 pub mod error;
 pub mod exec;
