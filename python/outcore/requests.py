@@ -9,7 +9,6 @@ reported as a warning when the request goes away.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import warnings
@@ -112,6 +111,8 @@ class IORequest(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         self._own()
         self._delivered = True
+        import asyncio  # a quarter of the time of importing outcore, for a few
+
         return asyncio.wrap_future(self._future).__await__()
 
     def __repr__(self) -> str:

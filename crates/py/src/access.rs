@@ -200,7 +200,7 @@ impl Open {
         match (&self.described.layout, &self.place) {
             (Layout::Strided(layout), Place::Files(files)) => {
                 let cached = terms::cached(layout, access.section, files);
-                let terms = terms::terms(access.wishes, &self.found, files, cached, false);
+                let terms = terms::terms(access.wishes, &self.found, files, cached, None);
                 let request = Request {
                     layout: &self.described.layout,
                     table: None,

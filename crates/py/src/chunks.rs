@@ -13,7 +13,9 @@ use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved};
 use outcore_io::{probe, FileTable, Pipeline, StorageError};
-use outcore_plan::{Batch, ChunkTable, Chunked, Direction, GridBox, Order, Plan, Request, Section};
+use outcore_plan::{
+    Batch, ChunkTable, Chunked, Direction, GridBox, Order, Plan, PlanError, Request, Section,
+};
 use pyo3::prelude::*;
 
 use crate::access::{Access, Step};
@@ -21,7 +23,7 @@ use crate::errors::{Class, Fault};
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
 use crate::table::PyTable;
-use crate::terms::{self, Found};
+use crate::terms::{self, Extra, Found};
 
 /// Chunks in files of their own: each is an open file while its batch lasts.
 const FILES_AT_ONCE: i64 = 192;
@@ -154,6 +156,9 @@ impl Chunks {
             Some(shards) => (shards, 1),
             None => (layout, self.at_once),
         };
+        let collected =
+            matches!(self.store, Store::Table(_)) && access.direction == Direction::Write;
+        let codecs = layout.encoded.then(|| Extra::of(&context.described.pipeline, collected));
         for Batch { section, at, .. } in grouping.batches(access.section, at_once)? {
             let GridBox { lo, count } = layout.touched(&section)?;
             let cells = Cells::new(&lo, &count, &self.grid)?;
@@ -164,6 +169,7 @@ impl Chunks {
                 section: &section,
                 cells: &cells,
                 data: access.data.wrapping_offset(shift as isize),
+                codecs,
             };
             match (access.direction, really) {
                 (Direction::Write, true) if layout.encoded => self.replace(&batch, work)?,
@@ -261,6 +267,7 @@ struct Part<'a> {
     section: &'a Section,
     cells: &'a Cells,
     data: *mut u8,
+    codecs: Option<Extra>,
 }
 
 impl Part<'_> {
@@ -272,13 +279,8 @@ impl Part<'_> {
     ) -> Result<(), Fault> {
         let (access, context) = (self.access, self.context);
         let cached = cached(&resolved.table, &resolved.files);
-        let terms = terms::terms(
-            access.wishes,
-            context.found,
-            &resolved.files,
-            cached,
-            context.layout.encoded,
-        );
+        let terms =
+            terms::terms(access.wishes, context.found, &resolved.files, cached, self.codecs);
         let request = Request {
             layout: &context.described.layout,
             table: Some(&resolved.table),
@@ -286,7 +288,14 @@ impl Part<'_> {
             user_stride: access.strides,
             direction: access.direction,
         };
-        let plan = Plan::new(&request, &terms)?;
+        let plan = Plan::new(&request, &terms).map_err(|error| match error {
+            PlanError::BudgetTooSmall { what, needed, .. } => {
+                let needed = needed + self.codecs.map_or(0, |extra| extra.bytes(1));
+                let budget = i64::try_from(access.wishes.budget()).unwrap_or(i64::MAX);
+                PlanError::BudgetTooSmall { what, needed, budget }
+            }
+            error => error,
+        })?;
         work(Step {
             plan,
             files: &resolved.files,

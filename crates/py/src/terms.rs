@@ -5,7 +5,8 @@
 
 use std::sync::OnceLock;
 
-use outcore_io::{cpu, probe, Arena, FileTable};
+use outcore_io::pool::PAGE;
+use outcore_io::{cpu, probe, Arena, FileTable, Pipeline};
 use outcore_plan::{Method, Section, Strided, Terms};
 
 use crate::hints::{Cache, Wishes};
@@ -42,23 +43,56 @@ impl Found {
     }
 }
 
-/// The terms for an access; `encoded` if chunks go through codecs.
+/// What codecs hold besides the slots of a plan.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extra {
+    /// Bytes for each round in flight.
+    pub each: i64,
+    /// Bytes in all.
+    pub once: i64,
+}
+
+impl Extra {
+    /// For chunks that go through this pipeline; `collected` if encoded chunks are kept in memory
+    /// before they are stored.
+    pub fn of(pipeline: &Pipeline, collected: bool) -> Extra {
+        // The libraries' own contexts (a few MiB a thread) are not memory of the arena.
+        let each = pipeline.scratch_bytes().next_multiple_of(PAGE);
+        // Slots come in whole pages.
+        let held = if collected { pipeline.encoded_bound().saturating_mul(2) } else { 0 };
+        let once = held.saturating_add(PAGE);
+        let fit = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
+        Extra { each: fit(each), once: fit(once) }
+    }
+
+    /// Bytes for this many rounds in flight.
+    pub fn bytes(&self, lanes: i64) -> i64 {
+        self.each.saturating_mul(lanes).saturating_add(self.once)
+    }
+}
+
+/// The terms for an access; `codecs` is there if chunks go through codecs.
 pub fn terms(
     wishes: &Wishes,
     found: &Found,
     files: &FileTable,
     cached: Option<u32>,
-    encoded: bool,
+    codecs: Option<Extra>,
 ) -> Terms {
-    let budget = i64::try_from(wishes.budget()).unwrap_or(i64::MAX);
-    let mut terms = Terms::new(budget);
+    let mut terms = Terms::new(i64::try_from(wishes.budget()).unwrap_or(i64::MAX));
     terms.lanes = lanes(wishes);
     if let Some(gap) = found.gap(files) {
         terms.gap = gap;
     }
+    if let Some(extra) = codecs {
+        // At most half of the budget for the codecs; fewer rounds at once where that is not enough.
+        let room = (terms.budget - extra.once).max(0) / 2;
+        terms.lanes = (room / extra.each.max(1)).clamp(1, terms.lanes);
+        terms.budget = (terms.budget - extra.bytes(terms.lanes)).max(0);
+    }
     terms.exclusive = wishes.exclusive;
     // A wish that this layout cannot fulfil is none: hints never change results.
-    terms.method = wishes.method.filter(|_| !encoded);
+    terms.method = wishes.method.filter(|_| codecs.is_none());
     terms.cached_permille = i64::from(cached.unwrap_or(0));
     terms.mapping = wishes.cache != Cache::Bypass || terms.method == Some(Method::Mapped);
     if wishes.cache == Cache::Bypass {

@@ -1,0 +1,182 @@
+"""Accesses that meet trouble: missing chunks, other writers, Ctrl-C, budgets, damaged bytes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore import _core
+
+
+def python(program: str, *arguments: str) -> str:
+    """What a program prints that runs in a process of its own."""
+    root = str(Path(outcore.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_missing_chunks_are_filled_or_refused(tmp_path):
+    a = outcore.create(tmp_path / "a.zarr", (9, 9), "i4", chunks=(3, 3), fill_value=4)
+    a[0:3] = 1
+    strict = outcore.open(a.path, hints={"missing": "error"})
+    assert (strict[0:3] == 1).all()
+    with pytest.raises(outcore.StorageError, match="never written") as caught:
+        strict[0:4]
+    assert caught.value.code == "missing-chunk"
+    a[6, 8] = 2
+    assert strict[6, 8] == 2
+    # The box of chunks holds missing ones, the section does not touch them.
+    assert (strict[0:7:6, 8] == [1, 2]).all()
+    assert a[5, 5] == 4
+
+
+def test_waiting_for_another_writer_ends_with_a_signal(tmp_path):
+    a = outcore.create(tmp_path / "a.zarr", (9, 9), "i4", chunks=(3, 3), compression="zstd")
+    a[...] = 1
+
+    def stop(*_):
+        raise InterruptedError("stop")
+
+    with open(tmp_path / "a.zarr" / "zarr.json", "rb+") as file:
+        # An open-file-description lock on everything, as another process would hold it.
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(file, 37, lock)  # F_OFD_SETLK
+        before = signal.signal(signal.SIGALRM, stop)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            started = time.monotonic()
+            with pytest.raises(InterruptedError, match="stop"):
+                a[4] = 2
+            assert time.monotonic() - started < 10
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert (a[...] == 1).all()
+    a[4] = 2
+    assert (a[4] == 2).all()
+
+
+def test_two_threads_write_parts_of_the_same_encoded_chunks(tmp_path):
+    for path in (tmp_path / "a.zarr", f"{tmp_path / 'a.h5'}::/x"):
+        a = outcore.create(path, (64, 64), "i4", chunks=(16, 16), compression="gzip")
+
+        def work(first, a=a):
+            for row in range(first, 64, 4):
+                a[row] = row
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        np.testing.assert_array_equal(np.repeat(np.arange(64), 64).reshape(64, 64), a[...])
+        a.close()
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_the_budget_holds_and_too_little_is_refused(tmp_path, compression):
+    data = np.arange(512 * 512, dtype="f8").reshape(512, 512)
+    options = {"chunks": (64, 64), "compression": compression}
+    a = outcore.create(tmp_path / "a.zarr", data=data, **options)
+    with outcore.memory("1 MiB"):
+        _core.reset_memory_peak()
+        np.testing.assert_array_equal(data[::3, ::-5], a[::3, ::-5])
+        a[1::2, 3:500] = data[1::2, 3:500]
+        assert _core.memory_state()[2] <= 2**20
+    np.testing.assert_array_equal(data, a[...])
+    if compression:
+        with outcore.memory(4096), pytest.raises(outcore.BudgetError) as caught:
+            a[5, 5]
+        assert caught.value.code == "budget-too-small"
+        with outcore.memory(caught.value.needed):
+            assert a[5, 5] == data[5, 5]
+
+
+def test_a_damaged_chunk_names_file_and_chunk(tmp_path):
+    a = outcore.create(tmp_path / "a.zarr", (8, 8), "i4", chunks=(4, 4), compression="zstd")
+    a[...] = 1
+    chunk = tmp_path / "a.zarr" / "c" / "1" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-3])
+    assert (a[:4] == 1).all()
+    with pytest.raises(outcore.FormatError, match=r"1, 0") as caught:
+        a[...]
+    assert caught.value.path.endswith("c/1/0")
+
+
+def test_a_full_disk_is_an_error(tmp_path):
+    # A limit on file size is what a test can set without being root.
+    program = """
+import resource, signal, sys
+import numpy as np, outcore
+a = outcore.create(sys.argv[1], (1000, 1000), "f8", chunks=(1000, 1000))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    a[...] = 1
+except outcore.StorageError as error:
+    print(error.code, error.errno)
+"""
+    assert python(program, str(tmp_path / "a.zarr")).split()[-1] == "27"
+
+
+def test_explain_tells_the_same_bytes_for_all_layouts(tmp_path):
+    data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
+    for name, options in {
+        "a.npy": {},
+        "b.zarr": {"chunks": (16, 16)},
+        "c.zarr": {"chunks": (16, 16), "compression": "zstd"},
+        "d.h5::/x": {"chunks": (16, 16), "compression": "gzip"},
+    }.items():
+        a = outcore.create(f"{tmp_path}/{name}", data=data, **options)
+        report = a.explain(np.s_[8:40, ::2])
+        assert report.useful_bytes == 32 * 32 * 4
+        assert report.decodes == (12 if "compression" in options else 0)
+        assert report.moved_bytes > 0
+        empty = a.explain(np.s_[0:0])
+        assert (empty.useful_bytes, empty.moved_bytes) == (0, 0)
+        assert "c 0" not in str(report)
+        a.prefetch(np.s_[8:40])
+        a.close()
+
+
+def test_resize_and_append_of_chunked_arrays(tmp_path):
+    for name in ("a.zarr", "a.h5::/x"):
+        options = {"chunks": (4, 4), "compression": "gzip", "fill_value": 7}
+        if "h5" in name:
+            options["maxshape"] = (None, None)
+        a = outcore.create(f"{tmp_path}/{name}", (6, 6), "i4", **options)
+        a[...] = 1
+        a.resize((8, 9))
+        assert (a[:6, :6] == 1).all()
+        assert (a[6:] == 7).all()
+        a.append(np.full((2, 9), 3))
+        assert a.shape == (10, 9)
+        assert (a[8:] == 3).all()
+        a.close()
+        assert outcore.open(a.path).shape == (10, 9)
+
+
+def test_importing_outcore_starts_nothing():
+    program = (
+        "import sys, threading, outcore; "
+        "heavy = {'mpi4py', 'h5py', 'zarr', 'netCDF4', 'hypothesis', 'asyncio'} & set(sys.modules); "
+        "print(heavy, threading.active_count())"
+    )
+    assert python(program).split() == ["set()", "1"]
