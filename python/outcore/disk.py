@@ -53,7 +53,7 @@ class DiskArray:
     >>> a = outcore.create("field.npy", (1000, 300), "f8")
     >>> a[100:200, ::3] = np.arange(100)[:, None]
     >>> a[101, :7]
-    array([0., 0., 0., 1., 0., 0., 2.])
+    array([1., 0., 0., 1., 0., 0., 1.])
     >>> a.close()
     """
 
