@@ -137,9 +137,8 @@ def _cold_rows(
         opened: dict[str, Peer] = {}
 
         def before(name: str, makers: Any = makers, opened: Any = opened, out: Any = out) -> None:
-            for peer in opened.values():
-                peer.close()
-            opened.clear()
+            while opened:  # no name may keep a peer, and with it a mapping, alive
+                opened.popitem()[1].close()
             gc.collect()
             evict([source])
             out.fill(-1)
@@ -156,9 +155,8 @@ def _cold_rows(
             before=before,
             check=lambda name, out=out, expected=expected: np.array_equal(out, expected),
         )
-        for peer in opened.values():
-            peer.close()
-        opened.clear()
+        while opened:
+            opened.popitem()[1].close()
         gc.collect()
         row.seconds["model"] = [model]
         rows.append(row)
