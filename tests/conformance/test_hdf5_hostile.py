@@ -25,7 +25,7 @@ def make(path, libver):
         data = np.arange(60).reshape(10, 6)
         file.create_dataset("k", data=data, chunks=(3, 4))
         file.create_dataset("z", data=data, chunks=(3, 4), compression=1, shuffle=True)
-        file["z"].attrs["numbers"] = np.arange(3)
+        file["z"].attrs["text"] = "read when asked for"
         file["g/s"] = np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")])
 
 

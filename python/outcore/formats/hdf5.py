@@ -13,6 +13,8 @@ read as the fill value: by HDF5's filling, or because the space is new and there
 Limits. A crash while HDF5 itself changes a file (adding a dataset to an existing one, resizing, storing
 encoded chunks) can damage that file; new files appear whole or not at all. Compact datasets, virtual
 datasets and variable-length types are refused with the reason.
+The HDF5 library (2.0) itself loops or crashes on some damaged heaps of variable-length data, where
+NetCDF4 keeps the names of axes; text attributes lie there too, and are read only when asked for.
 
 Reference: HDF5 File Format Specification 3.0.
 """

@@ -13,12 +13,13 @@ References: HDF5 dimension scales specification; NetCDF4's appendix "File Format
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from outcore.errors import UsageError
+from outcore.formats import hdf5_access as access
 
 #: How the NetCDF library marks a dimension that has no variable.
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable."
@@ -35,6 +36,41 @@ _OWN = {
 }
 # These two belong to the dimension scale only if the dataset is one.
 _SCALE = {"CLASS", "NAME"}
+
+
+class Attributes(Mapping[str, Any]):
+    """
+    The user attributes of a dataset, read when first asked for.
+
+    Reading a section needs none of them; a climate file has dozens, and in a damaged file they are
+    what the HDF5 library trips over most easily.
+    """
+
+    def __init__(self, path: str, name: str, *, netcdf: bool) -> None:
+        self._where = path, name
+        self._netcdf = netcdf
+        self._values: dict[str, Any] | None = None
+
+    def _read(self) -> dict[str, Any]:
+        values = self._values
+        if values is None:
+            path, name = self._where
+            with access.session(path, "r") as file:
+                values = read_attrs(access.library(path), file[name], netcdf=self._netcdf)
+            self._values = values
+        return values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._read()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
 
 
 def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:

@@ -4,9 +4,9 @@ The chunk table of one HDF5 dataset: where chunks are, and how encoded ones are 
 Problem. HDF5 keeps the addresses of chunks in a B-tree (or one of four other indices) that only its
 library should read, at a microsecond or so per chunk; compressed chunks change their size and place with
 every write; and other processes may write between our accesses.
-Idea. The table is read once, when first needed, into sorted NumPy arrays (32 bytes per stored chunk),
-and looked up by binary search. Encoded chunks are handed to HDF5 ready made (``write_direct_chunk``).
-The file's time stamp tells whether somebody else wrote meanwhile.
+Idea. The table is read once, when first needed, into sorted NumPy arrays (32 bytes per stored chunk,
+counted in the memory budget), and looked up by binary search. Encoded chunks are handed to HDF5 ready
+made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile.
 Invariants. Every address handed out lies inside the file as it was when the table was read; no two
 chunks share a byte; a chunk that is not encoded has exactly the size of a chunk.
 """
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import _core
 from outcore.errors import FormatError, StorageError
 from outcore.formats import hdf5_access as access
 
@@ -29,6 +30,10 @@ from outcore.formats import hdf5_access as access
 # all chunks for each cell, but in C, thirty times faster than it hands them to Python. A first small
 # read of a file of a million chunks should not wait for the whole table, nor each small write.
 _LOOK_UPS = 24
+# Of a stored chunk in the table: its place and its row.
+_ROW_BYTES = 32
+# Numbers that are collected from HDF5 one by one before they go into arrays.
+_BLOCK = 1 << 18
 
 Stamp = tuple[int, int, int]
 
@@ -39,6 +44,7 @@ class Loaded(NamedTuple):
     keys: NDArray[np.int64]
     rows: NDArray[np.int64]
     stamp: Stamp
+    held: _core.Reservation
 
 
 class ChunkTable:
@@ -89,7 +95,7 @@ class ChunkTable:
         if table is None and self._looked_up + cells <= _LOOK_UPS:
             self._looked_up += cells
             return self._look_up(lo, count)
-        keys, rows, _ = self._load() if table is None else table
+        keys, rows, *_ = self._load() if table is None else table
         wanted = self._linear(lo, count)
         answer = np.full((cells, 3), (-1, 0, 0), np.int64)
         if len(keys):
@@ -120,28 +126,48 @@ class ChunkTable:
     def _read(self, dset: Any) -> Loaded:
         """Read the whole table, check it and keep it."""
         stamp = self._stamp_now()
-        rank = len(self.grid)
+        count = int(dset.id.get_num_chunks())
+        # Twice: in blocks, and as one sorted table.
+        with _core.Reservation("chunk table", 2 * _ROW_BYTES * count):
+            keys, rows = self._collect(dset)
+            if (keys[1:] < keys[:-1]).any():
+                order = np.argsort(keys, kind="stable")
+                keys, rows = keys[order], rows[order]
+            self._check(rows)
+        held = _core.Reservation("chunk table", _ROW_BYTES * len(keys))
+        self._loaded = Loaded(keys, rows, stamp, held)
+        return self._loaded
+
+    def _collect(self, dset: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places in the grid and rows of all stored chunks, in the order of HDF5's index."""
+        keys, rows = [np.empty(0, np.int64)], [np.empty((0, 3), np.int64)]
         numbers = array("q")
+        rank = len(self.grid)
+        grid, chunks = np.array(self.grid, np.int64), np.array(self.chunks, np.int64)
+
+        def close_block() -> None:
+            block = np.array(numbers, np.int64).reshape(-1, rank + 3)
+            del numbers[:]
+            cells = block[:, :rank] // chunks
+            # Chunks beyond the shape (the dataset was shrunk, or allocated to its maximal shape)
+            # and chunks without an address are no part of the array.
+            keep = (cells < grid).all(axis=1) & (block[:, rank] >= 0)
+            places = np.zeros(int(keep.sum()), np.int64)
+            for axis, length in enumerate(self.grid):
+                places = places * length + cells[keep, axis]
+            keys.append(places)
+            rows.append(block[keep, rank:])
 
         def visit(info: Any) -> None:
             numbers.extend(info.chunk_offset)
             address = info.byte_offset
             numbers.extend((-1 if address is None else address, info.size, info.filter_mask))
+            if len(numbers) >= _BLOCK:
+                close_block()
 
         dset.id.chunk_iter(visit)
-        all_rows = np.frombuffer(numbers, np.int64).reshape(-1, rank + 3)
-        cells = all_rows[:, :rank] // np.array(self.chunks, np.int64)
-        # Chunks beyond the shape (the dataset was shrunk, or allocated to its maximal shape) and
-        # chunks without an address are no part of the array.
-        keep = (cells < np.array(self.grid, np.int64)).all(axis=1) & (all_rows[:, rank] >= 0)
-        keys = np.zeros(int(keep.sum()), np.int64)
-        for axis, length in enumerate(self.grid):
-            keys = keys * length + cells[keep, axis]
-        order = np.argsort(keys, kind="stable")
-        rows = np.ascontiguousarray(all_rows[keep, rank:][order])
-        self._check(rows)
-        self._loaded = Loaded(keys[order], rows, stamp)
-        return self._loaded
+        close_block()
+        return np.concatenate(keys), np.concatenate(rows)
 
     def _check(self, rows: NDArray[np.int64]) -> None:
         """Refuse addresses outside the file, wrong sizes, and chunks that overlap."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from outcore.errors import FormatError, UnsupportedError
 from outcore.formats import durable
-from outcore.formats.hdf5_attrs import describe_axes, read_attrs
+from outcore.formats.hdf5_attrs import Attributes, describe_axes
 from outcore.formats.hdf5_chunks import ChunkTable, nothing_stored
 from outcore.formats.hdf5_types import codecs_of, dtype_of
 from outcore.formats.layout import ArrayInfo, Chunked, Part, Strided, TableSource
@@ -79,7 +79,7 @@ def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: 
         dtype=base,
         layout=layout,
         fill_value=_fill_value(h5py, dset, plist, base),
-        attrs=read_attrs(h5py, dset, netcdf=format == "netcdf4"),
+        attrs=Attributes(path, name, netcdf=format == "netcdf4"),
         dims=None if dims is None else (*dims, *(None for _ in below)),
         extra={
             "file": path,

@@ -1,0 +1,42 @@
+"""The memory of HDF5's chunk table: counted, bounded, given back."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore import _core, errors, formats
+
+h5py = pytest.importorskip("h5py")
+
+
+@pytest.fixture
+def many(tmp_path):
+    """100 000 chunks of one byte."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("x", data=np.arange(100_000, dtype="u1"), chunks=(1,))
+    return path
+
+
+def test_table_is_counted_and_given_back(many):
+    info = formats.open_info(many)
+    gc.collect()
+    before, _, _ = _core.memory_state()
+    info.layout.source.fetch((0,), (1000,))
+    assert before + 3_200_000 == _core.memory_state()[0]
+    del info
+    gc.collect()
+    assert before == _core.memory_state()[0]
+
+
+def test_table_over_the_budget_is_refused(many):
+    with outcore.memory("1 MiB"), outcore.open(many) as array:
+        assert array[77] == 77  # a few chunks are looked up without the table
+        with pytest.raises(errors.BudgetError, match="needs 6400000 bytes"):
+            array[:50_000]
+    with outcore.open(many) as array:
+        assert np.array_equal(np.arange(100_000, dtype="u1"), array[...])
