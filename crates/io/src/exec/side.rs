@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use outcore_plan::Method;
+
 use super::lane::Lane;
 use super::{Shared, Slots};
 use crate::cpu;
@@ -14,14 +16,20 @@ use crate::error::StorageError;
 /// Rounds of chunks that the kernel is told ahead.
 const AHEAD: u64 = 32;
 
+/// Plain rounds per thread at least: they are short (a megabyte or so), and waking a thread is not.
+const FEW: u64 = 2;
+
 pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
     let job = shared.job;
     let rounds = job.plan.rounds();
     let most = usize::try_from(job.plan.lanes()).unwrap_or(1).max(1);
-    let lanes = job.threads.clamp(1, most).min(usize::try_from(rounds).unwrap_or(usize::MAX));
     if rounds == 0 {
         return Ok(());
     }
+    let chunks = job.plan.method() == Method::Chunks;
+    let worth = if chunks { rounds } else { rounds / FEW };
+    let worth = usize::try_from(worth).unwrap_or(usize::MAX).max(1);
+    let lanes = job.threads.clamp(1, most).min(worth);
     let slots = Slots::new(job, lanes)?;
     let next = AtomicU64::new(0);
     let told = AtomicU64::new(0);
@@ -57,7 +65,7 @@ fn one_round(lane: &mut Lane, k: u64) -> Result<(), StorageError> {
 /// Tells the kernel about the chunks of rounds below `end` that it was not told about yet.
 fn tell_ahead(lane: &Lane, told: &AtomicU64, end: u64) {
     let plan = lane.shared.job.plan;
-    if plan.method() != outcore_plan::Method::Chunks {
+    if plan.method() != Method::Chunks {
         return;
     }
     let first = told.fetch_max(end, Ordering::Relaxed);

@@ -130,3 +130,47 @@ fn timing() {
         }
     }
 }
+
+/// What the disk gives when nothing else is done: the driver's yardstick for cold reads.
+#[test]
+#[ignore = "prints rates, asserts nothing"]
+fn raw_device() {
+    let path = the_file();
+    let file = crate::OpenFile::open(&path, false).unwrap();
+    let fd = file.direct_fd().unwrap();
+    let arena = Arena::new(1 << 30);
+    let buffer = arena.buffer("a test", 32 << 20).unwrap();
+    for (len, total) in [(1usize << 20, 256usize << 20), (256 << 10, 256 << 20), (4096, 64 << 20)] {
+        for depth in [8usize, 32, 128] {
+            let mut best = f64::MAX;
+            for _ in 0..5 {
+                let start = Instant::now();
+                let mut session = crate::backend::uring::Uring.session(128).unwrap();
+                let (mut sent, mut done) = (0, Vec::new());
+                let spread = (1usize << 30) / (total / len);
+                while sent < total / len || session.pending() > 0 {
+                    while sent < total / len && session.pending() < depth.min((32 << 20) / len) {
+                        let at = (sent * len) % (32 << 20);
+                        let request = crate::backend::Request {
+                            tag: 0,
+                            fd,
+                            offset: (sent * spread / len * len) as i64,
+                            len,
+                            memory: buffer.as_ptr().wrapping_add(at),
+                            write: false,
+                            dontcache: false,
+                        };
+                        // SAFETY: inside the buffer, which outlives the session.
+                        unsafe { session.submit(request) };
+                        sent += 1;
+                    }
+                    session.wait(1, &mut done).unwrap();
+                    done.clear();
+                }
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            let (rate, count) = (total as f64 / best / 1e9, (total / len) as f64 / best / 1e3);
+            println!("raw {len:8} bytes, depth {depth:3}: {rate:.2} GB/s, {count:.0} K/s");
+        }
+    }
+}
