@@ -265,6 +265,17 @@ impl OpenFile {
         let _ = (offset, len);
     }
 
+    /// Starts to put bytes on the disk, without waiting. Never fails: it is only advice.
+    pub fn start_writeback(&self, offset: i64, len: i64) {
+        #[cfg(target_os = "linux")]
+        // SAFETY: the descriptor is open; the call takes no memory.
+        unsafe {
+            libc::sync_file_range(self.fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (offset, len);
+    }
+
     /// Puts everything written so far on the disk.
     pub fn sync(&self) -> Result<(), StorageError> {
         sys::sync(self.fd(), false).map_err(|number| StorageError::io("fsync", &self.path, number))

@@ -4,6 +4,7 @@
 //! made of its methods; only who calls them, and when, differs.
 
 use std::path::PathBuf;
+use std::sync::PoisonError;
 
 use outcore_plan::check::{check, Bounds, CheckedRound};
 use outcore_plan::{Channel, ChunkRead, ChunkWrite, Move, Place, Round, Transfer};
@@ -27,6 +28,8 @@ pub(super) struct Lane<'a> {
 // SAFETY: the slot is used by this lane alone, wherever it runs.
 unsafe impl Send for Lane<'_> {}
 
+/// Bytes of a dense transfer that are worth sending to the disk at once.
+const WRITE_BACK: i64 = 1 << 20;
 /// A file whose length was not asked for yet.
 const UNKNOWN: i64 = -1;
 
@@ -172,11 +175,24 @@ impl<'a> Lane<'a> {
     }
 
     /// Writes from the slot or the caller's array, one request after the other.
+    ///
+    /// Buffered writes to one file exclude each other in the kernel, where waiting threads spin:
+    /// two of them reach 1.5 GB/s where one alone reaches 4.2. So lanes take turns; they pack side
+    /// by side. And large writes are handed to the disk at once: a later fsync then finds most of
+    /// its work done (twice as fast in all), and the write itself is not slower for it.
     pub(super) fn writes(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+        if round.writes.is_empty() {
+            return Ok(());
+        }
+        let shared = self.shared;
+        let _turn = shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for transfer in &round.writes {
             let file = self.shared.job.files.open(transfer.file)?;
             let (mut writes, mut bytes) = (0, 0);
+            let (mut first, mut end) = (i64::MAX, 0);
             self.pieces(transfer, &mut |piece| {
+                first = first.min(piece.offset);
+                end = end.max(piece.needed);
                 writes += 1;
                 bytes += piece.len as i64;
                 // SAFETY: the round was checked: the piece lies in its place.
@@ -184,6 +200,9 @@ impl<'a> Lane<'a> {
             })?;
             self.report.writes += writes;
             self.report.written_bytes += bytes;
+            if bytes >= WRITE_BACK && bytes >= (end - first) / 2 {
+                file.start_writeback(first, end - first);
+            }
         }
         Ok(())
     }

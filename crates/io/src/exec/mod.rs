@@ -134,7 +134,8 @@ pub unsafe fn run(job: &Job) -> Result<Report, StorageError> {
     if (job.interrupted)() {
         return Err(StorageError::Cancelled);
     }
-    let shared = Shared { job, failed: AtomicBool::new(false), outcome: Mutex::default() };
+    let failed = AtomicBool::new(false);
+    let shared = Shared { job, failed, outcome: Mutex::default(), writing: Mutex::default() };
     match job.plan.method() {
         Method::List => deep::drive(&shared),
         Method::Straight | Method::Window | Method::Mapped | Method::Chunks => side::drive(&shared),
@@ -148,6 +149,8 @@ struct Shared<'a> {
     job: &'a Job<'a>,
     failed: AtomicBool,
     outcome: Mutex<Outcome>,
+    /// Held by the lane that makes buffered writes.
+    writing: Mutex<()>,
 }
 
 #[derive(Default)]

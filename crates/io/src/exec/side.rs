@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use outcore_plan::Method;
+use outcore_plan::{Direction, Method};
 
 use super::lane::Lane;
 use super::{Shared, Slots};
@@ -26,8 +26,12 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
     if rounds == 0 {
         return Ok(());
     }
-    let chunks = job.plan.method() == Method::Chunks;
-    let worth = if chunks { rounds } else { rounds / FEW };
+    let worth = match (job.plan.method(), job.direction) {
+        (Method::Chunks, _) => rounds,
+        // Nothing but writes, which take turns.
+        (Method::Straight, Direction::Write) => 1,
+        _ => rounds / FEW,
+    };
     let worth = usize::try_from(worth).unwrap_or(usize::MAX).max(1);
     let lanes = job.threads.clamp(1, most).min(worth);
     let slots = Slots::new(job, lanes)?;
