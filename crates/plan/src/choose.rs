@@ -113,10 +113,11 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
         .saturating_mul(passes)
         .saturating_add(time(bytes, r.copy))
         .saturating_add(pieces(nest, terms));
+    let touch = if direction == Direction::Read { r.touch_ns } else { r.dirty_ns };
     let mapped = terms.mapping.then(|| {
         r.map_ns
             .saturating_add(time(touched(nest, LINE), r.mapped))
-            .saturating_add(times(touched(nest, PAGE) / PAGE, r.touch_ns))
+            .saturating_add(times(touched(nest, PAGE) / PAGE, touch))
             .saturating_add(pieces(nest, terms))
     });
     [

@@ -65,6 +65,8 @@ pub struct Rates {
     pub piece_ps: i64,
     /// First touch of a mapped page, nanoseconds.
     pub touch_ns: i64,
+    /// First write to a mapped page that is clean (the file system is asked), nanoseconds.
+    pub dirty_ns: i64,
     /// Setting a mapping up for one access, nanoseconds.
     pub map_ns: i64,
 }
@@ -82,6 +84,7 @@ impl Rates {
         copy: 20_000_000_000,
         piece_ps: 700,
         touch_ns: 25,
+        dirty_ns: 900,
         map_ns: 1_500,
     };
 }
