@@ -89,8 +89,15 @@ mod tests {
         let child = unsafe { libc::fork() };
         if child == 0 {
             let ran = AtomicUsize::new(0);
+            // Nobody leaves before all are there, or it took too long.
             side_by_side(3, &|_| {
                 ran.fetch_add(1, Ordering::Relaxed);
+                for _ in 0..10_000 {
+                    if ran.load(Ordering::Relaxed) == 3 {
+                        break;
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
             });
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(i32::from(ran.into_inner() != 3)) };
