@@ -180,3 +180,27 @@ def test_importing_outcore_starts_nothing():
         "print(heavy, threading.active_count())"
     )
     assert python(program).split() == ["set()", "1"]
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_threads_take_turns_at_a_small_budget(tmp_path, compression):
+    data = np.arange(256 * 256, dtype="f8").reshape(256, 256)
+    options = {"chunks": (64, 64), "compression": compression, "hints": {"method": "window"}}
+    a = outcore.create(tmp_path / "a.zarr", data=data, **options)
+    failures = []
+
+    def work(k):
+        try:
+            for _ in range(3):
+                np.testing.assert_array_equal(data[k::7, ::-3], a[k::7, ::-3])
+                a[k::8, ::2] = data[k::8, ::2]
+        except BaseException as error:
+            failures.append(error)
+
+    with outcore.memory("160 KiB"):
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert failures == []

@@ -15,11 +15,12 @@ use std::sync::{Arc, OnceLock};
 use outcore_io::backend::{self, Chosen};
 use outcore_io::exec::{self, Job, Sink, User};
 use outcore_io::{Arena, FileTable, StorageError};
-use outcore_plan::{Cost, Direction, Layout, Plan, Request, Section};
+use outcore_plan::{Cost, Direction, Layout, Plan, Request, Section, Strided};
 use pyo3::prelude::*;
 
 use crate::chunks::Chunks;
 use crate::errors::{detached, Fault};
+use crate::gate;
 use crate::hints::Wishes;
 use crate::interrupt::Interrupts;
 use crate::layout::Described;
@@ -116,9 +117,7 @@ impl Open {
     /// Moves the section between the files and the caller's memory.
     pub fn run(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
         self.outside(py, |interrupts| {
-            self.each(access, access.direction == Direction::Write, interrupts, &mut |step| {
-                self.run_step(access, step, interrupts)
-            })
+            self.each(access, true, interrupts, &mut |step| self.run_step(access, step, interrupts))
         })
     }
 
@@ -189,7 +188,8 @@ impl Open {
         }
     }
 
-    /// Calls `work` for each step of the access. Chunks are locked and created if `really`.
+    /// Calls `work` for each step of the access. If `really`, chunks to be written are locked and
+    /// created, and steps take turns at the memory.
     fn each(
         &self,
         access: &Access,
@@ -199,18 +199,12 @@ impl Open {
     ) -> Result<(), Fault> {
         match (&self.described.layout, &self.place) {
             (Layout::Strided(layout), Place::Files(files)) => {
-                let cached = terms::cached(layout, access.section, files);
-                let terms = terms::terms(access.wishes, &self.found, files, cached, None);
-                let request = Request {
-                    layout: &self.described.layout,
-                    table: None,
-                    section: access.section,
-                    user_stride: access.strides,
-                    direction: access.direction,
-                };
-                let plan = Plan::new(&request, &terms)?;
-                let Access { section, data, .. } = *access;
-                work(Step { plan, files, data, section, cached, sink: None })
+                let mut step = || self.dense(layout, files, access, work);
+                if really {
+                    gate::in_turn(interrupts, step)
+                } else {
+                    step()
+                }
             }
             (Layout::Chunked(layout), Place::Chunks(chunks)) => {
                 let context = crate::chunks::Context {
@@ -226,7 +220,32 @@ impl Open {
         }
     }
 
+    /// The one step of an access to a dense array.
+    fn dense(
+        &self,
+        layout: &Strided,
+        files: &FileTable,
+        access: &Access,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let cached = terms::cached(layout, access.section, files);
+        let terms = terms::terms(access.wishes, &self.found, files, cached, None);
+        let request = Request {
+            layout: &self.described.layout,
+            table: None,
+            section: access.section,
+            user_stride: access.strides,
+            direction: access.direction,
+        };
+        let plan = Plan::new(&request, &terms)?;
+        let Access { section, data, .. } = *access;
+        work(Step { plan, files, data, section, cached, sink: None })
+    }
+
     fn run_step(&self, access: &Access, step: Step, interrupts: &Interrupts) -> Result<(), Fault> {
+        if step.plan.slot_bytes() > 0 {
+            gate::refuse_crumbs(access.wishes)?;
+        }
         let (low, high) = reach(step.section, access.strides, self.described.item());
         let interrupted = || interrupts.check();
         let job = Job {

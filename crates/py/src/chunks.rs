@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 
 use crate::access::{Access, Step};
 use crate::errors::{Class, Fault};
+use crate::gate;
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
 use crate::table::PyTable;
@@ -171,24 +172,36 @@ impl Chunks {
                 data: access.data.wrapping_offset(shift as isize),
                 codecs,
             };
-            match (access.direction, really) {
-                (Direction::Write, true) if layout.encoded => self.replace(&batch, work)?,
-                (Direction::Write, true) => self.patch(&batch, work)?,
-                _ => {
-                    let _guard = patiently(context, |patience| match &self.store {
-                        Store::Core(_) => Ok(None),
-                        Store::Table(table) => table.share(patience),
-                    })?;
-                    let resolved = self.resolve(&cells)?;
-                    self.refuse_missing(&batch, &resolved.table)?;
-                    batch.step(&resolved, None, work)?;
-                }
+            let mut step = || match (access.direction, really) {
+                (Direction::Write, true) if layout.encoded => self.replace(&batch, work),
+                (Direction::Write, true) => self.patch(&batch, work),
+                _ => self.look(&batch, work),
+            };
+            if really {
+                gate::in_turn(context.interrupts, step)?;
+            } else {
+                step()?;
             }
             if context.interrupts.check() {
                 return Err(StorageError::Cancelled.into());
             }
         }
         Ok(())
+    }
+
+    /// Plans with the chunks as they are.
+    fn look(
+        &self,
+        batch: &Part,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let _guard = patiently(batch.context, |patience| match &self.store {
+            Store::Core(_) => Ok(None),
+            Store::Table(table) => table.share(patience),
+        })?;
+        let resolved = self.resolve(batch.cells)?;
+        self.refuse_missing(batch, &resolved.table)?;
+        batch.step(&resolved, None, work)
     }
 
     /// Encodes chunks anew and stores them, with other writers kept out.

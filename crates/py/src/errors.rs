@@ -74,6 +74,11 @@ impl Fault {
         self
     }
 
+    /// Whether memory was refused, which may be different a moment later.
+    pub fn is_about_memory(&self) -> bool {
+        self.0.class == Class::Budget
+    }
+
     /// A number for those who handle the error: `offset`, `length`, `errno`, `needed`.
     pub fn with(mut self, name: &'static str, value: i64) -> Fault {
         self.0.details.push((name, value));

@@ -12,6 +12,7 @@
 //! | `table.rs`   | a chunk table kept by a format's library |
 //! | `terms.rs`   | the machine and the wishes to terms |
 //! | `prefetch.rs`| a plan to read-ahead |
+//! | `gate.rs`    | several accesses to one budget |
 //! | `interrupt.rs`| Ctrl-C |
 //! | `slabs.rs`   | a large cast to small ones |
 //! | `report.rs`  | a plan to what `explain` shows |
@@ -26,6 +27,7 @@ mod array;
 mod buffers;
 mod chunks;
 mod errors;
+mod gate;
 mod hints;
 mod interrupt;
 mod key;

@@ -1,0 +1,126 @@
+//! Several accesses at once, one memory budget.
+//!
+//! Problem. Each access plans with the memory that is free. Two that start together may plan with
+//! the same bytes, and one is then refused although it would fit a moment later.
+//!
+//! Idea. Accesses that run are counted. One that is refused while others run, or ran since it
+//! started, tries again alone: it waits until nobody runs, and nobody starts before it has ended.
+//! One that is refused while it is alone is refused for good. Doing a step twice does no harm: it
+//! moves the same bytes to the same places.
+//!
+//! Invariant. Who waits here holds neither slots nor locks on files, so somebody always runs.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use outcore_io::process::PerProcess;
+use outcore_io::{Arena, StorageError};
+
+use crate::errors::{Class, Fault};
+use crate::hints::Wishes;
+use crate::interrupt::Interrupts;
+
+static GATE: PerProcess<Gate> = PerProcess::new(Gate::default);
+
+/// Between two looks for Ctrl-C while waiting.
+const GLANCE: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+struct Gate {
+    counts: Mutex<Counts>,
+    changed: Condvar,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Counts {
+    /// Accesses that run.
+    running: u64,
+    /// Accesses that have ended.
+    ended: u64,
+    /// Accesses that wait to run alone, or do.
+    alone: u64,
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Does `step`, and does it again alone if others were in its way.
+pub fn in_turn(
+    interrupts: &Interrupts,
+    mut step: impl FnMut() -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let gate = GATE.get();
+    let before = gate.enter(interrupts, |counts| counts.alone == 0)?;
+    let running = Running(gate);
+    let result = step();
+    drop(running);
+    let counts = *gate.lock();
+    let others = counts.running > 0 || counts.ended != before.ended + 1;
+    match result {
+        Err(refused) if refused.is_about_memory() && others => {}
+        result => return result,
+    }
+    gate.lock().alone += 1;
+    let _waiting = Waiting(gate);
+    gate.enter(interrupts, |counts| counts.running == 0)?;
+    let _running = Running(gate);
+    step()
+}
+
+/// Somebody who runs; the end is counted on drop, also after a panic.
+struct Running(&'static Gate);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut counts = self.0.lock();
+        counts.running -= 1;
+        counts.ended += 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Somebody who wants to run alone.
+struct Waiting(&'static Gate);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.lock().alone -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Gate {
+    /// Waits until `free`, then counts the caller as running.
+    fn enter(
+        &self,
+        interrupts: &Interrupts,
+        free: impl Fn(&Counts) -> bool,
+    ) -> Result<Counts, Fault> {
+        let mut counts = self.lock();
+        while !free(&counts) {
+            let waited = self.changed.wait_timeout(counts, GLANCE);
+            counts = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if interrupts.check() {
+                return Err(StorageError::Cancelled.into());
+            }
+        }
+        let before = *counts;
+        counts.running += 1;
+        Ok(before)
+    }
+}
+
+/// Refuses to go on with crumbs: a plan made for a fraction of the budget, because others hold the
+/// rest for a moment, would be slow for no reason. Called by a step in its turn.
+pub fn refuse_crumbs(wishes: &Wishes) -> Result<(), Fault> {
+    let arena = Arena::global();
+    let enough = (arena.limit() / 8).min(wishes.memory.unwrap_or(u64::MAX));
+    if GATE.get().lock().running < 2 || arena.available() >= enough {
+        return Ok(());
+    }
+    let text = "others hold the memory budget. Wait for them, or raise outcore.memory()";
+    Err(Fault::new(Class::Budget, "budget-too-small", text))
+}
