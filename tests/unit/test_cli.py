@@ -219,9 +219,11 @@ def test_ctrl_c_ends_cleanly_and_resume_goes_on():
     slow = """
 import sys, time, outcore.cli
 old = outcore.convert
+seen = []
 def convert(*a, progress, **k):
     def wait(done, total):
-        progress(done, total); print(done, flush=True); time.sleep(0.1)
+        progress(done, total); print(done, flush=True)
+        seen.append(done); time.sleep(60 if len(seen) == 2 else 0)  # until the signal comes
     return old(*a, progress=wait, **k)
 outcore.convert = convert
 sys.exit(outcore.cli.main(sys.argv[1:]))
