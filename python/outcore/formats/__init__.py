@@ -12,7 +12,6 @@ To add a format: write the module, add it to `ALL`.
 
 from __future__ import annotations
 
-import errno
 import glob
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -259,7 +258,7 @@ def _find(path: str, options: Mapping[str, Any]) -> Format:
         if glob.has_magic(path) and glob.glob(path):
             return raw
         with durable.os_errors("opening", path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            os.stat(path)  # missing, or out of reach
     for module in ALL:
         if module.probe(path):
             return module

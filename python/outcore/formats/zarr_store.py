@@ -28,7 +28,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 
 Document = dict[str, Any]
@@ -262,6 +262,9 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
             else:
                 durable.exchange(fresh, target, os.path.join(shelter, "old"))
             durable.fsync_folder(target)
+        except StorageError as error:
+            error.path = target  # the shelter is nobody's business, and is about to go
+            raise
         finally:
             shutil.rmtree(shelter, ignore_errors=True)
 

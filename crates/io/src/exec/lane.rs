@@ -22,6 +22,8 @@ pub(super) struct Lane<'a> {
     bounds: Bounds,
     slot: *mut u8,
     scratch: Option<Buffer>,
+    /// Whether it runs on the thread that called `run`, which is the one to ask for Ctrl-C.
+    leads: bool,
     pub(super) report: Report,
 }
 
@@ -30,6 +32,9 @@ unsafe impl Send for Lane<'_> {}
 
 /// Bytes of a dense transfer that are worth sending to the disk at once.
 const WRITE_BACK: i64 = 1 << 20;
+/// Requests, and bytes, after which a round looks whether it should stop.
+const LOOK_REQUESTS: u32 = 1024;
+const LOOK_BYTES: usize = 32 << 20;
 /// A file whose length was not asked for yet.
 const UNKNOWN: i64 = -1;
 
@@ -53,7 +58,30 @@ impl<'a> Lane<'a> {
             fill: job.fill.len() as i64,
             block: job.plan.block(),
         };
-        Lane { shared, bounds, slot, scratch: None, report: Report::default() }
+        Lane { shared, bounds, slot, scratch: None, leads: false, report: Report::default() }
+    }
+
+    /// This lane runs on the thread that called `run`.
+    pub(super) fn leading(self) -> Lane<'a> {
+        Lane { leads: true, ..self }
+    }
+
+    /// In a round of many requests: whether to stop before its end. `done` counts since the last
+    /// look (requests, bytes).
+    fn go_on(&self, done: &mut (u32, usize), len: usize) -> Result<(), StorageError> {
+        *done = (done.0 + 1, done.1.saturating_add(len));
+        if done.0 < LOOK_REQUESTS && done.1 < LOOK_BYTES {
+            return Ok(());
+        }
+        *done = (0, 0);
+        if self.leads {
+            self.shared.poll();
+        }
+        // If it was another error, that one was first and is the one that is kept.
+        if self.shared.failed() {
+            return Err(StorageError::Cancelled);
+        }
+        Ok(())
     }
 
     /// Round `k`, checked against the files as they are.
@@ -157,10 +185,12 @@ impl<'a> Lane<'a> {
 
     /// Reads into the slot or the caller's array, one request after the other.
     pub(super) fn reads(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+        let mut looked = (0, 0);
         for transfer in &round.reads {
             let file = self.shared.job.files.open(transfer.file)?;
             let (mut reads, mut bytes) = (0, 0);
             self.pieces(transfer, &mut |piece| {
+                self.go_on(&mut looked, piece.len)?;
                 reads += 1;
                 bytes += piece.len as i64;
                 // A rounded piece may pass the end of the file: only what is needed must be there.
@@ -186,11 +216,13 @@ impl<'a> Lane<'a> {
         }
         let shared = self.shared;
         let _turn = shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked = (0, 0);
         for transfer in &round.writes {
             let file = self.shared.job.files.open(transfer.file)?;
             let (mut writes, mut bytes) = (0, 0);
             let (mut first, mut end) = (i64::MAX, 0);
             self.pieces(transfer, &mut |piece| {
+                self.go_on(&mut looked, piece.len)?;
                 first = first.min(piece.offset);
                 end = end.max(piece.needed);
                 writes += 1;

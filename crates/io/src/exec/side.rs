@@ -39,6 +39,9 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
     let told = AtomicU64::new(0);
     cpu::side_by_side(slots.lanes, &|number| {
         let mut lane = Lane::new(shared, slots.slot(number));
+        if number == 0 {
+            lane = lane.leading();
+        }
         while !shared.failed() {
             let k = next.fetch_add(1, Ordering::Relaxed);
             if k >= rounds {
