@@ -1,0 +1,64 @@
+"""Every prefix of the calls of `create`, `write`, `append` and `resize` opens as old or new."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from cases import KINDS, MORE, NEW, OLD, OPEN, old_or, run
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed: crashes are NOT tested"
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_create(tmp_path, kind):
+    script = "a = outcore.create(path, (60, 40), '<i4', hints=hints, **options)\na.flush()"
+    run(tmp_path, kind, script, False, old_or(np.zeros_like(OLD), absent=True))
+
+
+@pytest.mark.parametrize("kind", ["npy", "raw", "zarr", "zarr zstd"])
+def test_create_exclusively(tmp_path, kind):
+    script = "outcore.create(path, (60, 40), '<i4', exclusive=True, **options).flush()"
+    run(tmp_path, kind, script, False, old_or(np.zeros_like(OLD), absent=True))
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "h5"])
+def test_create_over_an_old_array(tmp_path, kind):
+    script = "a = outcore.create(path, (60, 40), '<i4', hints=hints, **options)\na.flush()"
+    run(tmp_path, kind, script, True, old_or(np.zeros_like(OLD)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key", ["...", "np.s_[5:33, 7:]", "np.s_[::3, ::2]"])
+def test_write(tmp_path, kind, key):
+    script = OPEN + f"a[{key}] = NEW[{key}]\na.flush()"
+    expected = OLD.copy()
+    expected[eval(key)] = NEW[eval(key)]
+    run(tmp_path, kind, script, True, old_or(expected, mixed=True))
+
+
+@pytest.mark.parametrize(
+    "kind", ["npy", "raw", "zarr", "zarr zstd", "zarr shards", "zarr shards gzip"]
+)
+def test_append(tmp_path, kind):
+    whole = np.concatenate([OLD, MORE])
+    judge = old_or(whole)
+    if kind == "raw":  # its length is its shape: bytes beyond the old ones may be anything
+
+        def judge(found, when, done=False):
+            assert np.array_equal(found[:60], OLD) and found.shape[0] in (60, 70), when
+            assert not done or np.array_equal(found, whole), when
+
+    run(tmp_path, kind, OPEN + "a.append(MORE)\na.flush()", True, judge)
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr", "zarr zstd", "zarr shards gzip"])
+@pytest.mark.parametrize("rows", [35, 83])
+def test_resize(tmp_path, kind, rows):
+    new = np.zeros((rows, 40), "<i4")
+    new[: min(rows, 60)] = OLD[:rows]
+    run(tmp_path, kind, OPEN + f"a.resize(({rows}, 40))\na.flush()", True, old_or(new))

@@ -1,0 +1,88 @@
+"""Eight threads, and a forked child, read and write sections of every kind of file at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import foreign
+import numpy as np
+import pytest
+
+from outcore.testing import strategies
+
+SHAPE = (61, 47)
+CHUNKS = (13, 11)
+
+
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory):
+    """An array of each kind, made by its own library, open for reading and writing."""
+    made = []
+    for kind in foreign.KINDS:
+        folder = tmp_path_factory.mktemp("a")
+        data = strategies.filled(SHAPE, np.dtype("<i4"), kind.order, len(made))
+        kind.write(folder, data, CHUNKS)
+        made.append((kind.open(folder, data, "r+"), data))
+    yield made
+    for a, _ in made:
+        a.close()
+
+
+def read_all(arrays, seed: int, rounds: int) -> int:
+    random = np.random.default_rng(seed)
+    for _ in range(rounds):
+        a, data = arrays[random.integers(len(arrays))]
+        ends = [sorted(random.integers(0, n + 1, 2)) for n in SHAPE]
+        key = tuple(slice(int(low), int(high), int(random.integers(1, 4))) for low, high in ends)
+        np.testing.assert_array_equal(data[key], a[key], err_msg=f"{a!r} {key}")
+    return rounds
+
+
+def test_eight_threads_read_every_kind(arrays):
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(lambda seed: read_all(arrays, seed, 60), range(8))) == 480
+
+
+@pytest.mark.parametrize("name", [kind.name for kind in foreign.KINDS])
+def test_eight_threads_write_their_rows(tmp_path: Path, name: str):
+    """Rows of neighbours share chunks; no element is lost."""
+    kind = next(k for k in foreign.KINDS if k.name == name)
+    data = np.zeros(SHAPE, "<i4", order=kind.order)
+    kind.write(tmp_path, data, CHUNKS)
+    expected = strategies.filled(SHAPE, np.dtype("<i4"), "C", 7)
+    with kind.open(tmp_path, data, "r+") as a:
+
+        def write(number: int) -> None:
+            for row in range(number, SHAPE[0], 8):
+                a[row] = expected[row]
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(write, range(8)))
+        np.testing.assert_array_equal(expected, a[...])
+    found = kind.read(tmp_path)
+    if kind.path == "a.raw":
+        found = found.view("<i4").reshape(SHAPE, order=kind.order)
+    np.testing.assert_array_equal(expected, found)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_reads_every_kind(arrays):
+    read_all(arrays, 99, 50)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(60)
+            read_all(arrays, 100, 100)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    read_all(arrays, 101, 100)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
