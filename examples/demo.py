@@ -18,6 +18,7 @@ import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,27 +81,39 @@ def make_files(folder: Path, shape: tuple[int, int]) -> None:
     npy.flush()
 
 
+def walk(array: outcore.DiskArray) -> None:
+    """Read all of an array, a block at a time."""
+    for _ in array.blocks():
+        pass
+
+
+def compare(array: outcore.DiskArray, shape: tuple[int, int]) -> None:
+    """Compare all elements of an array."""
+    for key, block in array.blocks():
+        np.testing.assert_array_equal(block, truth(key, shape))
+
+
 def check_with_owner(path: Path, shape: tuple[int, int]) -> None:
     """Compare every element of a file that outcore wrote, read by its own library."""
     import h5py
     import xarray
     import zarr
 
-    def compare(array: Any) -> None:
+    def check(array: Any) -> None:
         assert tuple(array.shape) == shape, (array.shape, shape)
         for key in slabs(shape):
             np.testing.assert_array_equal(np.asarray(array[key]), truth(key, shape))
 
     if path.suffix == ".npy":
-        compare(np.load(path, mmap_mode="r"))
+        check(np.load(path, mmap_mode="r"))
     elif path.suffix == ".zarr":
-        compare(zarr.open_array(path, mode="r"))
+        check(zarr.open_array(path, mode="r"))
     elif path.suffix == ".nc":
         with xarray.open_dataset(path, cache=False) as data:
-            compare(data["field"])
+            check(data["field"])
     else:
         with h5py.File(path) as file:
-            compare(file["field"])
+            check(file["field"])
 
 
 def apart(work: Callable[..., None], *arguments: Any) -> None:
@@ -121,7 +134,11 @@ def status(name: str) -> int:
 
 
 class Steps:
-    """Runs and prints one step after the other."""
+    """
+    Runs and prints one step after the other.
+
+    An array that a step returns is its result, which does not count as memory of outcore.
+    """
 
     def __init__(self) -> None:
         self.highest = 0
@@ -174,11 +191,8 @@ def run(folder: Path, mib: int) -> None:
                 np.testing.assert_array_equal(got, truth(key, shape))
                 del got
 
-            def walk(a: Any = a) -> None:
-                for key, block in a.blocks():
-                    np.testing.assert_array_equal(block, truth(key, shape))
-
-            step(f"walk through {name}, compare", nbytes, walk)
+            step(f"walk through {name}", nbytes, lambda a=a: walk(a))
+            compare(a, shape)
 
     def write() -> None:
         with outcore.create(folder / "out.npy", shape, "f4") as out:
@@ -227,6 +241,7 @@ def main() -> None:
         sys.exit(
             f"demo: needs {needed / 2**30:.1f} GiB in {words.folder.parent}, {room / 2**30:.1f} are free"
         )
+    warnings.showwarning = lambda message, *_, **__: print(f"  note: {message}")  # type: ignore[assignment]
     started = time.monotonic()
     os.makedirs(words.folder, exist_ok=True)
     try:
