@@ -1,0 +1,76 @@
+"""Figures of disks are kept, found again, and used by plans; rubbish is ignored."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore import _core, measured
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    yield tmp_path / "cache" / "outcore" / "disk.json"
+    _core.set_disk_gaps({})
+
+
+def write(cache, disks):
+    cache.parent.mkdir(parents=True)
+    cache.write_text(json.dumps({"version": 1, "disks": disks}))
+
+
+def requests(path):
+    """How many requests a section of runs of 4 KiB with gaps of 60 KiB takes."""
+    hints = {"method": "list", "cache": "bypass"}
+    with outcore.open(path, hints=hints) as a:
+        return a.explain(np.s_[:, :512]).reads
+
+
+def test_a_measured_gap_changes_the_plan_and_not_the_result(tmp_path, cache):
+    data = np.arange(256 * 8192.0).reshape(256, 8192)
+    np.save(tmp_path / "a.npy", data)
+    mount = measured.mount_of(str(tmp_path))
+    write(cache, [{"mount": mount, "gap": 0}])
+    measured.use()
+    apart = requests(tmp_path / "a.npy")
+    cache.write_text(json.dumps({"version": 1, "disks": [{"mount": mount, "gap": 1 << 20}]}))
+    measured.use()
+    together = requests(tmp_path / "a.npy")
+    assert together < apart
+    with outcore.open(tmp_path / "a.npy", hints={"method": "list"}) as a:
+        np.testing.assert_array_equal(a[:, :512], data[:, :512])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[]", '{"disks": 3}', '{"disks": [{"gap": "x"}]}', '{"disks": [1]}']
+)
+def test_rubbish_is_ignored(cache, text):
+    cache.parent.mkdir(parents=True)
+    cache.write_text(text)
+    measured.use()
+    assert measured.known() == []
+
+
+def test_a_disk_that_is_gone_is_ignored(cache):
+    write(cache, [{"mount": "/no/such/place", "gap": 5}, {"gap": 7}, {"mount": [], "gap": 7}])
+    measured.use()
+
+
+def test_measuring_again_replaces_the_figures_of_that_disk_only(tmp_path, cache):
+    write(cache, [{"mount": "/elsewhere", "gap": 5}])
+    for _ in range(2):
+        measured.measure(str(tmp_path), file_bytes=16 << 20, slice_ms=1)
+    assert [disk["mount"] for disk in measured.known()] == [
+        "/elsewhere",
+        measured.mount_of(str(tmp_path)),
+    ]
+    assert os.listdir(tmp_path) == ["cache"]
+
+
+def test_what_is_no_folder_is_refused(tmp_path):
+    with pytest.raises(outcore.UsageError) as caught:
+        measured.measure(str(tmp_path / "missing"))
+    assert caught.value.code == "bad-folder"
