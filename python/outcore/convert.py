@@ -358,7 +358,7 @@ class _Job:
         The core knows best what an operation needs (codecs hold memory as well): it is asked, and
         what it says replaces the estimate.
         """
-        needs = [max(5 * side.chunk_bytes // 2, _LITTLE) for side in self._sides(target)]
+        needs = [25 * side.chunk_bytes // 8 + _LITTLE for side in self._sides(target)]
         while True:
             tiles = self._same_tiles(journal, target) if journal else self._tiles(target, needs)
             left = self.budget - self.budget // _SLACK - self._held(tiles, target)

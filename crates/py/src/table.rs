@@ -10,18 +10,20 @@
 //! Invariants. Rows from Python are checked before they are believed. An exception of the format is
 //! kept and raised as it was; the core sees only that something failed.
 
+use std::ops;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArray2, PyArrayMethods};
 use outcore_io::lock::{FileLock, Mode, Patience, Range};
 use outcore_io::store::{table, Cells, ChunkSink, ChunkSize, Resolved};
-use outcore_io::{Arena, FileTable, OpenFile, Reservation, StorageError};
+use outcore_io::{Arena, Buffer, FileTable, OpenFile, StorageError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyTuple};
 
 /// Encoded bytes that are collected before they are handed to the format.
-const HANDFUL: usize = 16 << 20;
+const HANDFUL: usize = 8 << 20;
 
 /// The chunks of one HDF5 dataset.
 #[derive(Debug)]
@@ -33,7 +35,85 @@ pub struct PyTable {
     raised: Mutex<Option<PyErr>>,
 }
 
-type Encoded = (Vec<i64>, u32, Vec<u8>);
+/// Encoded chunks on their way to the format: their bytes one behind the other in counted memory.
+#[derive(Debug, Default)]
+struct Staged {
+    buffer: Option<Buffer>,
+    used: usize,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    cell: Vec<i64>,
+    mask: u32,
+    bytes: ops::Range<usize>,
+}
+
+impl Staged {
+    /// Room for one chunk of `least` bytes, and for a handful of them if the budget has it.
+    fn with_room(least: usize) -> Result<Staged, StorageError> {
+        let arena = Arena::global();
+        let share = usize::try_from(arena.available() / 2).unwrap_or(usize::MAX);
+        let wished = HANDFUL.min(share).max(least);
+        let buffer = match arena.buffer("encoded chunks", wished) {
+            Err(StorageError::Budget(_)) if wished > least => {
+                arena.buffer("encoded chunks", least)?
+            }
+            other => other?,
+        };
+        Ok(Staged { buffer: Some(buffer), used: 0, rows: Vec::new() })
+    }
+
+    fn room(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.as_slice().len() - self.used)
+    }
+
+    /// Copies a chunk behind the others. There is room for it.
+    fn push(&mut self, cell: &[i64], mask: u32, bytes: &[u8]) {
+        let place = self.used..self.used + bytes.len();
+        if let Some(buffer) = &mut self.buffer {
+            buffer.as_mut_slice()[place.clone()].copy_from_slice(bytes);
+        }
+        self.used = place.end;
+        self.rows.push(Row { cell: cell.to_vec(), mask, bytes: place });
+    }
+
+    fn clear(&mut self) {
+        self.used = 0;
+        self.rows.clear();
+    }
+
+    fn bytes(&self, row: &Row) -> &[u8] {
+        self.buffer.as_ref().map_or(&[], |buffer| &buffer.as_slice()[row.bytes.clone()])
+    }
+}
+
+/// What `commit` is given: makes one bytes object at a time, so that the chunks exist only once.
+#[pyclass(module = "outcore._core", frozen)]
+struct EncodedChunks {
+    staged: Mutex<Staged>,
+    next: AtomicUsize,
+}
+
+#[pymethods]
+impl EncodedChunks {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(Bound<'py, PyTuple>, u32, Bound<'py, PyBytes>)>> {
+        let staged = lock(&self.staged);
+        let Some(row) = staged.rows.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
+            return Ok(None);
+        };
+        let cell = PyTuple::new(py, &row.cell)?;
+        Ok(Some((cell, row.mask, PyBytes::new(py, staged.bytes(row)))))
+    }
+}
 
 impl PyTable {
     /// From the callables of a `TableSource`.
@@ -68,34 +148,41 @@ impl PyTable {
         })
     }
 
-    fn store(&self, chunks: &[Encoded]) -> Result<(), StorageError> {
+    /// Hands chunks to the format; gives their memory back, empty.
+    fn store(&self, staged: Staged) -> Result<Staged, StorageError> {
         let Some(commit) = &self.commit else {
             return Err(StorageError::ReadOnly { path: self.path.clone() });
         };
+        let largest = staged.rows.iter().map(|row| row.bytes.len()).max().unwrap_or(0);
+        let _object = Arena::global().reserve("an encoded chunk", largest as u64)?;
         Python::attach(|py| {
-            let list = PyList::empty(py);
-            for (cell, mask, bytes) in chunks {
-                let row = (PyTuple::new(py, cell)?, *mask, PyBytes::new(py, bytes));
-                list.append(row)?;
-            }
-            commit.bind(py).call1((list,)).map(|_| ())
+            let chunks = EncodedChunks { staged: Mutex::new(staged), next: AtomicUsize::new(0) };
+            let chunks = Bound::new(py, chunks)?;
+            commit.bind(py).call1((&chunks,))?;
+            let mut staged = std::mem::take(&mut *lock(&chunks.get().staged));
+            staged.clear();
+            Ok(staged)
         })
         .map_err(|error| self.failed(error))
     }
 
     /// Stores the missing chunks of a box, every element equal to `fill`.
     fn create_missing(&self, missing: Vec<Vec<i64>>, fill: &[u8]) -> Result<(), StorageError> {
+        let Some((first, others)) = missing.split_first() else {
+            return Ok(());
+        };
         let bytes = usize::try_from(self.size.decoded).unwrap_or(usize::MAX);
-        let at_once = (HANDFUL / bytes.max(1)).max(1);
-        for group in missing.chunks(at_once) {
-            let held = bytes.saturating_mul(2 * group.len());
-            let _held = Arena::global().reserve("new chunks", held as u64)?;
-            let chunk = fill.repeat(bytes / fill.len().max(1));
-            let rows: Vec<Encoded> =
-                group.iter().map(|cell| (cell.clone(), 0, chunk.clone())).collect();
-            self.store(&rows)?;
+        let mut staged = Staged::with_room(bytes)?;
+        if let (Some(buffer), false) = (&mut staged.buffer, fill.is_empty()) {
+            for item in buffer.as_mut_slice()[..bytes].chunks_mut(fill.len()) {
+                item.copy_from_slice(&fill[..item.len()]);
+            }
         }
-        Ok(())
+        // All of them are the same bytes.
+        let row = |cell: &Vec<i64>| Row { cell: cell.clone(), mask: 0, bytes: 0..bytes };
+        staged.rows.push(row(first));
+        staged.rows.extend(others.iter().map(row));
+        self.store(staged).map(drop)
     }
 }
 
@@ -131,7 +218,7 @@ impl PyTable {
 
     /// Takes encoded chunks.
     pub fn begin(&self) -> Box<dyn ChunkSink + '_> {
-        Box::new(Sink { table: self, held: Mutex::default() })
+        Box::new(Sink { table: self, staged: Mutex::default() })
     }
 
     /// Makes the chunks of a box exist, so that they can be written in place.
@@ -162,53 +249,36 @@ impl PyTable {
 /// Collects encoded chunks and hands them to the format.
 struct Sink<'a> {
     table: &'a PyTable,
-    held: Mutex<Held>,
-}
-
-#[derive(Default)]
-struct Held {
-    chunks: Vec<Encoded>,
-    bytes: usize,
-    counted: Vec<Reservation>,
+    staged: Mutex<Staged>,
 }
 
 impl Sink<'_> {
-    fn hand_over(&self, held: &mut Held) -> Result<(), StorageError> {
-        let taken = std::mem::take(held);
-        if taken.chunks.is_empty() {
-            Ok(())
-        } else {
-            self.table.store(&taken.chunks)
+    fn hand_over(&self, staged: &mut Staged) -> Result<(), StorageError> {
+        if !staged.rows.is_empty() {
+            *staged = self.table.store(std::mem::take(staged))?;
         }
+        Ok(())
     }
 }
 
 impl ChunkSink for Sink<'_> {
     fn commit(&self, chunk: &[i64], mask: u32, bytes: &[u8]) -> Result<(), StorageError> {
-        let mut held = lock(&self.held);
-        if held.bytes + bytes.len() > HANDFUL {
-            self.hand_over(&mut held)?;
+        let mut staged = lock(&self.staged);
+        if staged.room() < bytes.len() {
+            self.hand_over(&mut staged)?;
         }
-        // Twice: here, and as the bytes object that Python is given.
-        match Arena::global().reserve("encoded chunks", 2 * bytes.len() as u64) {
-            Ok(reservation) => held.counted.push(reservation),
-            Err(error) => {
-                if held.chunks.is_empty() {
-                    return Err(error);
-                }
-                self.hand_over(&mut held)?;
-                let again = Arena::global().reserve("encoded chunks", 2 * bytes.len() as u64)?;
-                held.counted.push(again);
-            }
+        if staged.room() < bytes.len() {
+            // Give the memory back before asking for more.
+            *staged = Staged::default();
+            *staged = Staged::with_room(bytes.len())?;
         }
-        held.bytes += bytes.len();
-        held.chunks.push((chunk.to_vec(), mask, bytes.to_vec()));
+        staged.push(chunk, mask, bytes);
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<(), StorageError> {
-        let mut held = lock(&self.held);
-        self.hand_over(&mut held)
+        let mut staged = lock(&self.staged);
+        self.hand_over(&mut staged)
     }
 }
 

@@ -17,6 +17,7 @@ import itertools
 import math
 import os
 from array import array
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,10 +106,8 @@ class ChunkTable:
             answer[found] = rows[at[found]]
         return answer
 
-    def commit(self, chunks: list[tuple[tuple[int, ...], int, bytes]]) -> None:
+    def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
         """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced."""
-        if not chunks:
-            return
         with access.session(self.path, "r+") as file:
             dset = file[self.name]
             for cell, mask, data in chunks:

@@ -8,7 +8,7 @@ It never touches the elements. The core reads the attributes of these classes by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -66,13 +66,13 @@ class TableSource:
 
     `fetch(lo, count)` returns an int64 array of shape ``(prod(count), 3)``: file offset (-1 for a
     chunk never written), stored bytes, filter mask; cells of the box in C order.
-    `commit(chunks)` stores encoded chunks ``[(grid coordinates, filter mask, bytes), ...]`` through
+    `commit(chunks)` stores encoded chunks ``(grid coordinates, filter mask, bytes)``, each, through
     the format's own library; `None` if chunks are only ever patched in place.
     """
 
     path: str
     fetch: Callable[[tuple[int, ...], tuple[int, ...]], NDArray[np.int64]]
-    commit: Callable[[list[tuple[tuple[int, ...], int, bytes]]], None] | None
+    commit: Callable[[Iterable[tuple[tuple[int, ...], int, bytes]]], None] | None
     kind: str = "table"
 
 
