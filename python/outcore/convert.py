@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core, formats, tiling
-from outcore.disk import DiskArray, create, open
+from outcore.disk import DiskArray, Mode, create, open
 from outcore.errors import BudgetError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.hints import Hints, memory, nbytes
@@ -355,10 +355,9 @@ class _Job:
         """
         Choose the tiles, and share what they leave of the budget between reading and writing.
 
-        The core knows best what an operation needs (codecs hold memory as well): it is asked, and
-        what it says replaces the estimate.
+        The core knows best what an operation needs (codecs hold memory as well): it is asked.
         """
-        needs = [25 * side.chunk_bytes // 8 + _LITTLE for side in self._sides(target)]
+        needs = [self._least(self.array, write=False), self._least(target, write=True)]
         while True:
             tiles = self._same_tiles(journal, target) if journal else self._tiles(target, needs)
             left = self.budget - self.budget // _SLACK - self._held(tiles, target)
@@ -385,6 +384,17 @@ class _Job:
                     break
             else:
                 return tiles, arrays[0], arrays[1]
+
+    def _least(self, array: DiskArray, *, write: bool) -> int:
+        """Bytes without which not even one chunk can be read or written."""
+        chunk = tuple(slice(0, n) for n in array.chunks or (1,) * array.ndim)
+        mode: Mode = "r+" if write else "r"
+        with DiskArray(array.info, mode, self._hints(1), array._options) as poor:
+            try:
+                poor.explain(chunk, write=write)
+            except BudgetError as error:
+                return max(error.needed or 0, _LITTLE)
+        return _LITTLE
 
     def _hints(self, memory: int) -> Hints:
         # The file is nobody else's until it gets its name.

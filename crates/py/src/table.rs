@@ -89,6 +89,9 @@ impl Staged {
     }
 }
 
+/// Grid coordinates, filter mask, bytes.
+type PyRow<'py> = (Bound<'py, PyTuple>, u32, Bound<'py, PyBytes>);
+
 /// What `commit` is given: makes one bytes object at a time, so that the chunks exist only once.
 #[pyclass(module = "outcore._core", frozen)]
 struct EncodedChunks {
@@ -105,7 +108,7 @@ impl EncodedChunks {
     fn __next__<'py>(
         &self,
         py: Python<'py>,
-    ) -> PyResult<Option<(Bound<'py, PyTuple>, u32, Bound<'py, PyBytes>)>> {
+    ) -> PyResult<Option<PyRow<'py>>> {
         let staged = lock(&self.staged);
         let Some(row) = staged.rows.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
             return Ok(None);
