@@ -99,24 +99,26 @@ pub(crate) fn choose(nest: &Nest, means: Means, terms: &Terms) -> Choice {
 /// Prices when the pages are in the page cache.
 fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, i64)>; 4] {
     let r = terms.rates;
+    let (call, touch, map) = match direction {
+        Direction::Read => (r.call_ns, r.touch_ns, r.map_ns),
+        Direction::Write => (r.write_call_ns, r.dirty_ns, r.map_write_ns),
+    };
     let bytes = nest.bytes();
     let run = nest.extent(nest.run_level());
     let runs = bytes / run;
     let calls = times(runs, (run - 1) / terms.request + 1);
     let rate = if run >= SMALL { r.pread_large } else { r.pread };
-    let straight = times(calls, r.call_ns).saturating_add(time(bytes, rate));
+    let straight = times(calls, call).saturating_add(time(bytes, rate));
     let patches = direction == Direction::Read || terms.exclusive;
     let e = extents(nest, if patches { terms.cached_gap } else { 1 }, terms);
     let passes = if direction == Direction::Write && e.bytes > bytes { 2 } else { 1 };
-    let window = times(e.number.max(e.bytes / terms.window), r.call_ns)
+    let window = times(e.number.max(e.bytes / terms.window), call)
         .saturating_add(time(e.bytes, r.pread))
         .saturating_mul(passes)
         .saturating_add(time(bytes, r.copy))
         .saturating_add(pieces(nest, terms));
-    let touch = if direction == Direction::Read { r.touch_ns } else { r.dirty_ns };
     let mapped = terms.mapping.then(|| {
-        r.map_ns
-            .saturating_add(time(touched(nest, LINE), r.mapped))
+        map.saturating_add(time(touched(nest, LINE), r.mapped))
             .saturating_add(times(touched(nest, PAGE) / PAGE, touch))
             .saturating_add(pieces(nest, terms))
     });

@@ -53,6 +53,8 @@ pub struct Rates {
     pub stream: i64,
     /// One system call on cached data, nanoseconds.
     pub call_ns: i64,
+    /// One small write into the page cache (the file system's journal is asked), nanoseconds.
+    pub write_call_ns: i64,
     /// Bytes per second of a cached `pread` into a small buffer.
     pub pread: i64,
     /// Bytes per second of a cached `pread` into a large buffer.
@@ -67,8 +69,10 @@ pub struct Rates {
     pub touch_ns: i64,
     /// First write to a mapped page that is clean (the file system is asked), nanoseconds.
     pub dirty_ns: i64,
-    /// Setting a mapping up for one access, nanoseconds.
+    /// Setting a mapping up for one read, nanoseconds.
     pub map_ns: i64,
+    /// The same for one write, so that a few small ones are plain calls, nanoseconds.
+    pub map_write_ns: i64,
 }
 
 impl Rates {
@@ -78,6 +82,7 @@ impl Rates {
         device: 2_600_000_000,
         stream: 2_800_000_000,
         call_ns: 300,
+        write_call_ns: 6_000,
         pread: 9_000_000_000,
         pread_large: 6_900_000_000,
         mapped: 16_000_000_000,
@@ -86,6 +91,7 @@ impl Rates {
         touch_ns: 25,
         dirty_ns: 900,
         map_ns: 1_500,
+        map_write_ns: 12_000,
     };
 }
 

@@ -232,7 +232,8 @@ impl<'a> Lane<'a> {
             })?;
             self.report.writes += writes;
             self.report.written_bytes += bytes;
-            if bytes >= WRITE_BACK && bytes >= (end - first) / 2 {
+            // With holes in between, the disk would see many small requests too early.
+            if bytes >= WRITE_BACK && bytes >= (end - first) / 8 * 7 {
                 file.start_writeback(first, end - first);
             }
         }
