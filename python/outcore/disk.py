@@ -316,6 +316,28 @@ class DiskArray:
         """
         return Report(**self._core.explain(key, write))
 
+    def stats(self) -> dict[str, int]:
+        """
+        Count what was really done since the array was opened in this process.
+
+        Returns
+        -------
+        dict
+            ``reads``, ``read_bytes``, ``writes``, ``written_bytes``, ``mapped_bytes``, ``decodes``,
+            ``encodes``, ``rounds``: as in `Report`, summed over all accesses.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.zeros((100, 30)))
+        >>> told, before = a.explain(np.s_[10:20]), a.stats()
+        >>> _ = a[10:20]
+        >>> after = a.stats()
+        >>> after["read_bytes"] - before["read_bytes"] == told.read_bytes
+        True
+        """
+        return self._core.stats()
+
     # Walking through it
 
     def blocks(

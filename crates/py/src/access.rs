@@ -10,10 +10,10 @@
 //! Invariants. Nothing here holds the GIL while it waits for a disk. Memory of the caller is
 //! touched by `exec::run` only, within the bounds computed from shape and strides.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use outcore_io::backend::{self, Chosen};
-use outcore_io::exec::{self, Job, Sink, User};
+use outcore_io::exec::{self, Job, Report, Sink, User};
 use outcore_io::{Arena, FileTable, StorageError};
 use outcore_plan::{Cost, Direction, Layout, Plan, Request, Section, Strided};
 use pyo3::prelude::*;
@@ -54,6 +54,7 @@ pub struct Open {
     place: Place,
     engine: OnceLock<Chosen>,
     found: Found,
+    done: Mutex<Report>,
 }
 
 enum Place {
@@ -100,7 +101,8 @@ impl Open {
             _ => Place::Files(FileTable::new(described.files.clone(), writable)),
         };
         let (engine, found) = (OnceLock::new(), Found::default());
-        Ok(Open { pid: std::process::id(), described, place, engine, found })
+        let done = Mutex::default();
+        Ok(Open { pid: std::process::id(), described, place, engine, found, done })
     }
 
     /// The engine for this array.
@@ -264,8 +266,14 @@ impl Open {
         };
         // SAFETY: the caller's array has these strides and at least the section's shape, so all its
         // elements lie in low..high; it is referenced by the Python frame that waits for us.
-        unsafe { exec::run(&job) }?;
+        let done = unsafe { exec::run(&job) }?;
+        add_done(&mut self.done.lock().unwrap_or_else(PoisonError::into_inner), &done);
         Ok(())
+    }
+
+    /// What was really done since the array was opened.
+    pub fn done(&self) -> Report {
+        *self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -291,4 +299,15 @@ fn add(sum: &mut Cost, part: &Cost) {
     sum.encodes += part.encodes;
     sum.rounds += part.rounds;
     sum.peak_bytes = sum.peak_bytes.max(part.peak_bytes);
+}
+
+fn add_done(sum: &mut Report, part: &Report) {
+    sum.reads += part.reads;
+    sum.read_bytes += part.read_bytes;
+    sum.writes += part.writes;
+    sum.written_bytes += part.written_bytes;
+    sum.mapped_bytes += part.mapped_bytes;
+    sum.decodes += part.decodes;
+    sum.encodes += part.encodes;
+    sum.rounds += part.rounds;
 }

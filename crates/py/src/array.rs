@@ -142,6 +142,11 @@ impl Array {
         crate::report::explain(py, &self.described.path, &open, &access)
     }
 
+    /// What was really read, written and copied since the array was opened.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        crate::report::stats(py, &*self.open()?)
+    }
+
     /// Ask the system to bring a section into its cache.
     fn prefetch(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let open = self.open()?;

@@ -47,6 +47,25 @@ pub fn explain<'py>(
     Ok(fields)
 }
 
+/// What was really done, as the fields of a `Report` that count.
+pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> {
+    let done = open.done();
+    let fields = PyDict::new(py);
+    for (name, value) in [
+        ("reads", done.reads),
+        ("read_bytes", done.read_bytes),
+        ("writes", done.writes),
+        ("written_bytes", done.written_bytes),
+        ("mapped_bytes", done.mapped_bytes),
+        ("decodes", done.decodes),
+        ("encodes", done.encodes),
+        ("rounds", done.rounds),
+    ] {
+        fields.set_item(name, value)?;
+    }
+    Ok(fields)
+}
+
 /// `[0:10, 3, ::2]`: the section as one would write it in Python.
 fn section_text(section: &Section) -> String {
     let items: Vec<String> = section

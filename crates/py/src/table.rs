@@ -105,10 +105,7 @@ impl EncodedChunks {
         slf
     }
 
-    fn __next__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Option<PyRow<'py>>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<PyRow<'py>>> {
         let staged = lock(&self.staged);
         let Some(row) = staged.rows.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
             return Ok(None);
