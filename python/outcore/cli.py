@@ -125,9 +125,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _within_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
     def bounded(words: Any) -> int | None:
-        if words.memory is not None:
-            outcore.memory(words.memory)
-        return run(words)
+        with outcore.memory(words.memory):
+            return run(words)
 
     return bounded
 

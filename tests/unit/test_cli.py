@@ -244,7 +244,9 @@ sys.exit(outcore.cli.main(sys.argv[1:]))
     assert "Traceback" not in error
     assert "interrupted" in error
     assert not os.path.exists("b.npy")
+    before = outcore.memory()
     assert run(*words, "--resume") == 0
+    assert outcore.memory() == before
     np.testing.assert_array_equal(np.load("b.npy"), data)
 
 
