@@ -1,10 +1,11 @@
 //! Rounds side by side: each thread takes the next round and does all of it.
 //!
-//! Right for data in the page cache, mappings and chunks. A plan of one round runs on the calling
-//! thread, without a hand-over. For chunks, the kernel is told some rounds ahead what will be read,
+//! Right for data in the page cache, mappings and chunks. Small plans run on the calling thread,
+//! without a hand-over. For chunks, the kernel is told some rounds ahead what will be read,
 //! so that a cold disk sees many requests although each thread waits for one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use outcore_plan::{Direction, Method};
 
@@ -16,39 +17,67 @@ use crate::error::StorageError;
 /// Rounds of chunks that the kernel is told ahead.
 const AHEAD: u64 = 32;
 
-/// Plain rounds per thread at least: they are short (a megabyte or so), and waking a thread is not.
-const FEW: u64 = 2;
+/// Accesses of at least this many bytes are shared with other threads at once.
+const LARGE: i64 = 16 << 20;
+/// Smaller ones only if, after the first round, at least this much is still to be done: whoever
+/// helps has to be woken, and on a busy machine waited for.
+const LONG: Duration = Duration::from_millis(1);
 
 pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
     let job = shared.job;
     let rounds = job.plan.rounds();
-    let most = usize::try_from(job.plan.lanes()).unwrap_or(1).max(1);
     if rounds == 0 {
         return Ok(());
     }
+    let most = usize::try_from(job.plan.lanes()).unwrap_or(1).max(1);
     let worth = match (job.plan.method(), job.direction) {
-        (Method::Chunks, _) => rounds,
         // Nothing but writes, which take turns.
         (Method::Straight, Direction::Write) => 1,
-        _ => rounds / FEW,
+        _ => usize::try_from(rounds).unwrap_or(usize::MAX),
     };
-    let worth = usize::try_from(worth).unwrap_or(usize::MAX).max(1);
-    let lanes = job.threads.clamp(1, most).min(worth);
-    let slots = Slots::new(job, lanes)?;
-    let next = AtomicU64::new(0);
-    let told = AtomicU64::new(0);
-    cpu::side_by_side(slots.lanes, &|number| {
-        let mut lane = Lane::new(shared, slots.slot(number));
+    let slots = Slots::new(job, job.threads.clamp(1, most).min(worth))?;
+    let work = Work { shared, slots: &slots, next: AtomicU64::new(0), told: AtomicU64::new(0) };
+    let chunks = job.plan.method() == Method::Chunks;
+    let at_once = rounds >= 8 && (chunks || job.plan.cost().useful_bytes >= LARGE);
+    if slots.lanes > 1 && !at_once {
+        let start = Instant::now();
+        work.lane(0, 1);
+        let left = start.elapsed().saturating_mul(u32::try_from(rounds - 1).unwrap_or(u32::MAX));
+        if left < LONG {
+            work.lane(0, rounds);
+            return Ok(());
+        }
+    }
+    cpu::side_by_side(slots.lanes, &|number| work.lane(number, rounds));
+    Ok(())
+}
+
+/// The rounds of a job, for lanes to take.
+struct Work<'a> {
+    shared: &'a Shared<'a>,
+    slots: &'a Slots,
+    next: AtomicU64,
+    told: AtomicU64,
+}
+
+impl Work<'_> {
+    /// Takes rounds and runs them, until round `end`.
+    fn lane(&self, number: usize, end: u64) {
+        let shared = self.shared;
+        let rounds = shared.job.plan.rounds();
+        let mut lane = Lane::new(shared, self.slots.slot(number));
         if number == 0 {
             lane = lane.leading();
         }
         while !shared.failed() {
-            let k = next.fetch_add(1, Ordering::Relaxed);
-            if k >= rounds {
+            let Ok(k) = self
+                .next
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |k| (k < end).then_some(k + 1))
+            else {
                 break;
-            }
+            };
             if !shared.job.cached {
-                tell_ahead(&lane, &told, rounds.min(k + 1 + AHEAD));
+                tell_ahead(&lane, &self.told, rounds.min(k + 1 + AHEAD));
             }
             if let Err(error) = one_round(&mut lane, k) {
                 shared.fail(error);
@@ -58,8 +87,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
             }
         }
         shared.report(&lane.report);
-    });
-    Ok(())
+    }
 }
 
 fn one_round(lane: &mut Lane, k: u64) -> Result<(), StorageError> {
