@@ -21,6 +21,9 @@ const SMALL: i64 = 256 << 10;
 /// Bytes per look, where neighbours are wanted as well.
 const LOOK: i64 = 64 << 10;
 
+/// Slots for data that comes from the disk: some are being read while others are being copied.
+const DEEP: i64 = 4;
+
 /// What was found out about the files of an array, once.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -80,7 +83,7 @@ pub fn terms(
     codecs: Option<Extra>,
 ) -> Terms {
     let mut terms = Terms::new(i64::try_from(wishes.budget()).unwrap_or(i64::MAX));
-    terms.lanes = lanes(wishes);
+    terms.lanes = if codecs.is_some() { lanes(wishes) } else { lanes(wishes).max(DEEP) };
     if let Some(gap) = found.gap(files) {
         terms.gap = gap;
     }

@@ -25,6 +25,8 @@ use crate::files::FileRef;
 const DEPTH: usize = 128;
 /// Moves below this many bytes are done on the calling thread: a hand-over takes longer.
 const INLINE: i64 = 128 << 10;
+/// The same when there is nothing left to submit, so that the calling thread would only wait.
+const INLINE_AT_END: i64 = 2 << 20;
 
 /// A slot with the round that is under way in it.
 struct Stage<'a> {
@@ -264,7 +266,8 @@ impl<'a> Driver<'a> {
             .iter()
             .map(|m| m.count.iter().product::<i64>().saturating_mul(m.item))
             .sum();
-        if chunks == 0 && bytes < INLINE {
+        let inline = if self.next < self.rounds { INLINE } else { INLINE_AT_END };
+        if chunks == 0 && bytes < inline {
             let result = lane.between(&round);
             self.moving += 1;
             self.moved((number, lane, round, result));
