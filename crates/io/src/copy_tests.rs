@@ -91,7 +91,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn every_copy_equals_the_naive_loop(case in cases(), stream in any::<bool>(), cut in any::<bool>()) {
+    fn every_copy_equals_the_naive_loop(case in cases(), by_source in any::<bool>(), cut in any::<bool>()) {
         let Case { count, item, orders, gaps, signs, repeat } = case;
         let (src_at, mut src_stride, src_len) =
             strides(&count, item, &orders[0], &gaps[0], &signs[0]);
@@ -114,11 +114,11 @@ proptest! {
             let len = if side == Side::Source { src_len } else { dst_len };
             prop_assert!(0 <= low && low <= high && high as i64 <= len);
         }
-        let side = if stream { Side::Source } else { Side::Destination };
+        let side = if by_source { Side::Source } else { Side::Destination };
         let most = if cut { 5000 } else { usize::MAX };
         loops.pieces(side, &|piece| piece.bytes() <= most, &mut |piece| {
             // SAFETY: both spans lie in the vectors, as just asserted.
-            unsafe { piece.run(src.as_ptr(), actual.as_mut_ptr(), stream) };
+            unsafe { piece.run(src.as_ptr(), actual.as_mut_ptr()) };
             Ok::<(), ()>(())
         }).unwrap();
         prop_assert_eq!(expected, actual);
@@ -131,7 +131,7 @@ fn empty_copies_touch_nothing() {
     assert_eq!(0, loops.bytes());
     assert!(loops.halves(Side::Source).is_none());
     // SAFETY: nothing is touched.
-    unsafe { loops.run(std::ptr::null(), std::ptr::null_mut(), true) };
+    unsafe { loops.run(std::ptr::null(), std::ptr::null_mut()) };
 }
 
 #[test]
@@ -149,31 +149,29 @@ fn timing() {
     let n = 8192i64;
     let src = vec![1u8; (n * n * 4) as usize];
     let mut dst = vec![1u8; (n * n * 4) as usize];
-    /// Name, strides of source and destination, counts, item, streaming.
-    type Case = (&'static str, Vec<i64>, Vec<i64>, Vec<i64>, i64, bool);
+    /// Name, strides of source and destination, counts, item.
+    type Case = (&'static str, Vec<i64>, Vec<i64>, Vec<i64>, i64);
     let cases: Vec<Case> = vec![
-        ("contiguous, memcpy", vec![4], vec![4], vec![n * n], 4, false),
-        ("contiguous, streaming", vec![4], vec![4], vec![n * n], 4, true),
-        ("rows of 16 KiB, memcpy", vec![n * 4, 4], vec![n * 2, 4], vec![n, n / 2], 4, false),
-        ("rows of 16 KiB, streaming", vec![n * 4, 4], vec![n * 2, 4], vec![n, n / 2], 4, true),
-        ("[::7, ::5]", vec![n * 28, 20], vec![n / 5 * 4, 4], vec![n / 7, n / 5], 4, false),
-        ("[::2, ::2]", vec![n * 8, 8], vec![n * 2, 4], vec![n / 2, n / 2], 4, false),
-        ("reversed", vec![n * 4, -4], vec![n * 4, 4], vec![n, n], 4, false),
-        ("transpose 1 byte", vec![1, n], vec![n, 1], vec![n, n], 1, false),
-        ("transpose 2 bytes", vec![2, n * 2], vec![n * 2, 2], vec![n, n], 2, false),
-        ("transpose 4 bytes", vec![4, n * 4], vec![n * 4, 4], vec![n, n], 4, false),
-        ("transpose 8 bytes", vec![8, n * 4], vec![n * 4, 8], vec![n / 2, n / 2], 8, false),
-        ("one column", vec![n * 4], vec![4], vec![n], 4, false),
-        ("planes to pixels", vec![4, n * n], vec![12, 4], vec![n * n / 4, 3], 4, false),
+        ("contiguous", vec![4], vec![4], vec![n * n], 4),
+        ("rows of 16 KiB", vec![n * 4, 4], vec![n * 2, 4], vec![n, n / 2], 4),
+        ("[::7, ::5]", vec![n * 28, 20], vec![n / 5 * 4, 4], vec![n / 7, n / 5], 4),
+        ("[::2, ::2]", vec![n * 8, 8], vec![n * 2, 4], vec![n / 2, n / 2], 4),
+        ("reversed", vec![n * 4, -4], vec![n * 4, 4], vec![n, n], 4),
+        ("transpose 1 byte", vec![1, n], vec![n, 1], vec![n, n], 1),
+        ("transpose 2 bytes", vec![2, n * 2], vec![n * 2, 2], vec![n, n], 2),
+        ("transpose 4 bytes", vec![4, n * 4], vec![n * 4, 4], vec![n, n], 4),
+        ("transpose 8 bytes", vec![8, n * 4], vec![n * 4, 8], vec![n / 2, n / 2], 8),
+        ("one column", vec![n * 4], vec![4], vec![n], 4),
+        ("planes to pixels", vec![4, n * n], vec![12, 4], vec![n * n / 4, 3], 4),
     ];
-    for (name, s, d, count, item, stream) in cases {
+    for (name, s, d, count, item) in cases {
         let at = s.iter().zip(&count).map(|(s, n)| (-s * (n - 1)).max(0)).sum();
         let loops = Loops::new((at, &s), (0, &d), &count, item).unwrap();
         let mut best = f64::MAX;
         for _ in 0..5 {
             let start = std::time::Instant::now();
             // SAFETY: the cases stay within the two vectors.
-            unsafe { loops.run(src.as_ptr(), dst.as_mut_ptr(), stream) };
+            unsafe { loops.run(src.as_ptr(), dst.as_mut_ptr()) };
             best = best.min(start.elapsed().as_secs_f64());
         }
         let rate = loops.bytes() as f64 / best / 1e9;

@@ -264,7 +264,7 @@ impl<'a> Lane<'a> {
             (_, Place::File(file)) => self.mapped(&loops, file, Side::Destination, one.src),
             (src, dst) => {
                 // SAFETY: the round was checked: both spans lie in their places, which differ.
-                unsafe { loops.run(self.base(src), self.base(dst), false) };
+                unsafe { loops.run(self.base(src), self.base(dst)) };
                 Ok(())
             }
         }
@@ -299,8 +299,8 @@ impl<'a> Lane<'a> {
             // other place do not overlap.
             unsafe {
                 match side {
-                    Side::Source => piece.run(base, other, false),
-                    Side::Destination => piece.run(other, base, false),
+                    Side::Source => piece.run(base, other),
+                    Side::Destination => piece.run(other, base),
                 }
             }
             drop(pinned);
