@@ -7,7 +7,7 @@ memory that the process took for it, measured by the kernel; every element is co
 must be, files that outcore wrote by reading them with the library that owns the format.
 
     ./x demo                     512 MiB arrays, 64 MiB budget, in ./demo-data
-    ./x demo --mib 64            smaller
+    ./x demo --mib 128           smaller
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 
 import outcore
 
-CHUNKS = (512, 1024)
+CHUNKS = (256, 1024)
 
 
 def truth(key: tuple[Any, ...], shape: tuple[int, int]) -> np.ndarray:
@@ -233,7 +233,7 @@ def run(folder: Path, mib: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--mib", type=int, default=512, help="size of the arrays")
+    parser.add_argument("--mib", type=int, default=512, help="size of the arrays, at least 128")
     parser.add_argument("--folder", type=Path, default=Path(__file__).parents[1] / "demo-data")
     words = parser.parse_args()
     room, needed = shutil.disk_usage(words.folder.parent).free, 7 * words.mib * 2**20
@@ -243,11 +243,13 @@ def main() -> None:
         )
     warnings.showwarning = lambda message, *_, **__: print(f"  note: {message}")  # type: ignore[assignment]
     started = time.monotonic()
-    os.makedirs(words.folder, exist_ok=True)
+    folder = words.folder / "outcore-demo"
+    shutil.rmtree(folder, ignore_errors=True)  # what a demo that was killed left
+    os.makedirs(folder)
     try:
-        run(words.folder, words.mib)
+        run(folder, words.mib)
     finally:
-        shutil.rmtree(words.folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     print(f"demo done in {time.monotonic() - started:.0f} s")
 
 
