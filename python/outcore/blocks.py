@@ -40,8 +40,8 @@ __all__ = ["BlockShape", "iterate", "plan_blocks"]
 Key = tuple[slice, ...]
 
 _ALIVE = 3
-# Larger blocks do not read faster, and the first one has to wait for all of its bytes.
-_LARGEST = 128 * 2**20
+# Larger blocks are no faster: what was just read should still be in the processor's cache.
+_LARGEST = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def plan_blocks(
     ndim = array.ndim
     if axis is not None and shape is not None:
         raise UsageError("blocks() takes axis= or shape=, not both", code="bad-blocks")
-    budget = min(array.budget // (_ALIVE + 1), _LARGEST if shape is None else sys.maxsize)
+    budget = array.budget // (_ALIVE + 1)
     if shape is not None:
         shared = _per_axis(overlap, ndim, range(ndim))
         given = (shape,) * ndim if isinstance(shape, int) else tuple(shape)
@@ -109,10 +109,12 @@ def _slab(array: DiskArray, axis: int, shared: tuple[int, ...], budget: int) -> 
     """The thickest slab across `axis` that fits, in whole chunks where that is possible."""
     length = array.shape[axis]
     row = max(1, array.nbytes // max(length, 1))
-    most = max(1 + shared[axis], budget // row)
+    most = max(1 + shared[axis], min(budget, _LARGEST) // row)
     if array.chunks is not None and most < length:
+        # Whole chunks, even if large: a chunk that is cut is decoded twice.
         chunk = array.chunks[axis]
-        most = max(most - (most - shared[axis]) % chunk, min(most, chunk + shared[axis]))
+        whole = (most - shared[axis]) // chunk * chunk or chunk
+        most = whole + shared[axis] if (whole + shared[axis]) * row <= budget else most
     return tuple(min(most, n) if d == axis else n for d, n in enumerate(array.shape))
 
 

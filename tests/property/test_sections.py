@@ -23,6 +23,7 @@ HINTS = [
     {"method": "list"},
     {"cache": "bypass"},
     {"memory": "64 KiB"},
+    {"memory": "4 KiB"},
     {"exclusive": True},
     {"exclusive": True, "method": "window"},
 ]
@@ -101,12 +102,15 @@ def test_writing_casts_and_broadcasts_as_numpy(data, shape, dtype, wish):
     value = data.draw(strategies.values_for(np.shape(array[key])))
     if not isinstance(array[key], np.ndarray):
         value = value.reshape(())  # one element takes no arrays, or by dtype: we never do
-    with tempfile.TemporaryDirectory() as folder, stored(folder, array, "npy") as a:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            array[key] = value
-            a[key] = value
-        same(array, a[...])
+    with tempfile.TemporaryDirectory() as folder:
+        with stored(folder, array, "npy") as made:
+            again = outcore.open(made.path, "r+", hints=wish)
+        with again as a:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                array[key] = value
+                a[key] = value
+            same(array, a[...])
 
 
 SCALARS = [0, 3, -1, 300, 2**70, 1.5, float("nan"), 1 + 2j, "7", b"x", True, None, [1, 2], (1,)]

@@ -23,6 +23,9 @@ use crate::key::{self, Selection};
 use crate::layout::{describe, Described};
 use crate::slabs::{self, Slab};
 
+/// Bytes that are cast before they are written.
+const CAST_AT_ONCE: i64 = 4 << 20;
+
 /// An array on disk.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Array {
@@ -321,15 +324,21 @@ impl Array {
     ) -> PyResult<()> {
         let (item, fortran) = (self.described.item(), self.described.fortran);
         let whole = selection.size()?.saturating_mul(item);
-        // A quarter of the budget for the cast, the rest for the write itself; larger slabs than
-        // this do not write faster.
-        let most = i64::try_from(self.wishes.budget() / 4).unwrap_or(i64::MAX).min(64 << 20);
+        // A quarter of the budget for the cast, the rest for the write itself. What was cast should
+        // still be in the processor's cache when it is written; but chunks are better not cut.
+        let chunk = match &self.described.layout {
+            Layout::Strided(_) => 0,
+            Layout::Chunked(chunked) => chunked.chunk_bytes(),
+        };
+        let quarter = i64::try_from(self.wishes.budget() / 4).unwrap_or(i64::MAX);
+        let most = quarter.min(CAST_AT_ONCE.max(chunk));
         let limit = most.min(whole).max(item) / item.max(1);
-        let slabs = slabs::cut(&selection.section, &self.described.layout, fortran, limit)?;
+        let slabs = slabs::cut(&selection.section, &self.described.layout, fortran, limit);
         let bytes = usize::try_from(limit.saturating_mul(item)).unwrap_or(usize::MAX);
         let buffer = Arena::global().buffer("casting a value", bytes).map_err(Fault::from)?;
         let walk = selection.walk(&memory.strides);
-        for Slab { lo, count, section } in slabs {
+        for slab in slabs {
+            let Slab { lo, count, section } = slab?;
             let first: i64 = lo.iter().zip(&walk.strides).map(|(n, stride)| n * stride).sum();
             let source = Memory {
                 data: memory.data.wrapping_offset((walk.shift + first) as isize),

@@ -19,36 +19,77 @@ pub struct Slab {
     pub section: Section,
 }
 
+/// The slabs of a section, one at a time, in the order of the file.
+pub struct Slabs {
+    ranges: Vec<Range>,
+    /// Axes, the fastest first.
+    order: Vec<usize>,
+    unit: Vec<i64>,
+    thick: Vec<i64>,
+    /// First index and count of the current piece, per axis; `None` at the end.
+    now: Option<Vec<(i64, i64)>>,
+}
+
 /// Cuts `section` into slabs of at most `limit` elements (or of one element, if that is more).
-pub fn cut(
-    section: &Section,
-    layout: &Layout,
-    fortran: bool,
-    limit: i64,
-) -> Result<Vec<Slab>, Fault> {
-    let ranges = section.ranges();
+pub fn cut(section: &Section, layout: &Layout, fortran: bool, limit: i64) -> Slabs {
+    let ranges = section.ranges().to_vec();
     let unit: Vec<i64> = match layout {
         Layout::Strided(_) => vec![1; ranges.len()],
         Layout::Chunked(chunked) => chunked.chunk.clone(),
     };
     let order: Vec<usize> =
         if fortran { (0..ranges.len()).collect() } else { (0..ranges.len()).rev().collect() };
-    let thick = thickness(ranges, &unit, &order, limit.max(1));
-    let pieces: Vec<Vec<(i64, i64)>> =
-        (0..ranges.len()).map(|d| pieces(&ranges[d], unit[d], thick[d])).collect();
-    let mut slabs = vec![];
-    let mut at = vec![0_usize; ranges.len()];
-    if pieces.iter().any(Vec::is_empty) {
-        return Ok(slabs);
+    let thick = thickness(&ranges, &unit, &order, limit.max(1));
+    let mut slabs = Slabs { ranges, order, unit, thick, now: None };
+    if slabs.ranges.iter().all(|range| range.count > 0) {
+        slabs.now = Some((0..slabs.ranges.len()).map(|d| slabs.piece(d, 0)).collect());
     }
-    loop {
-        slabs.push(slab(ranges, &pieces, &at)?);
+    slabs
+}
+
+impl Slabs {
+    /// The piece of one axis that begins at index `at` of its range.
+    fn piece(&self, d: usize, at: i64) -> (i64, i64) {
+        let range = &self.ranges[d];
+        let mut count = self.thick[d].min(range.count - at);
+        // End on a chunk boundary, if there is one inside.
+        let end = range.start + (at + count) * range.step;
+        let over = end % self.unit[d];
+        if range.step == 1 && at + count < range.count && count > over {
+            count -= over;
+        }
+        (at, count)
+    }
+
+    fn slab(&self, pieces: &[(i64, i64)]) -> Result<Slab, Fault> {
+        let section = self
+            .ranges
+            .iter()
+            .zip(pieces)
+            .map(|(r, (lo, n))| Range::new(r.start + lo * r.step, *n, r.step))
+            .collect::<Result<_, _>>()?;
+        let (lo, count) = pieces.iter().copied().unzip();
+        Ok(Slab { lo, count, section: Section::new(section) })
+    }
+}
+
+impl Iterator for Slabs {
+    type Item = Result<Slab, Fault>;
+
+    fn next(&mut self) -> Option<Result<Slab, Fault>> {
+        let pieces = self.now.take()?;
+        let ends = |d: usize| pieces[d].0 + pieces[d].1;
         // The fastest axis moves first: slabs follow each other in the file.
-        let Some(d) = order.iter().copied().find(|d| at[*d] + 1 < pieces[*d].len()) else {
-            return Ok(slabs);
-        };
-        at[d] += 1;
-        order.iter().take_while(|e| **e != d).for_each(|e| at[*e] = 0);
+        let moves = self.order.iter().position(|d| ends(*d) < self.ranges[*d].count);
+        if let Some(k) = moves {
+            let mut next = pieces.clone();
+            next[self.order[k]] = self.piece(self.order[k], ends(self.order[k]));
+            for d in &self.order[..k] {
+                next[*d] = self.piece(*d, 0);
+            }
+            self.now = Some(next);
+        }
+        Some(self.slab(&pieces))
     }
 }
 
@@ -78,32 +119,4 @@ fn thickness(ranges: &[Range], unit: &[i64], order: &[usize], limit: i64) -> Vec
         }
     }
     thick
-}
-
-/// The cuts along one axis: first index and count, in indices of the range.
-fn pieces(range: &Range, unit: i64, thick: i64) -> Vec<(i64, i64)> {
-    let mut pieces = vec![];
-    let mut at = 0;
-    while at < range.count {
-        let mut count = thick.min(range.count - at);
-        // End on a chunk boundary, if there is one inside.
-        let end = range.start + (at + count) * range.step;
-        if range.step == 1 && at + count < range.count && count > end % unit {
-            count -= end % unit;
-        }
-        pieces.push((at, count));
-        at += count;
-    }
-    pieces
-}
-
-fn slab(ranges: &[Range], pieces: &[Vec<(i64, i64)>], at: &[usize]) -> Result<Slab, Fault> {
-    let chosen: Vec<(i64, i64)> = pieces.iter().zip(at).map(|(list, k)| list[*k]).collect();
-    let section = ranges
-        .iter()
-        .zip(&chosen)
-        .map(|(r, (lo, n))| Range::new(r.start + lo * r.step, *n, r.step))
-        .collect::<Result<_, _>>()?;
-    let (lo, count) = chosen.into_iter().unzip();
-    Ok(Slab { lo, count, section: Section::new(section) })
 }
