@@ -228,3 +228,11 @@ def test_what_is_done_is_what_explain_said(tmp_path, name, method, write):
         # How small chunks become when encoded is not known before.
         said["written_bytes"] = done["written_bytes"]
     assert said == done
+
+
+def test_the_budget_comes_from_the_environment(monkeypatch):
+    program = "import outcore; print(int(outcore.memory()))"
+    monkeypatch.setenv("OUTCORE_MEMORY", "48 MiB")
+    assert int(python(program)) == 48 * 2**20
+    monkeypatch.delenv("OUTCORE_MEMORY")
+    assert int(python(program)) >= 64 * 2**20
