@@ -206,8 +206,8 @@ def run(folder: Path, mib: int) -> None:
     (folder / "out.npy").unlink()
 
     conversions: list[tuple[str, str, dict[str, Any]]] = [
-        ("in.npy", "out.zarr", {"chunks": (1024, 1024), "compression": "zstd"}),
-        ("in.zarr", "out.h5::/field", {"chunks": (256, 2048)}),
+        ("in.npy", "out.zarr", {"chunks": (512, 512), "compression": "zstd"}),
+        ("in.zarr", "out.h5::/field", {"chunks": (256, 1024)}),
         ("in.h5::/group/field", "out.npy", {"order": "F"}),
         ("in.npy", "out.nc::/field", {"dims": ("y", "x")}),
     ]
