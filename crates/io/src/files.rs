@@ -48,6 +48,12 @@ pub struct OpenFile {
     mapping: Mutex<Option<Arc<Mapping>>>,
 }
 
+impl AsRawFd for OpenFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
 /// An open file: one that the table keeps, or one that is closed after this use.
 #[derive(Debug)]
 pub enum FileRef<'a> {
@@ -260,17 +266,6 @@ impl OpenFile {
         // SAFETY: the descriptor is open; the call takes no memory.
         unsafe {
             libc::posix_fadvise(self.fd(), offset, len, libc::POSIX_FADV_WILLNEED);
-        }
-        #[cfg(not(target_os = "linux"))]
-        let _ = (offset, len);
-    }
-
-    /// Starts to put bytes on the disk, without waiting. Never fails: it is only advice.
-    pub fn start_writeback(&self, offset: i64, len: i64) {
-        #[cfg(target_os = "linux")]
-        // SAFETY: the descriptor is open; the call takes no memory.
-        unsafe {
-            libc::sync_file_range(self.fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE);
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (offset, len);

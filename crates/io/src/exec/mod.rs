@@ -17,12 +17,14 @@
 mod deep;
 mod lane;
 mod side;
+mod writeback;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use outcore_plan::{Direction, Method, Plan};
 
+use self::writeback::Writeback;
 use crate::backend::Engine;
 use crate::codec::Pipeline;
 use crate::error::StorageError;
@@ -150,7 +152,7 @@ struct Shared<'a> {
     failed: AtomicBool,
     outcome: Mutex<Outcome>,
     /// Held by the lane that makes buffered writes.
-    writing: Mutex<()>,
+    writing: Mutex<Writeback>,
 }
 
 #[derive(Default)]
