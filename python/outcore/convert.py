@@ -53,7 +53,7 @@ _SLACK = 8
 
 
 def convert(
-    src: Path | DiskArray,
+    src: Path | Sequence[Path] | DiskArray,
     dst: Path,
     *,
     format: str | None = None,
@@ -76,7 +76,7 @@ def convert(
     Parameters
     ----------
     src
-        What to read: a path, or an open array.
+        What to read: a path (a list of paths for a raw array in pieces), or an open array.
     dst
         Where to write; the suffix tells the format, or `format` does.
     dtype, order
@@ -125,13 +125,10 @@ def convert(
     >>> np.load("columns.npy").flags.f_contiguous
     True
     """
-    if isinstance(src, DiskArray):
-        source = {**src._options, **(source or {})}
-        src = src.path
     wishes = {"order": order, "chunks": chunks, "shards": shards, "compression": compression}
     wishes = {k: v for k, v in wishes.items() if v is not None and v != "none"}
     budget = _budget(memory)
-    with open(src, **(source or {})) as array:
+    with _opened(src, source or {}) as array:
         kind = array.dtype if dtype is None else _dtype(dtype)
         if not np.can_cast(array.dtype, kind, casting):  # type: ignore[arg-type]
             raise UsageError(
@@ -144,6 +141,13 @@ def convert(
         job = _Job(array, place, kind, budget, format, {**wishes, **options})
         with Journal(place.journal) as journal:
             job.run(journal, resume, progress or (lambda done, total: None))
+
+
+def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
+    if isinstance(src, DiskArray):
+        # A handle of our own, which the caller's close does not touch.
+        return DiskArray(src.info, "r", src.hints, src._options)
+    return open(src, **options)
 
 
 def _dtype(wanted: DTypeLike) -> np.dtype[Any]:

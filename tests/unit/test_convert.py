@@ -335,3 +335,17 @@ def test_paths(tmp_path, monkeypatch):
     with pytest.raises(outcore.UsageError):
         outcore.convert("a.npy", "b.unknown")
     assert leftovers(tmp_path) == []
+
+
+def test_an_array_in_several_files_given_as_paths_or_open(tmp_path):
+    data = np.arange(60, dtype="i4").reshape(6, 10)
+    names = [tmp_path / f"part{i}.bin" for i in range(3)]
+    for name, part in zip(names, np.split(data, 3), strict=True):
+        part.tofile(name)
+    raw = {"dtype": "i4", "shape": (6, 10)}
+    outcore.convert(names, tmp_path / "a.npy", source=raw)
+    with outcore.open(names, **raw) as array:
+        outcore.convert(array, tmp_path / "b.npy")
+        assert array[5, 9] == 59
+    for name in ("a.npy", "b.npy"):
+        np.testing.assert_array_equal(np.load(tmp_path / name), data)
