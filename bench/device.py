@@ -4,16 +4,23 @@ The device model: the least time in which a disk can deliver a cold section.
 The union of the 4 KiB pages that the section touches; a gap that is cheaper to read than to skip is
 read; every request costs ``latency + size / rate`` at full depth, and all bytes together never less
 than ``bytes / ceiling``. Figures come from ``outcore bench`` where it ran, else from defaults.
+
+A virtual disk is not as fast now as it was when it was measured, so the same requests are also done
+by the device itself in the same run (`Floor`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from peers import compiled
 
 PAGE = 4096
 
@@ -33,24 +40,23 @@ class Device:
         return int(self.latency * self.rate)
 
 
-def measured() -> Device:
-    """The device as `outcore bench` measured it here, or the default."""
+def measured(folder: Path) -> Device:
+    """The disk of a folder as `outcore bench` measured it last, or the default."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     path = cache / "outcore" / "disk.json"
     if not path.exists():
         return Device()
-    stored = json.loads(path.read_text())
-    latency = stored.get("latency_ns")
-    rate = stored.get("read_bytes_per_s")
-    if not latency or not rate:
-        return Device()
-    return Device(latency * 1e-9, float(rate), float(rate) * 1.08)
+    here = os.stat(folder).st_dev
+    for disk in json.loads(path.read_text())["disks"]:
+        if Path(disk["mount"]).exists() and os.stat(disk["mount"]).st_dev == here:
+            return Device(disk["latency_ns"] * 1e-9, float(disk["device"]), float(disk["stream"]))
+    return Device()
 
 
-def seconds(
+def requests(
     device: Device, count: list[int], stride: list[int], offset: int, length: int
-) -> tuple[float, int, int]:
-    """Least seconds, requests and bytes for runs of `length` bytes at regular distances."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """First and last byte of the requests that runs of `length` bytes at regular distances need."""
     starts = np.array([offset], dtype=np.int64)
     for n, s in zip(reversed(count), reversed(stride), strict=True):
         if abs(s) < device.gap and s <= device.gap:
@@ -67,11 +73,55 @@ def seconds(
     cut = np.flatnonzero(first[1:] - last[:-1] > device.gap) + 1
     begin = first[np.concatenate([[0], cut])]
     end = last[np.concatenate([cut - 1, [len(last) - 1]])]
-    sizes = end - begin
-    requests = int(np.sum(-(-sizes // device.request)))
-    total = int(sizes.sum())
-    return (
-        max(requests * device.latency + total / device.rate, total / device.ceiling),
-        requests,
-        total,
-    )
+    pieces = -(-(end - begin) // device.request)
+    number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begin = np.repeat(begin, pieces) + number * device.request
+    return begin, np.minimum(begin + device.request, np.repeat(end, pieces))
+
+
+def seconds(device: Device, begin: np.ndarray, end: np.ndarray) -> float:
+    """Least seconds for these requests by the model."""
+    total = int((end - begin).sum())
+    return max(len(begin) * device.latency + total / device.rate, total / device.ceiling)
+
+
+class Floor:
+    """The device itself doing these requests, at depth, past the page cache (`peers/floor.c`)."""
+
+    SLOTS = 16
+
+    def __init__(self, path: Path, begin: np.ndarray, end: np.ndarray) -> None:
+        source = Path(__file__).parent / "peers" / "floor.c"
+        self._call = compiled(source).floor_read
+        self._call.restype = ctypes.c_int64
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        self._offset = np.ascontiguousarray(begin, dtype=np.int64)
+        self._length = np.ascontiguousarray(end - begin, dtype=np.int64)
+        self._slot = -(-int(self._length.max()) // PAGE) * PAGE
+        self._slots = min(self.SLOTS if self._slot > 65536 else 128, len(begin))
+        # Private memory, because shared memory has no huge pages, and direct I/O into small pages
+        # is three times slower.
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._map = mmap.mmap(-1, self._slot * self._slots + (2 << 20), flags=flags)
+        self._map.madvise(mmap.MADV_HUGEPAGE)
+        whole = np.frombuffer(self._map, np.uint8)
+        self._memory = whole[-whole.ctypes.data % (2 << 20) :]
+        self._memory.fill(1)
+
+    def read(self) -> None:
+        """All requests, once."""
+        result = self._call(
+            ctypes.c_int(self._fd),
+            ctypes.c_int64(len(self._offset)),
+            ctypes.c_void_p(self._offset.ctypes.data),
+            ctypes.c_void_p(self._length.ctypes.data),
+            ctypes.c_void_p(self._memory.ctypes.data),
+            ctypes.c_int64(self._slot),
+            ctypes.c_int64(self._slots),
+        )
+        if result:
+            raise OSError(-result, os.strerror(-result))
+
+    def close(self) -> None:
+        """Give up the descriptor; memory goes with the object."""
+        os.close(self._fd)

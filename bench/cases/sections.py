@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cases import shapes
-from device import measured, seconds
+from device import Floor, measured, requests, seconds
 from harness import Row, evict, interleave, save, table, touch, warm
 from peers import (
     Peer,
@@ -121,15 +121,18 @@ def _cold_rows(
     folder: Path, source: Path, threads: list[int], keys: dict[str, Any], shape: Any, repeat: int
 ) -> list[Row]:
     """Each candidate is opened anew, so that no mapping keeps pages in the cache."""
-    device = measured()
+    device = measured(folder)
     rows = []
     base = np.load(source, mmap_mode="r").offset
     for case, key in keys.items():
         expected = np.array(np.load(source, mmap_mode="r")[key])
         out = np.empty_like(expected)
         runs = file_runs(shape, 4, key, base)
-        model, requests, needed = seconds(device, *runs)
-        row = Row(case, out.nbytes, extra={"model": model, "requests": requests, "needed": needed})
+        begin, end = requests(device, *runs)
+        model, needed = seconds(device, begin, end), int((end - begin).sum())
+        extra = {"model": model, "requests": len(begin), "needed": needed}
+        row = Row(case, out.nbytes, extra=extra)
+        floor = Floor(source, begin, end)
         makers = {f"outcore/{t}": (lambda t=t: outcore_peer(source, t)) for t in threads}
         makers["memmap"] = lambda: memmap_peer(source)
         if _calls(shape, key) < 100_000:
@@ -145,16 +148,24 @@ def _cold_rows(
             touch(64 << 20)
             opened[name] = makers[name]()
 
+        calls: dict[str, Any] = {
+            n: (lambda n=n, key=key, out=out, opened=opened: opened[n].read(key, out))
+            for n in makers
+        }
+        makers["device"] = lambda path=source: Peer("device", [path], lambda key, out: None)
+        calls["device"] = floor.read
         interleave(
             row,
-            {
-                n: (lambda n=n, key=key, out=out, opened=opened: opened[n].read(key, out))
-                for n in makers
-            },
+            calls,
             repeat=repeat,
             before=before,
-            check=lambda name, out=out, expected=expected: np.array_equal(out, expected),
+            # The device alone gives no result.
+            check=lambda name, out=out, expected=expected: (
+                name == "device" or np.array_equal(out, expected)
+            ),
         )
+        floor.close()
+        row.extra["device"] = row.median("device")
         while opened:
             opened.popitem()[1].close()
         gc.collect()
@@ -201,6 +212,7 @@ def run(options: Any) -> None:
         save(results, "sections warm", rows)
     if "cold" in options.cache:
         rows = _cold_rows(folder, square, threads, keys, (n, n), options.repeat)
-        print(f"\n## Cold, {options.size}, ms (ratio: to the device model)\n")
-        print(table(rows, [*ours, "memmap", "pread", "model"], ours, "model"), flush=True)
+        columns = [*ours, "memmap", "pread", "model", "device"]
+        print(f"\n## Cold, {options.size}, ms (ratio: to the device in the same run)\n")
+        print(table(rows, columns, ours, "device"), flush=True)
         save(results, "sections cold", rows)

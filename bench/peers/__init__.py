@@ -65,12 +65,16 @@ def memmap_peer(path: Path) -> Peer:
     )
 
 
-def _compile_runs() -> Any:
-    source = Path(__file__).with_name("runs.c")
-    library = Path(tempfile.gettempdir()) / f"outcore-bench-runs-{os.getuid()}.so"
+def compiled(source: Path) -> Any:
+    """A C file as a loaded library, compiled if it is newer than last time."""
+    library = Path(tempfile.gettempdir()) / f"outcore-bench-{source.stem}-{os.getuid()}.so"
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
-    runs = ctypes.CDLL(str(library)).runs
+    return ctypes.CDLL(str(library))
+
+
+def _compile_runs() -> Any:
+    runs = compiled(Path(__file__).with_name("runs.c")).runs
     runs.restype = ctypes.c_int64
     runs.argtypes = [
         ctypes.c_int,
