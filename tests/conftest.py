@@ -1,12 +1,17 @@
 """Settings of all tests."""
 
+import os
 import signal
+import tempfile
 
 import hypothesis
 
 # Machines that run tests are busy: time says nothing. A failure prints how to repeat it.
 hypothesis.settings.register_profile("outcore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("outcore")
+
+# Plans of tests are priced for the assumed disk, whatever was measured on this machine.
+os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "outcore-tests-no-figures")
 
 # A shell that runs something in the background has it ignore Ctrl-C, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -23,6 +23,10 @@ __all__ = ["figures_path", "known", "measure", "use"]
 
 _MIB = 2**20
 
+# What plans use: the gap that is cheaper to read than to skip, in bytes; the cost of one more
+# request at depth, in nanoseconds; bytes per second beyond that, and of the fastest stream.
+_USED = ("gap", "latency_ns", "device", "stream")
+
 
 def figures_path() -> str:
     """Where the figures are kept."""
@@ -35,20 +39,23 @@ def known() -> list[dict[str, Any]]:
     try:
         with open(figures_path(), encoding="utf-8") as stream:
             document = json.load(stream)
-        return [disk for disk in document["disks"] if isinstance(disk["gap"], int)]
+        return [disk for disk in document["disks"] if all(isinstance(disk[n], int) for n in _USED)]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def use() -> None:
     """Tell the core about the measured disks that are mounted now."""
-    gaps: dict[int, int] = {}
+    disks: dict[int, tuple[int, int, int, int]] = {}
     for disk in known():
         try:
-            gaps[os.stat(disk["mount"]).st_dev] = max(disk["gap"], 0)
+            device = os.stat(disk["mount"]).st_dev
         except (OSError, KeyError, TypeError, ValueError):
             continue
-    _core.set_disk_gaps(gaps)
+        gap, latency, rate, stream = (min(max(disk[name], 0), 2**62) for name in _USED)
+        if rate and stream:
+            disks[device] = (gap, latency, rate, stream)
+    _core.set_disks(disks)
 
 
 def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) -> dict[str, Any]:

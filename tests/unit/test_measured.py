@@ -9,12 +9,14 @@ import pytest
 import outcore
 from outcore import _core, measured
 
+FIGURES = {"gap": 5, "latency_ns": 9000, "device": 2 * 10**9, "stream": 2 * 10**9}
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield tmp_path / "cache" / "outcore" / "disk.json"
-    _core.set_disk_gaps({})
+    _core.set_disks({})
 
 
 def write(cache, disks):
@@ -33,15 +35,32 @@ def test_a_measured_gap_changes_the_plan_and_not_the_result(tmp_path, cache):
     data = np.arange(256 * 8192.0).reshape(256, 8192)
     np.save(tmp_path / "a.npy", data)
     mount = measured.mount_of(str(tmp_path))
-    write(cache, [{"mount": mount, "gap": 0}])
+    write(cache, [{"mount": mount, **FIGURES, "gap": 0}])
     measured.use()
     apart = requests(tmp_path / "a.npy")
-    cache.write_text(json.dumps({"version": 1, "disks": [{"mount": mount, "gap": 1 << 20}]}))
+    wide = {"mount": mount, **FIGURES, "gap": 1 << 20}
+    cache.write_text(json.dumps({"version": 1, "disks": [wide]}))
     measured.use()
     together = requests(tmp_path / "a.npy")
     assert together < apart
     with outcore.open(tmp_path / "a.npy", hints={"method": "list"}) as a:
         np.testing.assert_array_equal(a[:, :512], data[:, :512])
+
+
+def test_measured_rates_are_the_prices_of_plans(tmp_path, cache):
+    np.save(tmp_path / "a.npy", np.zeros((2048, 8192)))
+    mount = measured.mount_of(str(tmp_path))
+
+    def why(stream):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        slow = {"mount": mount, **FIGURES, "device": stream, "stream": stream}
+        cache.write_text(json.dumps({"version": 1, "disks": [slow]}))
+        measured.use()
+        with outcore.open(tmp_path / "a.npy", hints={"cache": "bypass"}) as a:
+            return str(a.explain(np.s_[:1024]))
+
+    assert "about 67 ms" in why(10**9)
+    assert "about 671 ms" in why(10**8)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +74,12 @@ def test_rubbish_is_ignored(cache, text):
 
 
 def test_a_disk_that_is_gone_is_ignored(cache):
-    write(cache, [{"mount": "/no/such/place", "gap": 5}, {"gap": 7}, {"mount": [], "gap": 7}])
+    write(cache, [{"mount": "/no/such/place", **FIGURES}, FIGURES, {"mount": [], **FIGURES}])
     measured.use()
 
 
 def test_measuring_again_replaces_the_figures_of_that_disk_only(tmp_path, cache):
-    write(cache, [{"mount": "/elsewhere", "gap": 5}])
+    write(cache, [{"mount": "/elsewhere", **FIGURES}])
     for _ in range(2):
         measured.measure(str(tmp_path), file_bytes=16 << 20, slice_ms=1)
     assert [disk["mount"] for disk in measured.known()] == [

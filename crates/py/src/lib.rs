@@ -50,7 +50,7 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
-    use crate::measure::{measure_disk, set_disk_gaps};
+    use crate::measure::{measure_disk, set_disks};
     #[pymodule_export]
     use crate::memory::{
         memory_limit, memory_state, reset_memory_peak, set_memory_limit, Reservation,

@@ -14,22 +14,27 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::errors::{detached, Fault};
 
-/// Device number to the gap, in bytes, below which reading it is cheaper than skipping it.
-static GAPS: RwLock<BTreeMap<u64, i64>> = RwLock::new(BTreeMap::new());
+/// What plans need to know of a disk: the gap, in bytes, below which reading it is cheaper than
+/// skipping it; nanoseconds for one more request at depth; bytes per second beyond that; bytes per
+/// second that are never exceeded.
+pub type Figures = (i64, i64, i64, i64);
 
-/// Tells the planner about measured disks: device number (`st_dev`) to gap in bytes.
+/// By device number.
+static DISKS: RwLock<BTreeMap<u64, Figures>> = RwLock::new(BTreeMap::new());
+
+/// Tells the planner about measured disks: device number (`st_dev`) to gap, latency, rate, stream.
 #[pyfunction]
-pub fn set_disk_gaps(gaps: BTreeMap<u64, i64>) {
-    *GAPS.write().unwrap_or_else(std::sync::PoisonError::into_inner) = gaps;
+pub fn set_disks(disks: BTreeMap<u64, Figures>) {
+    *DISKS.write().unwrap_or_else(std::sync::PoisonError::into_inner) = disks;
 }
 
-/// The gap of the disk that holds `path`, if it was measured.
-pub fn gap(path: &Path) -> Option<i64> {
-    let gaps = GAPS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if gaps.is_empty() {
+/// The figures of the disk that holds `path`, if it was measured.
+pub fn figures(path: &Path) -> Option<Figures> {
+    let disks = DISKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if disks.is_empty() {
         return None;
     }
-    gaps.get(&std::fs::metadata(path).ok()?.dev()).copied()
+    disks.get(&std::fs::metadata(path).ok()?.dev()).copied()
 }
 
 /// Measures the disk below `folder` with a file of `file_bytes`, `slice_ms` for each figure.

@@ -7,9 +7,10 @@ use std::sync::OnceLock;
 
 use outcore_io::pool::PAGE;
 use outcore_io::{cpu, probe, Arena, FileTable, Pipeline};
-use outcore_plan::{Method, Section, Strided, Terms};
+use outcore_plan::{Method, Rates, Section, Strided, Terms};
 
 use crate::hints::{Cache, Wishes};
+use crate::measure::Figures;
 
 /// Sections that span less than this are not worth a look.
 const GLANCE: i64 = 64 << 10;
@@ -28,7 +29,7 @@ const DEEP: i64 = 4;
 #[derive(Debug, Default)]
 pub struct Found {
     block: OnceLock<Option<i64>>,
-    gap: OnceLock<Option<i64>>,
+    disk: OnceLock<Option<Figures>>,
 }
 
 impl Found {
@@ -40,9 +41,9 @@ impl Found {
         })
     }
 
-    /// The gap that is cheaper to read than to skip, if the disk of the first file was measured.
-    fn gap(&self, files: &FileTable) -> Option<i64> {
-        *self.gap.get_or_init(|| crate::measure::gap(files.path(0).ok()?))
+    /// The figures of the disk of the first file, if it was measured.
+    fn disk(&self, files: &FileTable) -> Option<Figures> {
+        *self.disk.get_or_init(|| crate::measure::figures(files.path(0).ok()?))
     }
 }
 
@@ -84,8 +85,9 @@ pub fn terms(
 ) -> Terms {
     let mut terms = Terms::new(i64::try_from(wishes.budget()).unwrap_or(i64::MAX));
     terms.lanes = if codecs.is_some() { lanes(wishes) } else { lanes(wishes).max(DEEP) };
-    if let Some(gap) = found.gap(files) {
+    if let Some((gap, latency_ns, device, stream)) = found.disk(files) {
         terms.gap = gap;
+        terms.rates = Rates { latency_ns, device, stream, ..terms.rates };
     }
     if let Some(extra) = codecs {
         // At most half of the budget for the codecs; fewer rounds at once where that is not enough.
