@@ -101,7 +101,12 @@ struct Wish {
     desired: i64,
     /// When tiles are wanted: bytes along the file first.
     along: i64,
+    /// Bytes that should be in flight at once, in as many rounds as that takes.
+    flight: i64,
 }
+
+/// Rounds that may be in flight because they are small.
+const FLYING: i64 = 16;
 
 fn window(nest: &Nest, means: Means, terms: &Terms) -> Wish {
     let cached = terms.cached_permille >= choose::CACHED;
@@ -114,7 +119,14 @@ fn window(nest: &Nest, means: Means, terms: &Terms) -> Wish {
     let patch = means.direction == Direction::Write && nest.level(gap) != nest.level(1);
     // What is covered as a whole may not be in every tile: extents without holes, then.
     let gap = if means.direction == Direction::Write && !patch { 1 } else { gap };
-    Wish { gap, channel: Channel::Cached, patch, desired: terms.window, along: terms.share / 256 }
+    Wish {
+        gap,
+        channel: Channel::Cached,
+        patch,
+        desired: terms.window,
+        along: terms.share / 256,
+        flight: 0,
+    }
 }
 
 fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
@@ -127,7 +139,8 @@ fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
         Direction::Write => (1, 8 * terms.share),
     };
     let channel = if direct { Channel::Direct } else { Channel::Cached };
-    Wish { gap, channel, patch: false, desired, along: terms.share / 4 }
+    let flight = if direct { 32 * terms.share } else { 0 };
+    Wish { gap, channel, patch: false, desired, along: terms.share / 4, flight }
 }
 
 fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Piece, PlanError> {
@@ -166,6 +179,9 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     }
     let way = gather(&nest.block(&cut.block));
     let slot = emit::slot_used(&nest.block(&cut.block), way, means.block);
+    // A disk that waits for a slot to be emptied is idle: a small access is in flight as a whole.
+    let flying = (wish.flight / slot.max(1)).min(terms.budget / slot.max(1)).min(FLYING);
+    let lanes = lanes.max(flying);
     Ok(Piece { nest, cut, way: Way::Gather(way), slot, lanes })
 }
 

@@ -123,6 +123,7 @@ impl Plan {
             Some(method) => Choice::only(method, true),
         };
         let mut pieces = Vec::with_capacity(1);
+        self.lanes = i64::MAX;
         for nest in nest.over_parts(&layout.parts)? {
             let piece = cut_nest(nest, self.choice.method, self.means, terms)?;
             self.slot_bytes = self.slot_bytes.max(piece.slot);
@@ -132,6 +133,8 @@ impl Plan {
             self.rounds = rounds.ok_or(PlanError::TooLarge("the plan"))?;
             pieces.push((first, piece));
         }
+        // Slots are as large as the largest of all pieces.
+        self.lanes = self.lanes.min(terms.budget / self.slot_bytes.max(1)).max(1);
         self.work = Work::Pieces(pieces);
         Ok(())
     }
@@ -151,8 +154,8 @@ impl Plan {
         self.slot_bytes
     }
 
-    /// Rounds that may be in flight at once: the lanes of the terms, or fewer if the budget does
-    /// not hold so many slots.
+    /// Rounds that may be in flight at once: the lanes of the terms, fewer if the budget does not
+    /// hold so many slots, more where rounds from the disk are small.
     pub fn lanes(&self) -> i64 {
         self.lanes
     }

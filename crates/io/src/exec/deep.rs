@@ -12,7 +12,7 @@
 use std::sync::mpsc::{channel, Receiver, Sender};
 
 use outcore_plan::check::CheckedRound;
-use outcore_plan::{Channel, Transfer};
+use outcore_plan::{Channel, Plan, Transfer};
 
 use super::lane::{Lane, Piece};
 use super::{Shared, Slots};
@@ -21,8 +21,15 @@ use crate::cpu::{with_workers, Workers};
 use crate::error::StorageError;
 use crate::files::FileRef;
 
-/// Requests in flight.
+/// Most requests in flight.
 const DEPTH: usize = 128;
+/// Bytes in flight: this part of the access, within these bounds. A disk serves what it has side by
+/// side: with all of a small access in flight all of it ends at the same time, and the copies begin
+/// when the disk is idle. So much that it is never idle is enough (measured: 4 MB in 2.6 ms instead
+/// of 3.7, 16 MB in 9.4 instead of 12.6; no row became slower).
+const PART: i64 = 8;
+const LEAST: i64 = 1 << 20;
+const MOST: i64 = 32 << 20;
 /// Moves below this many bytes are done on the calling thread: a hand-over takes longer.
 const INLINE: i64 = 128 << 10;
 /// The same when there is nothing left to submit, so that the calling thread would only wait.
@@ -61,7 +68,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
             writing: false,
         });
         let mut driver = Driver {
-            session: job.engine.session(DEPTH)?,
+            session: job.engine.session(depth(job.plan))?,
             stages: stages.collect(),
             next: 0,
             rounds,
@@ -77,6 +84,15 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
         }
         result
     })
+}
+
+/// Requests that are in flight at once, at least two.
+fn depth(plan: &Plan) -> usize {
+    let cost = plan.cost();
+    let bytes = cost.read_bytes.saturating_add(cost.written_bytes);
+    let each = bytes / cost.reads.saturating_add(cost.writes).max(1);
+    let flight = (bytes / PART).clamp(LEAST, MOST);
+    usize::try_from(flight / each.max(1)).unwrap_or(DEPTH).clamp(2, DEPTH)
 }
 
 struct Driver<'a> {
@@ -316,5 +332,50 @@ impl<'a> Driver<'a> {
             }
             self.moving -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outcore_plan::{Direction, Layout, Method, Part, Range, Request, Section, Strided, Terms};
+
+    use super::{depth, Plan};
+
+    fn cold(rows: i64, row: i64, count: i64) -> Plan {
+        let shape = vec![rows, row];
+        let len = rows * row;
+        let parts = vec![Part { file: 0, offset: 0, len }];
+        let layout = Layout::Strided(Strided { shape, item: 1, strides: vec![row, 1], parts });
+        let range = |count| Range { start: 0, count, step: 1 };
+        let section = Section::new(vec![range(rows), range(count)]);
+        let mut terms = Terms::new(1 << 30);
+        (terms.direct, terms.method) = (true, Some(Method::List));
+        let request = Request {
+            layout: &layout,
+            table: None,
+            section: &section,
+            user_stride: &[count, 1],
+            direction: Direction::Read,
+        };
+        Plan::new(&request, &terms).unwrap()
+    }
+
+    #[test]
+    fn large_requests_of_a_small_access_do_not_all_go_at_once() {
+        let plan = cold(4096, 1024, 1024);
+        assert!(plan.rounds() > 2);
+        assert_eq!(2, depth(&plan));
+        // Yet each round has a slot: none waits for another one to be emptied.
+        assert!(plan.lanes() as u64 >= plan.rounds());
+    }
+
+    #[test]
+    fn small_requests_fill_the_queue() {
+        assert_eq!(super::DEPTH, depth(&cold(4096, 65536, 512)));
+    }
+
+    #[test]
+    fn a_stream_keeps_the_disk_busy() {
+        assert_eq!(32, depth(&cold(1024, 1 << 20, 1 << 20)));
     }
 }
