@@ -13,21 +13,64 @@ the cut of the first run, whatever the budget is now. The journal goes away with
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import fcntl
+import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any, Self, TypeVar
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
 
 __all__ = ["Journal"]
 
+_S = TypeVar("_S")
+
 _VERSION = 1
 _LONGEST = 1 << 20
 _MOST_STEPS = 10**8
+# A journal of as many steps, none beside another, would be longer; nobody has such tiles.
+_LARGEST = 64 << 20
+
+
+class Steps(Set[int]):
+    """Steps as ranges: a line of a journal takes the same memory whatever it claims."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._lows: list[int] = []
+        self._highs: list[int] = []
+        for low, high in sorted(ranges):
+            if self._highs and low <= self._highs[-1] + 1:
+                self._highs[-1] = max(self._highs[-1], high)
+            else:
+                self._lows.append(low)
+                self._highs.append(high)
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """First and last step of each run of steps."""
+        return zip(self._lows, self._highs, strict=True)
+
+    def __contains__(self, step: object) -> bool:
+        if not isinstance(step, int):
+            return False
+        at = bisect.bisect_right(self._lows, step) - 1
+        return at >= 0 and step <= self._highs[at]
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.chain.from_iterable(range(a, b + 1) for a, b in self.ranges())
+
+    def __len__(self) -> int:
+        return sum(b - a + 1 for a, b in self.ranges())
+
+    def __repr__(self) -> str:
+        return f"Steps({list(self.ranges())})"
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[_S]) -> Set[_S]:
+        return frozenset(it)
 
 
 class Journal:
@@ -60,7 +103,7 @@ class Journal:
         self.job: Mapping[str, Any] | None = None
         self.cut: Any = None
         self.steps = 0
-        self.done: set[int] = set()
+        self.done = Steps()
         with durable.os_errors("opening the journal", path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
@@ -80,11 +123,14 @@ class Journal:
     def _read(self) -> None:
         with durable.os_errors("reading the journal", self.path):
             size = os.fstat(self._fd).st_size
+            if size > _LARGEST:
+                raise self.bad()
             with open(self.path, encoding="utf-8", errors="replace") as stream:
                 first = stream.readline(_LONGEST)
                 lines = stream.read().split("\n")[:-1] if first.endswith("\n") else []
         if size == 0:
             return
+        done: list[tuple[int, int]] = []
         try:
             head = json.loads(first)
             if head["outcore-journal"] != _VERSION or not first.endswith("\n"):
@@ -94,7 +140,8 @@ class Journal:
                 low, _, high = line.partition("-")
                 if not 0 <= int(low) <= int(high or low) < self.steps <= _MOST_STEPS:
                     raise ValueError(line)
-                self.done.update(range(int(low), int(high or low) + 1))
+                done.append((int(low), int(high or low)))
+            self.done = Steps(done)
         except (ValueError, KeyError, TypeError):
             raise self.bad() from None
         self._cut_torn_line(size)
@@ -117,7 +164,7 @@ class Journal:
     def begin(self, job: Mapping[str, Any], cut: Any, steps: int) -> None:
         """Start anew: forget what is there, write the first line."""
         job = json.loads(json.dumps(job))
-        self.job, self.cut, self.steps, self.done = job, cut, steps, set()
+        self.job, self.cut, self.steps, self.done = job, cut, steps, Steps()
         line = json.dumps({"outcore-journal": _VERSION, "job": job, "cut": cut, "steps": steps})
         with durable.os_errors("writing the journal", self.path):
             os.ftruncate(self._fd, 0)
@@ -145,7 +192,7 @@ class Journal:
             low = high = step
         with durable.os_errors("writing the journal", self.path):
             self._append("\n".join(lines))
-        self.done.update(fresh)
+        self.done = Steps([*self.done.ranges(), *((step, step) for step in fresh)])
 
     def _append(self, text: str) -> None:
         data = (text + "\n").encode()

@@ -236,3 +236,23 @@ def test_the_budget_comes_from_the_environment(monkeypatch):
     assert int(python(program)) == 48 * 2**20
     monkeypatch.delenv("OUTCORE_MEMORY")
     assert int(python(program)) >= 64 * 2**20
+
+
+def test_elements_of_megabytes_take_no_memory_until_they_are_read(tmp_path):
+    """A header may claim any size of element; the fill value is one, and is counted."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((0, 3), "S1"))
+    claim = path.read_bytes().replace(b"'|S1'", b"'|S999999999'").replace(b" " * 8 + b"\n", b"\n")
+    path.write_bytes(claim)
+    before, *_ = _core.memory_state()
+    with outcore.memory("1 MiB"), outcore.open(path) as a:
+        assert a.dtype.itemsize == 999_999_999 and a.shape == (0, 3)
+        a.explain(np.s_[:, 1])
+        assert _core.memory_state()[0] == before
+    big = outcore.create(tmp_path / "b.zarr", (4,), "S100000", chunks=2)
+    with outcore.memory("1 MiB"):
+        big[:]
+        assert _core.memory_state()[0] - before == 100_000
+        big.close()
+    with outcore.memory("64 KiB"), pytest.raises(outcore.BudgetError):
+        outcore.open(tmp_path / "b.zarr")[:]

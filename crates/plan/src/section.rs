@@ -35,9 +35,7 @@ impl Range {
         if count == 0 {
             return Ok(Range { start: 0, count: 0, step: 1 });
         }
-        if count == 1 {
-            return Ok(Range { start, count, step: 1 });
-        }
+        let step = if count == 1 { 1 } else { step };
         (count - 1)
             .checked_mul(step)
             .and_then(|span| span.checked_add(start))

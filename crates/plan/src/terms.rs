@@ -6,6 +6,9 @@
 
 use crate::plan::Method;
 
+/// The largest block of direct I/O that is used; a file that asks for more goes through the cache.
+const LARGEST_BLOCK: i64 = 64 << 10;
+
 /// The terms of one operation. All sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
@@ -15,7 +18,8 @@ pub struct Terms {
     pub lanes: i64,
     /// Share of the needed pages that are in the page cache, in thousandths.
     pub cached_permille: i64,
-    /// Block size for direct I/O (memory and file alignment), a power of two.
+    /// Block size for direct I/O (memory and file alignment), a power of two up to 64 KiB; there is
+    /// none with any other.
     pub block: i64,
     /// A gap between two runs below this many bytes is cheaper to read than to skip (cold data).
     pub gap: i64,
@@ -124,11 +128,11 @@ impl Terms {
         t.budget = t.budget.clamp(0, 1 << 60);
         t.lanes = t.lanes.clamp(1, 1 << 10);
         t.cached_permille = t.cached_permille.clamp(0, 1000);
-        t.block = if t.block > 0 && t.block <= 1 << 24 && t.block & (t.block - 1) == 0 {
-            t.block
-        } else {
-            4096
-        };
+        // Direct I/O in larger blocks is none: and counting its bytes takes memory by the block.
+        if !(1..=LARGEST_BLOCK).contains(&t.block) || t.block & (t.block - 1) != 0 {
+            t.block = 4096;
+            t.direct = false;
+        }
         t.gap = t.gap.clamp(0, 1 << 40);
         t.cached_gap = t.cached_gap.clamp(0, 1 << 40);
         t.straight = t.straight.clamp(1, 1 << 40);

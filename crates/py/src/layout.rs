@@ -7,11 +7,15 @@ use std::path::PathBuf;
 
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use outcore_io::codec::{CodecSpec, OptionValue, Pipeline};
+use outcore_io::{Arena, Reservation};
 use outcore_plan::{Chunked, Layout, Part, Strided};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Class, Fault};
+
+/// Elements of so many bytes are counted in the budget where one is kept.
+const LARGE_ITEM: i64 = 4096;
 
 /// What the core knows about an array, before any file is open.
 pub struct Described {
@@ -23,8 +27,10 @@ pub struct Described {
     pub dtype: Py<PyArrayDescr>,
     /// Whether the first axis runs fastest.
     pub fortran: bool,
-    /// One element of the fill value.
+    /// One element of the fill value; empty for strided layouts.
     pub fill: Vec<u8>,
+    /// Counts it, where a header claims elements of kilobytes.
+    pub fill_held: Option<Reservation>,
     /// The files of a strided layout, in the numbering of its parts.
     pub files: Vec<PathBuf>,
     /// Where chunks are.
@@ -82,9 +88,10 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
     let item = dtype.itemsize() as i64;
     let layout = info.getattr("layout")?;
     let mut described = Described {
-        fill: fill_bytes(py, &info.getattr("fill_value")?, &dtype)?,
+        fill: vec![],
+        fill_held: None,
         fortran: info.getattr("order")?.extract::<String>()? == "F",
-        dtype: dtype.unbind(),
+        dtype: dtype.clone().unbind(),
         layout: Layout::Strided(Strided { shape: vec![], item, strides: vec![], parts: vec![] }),
         path,
         files: vec![],
@@ -98,6 +105,11 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
         described.layout =
             Layout::Strided(strided.map_err(|e| Fault::from(e).at(&described.path))?);
     } else {
+        if item >= LARGE_ITEM {
+            let held = Arena::global().reserve("the fill value", item as u64);
+            described.fill_held = Some(held.map_err(|e| Fault::from(e).at(&described.path))?);
+        }
+        described.fill = fill_bytes(py, &info.getattr("fill_value")?, &dtype)?;
         let chunk: Vec<i64> = layout.getattr("chunks")?.extract()?;
         described.source = Some(source(&layout.getattr("source")?)?);
         let bytes = chunk.iter().try_fold(item, |n, c| n.checked_mul(*c));

@@ -13,8 +13,9 @@ read as the fill value: by HDF5's filling, or because the space is new and there
 Limits. A crash while HDF5 itself changes a file (adding a dataset to an existing one, resizing, storing
 encoded chunks) can damage that file; new files appear whole or not at all. Compact datasets, virtual
 datasets and variable-length types are refused with the reason.
-The HDF5 library (2.0) itself loops or crashes on some damaged heaps of variable-length data, where
-NetCDF4 keeps the names of axes; text attributes lie there too, and are read only when asked for.
+The HDF5 library (2.0) trusts what it reads. Heaps of variable-length data, where NetCDF4 keeps the
+names of axes, are checked before it reads them (`hdf5_heaps`); what else may damage it is met by a
+process of its own when ``OUTCORE_HDF5_GUARD`` is set (`hdf5_guard`).
 
 Reference: HDF5 File Format Specification 3.0.
 """
@@ -32,6 +33,7 @@ from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import write_attrs
 from outcore.formats.hdf5_create import Finish, add_dataset, check_limits
 from outcore.formats.hdf5_describe import choose, describe, give_space, lacks_space, storage
+from outcore.formats.hdf5_guard import rehearse
 from outcore.formats.hdf5_types import dtype_of
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.spec import Entry, Spec
@@ -71,6 +73,7 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
 def open_as(format: str, path: str, inner: str | None, writable: bool) -> ArrayInfo:
     """`open` for this format and for those built on it."""
     h5py = access.library(path)
+    rehearse(path, inner, "open")
     with access.session(path, "r") as file:
         name = choose(h5py, file, path, inner)
         bare = writable and lacks_space(h5py, file[name])
@@ -176,6 +179,7 @@ def ls_where(path: str, inner: str | None, keep: Callable[[Any], bool]) -> list[
     """`ls` without the datasets that `keep` drops."""
     h5py = access.library(path)
     entries: list[Entry] = []
+    rehearse(path, inner, "ls")
     with access.session(path, "r") as file:
         top = file[inner or "/"]
 

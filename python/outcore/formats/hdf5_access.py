@@ -43,6 +43,11 @@ os.register_at_fork(after_in_child=_new_turn)
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
+def turn() -> contextlib.AbstractContextManager[object]:
+    """The turn of a thread at the library."""
+    return _turn
+
+
 def library(path: str) -> Any:
     """The module h5py, or an error that says how to get it."""
     try:

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from outcore.errors import UsageError
+from outcore.errors import FormatError, UsageError
 from outcore.formats import hdf5_access as access
+from outcore.formats.hdf5_heaps import check_attributes, is_readable
 
 #: How the NetCDF library marks a dimension that has no variable.
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable."
@@ -55,6 +56,7 @@ class Attributes(Mapping[str, Any]):
         values = self._values
         if values is None:
             path, name = self._where
+            check_attributes(path, name)
             with access.session(path, "r") as file:
                 values = read_attrs(access.library(path), file[name], netcdf=self._netcdf)
             self._values = values
@@ -78,7 +80,7 @@ def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
     result: dict[str, Any] = {}
     own = _bookkeeping(dset)
     for name in dset.attrs:
-        if name in own:
+        if name in own or not is_readable(dset.file.filename, dset, name):
             continue
         try:
             value = dset.attrs[name]
@@ -118,6 +120,14 @@ def write_attrs(dset: Any, attrs: Mapping[str, Any], path: str, *, netcdf: bool)
 def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
     """Names of the axes: of their dimension scales, else their labels."""
     names: list[str | None] = []
+    if "DIMENSION_LIST" in dset.attrs:
+        if dset.attrs.get_id("DIMENSION_LIST").shape != (dset.ndim,):
+            raise FormatError(
+                f"{dset.name!r}: DIMENSION_LIST has not one entry for each of {dset.ndim} axes; the "
+                "file is damaged, copy it again",
+                code="hdf5-refused",
+            )
+        check_attributes(dset.file.filename, dset.name, ["DIMENSION_LIST"])
     if "DIMENSION_LIST" in dset.attrs or "DIMENSION_LABELS" in dset.attrs:
         for dim in dset.dims:
             scale = dim[0].name if len(dim) else None

@@ -1,0 +1,283 @@
+"""Headers, metadata documents and journals: opened, and if they open, a little of them is read."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import outcore
+from fuzz.chance import LIES, Chance
+from fuzz.lane import Files, Target
+from outcore import errors, formats
+from outcore.journal import Journal
+
+
+def taste(path: str, **options: Any) -> None:
+    """Open an array and read its first and last elements, if those are few."""
+    with outcore.open(path, **options) as array:
+        repr(array)
+        dict(array.attrs)
+        for key in (
+            tuple(slice(0, 2) for _ in array.shape),
+            tuple(slice(max(n - 2, 0), n) for n in array.shape),
+        ):
+            count = 1
+            for n in array.shape:
+                count *= min(n, 2)
+            if max(count, 1) * array.dtype.itemsize <= 2**20:
+                array[key]
+
+
+# .npy
+
+NPY_DTYPES = ["<f8", ">i2", "S5", "<U3", "M8[s]", "?", [("a", "<i4"), ("b", ">f8", (2,))]]
+
+
+def npy(chance: Chance) -> Files:
+    stream = io.BytesIO()
+    shape = tuple(chance.randrange(5) for _ in range(chance.randrange(4)))
+    array = np.zeros(shape, chance.choice(NPY_DTYPES), order=chance.choice("CF"))
+    version = chance.choice([(1, 0), (2, 0), (3, 0)])
+    np.lib.format.write_array(stream, array, version)
+    good = stream.getvalue()
+    if chance.one_in(3):  # another text, in a header that is well formed
+        start = 10 if version == (1, 0) else 12
+        text = good[start : len(good) - array.nbytes]
+        text = _other_words(chance, text.rstrip()) + b"\n"
+        length = struct.pack("<H" if version == (1, 0) else "<I", len(text))
+        return {"a.npy": good[:8] + length + text + bytes(array.nbytes)}
+    return {"a.npy": chance.damage(good, 0, len(good) - array.nbytes + 2)}
+
+
+WORDS = [b"True", b"None", b"-1", b"9" * 30, b"(3,)", b"()", b"'|O'", b"'<f8'", b"{}", b"[", b"(", b"'",
+         b"1e400", b"1j", b"[('a','<f8')]", b"'<U99999999'", b"'V0'", b"lambda: 0", b"x" * 500,
+         b"(" * 150, b"\\ud800", b"\0", b"99999999999, 99999999999"]  # fmt: skip
+
+
+def _other_words(chance: Chance, text: bytes) -> bytes:
+    parts = text.split(b" ")
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(parts))
+        word = str(chance.choice(LIES)).encode() if chance.one_in(3) else chance.choice(WORDS)
+        parts[at] = word + chance.choice([b"", b",", b", }"])
+    return b" ".join(parts)
+
+
+# Raw
+
+RAW_WORDS = {
+    "dtype": ["f8", ">i2", "S0", "O", "V7", "<U9999999", "i4,i4", "M8[s]"],
+    "order": ["C", "F", "K"],
+    "offset": [0, 1, 8, -1, *LIES],
+    "shape": [(-1,), (3, -1), (2, 3), (0,), (), (-1, -1), 5, (1,) * 70, *((n, 2) for n in LIES)],
+}
+
+
+def raw(chance: Chance) -> Files:
+    options = {
+        "dtype": "f8",
+        "shape": (-1,),
+        **{k: chance.choice(v) for k, v in RAW_WORDS.items() if chance.one_in(2)},
+    }
+    return {"a.raw": bytes(chance.choice([0, 1, 48, 1000])), "options.json": _json(options)}
+
+
+def taste_raw(folder: Path) -> None:
+    options = json.loads((folder / "options.json").read_text())
+    try:
+        taste(str(folder / "a.raw"), **options)
+    except errors.UsageError as error:
+        raise errors.FormatError(str(error), code=error.code) from error
+
+
+# Zarr
+
+V3 = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [40, 60],
+    "data_type": {"name": "structured", "configuration": {"fields": [
+        ["a", "float32"], ["b", {"name": "numpy.datetime64",
+                                 "configuration": {"unit": "s", "scale_factor": 10}}],
+        ["c", {"name": "fixed_length_utf32", "configuration": {"length_bytes": 12}}]]}},
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [20, 30]}},
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    "fill_value": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+    "codecs": [{"name": "sharding_indexed", "configuration": {
+        "chunk_shape": [10, 10],
+        "codecs": [{"name": "transpose", "configuration": {"order": [1, 0]}},
+                   {"name": "bytes", "configuration": {"endian": "little"}},
+                   {"name": "blosc", "configuration": {"cname": "lz4", "clevel": 5, "blocksize": 0,
+                                                       "shuffle": "shuffle", "typesize": 4}},
+                   {"name": "gzip", "configuration": {"level": 5}},
+                   {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}},
+                   {"name": "zstd", "configuration": {"level": 5, "checksum": False}}],
+        "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}},
+                         {"name": "crc32c"}],
+        "index_location": "end"}}],
+    "attributes": {"units": "K"},
+    "dimension_names": ["y", None],
+    "storage_transformers": [],
+}  # fmt: skip
+SIMPLE = {
+    **V3,
+    "data_type": "complex64",
+    "fill_value": ["0x7fc00000", "NaN"],
+    "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
+}
+GROUP = {
+    "zarr_format": 3,
+    "node_type": "group",
+    "attributes": {},
+    "consolidated_metadata": {
+        "kind": "inline",
+        "must_understand": False,
+        "metadata": {"in/x": SIMPLE, "in": {"zarr_format": 3, "node_type": "group"}},
+    },
+}
+V2 = {
+    "zarr_format": 2,
+    "shape": [40, 60],
+    "chunks": [20, 30],
+    "dtype": [["a", "<f4", [2, 3]], ["b", "<M8[10s]"], ["c", [["x", "<U3"]]]],
+    "compressor": {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
+    "filters": [{"id": "shuffle", "elementsize": 4}],
+    "fill_value": None,
+    "order": "F",
+    "dimension_separator": "/",
+}
+GROUP_V2 = {
+    "zarr_consolidated_format": 1,
+    "metadata": {".zgroup": {"zarr_format": 2}, "x/.zarray": V2, "x/.zattrs": {"units": "K"}},
+}
+#: Documents by file name, and what to open besides the folder itself.
+ZARR = [
+    ({"zarr.json": V3}, ""),
+    ({"zarr.json": SIMPLE}, ""),
+    ({"zarr.json": GROUP}, "::/in/x"),
+    ({".zarray": V2, ".zattrs": {"_ARRAY_DIMENSIONS": ["y", "x"]}}, ""),
+    ({".zgroup": {"zarr_format": 2}, ".zmetadata": GROUP_V2}, "::/x"),
+]
+HURTFUL: list[Any] = [
+    None, True, False, -1, 0, 1, 2**31, 2**63, 2**64, -(2**70), 10**30, 1.5, 1e308, "", "a" * 70, "r8",
+    "r7", "r99999999", "float64", "NaN", "0x", "AAAA", "O", "<f8", "|O8", "<U999999999", "M8[999]",
+    "i4,i4", "\0", "\ud800", "..", "../../x", [], {}, [1], [-1], [2**62] * 2, [0, 0], [1] * 65,
+    [1] * 1000, {"name": "x"}, {"must_understand": False}, [[["a"]]], [["a", "<f8", 3]],
+    {"name": "bytes"}, {"id": "zlib"}, [{"id": "zlib", "level": "x"}],
+]  # fmt: skip
+
+
+def paths_of(value: Any, path: tuple = ()) -> Any:
+    """Every place in a JSON value."""
+    yield path
+    if isinstance(value, (dict, list)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from paths_of(item, (*path, key))
+
+
+def changed(value: Any, path: tuple, new: Any, remove: bool) -> Any:
+    """A copy with one place replaced or removed."""
+    if not path:
+        return new
+    copy = value.copy()
+    if len(path) == 1 and remove:
+        del copy[path[0]]
+    else:
+        copy[path[0]] = changed(value[path[0]], path[1:], new, remove)
+    return copy
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def zarr(chance: Chance) -> Files:
+    documents, inner = chance.choice(ZARR)
+    name = chance.choice(list(documents))
+    document: Any = documents[name]
+    data = _json(document)
+    if chance.one_in(3):
+        data = damaged_text(chance, data)
+    else:
+        for _ in range(chance.randint(1, 3)):
+            where = chance.choice(list(paths_of(document)))
+            document = changed(document, where, chance.choice(HURTFUL), chance.one_in(4))
+            if not isinstance(document, (dict, list)):
+                break
+        data = _json(document)
+    files = {f"a.zarr/{other}": _json(value) for other, value in documents.items()}
+    return {**files, f"a.zarr/{name}": data, "inner": inner.encode()}
+
+
+def damaged_text(chance: Chance, good: bytes) -> bytes:
+    text = bytearray(good)
+    for _ in range(chance.randint(1, 6)):
+        at = chance.randrange(max(len(text), 1))
+        match chance.randrange(4):
+            case 0:
+                text[at : at + 1] = [chance.randrange(256)]
+            case 1:
+                del text[at : at + chance.randint(1, 20)]
+            case 2:
+                text[at:at] = chance.choice([b"[", b"{", b'"', b"9" * 30, b"\\ud800", b"-", b"NaN"])
+            case _:
+                del text[max(at, 1) :]
+    return bytes(text)
+
+
+def taste_zarr(folder: Path) -> None:
+    path = f"{folder}/a.zarr"
+    try:
+        for entry in formats.ls(path):
+            repr(entry)
+    except errors.FormatError:
+        pass
+    taste(path + (folder / "inner").read_text())
+
+
+# Journals
+
+JOB = {"source": "a.npy", "shape": [3, 4], "dtype": "<f8"}
+
+
+def journal(chance: Chance) -> Files:
+    steps = chance.choice([200, 200, 10**6, 10**8, *LIES])
+    head = {"outcore-journal": 1, "job": JOB, "cut": [1, 4], "steps": steps}
+    if chance.one_in(4):
+        head = changed(head, chance.choice(list(paths_of(head))), chance.choice(HURTFUL), False)
+    lines = [json.dumps(head)]
+    for _ in range(chance.randrange(6)):
+        low = chance.randrange(200)
+        lines.append(chance.choice([str(low), f"{low}-{low + chance.randrange(50)}"]))
+    if chance.one_in(2):
+        lie = chance.choice([*LIES, 10**8 - 1, -1, 199, 200])
+        lines.insert(
+            chance.randint(1, len(lines)), chance.choice([f"{lie}", f"0-{lie}", f"{lie}-0"])
+        )
+    data = "\n".join(lines).encode() + b"\n" * (not chance.one_in(6))
+    return {"journal": damaged_text(chance, data) if chance.one_in(3) else data}
+
+
+def resume(folder: Path) -> None:
+    with Journal(str(folder / "journal")) as found:
+        count = 0
+        for step in range(100):
+            count += step in found.done
+        found.commit([1, 2, 3] if found.steps > 3 else [])
+    # What was accepted and added to is still a journal, of the same job.
+    with Journal(str(folder / "journal")) as again:
+        assert again.job == found.job and again.steps == found.steps
+        assert (1 in again.done) == (1 in found.done)
+
+
+TARGETS = [
+    Target("npy_headers", npy, lambda folder: taste(str(folder / "a.npy")), 1500),
+    Target("raw_options", raw, taste_raw, 500),
+    Target("zarr_metadata", zarr, taste_zarr, 800),
+    Target("journals", journal, resume, 800),
+]
