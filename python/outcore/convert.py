@@ -277,6 +277,7 @@ class _Job:
             with self._reopen() if going_on else self._create() as target:
                 tiles, reader, writer = self._arrange(target, journal if going_on else None)
             with reader, writer:
+                writer._core.expect_flush()
                 if not going_on:
                     journal.begin(job, list(tiles.tile), len(tiles))
                 self._copy(tiles, reader, writer, journal, progress)

@@ -256,3 +256,55 @@ def test_elements_of_megabytes_take_no_memory_until_they_are_read(tmp_path):
         big.close()
     with outcore.memory("64 KiB"), pytest.raises(outcore.BudgetError):
         outcore.open(tmp_path / "b.zarr")[:]
+
+
+@pytest.fixture
+def sixteen_mebibytes(tmp_path):
+    """256 rows of 64 KiB and a bit, in the page cache."""
+    data = np.arange(257 * 16384, dtype="f4").reshape(257, 16384)
+    np.save(tmp_path / "rows.npy", data)
+    with outcore.open(tmp_path / "rows.npy", "r+", hints={"threads": 2}) as a:
+        if a.explain(np.s_[:]).cached != 1:
+            pytest.skip("the system does not say what is cached")
+        yield a, data
+
+
+def test_a_large_write_goes_half_by_calls_and_half_by_the_mapping(sixteen_mebibytes):
+    a, data = sixteen_mebibytes
+    said = a.explain(np.s_[:], write=True)
+    assert (said.method, data.nbytes) == ("straight", said.written_bytes + said.mapped_bytes)
+    assert abs(said.written_bytes - said.mapped_bytes) < 65536
+    before = a._core.stats()
+    a[...] = data + 1
+    done = {name: n - before[name] for name, n in a._core.stats().items()}
+    assert (said.written_bytes, said.mapped_bytes) == (done["written_bytes"], done["mapped_bytes"])
+    np.testing.assert_array_equal(data + 1, np.load(a.path))
+    with outcore.open(a.path, "r+", hints={"threads": 1}) as alone:
+        assert 0 in (
+            alone.explain(np.s_[:], write=True).written_bytes,
+            alone.explain(np.s_[:], write=True).mapped_bytes,
+        )
+
+
+def test_sparse_writes_that_are_flushed_one_by_one_go_by_calls(sixteen_mebibytes):
+    a, data = sixteen_mebibytes
+    column = np.s_[:, 7]
+
+    def method() -> str:
+        return a.explain(column, write=True).method
+
+    # Nobody knows yet; a mapped write would make 16 MiB dirty, calls only 257 blocks.
+    assert method() == "mapped"
+    a[column] = data[:, 8]
+    assert method() == "mapped"
+    a.flush()
+    assert method() == "straight"
+    a[column] = data[:, 9]
+    # Not flushed this time: the next one may not be, either.
+    assert method() == "mapped"
+    a[column] = data[:, 10]
+    a.flush()
+    assert method() == "mapped"
+    np.testing.assert_array_equal(data[:, 10], np.load(a.path)[:, 7])
+    with outcore.open(a.path, "r+", hints={"sync": True}) as careful:
+        assert careful.explain(column, write=True).method == "straight"

@@ -15,6 +15,8 @@ pub(crate) struct Choice {
     pub method: Method,
     pub prices: [Option<(Method, i64)>; 4],
     pub forced: bool,
+    /// Straight and mapped, half of the bytes each, so that two threads can write.
+    pub halves: bool,
 }
 
 /// Data is taken as cached from this share of pages on.
@@ -27,17 +29,21 @@ pub(crate) const STREAM: i64 = 64 << 20;
 
 const PAGE: i64 = 4096;
 const LINE: i64 = 64;
+/// A page that is written through a mapping makes its whole folio dirty, a `pwrite` only the blocks
+/// it changes. Folios are as large as the file was read ahead: a column of a 1 GiB array takes all
+/// of it to the disk, or 64 MiB.
+const FOLIO: i64 = 2 << 20;
 
 impl Choice {
     /// A choice without alternatives.
     pub fn only(method: Method, forced: bool) -> Choice {
-        Choice { method, prices: [None; 4], forced }
+        Choice { method, prices: [None; 4], forced, halves: false }
     }
 
     fn cheapest(prices: [Option<(Method, i64)>; 4]) -> Choice {
         let best = prices.iter().flatten().min_by_key(|(_, price)| *price);
         let method = best.map_or(Method::List, |(method, _)| *method);
-        Choice { method, prices, forced: false }
+        Choice { method, prices, forced: false, halves: false }
     }
 }
 
@@ -90,7 +96,8 @@ fn pieces(nest: &Nest, terms: &Terms) -> i64 {
 /// Chooses for one nest.
 pub(crate) fn choose(nest: &Nest, means: Means, terms: &Terms) -> Choice {
     if terms.cached_permille >= CACHED {
-        Choice::cheapest(cached(nest, means.direction, terms))
+        let choice = Choice::cheapest(cached(nest, means.direction, terms));
+        Choice { halves: halves(nest, means.direction, &choice, terms), ..choice }
     } else {
         Choice::cheapest(cold(nest, means, terms))
     }
@@ -107,14 +114,19 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
     let run = nest.extent(nest.run_level());
     let runs = bytes / run;
     let calls = times(runs, (run - 1) / terms.request + 1);
-    let rate = if run >= SMALL { r.pread_large } else { r.pread };
+    let rate = match direction {
+        Direction::Read if run >= SMALL => r.pread_large,
+        Direction::Read => r.pread,
+        Direction::Write => r.write,
+    };
     let straight = times(calls, call).saturating_add(time(bytes, rate));
     let patches = direction == Direction::Read || terms.exclusive;
     let e = extents(nest, if patches { terms.cached_gap } else { 1 }, terms);
-    let passes = if direction == Direction::Write && e.bytes > bytes { 2 } else { 1 };
+    let patch = direction == Direction::Write && e.bytes > bytes;
+    let passes = if direction == Direction::Read { r.pread } else { r.write };
     let window = times(e.number.max(e.bytes / terms.window), call)
-        .saturating_add(time(e.bytes, r.pread))
-        .saturating_mul(passes)
+        .saturating_add(time(e.bytes, passes))
+        .saturating_add(if patch { time(e.bytes, r.pread) } else { 0 })
         .saturating_add(time(bytes, r.copy))
         .saturating_add(pieces(nest, terms));
     let mapped = terms.mapping.then(|| {
@@ -122,12 +134,52 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
             .saturating_add(times(touched(nest, PAGE) / PAGE, touch))
             .saturating_add(pieces(nest, terms))
     });
+    if direction == Direction::Write && terms.flushed {
+        return flushed(nest, terms, (calls, straight), window, mapped);
+    }
     [
         Some((Method::Straight, straight)),
         Some((Method::Window, window)),
         mapped.map(|price| (Method::Mapped, price)),
         None,
     ]
+}
+
+/// Prices of a write into the page cache together with the flush that follows. Calls are sent on
+/// their way to the disk while others are made; of mapped pages the disk gets whole folios.
+fn flushed(
+    nest: &Nest,
+    terms: &Terms,
+    (calls, straight): (i64, i64),
+    window: i64,
+    mapped: Option<i64>,
+) -> [Option<(Method, i64)>; 4] {
+    let pages = touched(nest, PAGE);
+    let exact = |number| disk(Extents { number, bytes: pages, requests: number }, pages, terms);
+    let e = extents(nest, if terms.exclusive { terms.cached_gap } else { 1 }, terms);
+    let folios = touched(nest, FOLIO).max(nest.bytes());
+    [
+        Some((Method::Straight, straight.max(exact(calls)))),
+        Some((Method::Window, window.max(exact(e.requests)))),
+        mapped
+            .map(|price| (Method::Mapped, price.saturating_add(time(folios, terms.rates.stream)))),
+        None,
+    ]
+}
+
+/// Whether two threads should write side by side. Calls exclude each other in the kernel, so only
+/// one of them may make calls (4 GB/s); the other one writes through the mapping, which alone is as
+/// fast where folios are large and half as fast where they are pages (268 MB: calls 70 and 80 ms,
+/// mapped 67 and 150, mapped by two threads 37 and 113, half by half 40 and 57). Runs below 32 KiB
+/// are for the mapping. If a flush follows, the disk decides.
+fn halves(nest: &Nest, direction: Direction, choice: &Choice, terms: &Terms) -> bool {
+    direction == Direction::Write
+        && !terms.flushed
+        && matches!(choice.method, Method::Straight | Method::Mapped)
+        && terms.mapping
+        && terms.threads > 1
+        && nest.bytes() >= times(terms.share, 16)
+        && nest.extent(nest.run_level()) >= terms.straight / 2
 }
 
 /// Prices when the pages come from the disk.
@@ -229,9 +281,13 @@ impl Choice {
             .collect();
         let own = self.prices.iter().flatten().find(|(method, _)| *method == self.method);
         let price = own.map_or(0, |(_, price)| *price);
+        // A quarter for each thread: half of the bytes by calls, half through the mapping.
+        let mapped = self.prices[2].map_or(price, |(_, price)| price);
+        let price = if self.halves { price.saturating_add(mapped) / 4 } else { price };
         let semicolon = if others.is_empty() { "" } else { "; " };
+        let halves = if self.halves { " (half of it mapped, by a second thread)" } else { "" };
         format!(
-            "{name}, about {}{each} with {} % of the pages cached{semicolon}{}",
+            "{name}{halves}, about {}{each} with {} % of the pages cached{semicolon}{}",
             duration(price),
             cached_permille / 10,
             others.join(", "),

@@ -181,6 +181,13 @@ impl Nest {
         Ok(pieces)
     }
 
+    /// The two halves along the outermost loop, if there is one.
+    pub fn halves(&self) -> Option<[Nest; 2]> {
+        let count = self.axes.first()?.count;
+        let half = count / 2;
+        (half > 0).then(|| [self.range(0, 0, half), self.range(0, half, count - half)])
+    }
+
     /// Steps `first..first + count` of one loop; a single step drops the loop.
     fn range(&self, axis: usize, first: i64, count: i64) -> Nest {
         let mut nest = self.clone();

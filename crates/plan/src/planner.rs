@@ -50,6 +50,8 @@ pub struct Plan {
 enum Work {
     /// Pieces, each with the number of its first round.
     Pieces(Vec<(u64, Piece)>),
+    /// Two pieces whose rounds come by turns, so that threads that take rounds in order work at both.
+    Halves(Box<[Piece; 2]>),
     Cells(Box<Cells>),
 }
 
@@ -122,9 +124,16 @@ impl Plan {
             }
             Some(method) => Choice::only(method, true),
         };
+        let nests = nest.over_parts(&layout.parts)?;
+        if let ([nest], true) = (nests.as_slice(), self.choice.halves) {
+            if let Some([first, second]) = nest.halves() {
+                return self.halves(first, second, terms);
+            }
+        }
+        self.choice.halves = false;
         let mut pieces = Vec::with_capacity(1);
         self.lanes = i64::MAX;
-        for nest in nest.over_parts(&layout.parts)? {
+        for nest in nests {
             let piece = cut_nest(nest, self.choice.method, self.means, terms)?;
             self.slot_bytes = self.slot_bytes.max(piece.slot);
             self.lanes = self.lanes.min(piece.lanes);
@@ -136,6 +145,18 @@ impl Plan {
         // Slots are as large as the largest of all pieces.
         self.lanes = self.lanes.min(terms.budget / self.slot_bytes.max(1)).max(1);
         self.work = Work::Pieces(pieces);
+        Ok(())
+    }
+
+    /// One half by calls, the other one through the mapping.
+    fn halves(&mut self, first: Nest, second: Nest, terms: &Terms) -> Result<(), PlanError> {
+        let first = cut_nest(first, Method::Straight, self.means, terms)?;
+        let second = cut_nest(second, Method::Mapped, self.means, terms)?;
+        self.choice.method = Method::Straight;
+        self.lanes = first.lanes.min(second.lanes);
+        let rounds = first.rounds().checked_add(second.rounds());
+        self.rounds = rounds.ok_or(PlanError::TooLarge("the plan"))?;
+        self.work = Work::Halves(Box::new([first, second]));
         Ok(())
     }
 
@@ -180,6 +201,19 @@ impl Plan {
                 round.slot_bytes = piece.way.emit(&b, self.means, 0, &mut round);
                 Ok(round)
             }
+            Work::Halves(halves) => {
+                let mut round = Round::default();
+                let [first, second] = halves.each_ref().map(Piece::rounds);
+                let both = first.min(second);
+                let (piece, k) = match k {
+                    k if k < 2 * both => (&halves[(k % 2) as usize], k / 2),
+                    k if first > second => (&halves[0], k - both),
+                    k => (&halves[1], k - both),
+                };
+                let b = piece.cut.round(&piece.nest, k);
+                round.slot_bytes = piece.way.emit(&b, self.means, 0, &mut round);
+                Ok(round)
+            }
         }
     }
 
@@ -195,6 +229,9 @@ impl Plan {
         match &self.work {
             Work::Pieces(pieces) => {
                 pieces.iter().for_each(|(_, piece)| piece_cost(piece, self.means, &mut cost));
+            }
+            Work::Halves(halves) => {
+                halves.iter().for_each(|piece| piece_cost(piece, self.means, &mut cost));
             }
             Work::Cells(cells) => cells.cost(&mut cost),
         }

@@ -61,6 +61,8 @@ fn strided_cases() -> Vec<Golden> {
     let sparse = [(0, 2341, 7), (0, 3277, 5)];
     let rows: Vec<Part> = (0..4).map(|file| Part { file, offset: 64, len: 256 << 20 }).collect();
     let split = Layout::Strided(Strided::new(vec![16384, 16384], 4, vec![65536, 4], rows).unwrap());
+    let rows_of = [(4096, 4096, 1), (0, 16384, 1)];
+    let flushed = Terms { threads: 2, flushed: true, ..warm() };
     let shared = Terms { exclusive: false, ..warm() };
     let alone = Terms { exclusive: true, ..warm() };
     let unmapped = Terms { mapping: false, ..warm() };
@@ -81,6 +83,10 @@ fn strided_cases() -> Vec<Golden> {
             WRITE,
             forced(Method::Window, Terms { mapping: false, ..alone }),
         ),
+        case("warm_write_halves", &big, &rows_of, WRITE, Terms { threads: 2, ..shared.clone() }),
+        case("warm_write_flushed", &big, &rows_of, WRITE, flushed.clone()),
+        case("warm_write_column", &big, &[(0, 16384, 1), (9, 1, 1)], WRITE, shared.clone()),
+        case("warm_write_column_flushed", &big, &[(0, 16384, 1), (9, 1, 1)], WRITE, flushed),
         case("cold_read_tiny", &line, &[(77, 1000, 1)], READ, cold()),
         case("cold_read_whole", &big, &all, READ, cold()),
         case("cold_read_sparse", &big, &sparse, READ, cold()),

@@ -164,6 +164,8 @@ fn terms(dice: &mut Dice) -> Terms {
     t.request = dice.one_of(&[1 << 20, 1024, 70, 1]);
     t.window = dice.one_of(&[100_000, 1000, 50]);
     t.share = dice.one_of(&[1 << 20, 500, 50, 1]);
+    t.threads = 1 + dice.below(2);
+    t.flushed = dice.yes();
     t.mapping = dice.yes();
     t.direct = dice.below(4) > 0;
     t.exclusive = dice.yes();

@@ -10,6 +10,7 @@
 //! Invariants. Nothing here holds the GIL while it waits for a disk. Memory of the caller is
 //! touched by `exec::run` only, within the bounds computed from shape and strides.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use outcore_io::backend::{self, Chosen};
@@ -54,7 +55,40 @@ pub struct Open {
     place: Place,
     engine: OnceLock<Chosen>,
     found: Found,
+    habit: Habit,
     done: Mutex<Report>,
+}
+
+/// Whether writes to this array are flushed one by one: then the next one will be, too.
+///
+/// Why it matters: what is fastest for a write into the page cache (a mapping) makes the flush of
+/// sparse data slow, and the other way round.
+#[derive(Default)]
+struct Habit {
+    /// Writes since the last flush.
+    unflushed: AtomicU64,
+    /// The last flush that had anything to do came after one write.
+    each: AtomicBool,
+    /// Somebody said so.
+    told: AtomicBool,
+}
+
+impl Habit {
+    fn flushed(&self) -> bool {
+        let each = self.each.load(Ordering::Relaxed) && self.unflushed.load(Ordering::Relaxed) == 0;
+        each || self.told.load(Ordering::Relaxed)
+    }
+
+    fn write(&self) {
+        self.unflushed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn flush(&self) {
+        match self.unflushed.swap(0, Ordering::Relaxed) {
+            0 => {}
+            writes => self.each.store(writes == 1, Ordering::Relaxed),
+        }
+    }
 }
 
 enum Place {
@@ -100,9 +134,9 @@ impl Open {
             }
             _ => Place::Files(FileTable::new(described.files.clone(), writable)),
         };
-        let (engine, found) = (OnceLock::new(), Found::default());
+        let (engine, found, habit) = (OnceLock::new(), Found::default(), Habit::default());
         let done = Mutex::default();
-        Ok(Open { pid: std::process::id(), described, place, engine, found, done })
+        Ok(Open { pid: std::process::id(), described, place, engine, found, habit, done })
     }
 
     /// The engine for this array.
@@ -118,9 +152,13 @@ impl Open {
 
     /// Moves the section between the files and the caller's memory.
     pub fn run(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
-        self.outside(py, |interrupts| {
+        let result = self.outside(py, |interrupts| {
             self.each(access, true, interrupts, &mut |step| self.run_step(access, step, interrupts))
-        })
+        });
+        if access.direction == Direction::Write {
+            self.habit.write();
+        }
+        result
     }
 
     /// What running would take.
@@ -163,6 +201,7 @@ impl Open {
         if !durable {
             return Ok(());
         }
+        self.habit.flush();
         self.outside(py, |_| match &self.place {
             Place::Files(files) => Ok(files.sync()?),
             Place::Chunks(chunks) => Ok(chunks.flush()?),
@@ -231,7 +270,8 @@ impl Open {
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let cached = terms::cached(layout, access.section, files);
-        let terms = terms::terms(access.wishes, &self.found, files, cached, None);
+        let mut terms = terms::terms(access.wishes, &self.found, files, cached, None);
+        terms.flushed = self.flushed(access);
         let request = Request {
             layout: &self.described.layout,
             table: None,
@@ -262,6 +302,7 @@ impl Open {
             arena: &Arena::global(),
             threads: terms::lanes(access.wishes) as usize,
             cached: step.cached.is_some_and(|permille| permille >= 950),
+            flushed: self.flushed(access),
             interrupted: &interrupted,
         };
         // SAFETY: the caller's array has these strides and at least the section's shape, so all its
@@ -269,6 +310,16 @@ impl Open {
         let done = unsafe { exec::run(&job) }?;
         add_done(&mut self.done.lock().unwrap_or_else(PoisonError::into_inner), &done);
         Ok(())
+    }
+
+    /// From now on a flush follows each write, or many of them.
+    pub fn expect_flush(&self) {
+        self.habit.told.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a flush will follow, so far as one can know.
+    fn flushed(&self, access: &Access) -> bool {
+        access.direction == Direction::Write && (access.wishes.sync || self.habit.flushed())
     }
 
     /// What was really done since the array was opened.

@@ -170,6 +170,12 @@ impl Array {
         Ok(())
     }
 
+    /// What is written from now on will be flushed: it may go to the disk at once.
+    fn expect_flush(&self) -> PyResult<()> {
+        self.open()?.expect_flush();
+        Ok(())
+    }
+
     /// Hand what was written to the disk; wait for it if `durable`.
     fn flush(&self, py: Python<'_>, durable: bool) -> PyResult<()> {
         let open = self.open_for_writing()?;

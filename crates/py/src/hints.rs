@@ -19,6 +19,8 @@ pub struct Wishes {
     pub threads: Option<usize>,
     /// Nobody else writes the file.
     pub exclusive: bool,
+    /// Every write is made durable before it returns.
+    pub sync: bool,
     /// A chunk never written is an error.
     pub missing_is_error: bool,
 }
@@ -55,6 +57,7 @@ impl Wishes {
             memory: hints.getattr("memory")?.extract()?,
             threads: hints.getattr("threads")?.extract()?,
             exclusive: hints.getattr("exclusive")?.extract()?,
+            sync: hints.getattr("sync")?.extract()?,
             missing_is_error: text("missing")? == "error",
         })
     }

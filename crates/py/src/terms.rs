@@ -95,6 +95,7 @@ pub fn terms(
         terms.lanes = (room / extra.each.max(1)).clamp(1, terms.lanes);
         terms.budget = (terms.budget - extra.bytes(terms.lanes)).max(0);
     }
+    terms.threads = lanes(wishes);
     terms.exclusive = wishes.exclusive;
     // A wish that this layout cannot fulfil is none: hints never change results.
     terms.method = wishes.method.filter(|_| codecs.is_none());

@@ -124,6 +124,7 @@ fn access(
         arena: &arena,
         threads: 3,
         cached: false,
+        flushed: false,
         interrupted: &|| false,
     };
     // SAFETY: the memory is borrowed for the call and as large as told.

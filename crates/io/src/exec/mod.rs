@@ -28,7 +28,7 @@ use self::writeback::Writeback;
 use crate::backend::Engine;
 use crate::codec::Pipeline;
 use crate::error::StorageError;
-use crate::files::FileTable;
+use crate::files::{FileTable, OpenFile};
 use crate::pool::{Arena, Buffer, PAGE};
 
 /// The caller's array: addresses are relative to its element `[0, ..., 0]`.
@@ -74,6 +74,8 @@ pub struct Job<'a> {
     pub threads: usize,
     /// Whether the data is known to be in the page cache, so that asking for it ahead is a waste.
     pub cached: bool,
+    /// Whether a flush will follow a write, so that it is best on its way to the disk at once.
+    pub flushed: bool,
     /// Asked now and then on the calling thread; `true` ends the job with
     /// [`StorageError::Cancelled`].
     pub interrupted: &'a dyn Fn() -> bool,
@@ -137,7 +139,8 @@ pub unsafe fn run(job: &Job) -> Result<Report, StorageError> {
         return Err(StorageError::Cancelled);
     }
     let failed = AtomicBool::new(false);
-    let shared = Shared { job, failed, outcome: Mutex::default(), writing: Mutex::default() };
+    let (writing, writeback) = (Mutex::default(), Mutex::default());
+    let shared = Shared { job, failed, outcome: Mutex::default(), writing, writeback };
     match job.plan.method() {
         Method::List => deep::drive(&shared),
         Method::Straight | Method::Window | Method::Mapped | Method::Chunks => side::drive(&shared),
@@ -152,7 +155,9 @@ struct Shared<'a> {
     failed: AtomicBool,
     outcome: Mutex<Outcome>,
     /// Held by the lane that makes buffered writes.
-    writing: Mutex<Writeback>,
+    writing: Mutex<()>,
+    /// Sends what was written on its way to the disk.
+    writeback: Mutex<Writeback>,
 }
 
 #[derive(Default)]
@@ -182,6 +187,12 @@ impl Shared<'_> {
         if !self.failed() && (self.job.interrupted)() {
             self.fail(StorageError::Cancelled);
         }
+    }
+
+    /// Sends bytes that were written on their way to the disk.
+    fn send(&self, file: &OpenFile, offset: i64, len: i64) {
+        let mut writeback = self.writeback.lock().unwrap_or_else(PoisonError::into_inner);
+        writeback.soon(file, offset, len);
     }
 
     fn report(&self, part: &Report) {

@@ -30,15 +30,16 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
         return Ok(());
     }
     let most = usize::try_from(job.plan.lanes()).unwrap_or(1).max(1);
+    let cost = job.plan.cost();
     let worth = match (job.plan.method(), job.direction) {
         // Nothing but writes, which take turns.
-        (Method::Straight, Direction::Write) => 1,
+        (Method::Straight, Direction::Write) if cost.mapped_bytes == 0 => 1,
         _ => usize::try_from(rounds).unwrap_or(usize::MAX),
     };
     let slots = Slots::new(job, job.threads.clamp(1, most).min(worth))?;
     let work = Work { shared, slots: &slots, next: AtomicU64::new(0), told: AtomicU64::new(0) };
     let chunks = job.plan.method() == Method::Chunks;
-    let at_once = rounds >= 8 && (chunks || job.plan.cost().useful_bytes >= LARGE);
+    let at_once = rounds >= 8 && (chunks || cost.useful_bytes >= LARGE);
     if slots.lanes > 1 && !at_once {
         let start = Instant::now();
         work.lane(0, 1);

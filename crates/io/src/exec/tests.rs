@@ -168,6 +168,10 @@ fn terms_of(case: &Case) -> Terms {
         method: case.method,
         request: 8192,
         window: 16 << 10,
+        threads: case.threads as i64,
+        flushed: exclusive,
+        share: if direct { 1 << 20 } else { 256 },
+        straight: if direct { 64 << 10 } else { 64 },
         ..Terms::new(case.budget)
     }
 }
@@ -200,6 +204,7 @@ fn access(
         arena: &arena,
         threads: 3,
         cached: false,
+        flushed: true,
         interrupted: &|| false,
     };
     // SAFETY: the memory is borrowed for the call and as large as told.
@@ -371,6 +376,7 @@ fn an_interrupt_ends_the_job() {
             arena: &arena,
             threads: 1, // a helper might finish before this thread asks
             cached: true,
+            flushed: false,
             interrupted: &interrupted,
         };
         // SAFETY: the memory lives for the call.
@@ -398,6 +404,7 @@ fn writing_needs_files_open_for_writing() {
         arena: &Arena::new(1 << 20),
         threads: 1,
         cached: true,
+        flushed: false,
         interrupted: &|| false,
     };
     // SAFETY: the memory lives for the call.
@@ -493,6 +500,7 @@ fn a_budget_that_others_hold_gives_fewer_lanes_then_an_error() {
         arena: &arena,
         threads: 4,
         cached: true,
+        flushed: false,
         interrupted: &|| false,
     };
     // SAFETY: the memory lives for the call.

@@ -113,6 +113,7 @@ fn timing() {
                             arena: &arena,
                             threads,
                             cached: !cold,
+                            flushed: false,
                             interrupted: &|| false,
                         };
                         let start = Instant::now();
