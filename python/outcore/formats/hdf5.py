@@ -10,8 +10,8 @@ their space at creation, so that writing them never needs HDF5 again.
 Invariants. No handle stays open between calls. Addresses lie inside the file. Elements never written
 read as the fill value: by HDF5's filling, or because the space is new and therefore a hole of zeros.
 
-Limits. A crash while HDF5 itself changes a file (adding a dataset to an existing one, resizing, storing
-encoded chunks) can damage that file; new files appear whole or not at all. Compact datasets, virtual
+Limits. A change that HDF5 itself makes (adding a dataset to a file, resizing, storing encoded chunks) is
+there whole or not at all after a kill (`hdf5_redo`); new files too. Compact datasets, virtual
 datasets and variable-length types are refused with the reason.
 The HDF5 library (2.0) trusts what it reads. Heaps of variable-length data, where NetCDF4 keeps the
 names of axes, are checked before it reads them (`hdf5_heaps`); what else may damage it is met by a
@@ -84,7 +84,7 @@ def open_as(format: str, path: str, inner: str | None, writable: bool) -> ArrayI
             os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
     if not bare:
         return info
-    with access.session(path, "r+") as file:
+    with access.changing(path, name) as file:
         give_space(h5py, file[name])
     return open_as(format, path, name, False)
 
@@ -154,9 +154,8 @@ def create_as(
     if name.strip("/") == "":
         raise UsageError(f"{path!r}: '::' needs the name of a dataset", code="bad-name", path=path)
     if inner is not None and os.path.exists(path):
-        with access.session(path, "r+") as file:
+        with access.changing(path, name) as file:
             add_dataset(h5py, file, path, name, spec, limits, finish)
-        _sync(path)
     else:
         only_new = spec.exclusive or inner is not None
         with (
@@ -200,7 +199,7 @@ def ls_where(path: str, inner: str | None, keep: Callable[[Any], bool]) -> list[
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     """Change the shape of a chunked dataset within its maximal shape."""
     path, name = _split(info)
-    with access.session(path, "r+") as file:
+    with access.changing(path, name) as file:
         dset = file[name]
         limits = dset.maxshape
         fits = len(limits) == len(shape) and all(
@@ -215,30 +214,19 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
                 path=info.path,
             )
         dset.resize(shape)
-    _sync(path)
     return open_as(info.format, path, name, True)
 
 
 def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
     """Replace the user attributes; HDF5's and NetCDF4's own stay."""
     path, name = _split(info)
-    with access.session(path, "r+") as file:
+    with access.changing(path, name) as file:
         write_attrs(file[name], attrs, path, netcdf=info.format == "netcdf4")
-    _sync(path)
     return open_as(info.format, path, name, False)
 
 
 def _split(info: ArrayInfo) -> tuple[str, str]:
     return info.extra["file"], info.extra["dataset"]
-
-
-def _sync(path: str) -> None:
-    with durable.os_errors("flushing", path):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 def _entry(h5py: Any, path: str, where: str, dset: Any) -> Entry:
@@ -250,14 +238,3 @@ def _entry(h5py: Any, path: str, where: str, dset: Any) -> Entry:
             return Entry(where, "array", dset.shape, dset.dtype, note=error.message)
         return Entry(where, "array", dset.shape, None, note=error.message)
     return Entry(where, "array", dset.shape, dtype)
-
-
-def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
-    """Give the new space its blocks, so that a full disk is met now."""
-    with durable.os_errors("allocating in", path):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            for offset, size in extents:
-                durable.allocate(fd, offset, offset + size)
-        finally:
-            os.close(fd)

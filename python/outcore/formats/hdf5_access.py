@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import threading
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
-from outcore.formats import durable
+from outcore.formats import durable, hdf5_redo
 
 #: Seconds to wait for another process to close the file.
 PATIENCE_TO_READ = 2.0
@@ -88,12 +89,14 @@ def session(path: str, mode: str, **settings: Any) -> Iterator[Any]:
     path
         The file.
     mode
-        ``"r"``, ``"r+"`` or ``"w"``.
+        ``"r"`` or ``"w"``.
     settings
         For `h5py.File`.
     """
     h5py = library(path)
     with _turn:
+        if mode != "w":
+            hdf5_redo.recover(path)
         handle = _open(h5py, path, mode, settings)
         try:
             with _translated(path):
@@ -104,6 +107,120 @@ def session(path: str, mode: str, **settings: Any) -> Iterator[Any]:
             raise
         with _translated(path):
             handle.close()
+
+
+@contextlib.contextmanager
+def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]:
+    """
+    An `h5py.File` open for changes that happen whole or not at all (`hdf5_redo`).
+
+    Parameters
+    ----------
+    path
+        The file.
+    name
+        The object that is changed. If an external link leads to it, its file is changed without that
+        promise. None: there is none.
+    sync
+        Wait for the disk, so that the promise holds for a power cut too.
+    """
+    h5py = library(path)
+    with _turn, contextlib.ExitStack() as stack:
+        hdf5_redo.recover(path)
+        if name is not None:
+            with session(path, "r") as file:
+                elsewhere = _leads_elsewhere(h5py, file, name)
+            if elsewhere:
+                yield stack.enter_context(session(path, "r+"))
+                return
+        fd = _locked(h5py, path)
+        stack.callback(os.close, fd)
+        overlay = hdf5_redo.Overlay(path, fd)
+        with _translated(path):
+            handle = h5py.File(overlay, "r+")
+        _names[handle.filename] = path
+        stack.callback(_names.pop, handle.filename, None)
+        try:
+            with _translated(path):
+                yield handle
+                handle.close()
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                handle.close()
+            overlay.discard()
+            if overlay.failure is not None and isinstance(error, Exception):
+                with durable.os_errors("changing", path):
+                    raise overlay.failure from error
+            raise
+        with durable.os_errors("changing", path):
+            if overlay.failure is not None:
+                overlay.discard()
+                raise overlay.failure
+            overlay.commit(sync=sync)
+
+
+# Files that are open through an overlay: the library knows them by the name of an object.
+_names: dict[str, str] = {}
+
+
+def filename(file: Any) -> str:
+    """Path of an open `h5py.File`."""
+    return _names.get(file.filename, str(file.filename))
+
+
+def _locked(h5py: Any, path: str) -> int:
+    """A descriptor of the file with the lock that HDF5 takes for writing."""
+    with durable.os_errors("opening", path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for number in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):
+            with contextlib.suppress(OSError):
+                if os.path.sameopenfile(fd, number.get_vfd_handle()):
+                    raise UsageError(
+                        f"{path!r} is open in this process in another mode; close that h5py or netCDF4 "
+                        "handle first",
+                        code="file-in-use",
+                        path=path,
+                    )
+        if os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
+            return fd
+        give_up = time.monotonic() + PATIENCE_TO_WRITE
+        pause = 0.001
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            except OSError as error:
+                if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP):
+                    return fd
+                if time.monotonic() + pause > give_up:
+                    raise _from_os_error(
+                        path, OSError(errno.EAGAIN, "unable to lock file")
+                    ) from error
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
+    """Whether a part of a path is an external link, directly or through soft links."""
+    at = file
+    for part in name.split("/"):
+        if not part:
+            continue
+        link = at.get(part, getlink=True) if isinstance(at, h5py.Group) else None
+        if isinstance(link, h5py.ExternalLink):
+            return True
+        if isinstance(link, h5py.SoftLink):
+            start = "/" if link.path.startswith("/") else f"{at.name}/"
+            if depth > 16 or _leads_elsewhere(h5py, file, start + link.path, depth + 1):
+                return True
+        at = at.get(part) if link is not None else None
+        if at is None:
+            return False
+    return False
 
 
 def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:

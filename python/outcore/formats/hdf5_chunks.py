@@ -108,7 +108,7 @@ class ChunkTable:
 
     def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
         """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced."""
-        with access.session(self.path, "r+") as file:
+        with access.changing(self.path, None, sync=False) as file:
             dset = file[self.name]
             for cell, mask, data in chunks:
                 place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))

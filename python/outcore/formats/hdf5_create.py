@@ -20,6 +20,7 @@ import numpy as np
 
 from outcore.errors import StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
+from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import is_bare_dimension, write_attrs
 from outcore.formats.hdf5_types import add_filter, file_type
 from outcore.formats.spec import Spec, default_chunks
@@ -134,7 +135,7 @@ def _make(
         del file[name]
         return _make_with(h5py, file, path, name, spec, limits, chunks, h5d.FILL_TIME_ALLOC)
     file.flush()
-    _allocate(file.filename, extents)
+    _allocate(access.filename(file), extents)
     return dset
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from outcore.errors import FormatError, UnsupportedError
 from outcore.formats import durable
+from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import Attributes, describe_axes
 from outcore.formats.hdf5_chunks import ChunkTable, nothing_stored
 from outcore.formats.hdf5_types import codecs_of, dtype_of
@@ -226,7 +227,7 @@ def lacks_space(h5py: Any, dset: Any) -> bool:
 
 def give_space(h5py: Any, dset: Any) -> None:
     """Let HDF5 allocate (and fill, if there is a fill value): it does so at the first write."""
-    before = os.stat(dset.file.filename).st_size
+    before = os.stat(access.filename(dset.file)).st_size
     dset[(0,) * len(dset.shape)] = dset.fillvalue
     dset.file.flush()
     if dset.id.get_offset() < before and not _filled(h5py, dset):

@@ -1,0 +1,308 @@
+"""
+Changes of an HDF5 file that happen whole or not at all.
+
+Problem. While the HDF5 library changes a file it overwrites metadata in place, block by block. A process
+that is killed in between leaves a file that no library opens.
+Idea. A redo log. The library writes through a file object of ours (`Overlay`). What lies behind the old
+end of the file goes there at once: nothing refers to it yet. What overwrites older bytes goes into a log
+beside the file, and is read from there. When the library has closed the file the log is completed, and
+only then are its bytes copied to their places. Whoever finds a complete log afterwards copies them once
+more (`recover`); an incomplete one is removed, and the file is the old one.
+Invariants. Until the log is complete no byte of the old file changes. Exactly the bytes that the library
+wrote are copied, so elements that others write in place meanwhile stay. Who changes or recovers holds
+the lock that HDF5 itself would take (`flock` on the file).
+
+A kill at any moment is covered. So is a power cut if `durable`, by syncs in the same order; storing
+encoded chunks is not, until `flush`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import struct
+import zlib
+from array import array
+from typing import Any
+
+from outcore.errors import StorageError
+from outcore.formats import durable
+
+_MAGIC = b"outcredo"
+# Magic; inode and device of the file; its size then and afterwards (-1: as it is); number of extents;
+# length and checksum of the bytes, checksum of the extents.
+_FOOTER = struct.Struct("<8sQQqqqqII")
+_PIECE = 1 << 20
+
+
+def log_of(path: str) -> str:
+    """Where the log of a file lies."""
+    folder, name = os.path.split(os.path.realpath(path))
+    return os.path.join(folder, f".{name[:200]}.outcore-redo")
+
+
+class Overlay(io.RawIOBase):
+    """A file as the library sees it while it changes it; see the head of this module."""
+
+    def __init__(self, path: str, fd: int) -> None:
+        super().__init__()
+        self.path = path
+        self.failure: OSError | None = None
+        self._fd = fd
+        self._log = -1
+        self._log_end = 0
+        self._crc = 0
+        self._old_size = self._size = os.fstat(fd).st_size
+        self._at = 0
+        # Extents of the file that lie in the log: sorted, disjoint.
+        self._starts: list[int] = []
+        self._rest: list[tuple[int, int]] = []  # length, place in the log
+
+    # What the library calls
+    # ruff: noqa: D102
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, into: Any) -> int:
+        view = memoryview(into).cast("B")
+        with self._noting():
+            count = _read_all(self._fd, view, self._at)
+            low, high = self._at, self._at + len(view)
+            for k in range(max(bisect.bisect_right(self._starts, low) - 1, 0), len(self._starts)):
+                start, (length, place) = self._starts[k], self._rest[k]
+                if start >= high:
+                    break
+                a, b = max(start, low), min(start + length, high)
+                if a < b:
+                    _read_all(self._log, view[a - low : b - low], place + a - start)
+                    count = max(count, b - low)
+        self._at += count
+        return count
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        with self._noting():
+            inside = min(max(self._old_size - self._at, 0), len(view))
+            if inside:
+                self._overwrite(self._at, view[:inside])
+            if inside < len(view):
+                _write_all(self._fd, view[inside:], self._at + inside)
+        self._at += len(view)
+        self._size = max(self._size, self._at)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        self._size = self._at if size is None else size
+        with self._noting():
+            if self._size >= self._old_size:
+                os.ftruncate(self._fd, self._size)
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    @contextlib.contextmanager
+    def _noting(self) -> Any:
+        """The library swallows what is raised here, or wraps it beyond recognition."""
+        try:
+            yield
+        except OSError as error:
+            self.failure = self.failure or error
+            raise
+
+    # The log
+
+    def _overwrite(self, offset: int, data: memoryview) -> None:
+        if self._log < 0:
+            self._log = _open_log(self.path)
+        _write_all(self._log, data, self._log_end)
+        self._crc = zlib.crc32(data, self._crc)
+        end = offset + len(data)
+        # Cut what was there: at most one extent remains in front, one behind.
+        first = bisect.bisect_left(self._starts, offset)
+        if first and self._starts[first - 1] + self._rest[first - 1][0] > offset:
+            first -= 1
+        last = bisect.bisect_left(self._starts, end)
+        pieces = [(offset, len(data), self._log_end)]
+        if first < last:
+            start, (_, place) = self._starts[first], self._rest[first]
+            if start < offset:
+                pieces.insert(0, (start, offset - start, place))
+            start, (length, place) = self._starts[last - 1], self._rest[last - 1]
+            if start + length > end:
+                pieces.append((end, start + length - end, place + end - start))
+        self._starts[first:last] = [piece[0] for piece in pieces]
+        self._rest[first:last] = [piece[1:] for piece in pieces]
+        self._log_end += len(data)
+
+    def commit(self, *, sync: bool) -> None:
+        """The library is done: make its changes those of the file."""
+        final = self._size if self._size < self._old_size else -1
+        if not self._starts and final < 0:
+            if sync:
+                os.fsync(self._fd)
+            return
+        if self._log < 0:
+            self._log = _open_log(self.path)
+        if sync:
+            os.fsync(self._fd)
+        index = array("q")
+        for start, (length, place) in zip(self._starts, self._rest, strict=True):
+            index.extend((start, length, place))
+        found = os.fstat(self._fd)
+        raw = index.tobytes()
+        counts = (self._old_size, final, len(self._starts), self._log_end)
+        crcs = (self._crc, zlib.crc32(raw))
+        footer = _FOOTER.pack(_MAGIC, found.st_ino, found.st_dev, *counts, *crcs)
+        _write_all(self._log, memoryview(raw + footer), self._log_end)
+        if sync:
+            os.fsync(self._log)
+            durable.fsync_folder(self.path)
+        _apply(self._log, self._fd, index, final, sync)
+        self._forget_log()
+
+    def discard(self) -> None:
+        """Leave the file as it was."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self._fd).st_size > self._old_size:
+                os.ftruncate(self._fd, self._old_size)
+        self._forget_log()
+
+    def _forget_log(self) -> None:
+        if self._log >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(log_of(self.path))
+            os.close(self._log)
+            self._log = -1
+
+
+def _open_log(path: str) -> int:
+    """A new, empty log, locked; the caller holds the lock on the file."""
+    name = log_of(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def _apply(log: int, fd: int, index: array[int], final: int, sync: bool) -> None:
+    for k in range(0, len(index), 3):
+        start, length, place = index[k : k + 3]
+        for at in range(0, length, _PIECE):
+            piece = os.pread(log, min(_PIECE, length - at), place + at)
+            _write_all(fd, memoryview(piece), start + at)
+    if final >= 0:
+        os.ftruncate(fd, final)
+    if sync:
+        os.fsync(fd)
+
+
+def recover(path: str) -> None:
+    """
+    Complete, or forget, a change that a killed process left behind.
+
+    Does nothing, at the price of a look at the folder, if there is none; and while somebody holds the
+    file's lock, who will see to it.
+    """
+    name = log_of(path)
+    if not os.path.lexists(name):
+        return
+    with (
+        durable.os_errors("looking at an interrupted change of", path),
+        contextlib.ExitStack() as held,
+    ):
+        try:
+            log = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return
+        held.callback(os.close, log)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            if _read_log(log, os.stat(path)) is None:
+                return
+            raise StorageError(
+                f"{path!r}: a change was interrupted when half of it was in the file; open the file "
+                "once with the right to write, which completes it",
+                code="half-changed",
+                path=path,
+                errno=error.errno,
+            ) from error
+        held.callback(os.close, fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return  # its owner lives, or others read
+        if not _is_still(name, log):
+            return
+        found = _read_log(log, os.fstat(fd))
+        if found is not None:
+            _apply(log, fd, *found, sync=True)
+        os.unlink(name)
+
+
+def _is_still(name: str, fd: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(name), os.fstat(fd))
+    return False
+
+
+def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
+    """Extents and final size of a complete log of this very file."""
+    size = os.fstat(log).st_size
+    if size < _FOOTER.size:
+        return None
+    footer = os.pread(log, _FOOTER.size, size - _FOOTER.size)
+    magic, inode, device, old, final, count, length, crc, index_crc = _FOOTER.unpack(footer)
+    fits = min(length, count) >= 0 and length + 24 * count + _FOOTER.size == size
+    if magic != _MAGIC or (inode, device) != (file.st_ino, file.st_dev) or not fits:
+        return None
+    index = array("q")
+    raw = os.pread(log, 24 * count, length)
+    if zlib.crc32(raw) != index_crc:
+        return None
+    index.frombytes(raw)
+    for k in range(0, len(index), 3):
+        start, extent, place = index[k : k + 3]
+        if min(start, extent, place) < 0 or start + extent > old or place + extent > length:
+            return None
+    found = 0
+    for at in range(0, length, _PIECE):
+        found = zlib.crc32(os.pread(log, min(_PIECE, length - at), at), found)
+    return (index, final) if found == crc else None
+
+
+def _read_all(fd: int, view: memoryview, offset: int) -> int:
+    done = 0
+    while done < len(view) and (count := os.preadv(fd, [view[done:]], offset + done)):
+        done += count
+    return done
+
+
+def _write_all(fd: int, view: memoryview, offset: int) -> None:
+    while len(view):
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count

@@ -1,0 +1,230 @@
+"""HDF5 files, killed before each step of a change: the old file or the new one, and all else in it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+from test_formats_killed import dies_at, each_step, switched_once
+
+import outcore
+from outcore import errors, formats
+from outcore.formats import hdf5_access, hdf5_redo
+
+h5py = pytest.importorskip("h5py")
+
+OLD = np.arange(4000, dtype="i4").reshape(100, 40)
+OTHER = np.arange(500.0)
+
+
+def prepare(path, libver="earliest"):
+    with h5py.File(path, "w", libver=libver) as file:
+        file.create_dataset("a", data=OLD, chunks=(10, 40), maxshape=(None, 40), compression=1)
+        file["a"].attrs["units"] = "K"
+        file["other"] = OTHER
+    return path
+
+
+def look(path):
+    """By us first, who complete what was begun; then the library must agree."""
+    with outcore.open(f"{path}::/a") as a:
+        attrs = {name: np.asarray(value).tolist() for name, value in a.attrs.items()}
+        found = a.shape, attrs, a[...].tobytes()
+    with h5py.File(path) as file:
+        assert np.array_equal(OTHER, file["other"][...])
+        assert file["a"][...].tobytes() == found[2] and file["a"].shape == found[0]
+        names = sorted(file)
+    assert [n for n in os.listdir(path.parent) if n.endswith("outcore-redo")] == []
+    return (*found, names)
+
+
+def set_attrs(path):
+    formats.set_attrs(formats.open_info(f"{path}::/a"), {"units": "m", "more": list(range(300))})
+
+
+def add(path):
+    formats.create_info(f"{path}::/in/new", (30, 20), "f8", attrs={"x": 1})
+
+
+def resize(path):
+    formats.resize(formats.open_info(f"{path}::/a", writable=True), (35, 40))
+
+
+def store(path):
+    with outcore.open(f"{path}::/a", "r+") as a:
+        a[20:30] = np.random.default_rng(1).integers(0, 2**31, (10, 40))
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("action", [set_attrs, add, resize, store])
+def test_killed_before_each_step(tmp_path, action, libver):
+    def fresh(step):
+        (tmp_path / str(step)).mkdir()
+        return prepare(tmp_path / str(step) / "a.h5", libver)
+
+    old = look(fresh("old"))
+    action(fresh("new"))
+    new = look(tmp_path / "new" / "a.h5")
+    assert old != new
+    seen = each_step(fresh, action, look, 6)
+    switched_once(seen, old, new)
+
+
+def test_killed_while_recovering(tmp_path):
+    """A complete log is copied as often as it takes."""
+    old, new = None, None
+    for last in range(1, 60):
+        path = prepare(tmp_path / f"{last}.h5")
+        old = old or look(path)
+        died = dies_at(last, lambda: set_attrs(path))  # noqa: B023
+        for again in range(1, 12):
+            if not dies_at(again, lambda: hdf5_redo.recover(str(path))):  # noqa: B023
+                break
+        new = look(path)
+        assert new == old or new[1]["units"] == "m"
+        if not died:
+            break
+    assert new != old and last > 6
+
+
+def test_a_failing_change_is_forgotten(tmp_path):
+    path = prepare(tmp_path / "a.h5")
+    before = path.read_bytes()
+
+    def change_and_fail():
+        with hdf5_access.changing(str(path), "/a") as file:
+            file["a"].attrs["units"] = "x" * 1000
+            file["new"] = np.zeros(1000)
+            file.flush()
+            assert hdf5_access.filename(file) == str(path)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        change_and_fail()
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["a.h5"]
+
+
+def test_elements_written_in_place_meanwhile_stay(tmp_path):
+    path = prepare(tmp_path / "a.h5")
+    with outcore.open(f"{path}::/other", "r+") as other:
+        other[0] = -1
+        with hdf5_access.changing(str(path), "/a") as file:
+            file["a"].attrs["units"] = "m"
+            file.flush()
+            other[:] = OTHER[::-1]
+        assert np.array_equal(OTHER[::-1], other[...])
+    with h5py.File(path) as file:
+        assert np.array_equal(OTHER[::-1], file["other"][...]) and file["a"].attrs["units"] == "m"
+
+
+def is_complete(log, path):
+    with open(log, "rb") as file:
+        return hdf5_redo._read_log(file.fileno(), os.stat(path)) is not None
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "other file", "empty", "noise", "link"])
+def test_logs_that_are_not_to_be_trusted(tmp_path, harm):
+    path = prepare(tmp_path / "a.h5")
+    before = path.read_bytes()
+    log = tmp_path / ".a.h5.outcore-redo"
+    for step in range(1, 60):
+        log.unlink(missing_ok=True)
+        path.write_bytes(before)
+        assert dies_at(step, lambda: set_attrs(path)), "no complete log was found"
+        if log.exists() and is_complete(log, path) and path.read_bytes()[: len(before)] == before:
+            break
+    good = log.read_bytes()
+    if harm == "other file":
+        os.replace(prepare(tmp_path / "b.h5"), path)
+        before = path.read_bytes()
+    noise = random.Random(1).randbytes(len(good))
+    middle = len(good) // 3
+    log.write_bytes(
+        {
+            "cut": good[:-1],
+            "flip": good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :],
+            "empty": b"",
+            "noise": noise,
+        }.get(harm, good)
+    )
+    if harm == "link":
+        os.rename(log, tmp_path / "elsewhere")
+        log.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(errors.StorageError):
+            formats.open_info(f"{path}::/a")
+        return
+    assert formats.open_info(f"{path}::/a").attrs["units"] == "K"
+    assert path.read_bytes()[: len(before)] == before and not log.exists()
+
+
+def test_files_open_elsewhere_are_not_changed(tmp_path):
+    path = prepare(tmp_path / "a.h5")
+    with h5py.File(path), pytest.raises(errors.UsageError) as caught:
+        set_attrs(path)
+    assert caught.value.code == "file-in-use"
+    hold = "import h5py, sys; f = h5py.File(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    words = [sys.executable, "-c", hold, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        patience, hdf5_access.PATIENCE_TO_WRITE = hdf5_access.PATIENCE_TO_WRITE, 0.1
+        try:
+            with pytest.raises(errors.StorageError) as locked:
+                set_attrs(path)
+        finally:
+            hdf5_access.PATIENCE_TO_WRITE = patience
+            other.stdin.close()
+    assert locked.value.code == "locked"
+    set_attrs(path)
+
+
+def test_what_an_external_link_names_is_changed_where_it_is(tmp_path):
+    inner = prepare(tmp_path / "inner.h5")
+    with h5py.File(tmp_path / "outer.h5", "w") as file:
+        file["far"] = h5py.ExternalLink("inner.h5", "/a")
+        file["soft"] = h5py.SoftLink("/far")
+    for name in ("far", "soft"):
+        formats.set_attrs(formats.open_info(f"{tmp_path}/outer.h5::/{name}"), {"by": name})
+        assert formats.open_info(f"{inner}::/a").attrs == {"by": name}
+    with h5py.File(tmp_path / "outer.h5") as file:
+        assert file["soft"].file.filename == str(inner)
+
+
+CHANGES = textwrap.dedent(
+    """
+    import sys, numpy as np, outcore
+    from outcore import formats
+    path, number = sys.argv[1], 0
+    print(flush=True)
+    while True:
+        number += 1
+        with outcore.open(path + "::/a", "r+") as a:
+            a[...] = np.random.default_rng(number).integers(0, number % 9 + 1, (100, 40))
+        formats.set_attrs(formats.open_info(path + "::/a"), {"n": number})
+        formats.create_info(path + f"::/new{number % 5}", 50 * (number % 7 + 1), "f4")
+    """
+)
+
+
+def test_kill_at_random_moments_slow(tmp_path):
+    seed = int(os.environ.get("OUTCORE_SEED", random.randrange(1 << 30)))
+    print("seed", seed)
+    chance = random.Random(seed)
+    path = prepare(tmp_path / "a.h5")
+    found = 0
+    for _ in range(50):
+        words = [sys.executable, "-c", CHANGES, str(path)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            time.sleep(chance.uniform(0, 0.2))
+            child.send_signal(signal.SIGKILL)
+        shape, attrs, *_ = look(path)
+        assert shape == (100, 40)
+        found = max(found, attrs.get("n", 0))
+    assert found > 3
