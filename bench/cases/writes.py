@@ -7,11 +7,15 @@ the same value, the file allocated beforehand, the whole section compared afterw
 a file of its own, because the way of writing decides what becomes dirty and how the cache looks
 afterwards; before each run that file is clean (fsync by another descriptor than the peer's). With
 fsync, write and fsync are one time; outcore has been flushed after each write before, as then.
+"exclusive" is outcore told that nobody else writes the file, which h5py takes for granted: both may
+then read, change and write back what lies between.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,54 +26,62 @@ from cases.sections import _calls, make_npy
 from harness import Row, evict, interleave, save, table, warm
 from peers import Peer, h5py_peer, memmap_peer, outcore_peer, pread_peer
 
+Make = Callable[[], Peer]
+
 
 def _rows(
-    peers: list[Peer], keys: dict[str, Any], shape: Any, repeat: int, sync: bool, cold: bool
+    make: dict[str, Make], keys: dict[str, Any], shape: Any, repeat: int, sync: bool, cold: bool
 ) -> list[Row]:
     rows = []
     for case, key in keys.items():
         counts = shapes.count(key, shape)
         value = np.random.default_rng(1).random(counts, dtype=np.float32)
         back = np.empty_like(value)
-        few = [p for p in peers if p.name != "pread" or _calls(shape, key) < 200_000]
+        few = [name for name in make if name != "pread" or _calls(shape, key) < 200_000]
+        peers = {name: make[name]() for name in few}
 
-        def one(peer: Peer, key: Any = key, value: np.ndarray = value) -> None:
+        def one(name: str, key: Any = key, value: np.ndarray = value, of: Any = peers) -> None:
+            peer = of[name]
             assert peer.write is not None
             peer.write(key, value)
             if sync and peer.sync is not None:
                 peer.sync()
 
-        by_name = {p.name: p for p in few}
+        paths = {name: peer.paths[0] for name, peer in peers.items()}
 
-        def settle(name: str, by_name: Any = by_name) -> None:
-            path = by_name[name].paths[0]
+        def settle(name: str, of: Any = peers, paths: Any = paths) -> None:
+            path = paths[name]
             if cold:
-                # A mapping would keep its pages.
-                by_name[name].extra.get("forget", lambda: None)()
+                # A mapping keeps its pages. Two threads of outcore share a file.
+                for other in [n for n in of if paths[n] == path]:
+                    of.pop(other).close()
                 evict([path])
+                of[name] = make[name]()
                 return
             fd = os.open(path, os.O_RDWR)
             os.fsync(fd)
             os.close(fd)
 
         def check(
-            name: str, key: Any = key, back: Any = back, value: Any = value, of: Any = by_name
+            name: str, key: Any = key, back: Any = back, value: Any = value, of: Any = peers
         ) -> bool:
             of[name].read(key, back)
             return np.array_equal(back, value)
 
-        for peer in few * 2 if sync else ():
-            one(peer)
+        for first in few * 2 if sync and not cold else ():
+            one(first)
         name = case + (", cold" if cold else "") + (", fsync" if sync else "")
         rows.append(
             interleave(
                 Row(name, value.nbytes),
-                {p.name: (lambda p=p: one(p)) for p in few},
+                {n: (lambda n=n, one=one: one(n)) for n in few},
                 repeat=repeat,
                 before=settle,
                 check=check,
             )
         )
+        for peer in peers.values():
+            peer.close()
     return rows
 
 
@@ -107,10 +119,15 @@ def run(options: Any) -> None:
     # What was just written lies in the cache otherwise than what was read.
     evict(files.values())
     warm(files.values())
-    peers = [outcore_peer(files["outcore"], t) for t in options.threads]
-    peers += [memmap_peer(files["memmap"]), pread_peer(files["pread"])]
+    make: dict[str, Make] = {
+        f"outcore/{t}": partial(outcore_peer, files["outcore"], t) for t in options.threads
+    }
+    alone = partial(outcore_peer, files["outcore"], max(options.threads), exclusive=True)
+    make["exclusive"] = alone
+    make["memmap"] = partial(memmap_peer, files["memmap"])
+    make["pread"] = partial(pread_peer, files["pread"])
     if options.others:
-        peers.append(h5py_peer(files["h5py"], "plain", "h5py"))
+        make["h5py"] = partial(h5py_peer, files["h5py"], "plain", "h5py")
     chosen = ("T1.III", "T1.V", "T3.III", "T3.IV", "T5.II", "T5.IV")
     keys = {**shapes.common(n), **{k: v for k, v in shapes.paper(n).items() if k in chosen}}
     keys.update(_blocks(n))
@@ -119,10 +136,8 @@ def run(options: Any) -> None:
     rows = []
     for cold in [c == "cold" for c in options.cache]:
         for sync in (False, True):
-            rows += _rows(peers, keys, (n, n), options.repeat, sync, cold)
-    ours = [f"outcore/{t}" for t in options.threads]
+            rows += _rows(make, keys, (n, n), options.repeat, sync, cold)
+    ours = [*(f"outcore/{t}" for t in options.threads), "exclusive"]
     print(f"\n## Writes, {options.size}, ms (ratio: to the best peer)\n")
-    print(table(rows, [p.name for p in peers], ours, "none"), flush=True)
+    print(table(rows, list(make), ours, "none"), flush=True)
     save(Path(__file__).parents[1] / "results" / "writes.jsonl", "writes", rows)
-    for peer in peers:
-        peer.close()
