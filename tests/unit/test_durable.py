@@ -1,6 +1,9 @@
 """Names on disk change at once or not at all."""
 
+import fcntl
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -44,3 +47,40 @@ def test_a_folder_and_a_file_change_places(tmp_path, old):
     durable.move_into_place(make(tmp_path / "new", new, "new"), str(target), exclusive=False)
     assert content(target) == "new"
     assert os.listdir(tmp_path) == ["target"]
+
+
+KILLED = """
+import os, signal, sys
+from outcore.formats import durable
+def fill(fd):
+    os.write(fd, b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+durable.create_file(sys.argv[1], fill, exclusive=False)
+"""
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    target = tmp_path / "a.npy"
+    words = [sys.executable, "-c", KILLED, str(target)]
+    assert subprocess.run(words, timeout=60).returncode == -9
+    (orphan,) = tmp_path.iterdir()
+    os.utime(orphan, (0, 0))
+    # Of others: another name, another machine, still held, just made.
+    name = f".a.npy.{durable._host()}-"
+    others = [
+        f".b.npy.{durable._host()}-1.tmp",
+        ".a.npy.00000000-1.tmp",
+        f"{name}2.tmp",
+        f"{name}3.tmp",
+    ]
+    for other in others:
+        (tmp_path / other).write_text("x")
+        if other != others[3]:
+            os.utime(tmp_path / other, (0, 0))
+    os.mkfifo(tmp_path / f"{name}4.tmp")
+    (tmp_path / f"{name}5.tmp").symlink_to(others[0])
+    with open(tmp_path / others[2]) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        durable.create_file(str(target), lambda fd: None, exclusive=False)
+    left = {"a.npy", *others, f"{name}4.tmp", f"{name}5.tmp"}
+    assert set(os.listdir(tmp_path)) == left

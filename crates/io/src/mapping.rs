@@ -24,9 +24,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::Once;
 
+use crate::backend::sys;
 use crate::error::{errno, StorageError};
 use crate::files::OpenFile;
-use crate::pool::Arena;
+use crate::pool::{Arena, PAGE};
 use crate::resident::{Pinned, GRANULE};
 
 /// A whole file, mapped shared; writable if the file is.
@@ -142,9 +143,29 @@ impl Mapping {
     /// Whether everything copied from and to it so far is the file's; otherwise why not.
     pub fn check(&self) -> Result<(), StorageError> {
         if self.entry.failed.load(Ordering::Acquire) {
-            return Err(StorageError::Shrunk { path: self.path.clone() });
+            return Err(self.why());
         }
         Ok(())
+    }
+
+    /// The signal only says that a page could not be had. Where the file still has that page, the
+    /// disk had no room for it or failed: asking for its block once more tells which.
+    fn why(&self) -> StorageError {
+        let offset = self.entry.fault.load(Ordering::Relaxed).saturating_sub(self.start as usize);
+        let shrunk = StorageError::Shrunk { path: self.path.clone() };
+        let writable = self.entry.protection.load(Ordering::Relaxed) & libc::PROT_WRITE as u32 != 0;
+        let Ok(file) = OpenFile::open(&self.path, writable) else { return shrunk };
+        let (Ok(now), Ok(at)) = (file.len(), i64::try_from(offset)) else { return shrunk };
+        let len = (now - at).min(PAGE as i64);
+        if len <= 0 || usize::try_from(now).is_ok_and(|now| now < self.len) {
+            return shrunk;
+        }
+        let refused = match writable {
+            true => sys::reserve_range(file.fd(), at, len).err(),
+            false => None,
+        };
+        let doing = if writable { "write through a mapping" } else { "read through a mapping" };
+        StorageError::io_at(doing, &self.path, at, len, refused.unwrap_or(libc::EIO))
     }
 }
 
@@ -166,6 +187,8 @@ struct Entry {
     end: AtomicUsize,
     protection: AtomicU32,
     failed: AtomicBool,
+    /// Page of the last fault; valid when `failed`.
+    fault: AtomicUsize,
 }
 
 impl Entry {
@@ -176,6 +199,7 @@ impl Entry {
             end: AtomicUsize::new(0),
             protection: AtomicU32::new(0),
             failed: AtomicBool::new(false),
+            fault: AtomicUsize::new(0),
         }
     }
 }
@@ -299,8 +323,9 @@ extern "C" fn on_sigbus(
     let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
     if code > 0 {
         if let Some(entry) = find(address) {
-            entry.failed.store(true, Ordering::Release);
             let page = address & !4095;
+            entry.fault.store(page, Ordering::Relaxed);
+            entry.failed.store(true, Ordering::Release);
             let end = entry.end.load(Ordering::Relaxed);
             let protection = entry.protection.load(Ordering::Relaxed) as libc::c_int;
             let flags =

@@ -14,11 +14,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import functools
 import os
+import platform
 import secrets
 import shutil
 import stat
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -112,6 +116,7 @@ def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> N
     with os_errors("creating", path), replacing(path, exclusive=exclusive) as temporary:
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
+            hold(fd)
             fill(fd)
         finally:
             os.close(fd)
@@ -134,11 +139,14 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         mode = stat.S_IMODE(found.st_mode)
     folder, name = os.path.split(final)
-    temporary = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(6)}.tmp")
+    ours = f".{name[:200]}.{_host()}-"
+    _remove_orphans(folder, ours)
+    temporary = os.path.join(folder, f"{ours}{secrets.token_hex(6)}.tmp")
     try:
         yield temporary
         fd = os.open(temporary, os.O_RDONLY)
         try:
+            hold(fd)
             if mode is not None:
                 os.fchmod(fd, mode)
             os.fsync(fd)
@@ -153,6 +161,40 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+# A temporary file that nobody holds and that is older than this was left behind, seconds. Those who make
+# one hold it a moment after it appears (a library that makes it, while it is open).
+_ORPHAN_AGE = 3600.0
+
+
+@functools.cache
+def _host() -> str:
+    """A mark of this machine: locks of other machines may not be seen."""
+    return f"{zlib.crc32(platform.node().encode()):08x}"
+
+
+def hold(fd: int) -> None:
+    """Mark an open temporary file as one whose maker lives; ends with the descriptor."""
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_orphans(folder: str, beginning: str) -> None:
+    """Remove temporary files for the same name whose makers were killed."""
+    with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
+        for entry in entries:
+            if not (entry.name.startswith(beginning) and entry.name.endswith(".tmp")):
+                continue
+            with contextlib.suppress(OSError):
+                fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    found = os.fstat(fd)
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > _ORPHAN_AGE:
+                        os.unlink(entry.path)
+                finally:
+                    os.close(fd)
 
 
 def _publish_new(temporary: str, final: str) -> None:
