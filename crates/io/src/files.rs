@@ -8,13 +8,15 @@
 //! [`OpenFile`] has, on demand, a second descriptor for direct I/O and a mapping.
 //!
 //! Invariants: a descriptor that [`FileTable::open`] handed out stays open while it is borrowed;
-//! every failure names the path, the offset and the length.
+//! a file that was handed out for writing is synced by [`FileTable::sync`], whether it is still
+//! open or not; every failure names the path, the offset and the length.
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::backend::{sys, Request};
 use crate::error::{ShortRead, StorageError};
@@ -30,6 +32,8 @@ pub struct FileTable {
     files: Vec<Entry>,
     writable: bool,
     kept: AtomicUsize,
+    /// Files that were handed out for writing, for one use.
+    once: Mutex<BTreeSet<u32>>,
 }
 
 #[derive(Debug)]
@@ -79,7 +83,7 @@ impl FileTable {
     pub fn new(paths: Vec<PathBuf>, writable: bool) -> FileTable {
         let entry = |path| Entry { path, open: OnceLock::new() };
         let files = paths.into_iter().map(entry).collect();
-        FileTable { files, writable, kept: AtomicUsize::new(0) }
+        FileTable { files, writable, ..FileTable::default() }
     }
 
     /// Appends a file; returns its number.
@@ -134,10 +138,25 @@ impl FileTable {
         let fresh = OpenFile::open(&entry.path, self.writable)?;
         if self.kept.fetch_add(1, Ordering::Relaxed) >= KEEP {
             self.kept.fetch_sub(1, Ordering::Relaxed);
+            if self.writable {
+                self.once().insert(file);
+            }
             return Ok(FileRef::Once(Box::new(fresh)));
         }
         // Two threads may open at once: the second's descriptor is closed again.
-        Ok(FileRef::Kept(entry.open.get_or_init(|| fresh)))
+        let mut first = false;
+        let open = entry.open.get_or_init(|| {
+            first = true;
+            fresh
+        });
+        if !first {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(FileRef::Kept(open))
+    }
+
+    fn once(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.once.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lengths of all files, bytes: what a plan is checked against.
@@ -145,9 +164,13 @@ impl FileTable {
         (0..self.files.len()).map(|n| self.open(n as u32)?.len()).collect()
     }
 
-    /// Puts everything written so far on the disk, for the files that are open.
+    /// Puts everything written so far on the disk. Files that were closed again are opened for it:
+    /// the kernel syncs a file, not what one descriptor wrote.
     pub fn sync(&self) -> Result<(), StorageError> {
-        self.files.iter().filter_map(|entry| entry.open.get()).try_for_each(OpenFile::sync)
+        self.files.iter().filter_map(|entry| entry.open.get()).try_for_each(OpenFile::sync)?;
+        // They stay in the list: somebody may be writing one of them at this moment.
+        let once: Vec<u32> = self.once().iter().copied().collect();
+        once.into_iter().try_for_each(|n| OpenFile::open(self.path(n)?, false)?.sync())
     }
 }
 

@@ -18,7 +18,7 @@ use outcore_io::lock::Patience;
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming};
-use outcore_io::StorageError;
+use outcore_io::{FileTable, StorageError};
 
 /// The armed plan belongs to the process: one test at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -193,6 +193,31 @@ fn whichever_call_fails_the_old_content_stays_and_nothing_is_left_behind() {
     durable::replace(&path, &content(1, 10_000)).unwrap();
     drop(armed);
     assert_eq!(content(1, 10_000), std::fs::read(&path).unwrap());
+}
+
+#[test]
+fn a_table_of_more_files_than_it_keeps_open_syncs_all_that_were_written() {
+    let folder = Folder::new("many");
+    let paths: Vec<PathBuf> = (0..300).map(|k| folder.0.join(format!("{k:03}"))).collect();
+    paths.iter().for_each(|path| std::fs::write(path, b"old").unwrap());
+    let table = FileTable::new(paths.clone(), true);
+    let (before, ops) = recorded(&folder, || {
+        for number in 0..300 {
+            let file = table.open(number).unwrap();
+            // SAFETY: three bytes of a static.
+            unsafe { file.write_at(0, b"new".as_ptr(), 3) }.unwrap();
+        }
+        table.sync().unwrap();
+    });
+    let after = before.after_crash(&ops, Loss::Unsynced);
+    let lost = paths.iter().filter(|path| after.read(path) != Some(b"new")).count();
+    assert_eq!(0, lost);
+    // A disk that fails is told, also of a file that is not open any more.
+    let rule = Rule::only(1, Fault::Errno(libc::EIO)).on(Kind::Sync).path("/299");
+    let armed = arm(Faults::new([rule]));
+    let error = table.sync().unwrap_err();
+    drop(armed);
+    assert_eq!(("disk-failure", Some(paths[299].as_path())), (error.code(), error.path()));
 }
 
 #[test]
