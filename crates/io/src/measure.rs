@@ -144,7 +144,8 @@ const MIB: u64 = 1 << 20;
 pub fn disk(folder: &Path, arena: &Arena, effort: Effort<'_>) -> Result<Disk, StorageError> {
     let chosen = backend::choose(effort.engine);
     let file = Target::create(folder, effort.file_bytes)?;
-    let memory = (arena.available() as usize / 2).clamp(16 << 20, MEMORY);
+    // In whole MiB: that is what the measurements cut it into.
+    let memory = (arena.available() as usize / 2).clamp(16 << 20, MEMORY) & !(MIB as usize - 1);
     let mut buffer = arena.buffer("a measurement", memory)?;
     fill(buffer.as_mut_slice());
     let bench = Bench { engine: &*chosen.engine, file: &file, buffer: &buffer, effort };
@@ -375,6 +376,18 @@ mod tests {
         assert!((9_450..=9_550).contains(&latency), "{latency}");
         assert!((2_490_000_000..=2_510_000_000).contains(&device), "{device}");
         assert_eq!((0, 0), fit(&samples[..1]));
+    }
+
+    #[test]
+    fn any_budget_will_do() {
+        let folder = std::env::temp_dir().join(format!("outcore-budget-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let slice = Duration::from_millis(1);
+        let effort = Effort { file_bytes: 80 << 20, slice, ..Effort::default() };
+        // Half of it is not a whole number of MiB.
+        let result = disk(&folder, &Arena::new(41_000_000), effort).unwrap();
+        assert!(result.buffered_write > 0);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
