@@ -69,8 +69,9 @@ pub(crate) fn with_hands(lanes: usize, most_threads: usize, work: &Work<'_>) {
         state: Mutex::new(State { open: true, inside: 0, panic: None }),
         left: Condvar::new(),
     });
-    CREW.get().ask(&call, lanes, most_threads);
-    let closing = Closing(&call);
+    let crew = CREW.get();
+    crew.ask(&call, lanes, most_threads);
+    let closing = Closing(crew, &call);
     work(0);
     drop(closing);
     let panic = lock(&call.state).panic.take();
@@ -79,15 +80,18 @@ pub(crate) fn with_hands(lanes: usize, most_threads: usize, work: &Work<'_>) {
     }
 }
 
-/// Closes a call when dropped, and waits for the hands inside.
-struct Closing<'a>(&'a Call);
+/// Closes a call when dropped, takes it out of the queue, and waits for the hands inside.
+struct Closing<'a>(&'static Crew, &'a Arc<Call>);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
+        let Closing(crew, call) = self;
+        // While all hands are busy for long, closed calls would pile up.
+        lock(&crew.queue).calls.retain(|(queued, _)| !Arc::ptr_eq(queued, call));
+        let mut state = lock(&call.state);
         state.open = false;
         while state.inside > 0 {
-            state = self.0.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = call.left.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -202,6 +206,28 @@ mod tests {
             let start = Instant::now();
             with_hands(2, 3, &|_| {});
             assert!(start.elapsed() < Duration::from_secs(1));
+        });
+    }
+
+    #[test]
+    fn calls_that_nobody_came_to_do_not_pile_up() {
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                with_hands(4, 3, &|_| {
+                    while !done.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            for _ in 0..1000 {
+                with_hands(2, 3, &|_| {});
+            }
+            // Other tests may have calls of their own in it.
+            let queued = lock(&CREW.get().queue).calls.len();
+            done.store(true, Ordering::SeqCst);
+            assert!(queued < 100, "{queued}");
         });
     }
 
