@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,24 @@ def test_waiting_for_another_writer_ends_with_a_signal(tmp_path):
         assert (a[...] == 1).all()
     a[4] = 2
     assert (a[4] == 2).all()
+
+
+def test_two_threads_write_between_each_other_in_an_exclusive_array(tmp_path):
+    """Windows that are read, changed and written back undo nothing that a thread beside writes."""
+    shape = (256, 4096)
+    outcore.create(tmp_path / "a.npy", shape, "i4").close()
+    hints = {"exclusive": True, "method": "window"}
+    with outcore.open(tmp_path / "a.npy", "r+", hints=hints) as a:
+        assert a.explain((slice(None), slice(0, None, 2)), write=True).reads > 0
+
+        def work(first):
+            for value in range(1, 33):
+                a[:, first::2] = value
+                # Its last value may only be undone by the other thread.
+                assert (a[:, first::2] == value).all()
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(work, range(2)))
 
 
 def test_two_threads_write_parts_of_the_same_encoded_chunks(tmp_path):

@@ -11,7 +11,10 @@
 //! touched by `exec::run` only, within the bounds computed from shape and strides.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{
+    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
+use std::time::Duration;
 
 use outcore_io::backend::{self, Chosen};
 use outcore_io::exec::{self, Job, Report, Sink, User};
@@ -56,7 +59,19 @@ pub struct Open {
     engine: OnceLock<Chosen>,
     found: Found,
     habit: Habit,
+    /// Held by writes where windows may be written back: alone by those that do so.
+    windows: RwLock<()>,
     done: Mutex<Report>,
+}
+
+/// Between two tries to get a turn at the windows.
+const GLANCE: Duration = Duration::from_millis(1);
+
+/// A write's turn, given back on drop.
+#[allow(dead_code, reason = "kept for their drop")]
+enum Turn<'a> {
+    Shared(RwLockReadGuard<'a, ()>),
+    Alone(RwLockWriteGuard<'a, ()>),
 }
 
 /// Whether writes to this array are flushed one by one: then the next one will be, too.
@@ -135,8 +150,8 @@ impl Open {
             _ => Place::Files(FileTable::new(described.files.clone(), writable)),
         };
         let (engine, found, habit) = (OnceLock::new(), Found::default(), Habit::default());
-        let done = Mutex::default();
-        Ok(Open { pid: std::process::id(), described, place, engine, found, habit, done })
+        let (windows, done) = (RwLock::default(), Mutex::default());
+        Ok(Open { pid: std::process::id(), described, place, engine, found, habit, windows, done })
     }
 
     /// The engine for this array.
@@ -216,10 +231,14 @@ impl Open {
     ) -> Result<T, Fault> {
         let interrupts = Interrupts::default();
         let result = detached(py, || work(&interrupts));
-        if let Some(raised) = interrupts.take().or_else(|| self.take_raised()) {
+        if let Some(raised) = interrupts.take() {
             return Err(raised.into());
         }
-        result.map_err(|fault| fault.at(&self.described.path))
+        // What the format raised for another thread is not the failure of a call that succeeded.
+        result.map_err(|fault| match self.take_raised() {
+            Some(raised) => raised.into(),
+            None => fault.at(&self.described.path),
+        })
     }
 
     fn take_raised(&self) -> Option<PyErr> {
@@ -288,6 +307,7 @@ impl Open {
         if step.plan.slot_bytes() > 0 {
             gate::refuse_crumbs(access.wishes)?;
         }
+        let _turn = self.turn(access, &step, interrupts)?;
         let (low, high) = reach(step.section, access.strides, self.described.item());
         let interrupted = || interrupts.check();
         let job = Job {
@@ -308,8 +328,44 @@ impl Open {
         // SAFETY: the caller's array has these strides and at least the section's shape, so all its
         // elements lie in low..high; it is referenced by the Python frame that waits for us.
         let done = unsafe { exec::run(&job) }?;
-        add_done(&mut self.done.lock().unwrap_or_else(PoisonError::into_inner), &done);
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).add(&done);
         Ok(())
+    }
+
+    /// A turn at the windows, for writes that need one.
+    ///
+    /// `Hints(exclusive=True)` says that nobody else writes; threads that share this array still
+    /// may. A window that is read, changed and written back would undo what another thread writes
+    /// into its holes meanwhile, so such a plan runs with no other write beside it.
+    fn turn(
+        &self,
+        access: &Access,
+        step: &Step,
+        interrupts: &Interrupts,
+    ) -> Result<Option<Turn<'_>>, Fault> {
+        let in_place = access.direction == Direction::Write && step.sink.is_none();
+        if !in_place || !access.wishes.exclusive {
+            return Ok(None);
+        }
+        let alone = step.plan.cost().reads > 0;
+        loop {
+            let turn = if alone {
+                self.windows.try_write().map(Turn::Alone).map_err(|busy| match busy {
+                    TryLockError::Poisoned(free) => Some(Turn::Alone(free.into_inner())),
+                    TryLockError::WouldBlock => None,
+                })
+            } else {
+                self.windows.try_read().map(Turn::Shared).map_err(|busy| match busy {
+                    TryLockError::Poisoned(free) => Some(Turn::Shared(free.into_inner())),
+                    TryLockError::WouldBlock => None,
+                })
+            };
+            match turn {
+                Ok(turn) | Err(Some(turn)) => return Ok(Some(turn)),
+                Err(None) if interrupts.check() => return Err(StorageError::Cancelled.into()),
+                Err(None) => std::thread::sleep(GLANCE),
+            }
+        }
     }
 
     /// From now on a flush follows each write, or many of them.
@@ -350,15 +406,4 @@ fn add(sum: &mut Cost, part: &Cost) {
     sum.encodes += part.encodes;
     sum.rounds += part.rounds;
     sum.peak_bytes = sum.peak_bytes.max(part.peak_bytes);
-}
-
-fn add_done(sum: &mut Report, part: &Report) {
-    sum.reads += part.reads;
-    sum.read_bytes += part.read_bytes;
-    sum.writes += part.writes;
-    sum.written_bytes += part.written_bytes;
-    sum.mapped_bytes += part.mapped_bytes;
-    sum.decodes += part.decodes;
-    sum.encodes += part.encodes;
-    sum.rounds += part.rounds;
 }

@@ -103,7 +103,8 @@ pub struct Report {
 }
 
 impl Report {
-    fn add(&mut self, other: &Report) {
+    /// Adds what another run did.
+    pub fn add(&mut self, other: &Report) {
         self.reads += other.reads;
         self.read_bytes += other.read_bytes;
         self.writes += other.writes;
