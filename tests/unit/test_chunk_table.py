@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 
 import numpy as np
@@ -40,3 +41,23 @@ def test_table_over_the_budget_is_refused(many):
             array[:50_000]
     with outcore.open(many) as array:
         assert np.array_equal(np.arange(100_000, dtype="u1"), array[...])
+
+
+def test_chunks_that_could_not_be_stored_hold_no_memory(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (64, 64), "f8", chunks=(16, 64), compression="gzip")
+
+    def refuse(chunks):
+        raise RuntimeError("refused")
+
+    info = formats.open_info(path)
+    source = dataclasses.replace(info.layout.source, commit=refuse)
+    info = dataclasses.replace(info, layout=dataclasses.replace(info.layout, source=source))
+    array = _core.Array(info, True, outcore.Hints())
+    before, _, _ = _core.memory_state()
+    with pytest.raises(RuntimeError, match="refused") as caught:
+        array.write((), np.arange(4096.0).reshape(64, 64))
+    # The exception is still here, and with it the frame that was given the chunks.
+    assert caught.value.__traceback__ is not None
+    assert before == _core.memory_state()[0]

@@ -3,9 +3,9 @@
 //! Problem. The table of chunks belongs to HDF5, which is reached through Python; the executor runs
 //! without the GIL, on several threads.
 //!
-//! Idea. A chunk store like those of the core, which takes the GIL for the two calls it needs: `fetch` (where are the chunks of a
-//! box) and `commit` (store these encoded chunks). Encoded chunks are collected and handed over some
-//! megabytes at a time.
+//! Idea. A chunk store like those of the core, which takes the GIL for the two calls it needs:
+//! `fetch` (where are the chunks of a box) and `commit` (store these encoded chunks). Encoded chunks
+//! are collected and handed over some megabytes at a time.
 //!
 //! Invariants. Rows from Python are checked before they are believed. An exception of the format is
 //! kept and raised as it was; the core sees only that something failed.
@@ -158,10 +158,11 @@ impl PyTable {
         Python::attach(|py| {
             let chunks = EncodedChunks { staged: Mutex::new(staged), next: AtomicUsize::new(0) };
             let chunks = Bound::new(py, chunks)?;
-            commit.bind(py).call1((&chunks,))?;
+            let done = commit.bind(py).call1((&chunks,));
+            // Taken out before anything else: the traceback of a failure keeps `chunks` alive.
             let mut staged = std::mem::take(&mut *lock(&chunks.get().staged));
             staged.clear();
-            Ok(staged)
+            done.map(|_| staged)
         })
         .map_err(|error| self.failed(error))
     }
