@@ -31,6 +31,7 @@ pub fn ahead(step: &Step) -> Result<(), Fault> {
                     .map(|(n, s)| (n - 1).max(0) * s)
                     .sum();
                 step.files.open(file)?.will_need(moved.src_at, span + moved.item);
+                left = left.saturating_sub(1);
             }
         }
         if left == 0 {

@@ -35,6 +35,9 @@ pub struct Found {
 impl Found {
     /// The block of direct I/O on these files; none where the first of them refuses it.
     fn block(&self, files: &FileTable) -> Option<i64> {
+        if files.is_empty() {
+            return None; // Missing chunks only: nothing to ask yet, and nothing to remember.
+        }
         *self.block.get_or_init(|| {
             let alignment = probe::direct_alignment(files.path(0).ok()?)?;
             Some(i64::from(alignment.memory.max(alignment.offset)).max(512))
@@ -43,6 +46,9 @@ impl Found {
 
     /// The figures of the disk of the first file, if it was measured.
     fn disk(&self, files: &FileTable) -> Option<Figures> {
+        if files.is_empty() {
+            return None;
+        }
         *self.disk.get_or_init(|| crate::measure::figures(files.path(0).ok()?))
     }
 }
