@@ -282,7 +282,7 @@ impl State {
 
     /// A kept region that fits without wasting more than a quarter (or a few pages).
     fn reuse(&mut self, whole: usize) -> Option<Region> {
-        let most = whole + (whole / 4).max(4 * PAGE);
+        let most = whole.saturating_add((whole / 4).max(4 * PAGE));
         let (index, bytes) = self
             .free
             .iter()

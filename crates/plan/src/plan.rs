@@ -15,7 +15,7 @@ pub enum Direction {
     Write,
 }
 
-/// How the bytes are reached (architecture, section 17).
+/// How the bytes are reached; `ARCHITECTURE.md` says when which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
     /// Runs go straight between file and the caller's array.

@@ -257,6 +257,7 @@ pub const CODES: &[(&str, Class)] = &[
     ("bad-hint", Class::Usage),
     ("closed", Class::Usage),
     ("bad-layout-info", Class::Internal),
+    ("object-dtype", Class::Unsupported),
     ("missing-chunk", Class::Storage),
     ("panic", Class::Internal),
 ];

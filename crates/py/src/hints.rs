@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 /// The user's wishes, checked by `hints.py`.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// `auto`, `threads`, `uring`, `memory`.
+    /// `auto`, `threads`, `uring`.
     pub engine: String,
     /// A forced method.
     pub method: Option<Method>,
