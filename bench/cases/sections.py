@@ -183,9 +183,12 @@ def run(options: Any) -> None:
     threads = options.threads
     square = folder / f"square-{n}.npy"
     make_npy(square, (n, n))
-    keys = {**shapes.common(n), **shapes.paper(n)}
-    if options.only:
-        keys = {k: v for k, v in keys.items() if any(o in k for o in options.only)}
+
+    def wanted(keys: dict[str, Any]) -> dict[str, Any]:
+        only = options.only
+        return {k: v for k, v in keys.items() if not only or any(o in k for o in only)}
+
+    keys = wanted({**shapes.common(n), **shapes.paper(n)})
     ours = [f"outcore/{t}" for t in threads]
     if "warm" in options.cache:
         if options.others:
@@ -197,16 +200,17 @@ def run(options: Any) -> None:
             peer.close()
         del peers
         gc.collect()
-        if not options.only:
-            for path, shape, more in (
-                (folder / f"cube-{side3}.npy", (side3,) * 3, shapes.cube(side3)),
-                (folder / f"hyper-{side4}.npy", (side4,) * 4, shapes.hyper(side4)),
-            ):
-                make_npy(path, shape)
-                extra = _peers(folder, path, threads, False)
-                rows += _warm_rows(extra, more, shape, options.repeat)
-                for peer in extra:
-                    peer.close()
+        for path, shape, more in (
+            (folder / f"cube-{side3}.npy", (side3,) * 3, wanted(shapes.cube(side3))),
+            (folder / f"hyper-{side4}.npy", (side4,) * 4, wanted(shapes.hyper(side4))),
+        ):
+            if not more:
+                continue
+            make_npy(path, shape)
+            extra = _peers(folder, path, threads, False)
+            rows += _warm_rows(extra, more, shape, options.repeat)
+            for peer in extra:
+                peer.close()
         print(f"\n## Warm, {options.size}, ms (ratio: to the best peer)\n")
         print(table(rows, names, ours, "none"), flush=True)
         save(results, "sections warm", rows)
