@@ -48,8 +48,8 @@ class Hints:
         ``"straight"`` (runs go straight into the result), ``"window"`` (data sieving), ``"mapped"``
         (copies out of a file mapping), ``"list"`` (many small requests at depth), or ``"auto"``.
     cache
-        ``"keep"`` goes through the page cache, ``"bypass"`` past it (direct I/O), ``"auto"`` decides
-        by the size of the access and by what is cached already.
+        ``"keep"`` reads through the page cache, ``"bypass"`` past it (direct I/O), ``"auto"`` decides
+        by the size of the access and by what is cached already. Writes always go through it.
     memory
         Bytes of buffer one operation on this array may hold, as a number or as text
         (``"64 MiB"``). Never more than `outcore.memory` allows.

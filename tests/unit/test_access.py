@@ -327,3 +327,22 @@ def test_sparse_writes_that_are_flushed_one_by_one_go_by_calls(sixteen_mebibytes
     np.testing.assert_array_equal(data[:, 10], np.load(a.path)[:, 7])
     with outcore.open(a.path, "r+", hints={"sync": True}) as careful:
         assert careful.explain(column, write=True).method == "straight"
+
+
+def test_a_large_cold_write_leaves_nothing_for_fsync_to_complain_about(tmp_path):
+    # Direct and buffered writes that met in a folio made the next fsync fail with EIO.
+    path = tmp_path / "a.npy"
+    data = np.zeros((1280, 16384), dtype=np.float32)
+    np.save(path, data)
+    value = np.random.default_rng(1).random((1100, 16384), dtype=np.float32)
+    fd = os.open(path, os.O_RDWR)
+    try:
+        for cache in ("auto", "bypass"):
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            with outcore.open(path, "r+", hints={"cache": cache}) as a:
+                a[101:1201] = value
+            os.fsync(fd)
+            np.testing.assert_array_equal(np.load(path, mmap_mode="r")[101:1201], value)
+    finally:
+        os.close(fd)

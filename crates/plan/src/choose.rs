@@ -24,8 +24,6 @@ pub(crate) const CACHED: i64 = 950;
 /// Accesses below this many bytes go through the page cache also when cold: what lies beside them
 /// is likely to be asked for next.
 pub(crate) const SMALL: i64 = 256 << 10;
-/// Writes from this size on pass the page cache where they may: it could not keep them anyway.
-pub(crate) const STREAM: i64 = 64 << 20;
 
 const PAGE: i64 = 4096;
 const LINE: i64 = 64;
@@ -227,7 +225,6 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
             let straight = (!short).then(|| {
                 times(runs.requests, r.call_ns).saturating_add(time(bytes, r.pread_large))
             });
-            let straight = straight.filter(|_| !goes_direct(nest, means, terms));
             let pages = touched(nest, PAGE) / PAGE;
             let mapped = (terms.mapping && short)
                 .then(|| missing(partial(pages)).saturating_add(copy).saturating_add(r.map_ns));
@@ -248,20 +245,17 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
     }
 }
 
-/// Whether a list passes the page cache.
+/// Whether a list passes the page cache. Writes never do: a direct write has to take its range out
+/// of the cache, and where somebody else (or the odd bytes at its own ends) dirties a folio that
+/// reaches into that range, the kernel cannot, and reports EIO at the next `fsync`.
 pub(crate) fn goes_direct(nest: &Nest, means: Means, terms: &Terms) -> bool {
-    if !terms.direct {
+    if !terms.direct || means.direction == Direction::Write {
         return false;
     }
-    match means.direction {
-        Direction::Read => {
-            let share = means.total / nest.bytes();
-            let e = extents(nest, terms.gap, terms);
-            let blocks = e.bytes.saturating_add(times(e.number, terms.block));
-            terms.cached_permille < 500 && times(blocks, share.max(1)) >= SMALL
-        }
-        Direction::Write => means.total >= STREAM && nest.extent(nest.level(1)) >= terms.request,
-    }
+    let share = means.total / nest.bytes();
+    let e = extents(nest, terms.gap, terms);
+    let blocks = e.bytes.saturating_add(times(e.number, terms.block));
+    terms.cached_permille < 500 && times(blocks, share.max(1)) >= SMALL
 }
 
 impl Choice {

@@ -142,17 +142,13 @@ pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut
     match (means.direction, how.channel) {
         (Direction::Read, Channel::Cached) => cut_requests(whole, means.request, &mut round.reads),
         (Direction::Read, Channel::Direct) => cut_direct_reads(whole, means, &mut round.reads),
-        (Direction::Write, channel) => {
+        (Direction::Write, _) => {
+            let mut back = Vec::new();
+            cut_requests(whole, means.request, &mut back);
             if how.patch {
-                let mut back = Vec::new();
-                cut_requests(whole, means.request, &mut back);
                 round.reads.extend(back.iter().cloned());
-                round.writes.append(&mut back);
-            } else if channel == Channel::Direct {
-                for_each_extent(&whole, |one| cut_direct_write(one, means, &mut round.writes));
-            } else {
-                cut_requests(whole, means.request, &mut round.writes);
             }
+            round.writes.append(&mut back);
         }
     }
     shape.used
@@ -178,17 +174,11 @@ pub(crate) fn gather_cost(
             let rounded = round_up(residue.saturating_add(len), means.block);
             reads(requests(rounded, means.request), rounded);
         }
-        (Direction::Write, channel) => {
+        (Direction::Write, _) => {
             if how.patch {
                 reads(plain, len);
             }
-            let writes = if channel == Channel::Direct {
-                let (head, inside, tail) = direct_split(residue, len, means.block);
-                i64::from(head > 0) + requests(inside, means.request) + i64::from(tail > 0)
-            } else {
-                plain
-            };
-            cost.writes = add(cost.writes, times, writes);
+            cost.writes = add(cost.writes, times, plain);
             cost.written_bytes = add(cost.written_bytes, times, len);
         }
     }
@@ -307,31 +297,6 @@ fn cut_direct_reads(whole: Transfer, means: Means, out: &mut Vec<Transfer>) {
         out.push(head);
         cut_requests(one, means.request, out);
     });
-}
-
-/// Lengths before, inside and behind the whole blocks of an extent.
-fn direct_split(residue: i64, len: i64, block: i64) -> (i64, i64, i64) {
-    let head = ((block - residue) % block).min(len);
-    let inside = (len - head) / block * block;
-    (head, inside, len - head - inside)
-}
-
-/// Direct writes: whole blocks past the cache, what is left over through it.
-fn cut_direct_write(mut one: Transfer, means: Means, out: &mut Vec<Transfer>) {
-    let residue = one.extents.offset % means.block;
-    let (head, inside, tail) = direct_split(residue, one.extents.len, means.block);
-    if head > 0 {
-        let mut first = split_off(&mut one, head);
-        first.channel = Channel::Cached;
-        out.push(first);
-    }
-    if inside > 0 {
-        cut_requests(split_off(&mut one, inside), means.request, out);
-    }
-    if tail > 0 {
-        one.channel = Channel::Cached;
-        out.push(one);
-    }
 }
 
 /// Takes the first `len` bytes off a single extent.

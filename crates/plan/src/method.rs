@@ -131,8 +131,8 @@ fn window(nest: &Nest, means: Means, terms: &Terms) -> Wish {
 
 fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
     let forced = terms.method == Some(Method::List);
-    let long = means.direction == Direction::Read || nest.extent(nest.level(1)) >= terms.request;
-    let direct = terms.direct && forced && long || choose::goes_direct(nest, means, terms);
+    let read = means.direction == Direction::Read;
+    let direct = terms.direct && forced && read || choose::goes_direct(nest, means, terms);
     let (gap, desired) = match means.direction {
         Direction::Read if nest.transposed() => (terms.gap, 32 * terms.share),
         Direction::Read => (terms.gap, 8 * terms.share),
