@@ -271,8 +271,18 @@ fn find(address: usize) -> Option<&'static Entry> {
     None
 }
 
-/// What was done about SIGBUS before us.
-static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
+/// What was done about SIGBUS before us, and before that. Never freed: the handler may be reading it.
+struct Previous {
+    action: libc::sigaction,
+    earlier: *const Previous,
+}
+
+static PREVIOUS: AtomicPtr<Previous> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whom the last signal was passed on to. Handlers such as Python's faulthandler tell what happened,
+/// make way for the handler before them (by then that may be us again) and raise the signal anew:
+/// that one goes to whoever was there before them, or they would be called for ever.
+static PASSED_TO: AtomicPtr<Previous> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes our handler the first one. Also when somebody else (Python's faulthandler) has come first
 /// meanwhile; theirs is then called for addresses that are not ours.
@@ -306,8 +316,9 @@ fn set_handler() {
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous);
         if previous.sa_sigaction != action.sa_sigaction {
-            // Leaked on purpose: the handler may be reading it.
-            PREVIOUS.store(Box::into_raw(Box::new(previous)), Ordering::Release);
+            let earlier = PREVIOUS.load(Ordering::Acquire);
+            let node = Box::into_raw(Box::new(Previous { action: previous, earlier }));
+            PREVIOUS.store(node, Ordering::Release);
             libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
         }
     }
@@ -355,7 +366,13 @@ fn pass_on(
     // SAFETY: null, or leaked by `set_handler` and never freed; handlers are called with the
     // arguments their flags ask for.
     unsafe {
-        let previous = PREVIOUS.load(Ordering::Acquire).as_ref();
+        let last = PASSED_TO.load(Ordering::Acquire).as_ref();
+        let node = match last.filter(|_| raised_here(info, code)) {
+            Some(last) => last.earlier,
+            None => PREVIOUS.load(Ordering::Acquire).cast_const(),
+        };
+        PASSED_TO.store(node.cast_mut(), Ordering::Release);
+        let previous = node.as_ref().map(|node| &node.action);
         let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
         let with_info = previous.is_some_and(|action| action.sa_flags & libc::SA_SIGINFO != 0);
         if handler == libc::SIG_IGN && code <= 0 {
@@ -379,6 +396,20 @@ fn pass_on(
             call(signal);
         }
     }
+}
+
+/// Whether the signal comes from `raise` in this process.
+#[cfg(target_os = "linux")]
+fn raised_here(info: *mut libc::siginfo_t, code: libc::c_int) -> bool {
+    const SI_TKILL: libc::c_int = -6;
+    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; with this code it has the
+    // number of the sender.
+    code == SI_TKILL && unsafe { (*info).si_pid() } == std::process::id() as libc::pid_t
+}
+
+#[cfg(not(target_os = "linux"))]
+fn raised_here(_: *mut libc::siginfo_t, code: libc::c_int) -> bool {
+    code <= 0
 }
 
 fn set_errno(number: i32) {
@@ -416,6 +447,66 @@ mod tests {
         assert_eq!("file-changed", mapping.check().unwrap_err().code());
         // The next mapping is a new one and as long as the file is now.
         assert_eq!(10, file.mapping(100_000, &arena).unwrap().len());
+    }
+
+    /// What Python's faulthandler does: tells, makes way for the handler before it, and raises.
+    extern "C" fn tells_and_raises(signal: libc::c_int) {
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        // SAFETY: plain calls that are safe in a handler; a second visit ends the child.
+        unsafe {
+            if CALLS.fetch_add(1, Ordering::SeqCst) > 0 {
+                libc::_exit(99);
+            }
+            let mut before: libc::sigaction = std::mem::zeroed();
+            before.sa_sigaction = on_sigbus as *const () as usize;
+            before.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(signal, &raw const before, std::ptr::null_mut());
+            libc::raise(signal);
+        }
+    }
+
+    #[test]
+    fn a_handler_that_raises_again_is_not_called_again() {
+        let dir = TestDir::new("raises");
+        let path = dir.file("a", &[5u8; 8192]);
+        install();
+        for fault in [true, false] {
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            // SAFETY: the child sets handlers, maps a file that nobody knows of, and dies.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe {
+                    let mut theirs: libc::sigaction = std::mem::zeroed();
+                    theirs.sa_sigaction = tells_and_raises as *const () as usize;
+                    theirs.sa_flags = libc::SA_NODEFER;
+                    libc::sigaction(libc::SIGBUS, &raw const theirs, std::ptr::null_mut());
+                    install();
+                    if fault {
+                        libc::ftruncate(std::os::fd::AsRawFd::as_raw_fd(&file), 0);
+                        let read = OpenFile::open(&path, false).map_or(-1, |file| {
+                            let fd = file.fd();
+                            std::mem::forget(file);
+                            fd
+                        });
+                        let flags = libc::MAP_SHARED;
+                        let map =
+                            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, read, 0);
+                        map.cast::<u8>().read_volatile();
+                    } else {
+                        // The one that Rust's runtime set before us only makes way.
+                        libc::raise(libc::SIGBUS);
+                        libc::raise(libc::SIGBUS);
+                    }
+                    libc::_exit(98);
+                }
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child made above.
+            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            let ended = (libc::WIFSIGNALED(status), libc::WTERMSIG(status));
+            assert_eq!((true, libc::SIGBUS), ended, "fault {fault}: {status:#x}");
+        }
     }
 
     #[test]
