@@ -254,3 +254,41 @@ fn a_damaged_chunk_is_named() {
     let expected = (disk.file.clone(), Some(third.offset), vec![1, 0]);
     assert_eq!(expected, (failure.path, failure.offset, failure.chunk));
 }
+
+#[test]
+fn a_panic_on_a_worker_ends_the_job_with_an_error() {
+    let disk = disk([64, 64], [16, 16], &[], true);
+    let section = Section::whole(&[64, 64]).unwrap();
+    let request = Request {
+        layout: &disk.layout,
+        table: Some(&disk.table),
+        section: &section,
+        user_stride: &[64 * ITEM, ITEM],
+        direction: Direction::Write,
+    };
+    let terms = Terms { lanes: 3, method: Some(Method::List), ..Terms::new(4 << 20) };
+    let plan = Plan::new(&request, &terms).unwrap();
+    let sink = |_: &[i64], _: u32, _: &[u8]| panic!("in the sink of a test");
+    let files = FileTable::new(vec![disk.file.clone()], true);
+    let arena = Arena::new(64 << 20);
+    let mut memory = vec![1u8; (64 * 64 * ITEM) as usize];
+    let job = Job {
+        plan: &plan,
+        direction: Direction::Write,
+        files: &files,
+        user: User { origin: memory.as_mut_ptr(), low: 0, high: memory.len() as i64 },
+        fill: &FILL,
+        pipeline: None,
+        sink: Some(&sink),
+        engine: &Memory { seed: 5 },
+        arena: &arena,
+        threads: 2,
+        cached: false,
+        flushed: false,
+        interrupted: &|| false,
+    };
+    // SAFETY: the memory is as large as the section.
+    let error = unsafe { run(&job) }.unwrap_err();
+    assert_eq!("internal-job", error.code());
+    assert_eq!(0, arena.used());
+}

@@ -292,7 +292,11 @@ impl<'a> Driver<'a> {
         self.moving += 1;
         let send = self.send.clone();
         workers.spawn(move || {
-            let result = lane.between(&round);
+            // Without an answer the driver would wait for ever.
+            let moves = std::panic::AssertUnwindSafe(|| lane.between(&round));
+            let result = std::panic::catch_unwind(moves).unwrap_or_else(|_| {
+                Err(StorageError::BadJob("a panic between the reads and writes of a round".into()))
+            });
             // The receiver lives until all that was sent has come back.
             let _ = send.send((number, lane, round, result));
         });
