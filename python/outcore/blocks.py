@@ -72,9 +72,13 @@ def plan_blocks(
     budget = array.budget // (_ALIVE + 1)
     if shape is not None:
         shared = _per_axis(overlap, ndim, range(ndim))
-        given = (shape,) * ndim if isinstance(shape, int) else tuple(shape)
+        given = (shape,) * ndim if isinstance(shape, int | np.integer) else tuple(shape)
         if len(given) != ndim or any(n is not None and operator.index(n) < 1 for n in given):
-            raise UsageError(f"blocks: shape {shape} for {ndim} axes", code="bad-blocks")
+            raise UsageError(
+                f"blocks: shape {shape} for {ndim} axes; give an integer of at least 1 (None: the "
+                "whole axis) per axis",
+                code="bad-blocks",
+            )
         sizes = tuple(
             length if n is None else min(operator.index(n), max(length, 1))
             for n, length in zip(given, array.shape, strict=True)
@@ -82,12 +86,19 @@ def plan_blocks(
     else:
         slow = (0 if array.order == "C" else ndim - 1) if axis is None else operator.index(axis)
         if ndim and not -ndim <= slow < ndim:
-            raise UsageError(f"blocks: axis {axis} of {ndim} axes", code="bad-blocks")
+            raise UsageError(
+                f"blocks: axis {axis} of {ndim} axes; give one of {-ndim}..{ndim - 1}",
+                code="bad-blocks",
+            )
         slow %= max(ndim, 1)
         shared = _per_axis(overlap, ndim, (slow,))
         sizes = _slab(array, slow, shared, budget) if ndim else ()
     for d, (size, both, length) in enumerate(zip(sizes, shared, array.shape, strict=True)):
-        if both < 0 or (length > size and both >= size):
+        if both < 0:
+            raise UsageError(
+                f"blocks: an overlap of {both} on axis {d}; it is at least 0", code="bad-blocks"
+            )
+        if length > size and both >= size:
             raise UsageError(
                 f"blocks: an overlap of {both} on axis {d} needs blocks of more than {size}; "
                 "make the blocks larger or the overlap smaller",
@@ -98,9 +109,12 @@ def plan_blocks(
 
 
 def _per_axis(overlap: Sequence[int] | int, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(overlap, Sequence):
+    if not isinstance(overlap, int | np.integer):
         if len(overlap) != ndim:
-            raise UsageError(f"blocks: overlap {overlap} for {ndim} axes", code="bad-blocks")
+            raise UsageError(
+                f"blocks: overlap {overlap} for {ndim} axes; give one per axis, or a single integer",
+                code="bad-blocks",
+            )
         return tuple(operator.index(n) for n in overlap)
     return tuple(operator.index(overlap) if d in axes else 0 for d in range(ndim))
 
@@ -155,7 +169,8 @@ def iterate(array: DiskArray, block: BlockShape) -> Iterator[tuple[Key, NDArray[
                 del data
         finally:
             if ahead is not None:
-                ahead.request.wait()
+                # Its memory must not be written any more; its error is of a block nobody came to.
+                ahead.request.finish(unwanted=True)
 
 
 @dataclass(slots=True)

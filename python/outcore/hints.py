@@ -9,10 +9,12 @@ the process; ``OUTCORE_MEMORY`` sets it at import.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import operator
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Never
@@ -111,9 +113,12 @@ class Hints:
             if not isinstance(flag, bool):
                 raise UsageError(f"{name}={flag!r} must be True or False", code="bad-hint")
             object.__setattr__(self, name, flag)
-        if threads is not None and (isinstance(threads, bool) or not 1 <= int(threads) <= 4096):
-            raise UsageError(f"threads={threads!r} must lie in 1..4096", code="bad-hint")
-        object.__setattr__(self, "threads", None if threads is None else int(threads))
+        if threads is not None:
+            whole = hasattr(type(threads), "__index__") and not isinstance(threads, bool)
+            if not whole or not 1 <= operator.index(threads) <= 4096:
+                raise UsageError(f"threads={threads!r} must lie in 1..4096", code="bad-hint")
+            threads = operator.index(threads)
+        object.__setattr__(self, "threads", threads)
         object.__setattr__(self, "memory", None if memory is None else nbytes(memory))
 
     @classmethod
@@ -149,9 +154,26 @@ class Hints:
     @classmethod
     def of(cls, hints: Hints | Mapping[str, Any] | None) -> Hints:
         """What holds for an array: `hints` (or a mapping of them) over ``OUTCORE_HINTS``."""
+        if not isinstance(hints, Hints | Mapping | None):
+            raise UsageError(
+                f"hints={hints!r}: pass outcore.Hints(...) or a mapping such as {{'threads': 1}}",
+                code="bad-hint",
+            )
         given = hints if isinstance(hints, Hints) else cls(**(hints or {}))
         text = os.environ.get("OUTCORE_HINTS")
-        return given.over(cls.parse(text)) if text else given
+        if not text:
+            return given
+        with _named("OUTCORE_HINTS"):
+            return given.over(cls.parse(text))
+
+
+@contextlib.contextmanager
+def _named(variable: str) -> Iterator[None]:
+    """What is wrong with an environment variable is said with its name."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{variable}: {error.message}", code=error.code) from None
 
 
 def _word(name: str, value: str) -> Any:
@@ -172,7 +194,7 @@ def _unknown(word: object, kind: str, known: Any, prefix: str = "") -> UsageErro
     return UsageError(text, code="bad-hint")
 
 
-def nbytes(amount: int | str) -> int:
+def nbytes(amount: float | str) -> int:
     """
     A number of bytes, from a number or from text such as ``"512 MiB"``, ``"1.5GB"``, ``"64k"``.
 
@@ -188,8 +210,14 @@ def nbytes(amount: int | str) -> int:
             message = f"{amount!r} is not a number of bytes; write for example '512 MiB'"
             raise UsageError(message, code="bad-hint")
         amount = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
-    if isinstance(amount, bool) or not 0 < int(amount) < 2**63:
-        raise UsageError(f"{amount!r} bytes: must lie in 1..2**63-1", code="bad-hint")
+    if isinstance(amount, float) and amount.is_integer():
+        amount = int(amount)
+    whole = hasattr(type(amount), "__index__") and not isinstance(amount, bool)
+    if not whole or not 0 < int(amount) < 2**63:
+        raise UsageError(
+            f"{amount!r} bytes: must be a whole number in 1..2**63-1, or text such as '512 MiB'",
+            code="bad-hint",
+        )
     return int(amount)
 
 
@@ -199,6 +227,8 @@ class MemoryLimit(int):
     _before: int | None = None
 
     def __enter__(self) -> MemoryLimit:
+        if self._before is not None:
+            _core.set_memory_limit(self)  # it holds already, unless this is entered again
         return self
 
     def __exit__(
@@ -269,4 +299,5 @@ def _keep_limit_over_fork() -> None:
 
 _keep_limit_over_fork()
 if _text := os.environ.get("OUTCORE_MEMORY"):
-    memory(_text)
+    with _named("OUTCORE_MEMORY"):
+        memory(_text)

@@ -9,6 +9,7 @@ reported as a warning when the request goes away.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import warnings
@@ -32,7 +33,8 @@ class IORequest(Generic[T]):
     A read or write that was started.
 
     Until it is done, its buffers belong to it: do not change a value that is being written, do not
-    look at an array that is being read. It keeps them alive itself.
+    look at an array that is being read. It keeps them alive itself. It cannot be cancelled: who
+    stops waiting, by a timeout or by cancelling a task that awaits it, can wait again.
 
     Examples
     --------
@@ -103,17 +105,31 @@ class IORequest(Generic[T]):
         self._delivered = True
         return result
 
-    def finish(self) -> None:
-        """Wait for the end, well or not; the error, if any, is left for `wait`."""
+    def finish(self, *, unwanted: bool = False) -> None:
+        """Wait for the end, well or not; the error, if any, is left for `wait`, or `unwanted`."""
         if self._pid == os.getpid():
             wait([self._future])
+            self._delivered = self._delivered or unwanted
 
     def __await__(self) -> Generator[Any, None, T]:
         self._own()
-        self._delivered = True
         import asyncio  # a quarter of the time of importing outcore, for a few
 
-        return asyncio.wrap_future(self._future).__await__()
+        # Who stops waiting (`asyncio.wait_for`) cancels the waiting and never the work.
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def tell() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def wake(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # nobody waits in a loop that was closed
+                loop.call_soon_threadsafe(tell)
+
+        self._future.add_done_callback(wake)
+        yield from ended
+        return self.wait()
 
     def __repr__(self) -> str:
         return f"<IORequest: {self._what}, {'done' if self.done else 'running'}>"

@@ -1,0 +1,71 @@
+"""`IORequest`: who waits, who stops waiting, and who never asked."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore import requests
+
+DATA = np.arange(6000.0).reshape(60, 100)
+
+
+def test_who_stops_waiting_does_not_stop_the_write(tmp_path):
+    a = outcore.create(tmp_path / "a.npy", DATA.shape, "f8")
+    go = threading.Event()
+    busy = [requests.start(go.wait, "a long wait") for _ in range(8)]
+
+    async def give_up():
+        request = a.iwrite(..., DATA)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(request, 0.01)
+        return request
+
+    request = asyncio.run(give_up())
+    assert not request.done
+    go.set()
+    request.wait()
+    assert all(r.wait() for r in busy)
+    np.testing.assert_array_equal(DATA, a[...])
+
+
+def test_an_error_that_is_awaited_is_delivered_and_one_that_is_not_is_told(tmp_path):
+    a = outcore.create(tmp_path / "a.npy", data=DATA)
+
+    async def fail():
+        with pytest.raises(outcore.SectionError):
+            await a.iread(60)
+        return await asyncio.gather(a.iread(0), a.iread(np.s_[1:3]))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        row, rows = asyncio.run(fail())
+    np.testing.assert_array_equal(DATA[0], row)
+    np.testing.assert_array_equal(DATA[1:3], rows)
+    request = a.iread(60)
+    request.finish()
+    with pytest.warns(UserWarning, match="nobody waited"):
+        del request
+
+
+def test_a_damaged_block_that_nobody_came_to_says_nothing(tmp_path):
+    path = tmp_path / "a.zarr"
+    outcore.create(path, data=DATA, chunks=(7, 30), compression="zstd").close()
+    for chunk in (path / "c" / "1").iterdir():
+        chunk.write_bytes(b"damaged")
+    a = outcore.open(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # also pytest's, for an exception in a generator's end
+        for key, block in a.blocks(shape=(7, 100)):
+            np.testing.assert_array_equal(DATA[key], block)
+            break
+        del block
+        gc.collect()
+    with pytest.raises(outcore.FormatError):
+        list(a.blocks(shape=(7, 100)))
