@@ -107,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
         ("compression", "such as zstd, zstd:3, gzip, none"),
         ("casting", "safe, same_kind (default) or unsafe"),
     ):
-        convert.add_argument(f"--{name}", help=text)
+        allowed = ("safe", "same_kind", "unsafe") if name == "casting" else None
+        convert.add_argument(f"--{name}", help=text, choices=allowed)
     convert.add_argument("--resume", action="store_true", help="go on after an interruption")
     convert.add_argument("--overwrite", action="store_true", help="replace the target")
     convert.add_argument("-q", "--quiet", action="store_true", help="no progress bar")

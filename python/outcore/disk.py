@@ -19,7 +19,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
@@ -27,7 +27,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core, blocks, formats
 from outcore.errors import BudgetError, UsageError
-from outcore.formats.layout import ArrayInfo, Chunked
+from outcore.formats.layout import ArrayInfo, Chunked, share_bytes
+from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
 from outcore.report import Report, human
 from outcore.requests import IORequest, start
@@ -116,8 +117,8 @@ class DiskArray:
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """User attributes stored with the array."""
-        return self._info.attrs
+        """User attributes stored with the array, to be read; `create` takes them as ``attrs=``."""
+        return MappingProxyType(self._info.attrs)
 
     @property
     def dims(self) -> tuple[str | None, ...] | None:
@@ -233,7 +234,8 @@ class DiskArray:
         Write a section: ``a[key] = value``.
 
         `value` is broadcast and cast as NumPy does on assignment, a slab at a time, and never
-        changed. Another `DiskArray` of the section's shape is copied block by block.
+        changed. Another `DiskArray` of the section's shape is copied block by block; one that is
+        kept in the same bytes (``a[::-1] = a``) is read whole first and must fit the budget.
 
         Raises
         ------
@@ -265,6 +267,10 @@ class DiskArray:
                 code="broadcast",
                 path=self.path,
             )
+        elif share_bytes(self._info, source._info):
+            # As NumPy does: all is read before any of it is overwritten.
+            with _core.Reservation("copying an array onto itself", source.nbytes):
+                self._core.write(key, source[...])
         else:
             for part, data in source.blocks():
                 self._core.write_part(key, part, data)
@@ -452,14 +458,37 @@ class DiskArray:
         Parameters
         ----------
         data
-            Array whose other axes match, or with one axis less: one entry along `axis`.
+            Array whose other axes match, or with one axis less: one entry along `axis`. It is cast as
+            on assignment.
+
+        Raises
+        ------
+        UnsupportedError
+            The format or this array cannot grow along `axis`.
+        UsageError
+            `data` does not fit, there is no such axis, or the array was opened for reading.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.zeros((2, 3)))
+        >>> a.append([1, 2, 3])
+        >>> a.shape
+        (3, 3)
         """
         with self._growing:
             self._must_write("append to")
             along = operator.index(axis)
             if not -self.ndim <= along < self.ndim:
-                raise UsageError(f"append: axis {along} of {self.ndim} axes", code="bad-axis")
+                raise UsageError(
+                    f"append: axis {along} of {self.ndim} axes; an array without axes cannot grow, "
+                    "others along one of their own",
+                    code="bad-axis",
+                    path=self.path,
+                )
             along %= self.ndim
+            if not isinstance(data, np.ndarray | np.generic):
+                data = np.asarray(data, self.dtype)  # a list of tuples may be one of records
             data = np.asarray(data)
             if data.ndim == self.ndim - 1:
                 data = np.expand_dims(data, along)
@@ -469,7 +498,7 @@ class DiskArray:
             ):
                 raise UsageError(
                     f"append: data of shape {data.shape} does not continue {self.path!r} of shape "
-                    f"{self.shape} along axis {along}",
+                    f"{self.shape} along axis {along}; its other axes must be the same",
                     code="broadcast",
                     path=self.path,
                 )
@@ -490,6 +519,12 @@ class DiskArray:
             raise UsageError(
                 f"cannot {verb} {self.path!r}: it was opened with mode 'r'; use 'r+'",
                 code="read-only",
+                path=self.path,
+            )
+        if self.closed:
+            raise UsageError(
+                f"cannot {verb} {self.path!r}: it is closed; open it again with outcore.open()",
+                code="closed",
                 path=self.path,
             )
 
@@ -658,6 +693,15 @@ def create(
     DiskArray
         Open for reading and writing. Elements not written yet read as the fill value (zero).
 
+    Raises
+    ------
+    UsageError
+        Something is missing, `data` does not fit, or `path` is the array that is copied.
+    StorageError
+        The system said no; ``already-exists`` with `exclusive`.
+    UnsupportedError
+        The format cannot keep what was asked.
+
     Examples
     --------
     >>> import numpy as np, outcore
@@ -665,10 +709,16 @@ def create(
     ...     a[0] = np.arange(3000)
     """
     if data is not None:
-        if not isinstance(data, DiskArray):
-            data = np.asarray(data, None if dtype is None else np.dtype(dtype))
-        shape = data.shape if shape is None else shape
+        # What can be refused is refused before anything is replaced.
+        if isinstance(data, DiskArray):
+            _refuse_to_replace(data, path)
+        else:
+            data = np.asarray(data, None if dtype is None else as_dtype(dtype, str(path)))
         dtype = data.dtype if dtype is None else dtype
+        if shape is None:
+            shape = data.shape
+        elif as_dtype(dtype, str(path)).subdtype is None:
+            _must_fit(data, shape)
     if shape is None or dtype is None:
         raise UsageError("a new array needs shape= and dtype=, or data=", code="missing-argument")
     resolved = Hints.of(hints)
@@ -676,5 +726,52 @@ def create(
     # What it takes to open it again; the rest was only for creating it.
     array = DiskArray(info, "x" if exclusive else "w", resolved, {"format": info.format})
     if data is not None:
-        array.write(..., data)
+        try:
+            array.write(..., data)
+        except BaseException:
+            array.close()
+            raise
     return array
+
+
+def _refuse_to_replace(source: DiskArray, path: Path) -> None:
+    """An array that is copied must still be there when its copy has been created."""
+    names = [path] if isinstance(path, str | os.PathLike) else path
+    reading = {_place(source._where), *map(os.path.realpath, source._files)}
+    for name in names:
+        place = _place(os.fspath(name))
+        if any(read == place or read.startswith(place + os.sep) for read in reading):
+            raise UsageError(
+                f"{os.fspath(name)!r} holds the array that is copied and would be replaced before it "
+                "is read; create it under another name, then rename",
+                code="same-file",
+                path=source.path,
+            )
+
+
+def _place(path: str) -> str:
+    """One name for a file, or for an array inside it."""
+    outer, inner = formats.split_path(path)
+    return os.path.realpath(outer) + (inner or "")
+
+
+def _must_fit(data: DiskArray | NDArray[Any], shape: int | Sequence[int]) -> None:
+    """What assignment to an array of this `shape` would refuse."""
+    try:
+        full = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
+    except TypeError:
+        return  # no shape at all, which is for the format to say
+    have = tuple(data.shape)
+    while len(have) > len(full) and have[0] == 1:
+        have = have[1:]
+    near = zip(reversed(have), reversed(full), strict=False)
+    if isinstance(data, DiskArray) and data.size != 1:
+        fits = data.shape == full
+    else:
+        fits = len(have) <= len(full) and all(n in (1, want) for n, want in near)
+    if not fits:
+        raise UsageError(
+            f"data of shape {data.shape} does not fit a new array of shape {full}; leave shape= out, "
+            "or give data that can be broadcast to it",
+            code="broadcast",
+        )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -214,9 +214,11 @@ def _ability(info: ArrayInfo, name: str) -> Any:
     return found
 
 
-def _path_argument(path: PathArgument, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _path_argument(path: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(path, (str, os.PathLike)):
         return os.fspath(path), options
+    if isinstance(path, bytes) or not isinstance(path, Iterable):
+        raise TypeError(f"a path must be str, os.PathLike or a list of these, not {path!r}")
     names = [os.fspath(p) for p in path]
     if not names:
         raise UsageError("an empty list of files holds no array", code="bad-files")
@@ -252,7 +254,10 @@ def _by_suffix(path: str, options: Mapping[str, Any]) -> Format:
 
 def _find(path: str, options: Mapping[str, Any]) -> Format:
     """The format of an existing file: options that only raw files need, marks, then the suffix."""
-    if "files" in options or "dtype" in options:
+    if "files" in options:
+        return raw
+    if "dtype" in options:
+        _refuse_marked(path)
         return raw
     if not os.path.exists(path):
         if glob.has_magic(path) and glob.glob(path):
@@ -275,6 +280,18 @@ def _find(path: str, options: Mapping[str, Any]) -> Format:
         code="unknown-format",
         path=path,
     )
+
+
+def _refuse_marked(path: str) -> None:
+    """A file that says what it holds is not read as bare elements, header and all, by accident."""
+    marked = next((m for m in ALL if m.probe(path)), None)
+    if marked is not None:
+        raise UsageError(
+            f"{path!r} is a {marked.NAME} file and says itself what it holds; leave dtype= out, or "
+            "pass format='raw' to read its bare bytes",
+            code="unknown-option",
+            path=path,
+        )
 
 
 def _check_options(module: Format, verb: str, options: Mapping[str, Any]) -> None:

@@ -63,6 +63,8 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
 def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: bool) -> ArrayInfo:
     """All about one dataset; refuses what outcore cannot read by its bytes."""
     where = f"{path}::{name}"
+    # The chunk table and the attributes are read later, perhaps after a chdir.
+    path = os.path.abspath(path)
     if dset.shape is None:
         raise UnsupportedError(
             f"{where!r} has no elements (an HDF5 null dataspace)", code="hdf5-null", path=where

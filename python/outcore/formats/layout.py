@@ -8,6 +8,7 @@ It never touches the elements. The core reads the attributes of these classes by
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,11 +19,15 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A contiguous piece of one file: `nbytes` bytes from byte `offset`."""
+    """A contiguous piece of one file: `nbytes` bytes from byte `offset`; `path` becomes absolute."""
 
     path: str
     offset: int
     nbytes: int
+
+    def __post_init__(self) -> None:
+        # Files are opened when they are first used, perhaps after a chdir.
+        object.__setattr__(self, "path", os.path.abspath(self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +180,23 @@ class ArrayInfo:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     dims: tuple[str | None, ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
+    """Whether two arrays are kept, wholly or in part, in the same stored bytes."""
+    if isinstance(a.layout, Strided) and isinstance(b.layout, Strided):
+        theirs = [(os.path.realpath(q.path), q) for q in b.layout.parts]
+        return any(
+            name == other and p.offset < q.offset + q.nbytes and q.offset < p.offset + p.nbytes
+            for name, p in ((os.path.realpath(p.path), p) for p in a.layout.parts)
+            for other, q in theirs
+        )
+    if isinstance(a.layout, Chunked) and isinstance(b.layout, Chunked):
+        return _stored_at(a, a.layout.source) == _stored_at(b, b.layout.source)
+    return False
+
+
+def _stored_at(info: ArrayInfo, source: TableSource | FileSource | ShardSource) -> tuple[str, str]:
+    if isinstance(source, TableSource):
+        return os.path.realpath(source.path), str(info.extra.get("dataset"))
+    return os.path.realpath(source.root), source.prefix

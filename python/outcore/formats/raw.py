@@ -32,6 +32,7 @@ from outcore.formats.layout import ArrayInfo, Part, Strided
 from outcore.formats.spec import (
     Entry,
     Spec,
+    as_dtype,
     byte_strides,
     check_dtype,
     check_order,
@@ -83,7 +84,7 @@ def open(
             code="raw-needs-dtype",
             path=path,
         )
-    kind = check_dtype(np.dtype(dtype), path, stored=False)
+    kind = check_dtype(as_dtype(dtype, path), path, stored=False)
     names = _expand(path) if files is None else list(files)
     room = _room(names, offset)
     full = _shape(path, shape, kind.itemsize, sum(room))

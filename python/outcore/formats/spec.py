@@ -145,6 +145,18 @@ def check_order(order: Any) -> str:
     return str(order)
 
 
+def as_dtype(dtype: DTypeLike, path: str) -> np.dtype[Any]:
+    """What NumPy makes of `dtype`, or a `UsageError`."""
+    try:
+        return np.dtype(dtype)
+    except TypeError as error:
+        raise UsageError(
+            f"{path!r}: dtype {dtype!r}: {error}; write it as NumPy does, such as 'f4' or '>i2'",
+            code="bad-dtype",
+            path=path,
+        ) from None
+
+
 def check_dtype(dtype: np.dtype[Any], path: str, stored: bool) -> np.dtype[Any]:
     """A dtype outcore can hold; `stored` says that it comes from a file, not from the caller."""
     if dtype.hasobject:
@@ -225,7 +237,7 @@ def make_spec(
     fill_value
         Value of elements never written; None: zero bytes.
     """
-    kind = np.dtype(dtype)
+    kind = as_dtype(dtype, path)
     axes = _as_sequence(shape)
     if kind.subdtype is not None:
         kind, below = kind.subdtype
