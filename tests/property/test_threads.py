@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,8 @@ import foreign
 import numpy as np
 import pytest
 
+import outcore
+from outcore import _core
 from outcore.testing import strategies
 
 SHAPE = (61, 47)
@@ -86,3 +89,42 @@ def test_a_forked_child_reads_every_kind(arrays):
     read_all(arrays, 101, 100)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+CAST = {
+    "npy": ("a.npy", {}),
+    "npy, window": ("a.npy", {"hints": {"method": "window", "exclusive": True}}),
+    "npy, mapped": ("a.npy", {"hints": {"method": "mapped"}}),
+    "zarr": ("a.zarr", {"chunks": (64, 256)}),
+    "zarr lz4": ("a.zarr", {"chunks": (64, 256), "compression": "lz4"}),
+    "h5 lzf": ("a.h5", {"chunks": (64, 256), "compression": "lzf"}),
+}
+
+
+@pytest.mark.parametrize("kind", CAST)
+def test_many_threads_cast_within_a_small_budget(tmp_path: Path, kind: str):
+    """The buffers of all casts together are four times the budget: threads wait, none is refused."""
+    name, options = CAST[kind]
+    rows, threads = 128, 16
+    shape = (rows * threads, 512)
+    value = np.arange(shape[0] * shape[1], dtype="i4").reshape(shape)
+    with outcore.memory("1 MiB"):
+        a = outcore.create(tmp_path / name, shape, "f8", **options)
+        start = threading.Barrier(threads)
+
+        def write(number: int) -> None:
+            start.wait()
+            mine = slice(number * rows, (number + 1) * rows)
+            for columns in (slice(0, None, 2), slice(1, None, 2)):
+                a[mine, columns] = value[mine, columns]
+
+        before = _core.memory_state()[0]
+        _core.reset_memory_peak()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(write, range(threads)))
+        used, _, peak = _core.memory_state()
+        assert used == before
+        assert peak <= 2**20
+        for row in range(0, shape[0], rows):
+            np.testing.assert_array_equal(value[row : row + rows], a[row : row + rows])
+        a.close()

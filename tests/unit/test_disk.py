@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import threading
@@ -112,6 +113,82 @@ def test_a_cast_is_done_in_slabs_within_the_budget(tmp_path):
         a[::-1, :, ::-1] = value
         assert _core.memory_state()[2] <= 2**20
     np.testing.assert_array_equal(value[::-1, :, ::-1], np.load(tmp_path / "a.npy"))
+
+
+@pytest.mark.parametrize(
+    ("budget", "wish", "held"),
+    [
+        (2**20, None, 2**18),  # a quarter
+        (2**20, 2**18, 2**16),  # of what one operation may hold
+        (2**26, None, 2**22),  # what fits the processor's cache
+    ],
+)
+def test_a_cast_holds_exactly_one_buffer(tmp_path, budget, wish, held):
+    value = np.arange(3 * 2**20, dtype="i4").reshape(3, 1024, 1024)
+    with outcore.memory(budget):
+        hints = {"memory": wish, "method": "straight"}
+        a = outcore.create(tmp_path / "a.npy", value.shape, ">f8", hints=hints)
+        _core.reset_memory_peak()
+        a[...] = value
+        used, _, peak = _core.memory_state()
+        assert (0, held) == (used, peak)
+        assert a.stats()["writes"] == value.size * 8 // min(held, 2**20)  # at most 1 MiB each
+    np.testing.assert_array_equal(value, np.load(tmp_path / "a.npy"))
+
+
+def test_a_cast_and_its_write_share_what_one_operation_may_hold(tmp_path):
+    value = np.arange(2**19, dtype="i4").reshape(1024, 512)
+    hints = {"memory": 2**18, "method": "window", "exclusive": True}
+    with outcore.memory("64 MiB"):
+        a = outcore.create(tmp_path / "a.npy", (1024, 1024), "f8", hints=hints)
+        _core.reset_memory_peak()
+        a[:, ::2] = value
+        used, _, peak = _core.memory_state()
+        assert used == 0
+        assert 2**16 < peak <= 2**18
+        np.testing.assert_array_equal(value, a[:, ::2])
+
+
+def test_a_cast_goes_on_beside_memory_that_others_keep(tmp_path):
+    value = np.arange(2**18, dtype="i4")
+    with outcore.memory("1 MiB"):
+        a = outcore.create(tmp_path / "a.npy", value.shape, "f8", hints={"method": "straight"})
+        with _core.Reservation("blocks", 2**20 - 2**16):
+            _core.reset_memory_peak()
+            a[:] = value
+            assert _core.memory_state()[2] == 2**20 - 2**16 + 2**14
+        np.testing.assert_array_equal(value, a[:])
+
+
+@pytest.mark.parametrize("word", ["hint", "budget"])
+def test_a_cast_that_is_refused_says_what_would_do(tmp_path, word):
+    value = np.arange(64 * 512, dtype="i4").reshape(64, 512)
+    layout = {"chunks": (64, 512), "compression": "lz4"}
+    outcore.create(tmp_path / "a.zarr", value.shape, "f8", **layout).close()
+
+    def write(memory: int) -> int:
+        hints = {"memory": memory} if word == "hint" else {}
+        limit = outcore.memory(memory) if word == "budget" else contextlib.nullcontext()
+        with limit, outcore.open(tmp_path / "a.zarr", "r+", hints=hints) as a:
+            _core.reset_memory_peak()
+            a[...] = value
+            return _core.memory_state()[2]
+
+    with pytest.raises(outcore.BudgetError, match="for the cast") as caught:
+        write(100_000)
+    assert write(caught.value.needed) <= caught.value.needed
+    with outcore.open(tmp_path / "a.zarr") as a:
+        np.testing.assert_array_equal(value, a[...])
+
+
+def test_a_cast_that_numpy_refuses_holds_nothing(tmp_path):
+    with outcore.memory("1 MiB"):
+        a = outcore.create(tmp_path / "a.npy", (4, 1000), "f8")
+        with pytest.raises(ValueError, match="convert"):
+            a[...] = np.full((4, 1000), "no number")
+        assert _core.memory_state()[0] == 0
+        a[...] = 1
+        assert (a[...] == 1).all()
 
 
 def test_copying_from_another_array_on_disk(field, tmp_path):

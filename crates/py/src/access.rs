@@ -24,7 +24,7 @@ use pyo3::prelude::*;
 
 use crate::chunks::Chunks;
 use crate::errors::{detached, Fault};
-use crate::gate;
+use crate::gate::{self, Mode};
 use crate::hints::Wishes;
 use crate::interrupt::Interrupts;
 use crate::layout::Described;
@@ -167,20 +167,39 @@ impl Open {
 
     /// Moves the section between the files and the caller's memory.
     pub fn run(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
-        let result = self.outside(py, |interrupts| {
-            self.each(access, true, interrupts, &mut |step| self.run_step(access, step, interrupts))
-        });
+        let result = self.outside(py, |interrupts| self.run_as(Mode::Run, access, interrupts));
         if access.direction == Direction::Write {
             self.habit.write();
         }
         result
     }
 
+    /// Writes in parts: `work` makes what it writes and hands it to [`Open::run_nested`], inside
+    /// turns of its own. Counts as one write.
+    pub fn write_in_parts(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Interrupts) -> Result<(), Fault> + Send,
+    ) -> Result<(), Fault> {
+        let result = self.outside(py, work);
+        self.habit.write();
+        result
+    }
+
+    /// Moves the section, for a caller who is in a turn and has let go of the GIL.
+    pub fn run_nested(&self, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
+        self.run_as(Mode::Nested, access, interrupts)
+    }
+
+    fn run_as(&self, mode: Mode, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
+        self.each(access, mode, interrupts, &mut |step| self.run_step(access, step, interrupts))
+    }
+
     /// What running would take.
     pub fn survey(&self, py: Python<'_>, access: &Access) -> Result<Survey, Fault> {
         self.outside(py, |interrupts| {
             let mut survey: Option<Survey> = None;
-            self.each(access, false, interrupts, &mut |step| {
+            self.each(access, Mode::Look, interrupts, &mut |step| {
                 let cost = step.plan.cost();
                 match &mut survey {
                     Some(survey) => add(&mut survey.cost, &cost),
@@ -207,7 +226,7 @@ impl Open {
     /// Asks the system to read ahead what the section needs.
     pub fn prefetch(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
         self.outside(py, |interrupts| {
-            self.each(access, false, interrupts, &mut |step| crate::prefetch::ahead(&step))
+            self.each(access, Mode::Look, interrupts, &mut |step| crate::prefetch::ahead(&step))
         })
     }
 
@@ -248,23 +267,18 @@ impl Open {
         }
     }
 
-    /// Calls `work` for each step of the access. If `really`, chunks to be written are locked and
-    /// created, and steps take turns at the memory.
+    /// Calls `work` for each step of the access. Unless it only looks, chunks to be written are
+    /// locked and created.
     fn each(
         &self,
         access: &Access,
-        really: bool,
+        mode: Mode,
         interrupts: &Interrupts,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         match (&self.described.layout, &self.place) {
             (Layout::Strided(layout), Place::Files(files)) => {
-                let mut step = || self.dense(layout, files, access, work);
-                if really {
-                    gate::in_turn(interrupts, step)
-                } else {
-                    step()
-                }
+                mode.step(interrupts, || self.dense(layout, files, access, work))
             }
             (Layout::Chunked(layout), Place::Chunks(chunks)) => {
                 let context = crate::chunks::Context {
@@ -273,7 +287,7 @@ impl Open {
                     found: &self.found,
                     interrupts,
                 };
-                chunks.each(&context, access, really, work)
+                chunks.each(&context, access, mode, work)
             }
             // `new` pairs them.
             _ => Err(StorageError::BadJob("layout and files do not match".into()).into()),

@@ -10,21 +10,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use outcore_io::Arena;
 use outcore_plan::{Direction, Layout};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
 
 use crate::access::{Access, Open};
 use crate::buffers::{self, Memory};
+use crate::cast::Cast;
 use crate::errors::{Class, Fault};
 use crate::hints::Wishes;
 use crate::key::{self, Selection};
 use crate::layout::{describe, Described};
-use crate::slabs::{self, Slab};
-
-/// Bytes that are cast before they are written.
-const CAST_AT_ONCE: i64 = 4 << 20;
 
 /// An array on disk.
 #[pyclass(module = "outcore._core", frozen)]
@@ -316,64 +312,20 @@ impl Array {
         if array.dtype().is_equiv_to(dtype) {
             return Ok(self.transfer(py, open, Direction::Write, selection, size, &memory)?);
         }
-        self.assign_cast(py, open, selection, &array, &memory)
-    }
-
-    /// Casts slab by slab into a buffer of the arena, and writes from there.
-    fn assign_cast<'py>(
-        &self,
-        py: Python<'py>,
-        open: &Arc<Open>,
-        selection: &Selection,
-        array: &Bound<'py, PyUntypedArray>,
-        memory: &Memory,
-    ) -> PyResult<()> {
-        let (item, fortran) = (self.described.item(), self.described.fortran);
-        let whole = selection.size()?.saturating_mul(item);
-        // A quarter of the budget for the cast, the rest for the write itself. What was cast should
-        // still be in the processor's cache when it is written; but chunks are better not cut.
-        let chunk = match &self.described.layout {
-            Layout::Strided(_) => 0,
-            Layout::Chunked(chunked) => chunked.chunk_bytes(),
+        let cast = Cast {
+            described: &self.described,
+            wishes: &self.wishes,
+            open,
+            walk: selection.walk(&memory.strides),
+            data: memory.data,
+            from: array.dtype().unbind(),
         };
-        let quarter = i64::try_from(self.wishes.budget() / 4).unwrap_or(i64::MAX);
-        let most = quarter.min(CAST_AT_ONCE.max(chunk));
-        let limit = most.min(whole).max(item) / item.max(1);
-        let slabs = slabs::cut(&selection.section, &self.described.layout, fortran, limit);
-        let bytes = usize::try_from(limit.saturating_mul(item)).unwrap_or(usize::MAX);
-        let buffer = Arena::global().buffer("casting a value", bytes).map_err(Fault::from)?;
-        let walk = selection.walk(&memory.strides);
-        for slab in slabs {
-            let Slab { lo, count, section } = slab?;
-            let first: i64 = lo.iter().zip(&walk.strides).map(|(n, stride)| n * stride).sum();
-            let source = Memory {
-                data: memory.data.wrapping_offset((walk.shift + first) as isize),
-                strides: walk.strides.clone(),
-            };
-            let packed = packed(&count, item, fortran);
-            let target = Memory { data: buffer.as_ptr(), strides: packed.clone() };
-            // SAFETY: `source` walks over elements of `array`, which outlives the view; `target` is
-            // packed into `buffer`, which holds `limit` elements, and no slab has more.
-            unsafe {
-                let from = buffers::view(py, &source, &count, &array.dtype())?;
-                let to = buffers::view(py, &target, &count, self.described.dtype.bind(py))?;
-                buffers::assign(&to, &from)?;
-            }
-            let access = Access {
-                direction: Direction::Write,
-                section: &section,
-                strides: &packed,
-                data: buffer.as_ptr(),
-                wishes: &self.wishes,
-            };
-            open.run(py, &access)?;
-        }
-        Ok(())
+        Ok(cast.write(py, &selection.section, size)?)
     }
 }
 
 /// Byte strides of a packed array.
-fn packed(shape: &[i64], item: i64, fortran: bool) -> Vec<i64> {
+pub fn packed(shape: &[i64], item: i64, fortran: bool) -> Vec<i64> {
     let mut strides = vec![0; shape.len()];
     let mut step = item;
     let mut place = |d: usize| {

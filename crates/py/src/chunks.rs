@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 
 use crate::access::{Access, Step};
 use crate::errors::{Class, Fault};
-use crate::gate;
+use crate::gate::Mode;
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
 use crate::table::PyTable;
@@ -144,12 +144,12 @@ impl Chunks {
         }
     }
 
-    /// Calls `work` for each batch of the access; locks and stores chunks if `really`.
+    /// Calls `work` for each batch of the access; locks and stores chunks unless it only looks.
     pub fn each(
         &self,
         context: &Context,
         access: &Access,
-        really: bool,
+        mode: Mode,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let layout = context.layout;
@@ -172,16 +172,13 @@ impl Chunks {
                 data: access.data.wrapping_offset(shift as isize),
                 codecs,
             };
-            let mut step = || match (access.direction, really) {
-                (Direction::Write, true) if layout.encoded => self.replace(&batch, work),
-                (Direction::Write, true) => self.patch(&batch, work),
+            mode.step(context.interrupts, || match access.direction {
+                Direction::Write if mode != Mode::Look && layout.encoded => {
+                    self.replace(&batch, work)
+                }
+                Direction::Write if mode != Mode::Look => self.patch(&batch, work),
                 _ => self.look(&batch, work),
-            };
-            if really {
-                gate::in_turn(context.interrupts, step)?;
-            } else {
-                step()?;
-            }
+            })?;
             if context.interrupts.check() {
                 return Err(StorageError::Cancelled.into());
             }

@@ -79,6 +79,14 @@ impl Fault {
         self.0.class == Class::Budget
     }
 
+    /// Of a refusal: so much more memory is needed, for `what`.
+    pub fn beside(mut self, what: &str, bytes: i64) -> Fault {
+        for (_, value) in self.0.details.iter_mut().filter(|(name, _)| *name == "needed") {
+            *value = value.saturating_add(bytes);
+        }
+        self.hint(&format!("Add {bytes} bytes for {what}."))
+    }
+
     /// A number for those who handle the error: `offset`, `length`, `errno`, `needed`.
     pub fn with(mut self, name: &'static str, value: i64) -> Fault {
         self.0.details.push((name, value));
@@ -167,7 +175,7 @@ impl Fault {
     }
 
     fn hint(mut self, text: &str) -> Fault {
-        self.0.message.push_str(". ");
+        self.0.message.push_str(if self.0.message.ends_with('.') { " " } else { ". " });
         self.0.message.push_str(text);
         self
     }

@@ -47,7 +47,33 @@ impl Gate {
     }
 }
 
-/// Does `step`, and does it again alone if others were in its way.
+/// How much of an access is done, and whether it waits for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Plans only.
+    Look,
+    /// Runs, each step in its turn.
+    Run,
+    /// Runs inside a turn that the caller has, who holds memory for it already.
+    Nested,
+}
+
+impl Mode {
+    /// Does a step of an access.
+    pub fn step(
+        self,
+        interrupts: &Interrupts,
+        mut step: impl FnMut() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        match self {
+            Mode::Run => in_turn(interrupts, step),
+            Mode::Look | Mode::Nested => step(),
+        }
+    }
+}
+
+/// Does `step`, and does it again alone if others were in its way. Turns do not nest: who has one
+/// and asked for another would wait for itself.
 pub fn in_turn(
     interrupts: &Interrupts,
     mut step: impl FnMut() -> Result<(), Fault>,
@@ -113,12 +139,17 @@ impl Gate {
     }
 }
 
+/// Whether the caller, who is in a turn, is the only one.
+pub fn is_alone() -> bool {
+    GATE.get().lock().running < 2
+}
+
 /// Refuses to go on with crumbs: a plan made for a fraction of the budget, because others hold the
 /// rest for a moment, would be slow for no reason. Called by a step in its turn.
 pub fn refuse_crumbs(wishes: &Wishes) -> Result<(), Fault> {
     let arena = Arena::global();
     let enough = (arena.limit() / 8).min(wishes.memory.unwrap_or(u64::MAX));
-    if GATE.get().lock().running < 2 || arena.available() >= enough {
+    if is_alone() || arena.available() >= enough {
         return Ok(());
     }
     let text = "others hold the memory budget. Wait for them, or raise outcore.memory()";

@@ -14,6 +14,7 @@
 //! | `prefetch.rs`| a plan to read-ahead |
 //! | `gate.rs`    | several accesses to one budget |
 //! | `interrupt.rs`| Ctrl-C |
+//! | `cast.rs`    | a value of another type to the array's |
 //! | `slabs.rs`   | a large cast to small ones |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
@@ -25,6 +26,7 @@ use pyo3::prelude::*;
 mod access;
 mod array;
 mod buffers;
+mod cast;
 mod chunks;
 mod errors;
 mod gate;
