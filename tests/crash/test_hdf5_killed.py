@@ -228,3 +228,21 @@ def test_kill_at_random_moments_slow(tmp_path):
         assert shape == (100, 40)
         found = max(found, attrs.get("n", 0))
     assert found > 3
+
+
+def test_other_files_that_are_open_in_this_process_do_not_matter(tmp_path):
+    """Files of other drivers have no descriptor; the library crashed when it was asked for one."""
+    path = prepare(tmp_path / "a.h5")
+    code = f"""
+        import io, h5py, numpy as np
+        from outcore import formats
+        held = [h5py.File(io.BytesIO(), "w")]
+        held += [h5py.File("memory", "w", driver="core", backing_store=False)]
+        held += [h5py.File({str(tmp_path / "b.h5")!r}, "w", driver="stdio")]
+        for file in held:
+            file["x"] = np.arange(3)
+        formats.set_attrs(formats.open_info({f"{path}::/a"!r}), {{"units": "m"}})
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+    with h5py.File(path) as file:
+        assert file["a"].attrs["units"] == "m"
