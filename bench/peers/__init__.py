@@ -138,11 +138,11 @@ def pread_peer(path: Path) -> Peer:
     )
 
 
-def h5py_peer(path: Path, name: str, label: str) -> Peer:
+def h5py_peer(path: Path, name: str, label: str, mode: str = "r+") -> Peer:
     """h5py's `read_direct` and assignment."""
     import h5py
 
-    file = h5py.File(path, "r+")
+    file = h5py.File(path, mode)
     dataset = file[name]
 
     def sync() -> None:
@@ -176,22 +176,31 @@ def zarr_peer(path: Path) -> Peer:
     )
 
 
-def tensorstore_peer(path: Path, driver: str = "zarr3", threads: int = 2) -> Peer:
-    """tensorstore, its own thread pools limited to `threads`."""
+def tensorstore_peer(
+    path: Path, driver: str = "zarr3", threads: int = 2, sync: bool = True
+) -> Peer:
+    """tensorstore, its own thread pools limited to `threads`; with `sync` (its default) each file
+    it writes is synced.
+    """
     import tensorstore as ts
 
-    limit = {"limit": threads}
-    store = ts.open(
+    context = ts.Context(
         {
-            "driver": driver,
-            "kvstore": {"driver": "file", "path": str(path)},
-            "context": {"data_copy_concurrency": limit, "file_io_concurrency": {"limit": 8}},
-        },
+            "data_copy_concurrency": {"limit": threads},
+            "file_io_concurrency": {"limit": 8},
+            "file_io_sync": sync,
+        }
+    )
+    store = ts.open(
+        {"driver": driver, "kvstore": {"driver": "file", "path": str(path)}},
+        context=context,
         open=True,
     ).result()
 
     def read(key: Key, out: np.ndarray) -> None:
-        np.copyto(out, store[key].read().result())
+        # Straight into `out`, without an array in between.
+        target = ts.array(out, context=context, copy=False, write=True)
+        target.write(store[key]).result()
 
     def write(key: Key, value: np.ndarray) -> None:
         store[key].write(value).result()
