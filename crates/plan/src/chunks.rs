@@ -281,8 +281,12 @@ impl Cells {
     /// Puts cells into rounds.
     fn group(&mut self, number: usize) -> Result<(), PlanError> {
         let useful = share(self.means.total, &self.terms);
-        // Decoding is slow: smaller rounds than for copies, so that every thread has some.
-        let (most, least) = (self.terms.share.saturating_mul(2), self.terms.share / 4);
+        // Coding is slow: smaller rounds than for copies, so that every thread has some, all end
+        // at about the same time, and what was decoded is still in the cache when it is moved.
+        let (most, least) = match self.layout.encoded {
+            true => (self.terms.share / 2, self.terms.share / 8),
+            false => (self.terms.share.saturating_mul(2), self.terms.share / 4),
+        };
         let decoded = self.layout.chunk_bytes().saturating_mul(number as i64);
         let desired = (decoded / (2 * self.terms.lanes)).clamp(least, most);
         let mut open: Option<(i64, i64)> = None; // slot and user bytes of the last group

@@ -19,6 +19,9 @@ const AHEAD: u64 = 32;
 
 /// Accesses of at least this many bytes are shared with other threads at once.
 const LARGE: i64 = 16 << 20;
+/// The same for accesses that go through codecs, by their slots: a thread codes this much in about
+/// a millisecond.
+const LARGE_CODED: i64 = 1 << 20;
 /// Smaller ones only if, after the first round, at least this much is still to be done: whoever
 /// helps has to be woken, and on a busy machine waited for.
 const LONG: Duration = Duration::from_millis(1);
@@ -38,8 +41,13 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
     };
     let slots = Slots::new(job, job.threads.clamp(1, most).min(worth))?;
     let work = Work { shared, slots: &slots, next: AtomicU64::new(0), told: AtomicU64::new(0) };
-    let chunks = job.plan.method() == Method::Chunks;
-    let at_once = rounds >= 8 && (chunks || cost.useful_bytes >= LARGE);
+    let at_once = match job.plan.method() {
+        Method::Chunks => {
+            job.plan.slot_bytes().saturating_mul(i64::try_from(rounds).unwrap_or(i64::MAX))
+                >= LARGE_CODED
+        }
+        _ => rounds >= 8 && cost.useful_bytes >= LARGE,
+    };
     if slots.lanes > 1 && !at_once {
         let start = Instant::now();
         work.lane(0, 1);
