@@ -270,10 +270,13 @@ fn armed_engines_fail_and_are_logged_like_plain_calls() {
 const GRID: [i64; 2] = [3, 4];
 
 fn store(folder: &Path, sharded: bool) -> Box<dyn ChunkStore> {
+    store_of(folder, sharded, ChunkSize { decoded: 6_000, limit: 10_000, encoded: true })
+}
+
+fn store_of(folder: &Path, sharded: bool, size: ChunkSize) -> Box<dyn ChunkStore> {
     let naming =
         Naming { root: folder.to_path_buf(), prefix: "c.".to_owned(), separator: ".".to_owned() };
     let lock = folder.join("meta");
-    let size = ChunkSize { decoded: 6_000, limit: 10_000, encoded: true };
     if sharded {
         let index = IndexFormat { at_end: true, crc32c: true };
         let (grid, per_shard) = (GRID.to_vec(), vec![2, 2]);
@@ -286,7 +289,7 @@ fn store(folder: &Path, sharded: bool) -> Box<dyn ChunkStore> {
 /// Stores all chunks of a box with contents made from `seed`.
 fn put(store: &dyn ChunkStore, cells: &Cells, seed: u8) -> Result<(), StorageError> {
     let _guard = store.lock(cells, Patience::NONE)?;
-    let sink = store.begin(cells)?;
+    let sink = store.begin(cells, &|_| true)?;
     for cell in cells.iter() {
         sink.commit(&cell, 0, &chunk(seed, &cell))?;
     }
@@ -312,6 +315,30 @@ fn get(store: &dyn ChunkStore) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
     resolved.table.stored.iter().map(|stored| stored.as_ref().map(one).transpose()).collect()
 }
 
+/// Calls `check` with every chunk of every crash, read through a fresh store.
+fn every_crash_of_chunks(
+    folder: &Folder,
+    (before, ops): (&Disk, &[Op]),
+    open: impl Fn(&Path) -> Box<dyn ChunkStore>,
+    mut check: impl FnMut(&[i64], Option<Vec<u8>>, bool, &str),
+) {
+    let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
+    let copy = folder.0.with_extension("copy");
+    let mut last = None;
+    every_crash(before, ops, 8, |disk, done, when| {
+        if last.as_ref() != Some(disk) {
+            let _ = std::fs::remove_dir_all(&copy);
+            disk.write_to(&folder.0, &copy).unwrap();
+            last = Some(disk.clone());
+        }
+        let seen = get(&*open(&copy)).unwrap_or_else(|error| panic!("{error}: {when}"));
+        for (cell, bytes) in all.iter().zip(seen) {
+            check(&cell, bytes, done, when);
+        }
+    });
+    let _ = std::fs::remove_dir_all(&copy);
+}
+
 #[test]
 fn chunks_that_were_safe_stay_old_or_new() {
     for sharded in [false, true] {
@@ -329,23 +356,78 @@ fn chunks_that_were_safe_stay_old_or_new() {
             put(&*second, &some, 50).unwrap();
             second.flush().unwrap();
         });
-        let copy = folder.0.with_extension("copy");
-        let mut last = None;
-        every_crash(&before, &ops, 8, |disk, done, when| {
-            if last.as_ref() != Some(disk) {
-                let _ = std::fs::remove_dir_all(&copy);
-                disk.write_to(&folder.0, &copy).unwrap();
-                last = Some(disk.clone());
-            }
-            let seen =
-                get(&*store(&copy, sharded)).unwrap_or_else(|error| panic!("{error}: {when}"));
-            for (cell, bytes) in all.iter().zip(seen) {
-                let bytes = bytes.unwrap_or_else(|| panic!("chunk {cell:?} is gone: {when}"));
-                let new = some.contains(&cell) && bytes == chunk(50, &cell);
-                let old = bytes == chunk(1, &cell) && !(done && some.contains(&cell));
-                assert!(new || old, "chunk {cell:?} is neither old nor new: {when}");
-            }
+        let open = |copy: &Path| store(copy, sharded);
+        every_crash_of_chunks(&folder, (&before, &ops), open, |cell, bytes, done, when| {
+            let bytes = bytes.unwrap_or_else(|| panic!("chunk {cell:?} is gone: {when}"));
+            let new = some.contains(cell) && bytes == chunk(50, cell);
+            let old = bytes == chunk(1, cell) && !(done && some.contains(cell));
+            assert!(new || old, "chunk {cell:?} is neither old nor new: {when}");
         });
-        let _ = std::fs::remove_dir_all(&copy);
+    }
+}
+
+#[test]
+fn new_chunks_are_missing_or_whole() {
+    for sharded in [false, true] {
+        let folder = Folder::new(if sharded { "new-shards" } else { "new-chunks" });
+        std::fs::write(folder.0.join("meta"), b"{}").unwrap();
+        let some = Cells::new(&[0, 1], &[3, 3], &GRID).unwrap();
+        let fresh = store(&folder.0, sharded);
+        let (before, ops) = recorded(&folder, || {
+            put(&*fresh, &some, 20).unwrap();
+            fresh.flush().unwrap();
+        });
+        let open = |copy: &Path| store(copy, sharded);
+        let mut whole = 0;
+        every_crash_of_chunks(
+            &folder,
+            (&before, &ops),
+            open,
+            |cell, bytes, done, when| match bytes {
+                Some(bytes) => {
+                    assert!(some.contains(cell), "chunk {cell:?}: {when}");
+                    assert!(bytes == chunk(20, cell), "chunk {cell:?} is torn: {when}");
+                    whole += 1;
+                }
+                None => assert!(!done || !some.contains(cell), "chunk {cell:?} is lost: {when}"),
+            },
+        );
+        assert!(whole > some.len());
+    }
+}
+
+/// Chunks that are stored as they are: made whole of the fill value first, then written in place.
+#[test]
+fn new_chunks_that_are_written_in_place_are_missing_or_whole() {
+    const FILL: [u8; 2] = [3, 0xfe];
+    let size = ChunkSize { decoded: 6_000, limit: 6_000, encoded: false };
+    for sharded in [false, true] {
+        let folder = Folder::new(if sharded { "plain-shards" } else { "plain-chunks" });
+        std::fs::write(folder.0.join("meta"), b"{}").unwrap();
+        let open = |path: &Path| store_of(path, sharded, size);
+        let some = Cells::new(&[0, 1], &[3, 2], &GRID).unwrap();
+        let fresh = open(&folder.0);
+        let (before, ops) = recorded(&folder, || {
+            let place = fresh.in_place(&some, &FILL, Patience::NONE).unwrap();
+            for (cell, stored) in some.iter().zip(&place.resolved.table.stored) {
+                let (stored, new) = (stored.unwrap(), content(cell[0] as u8, 6_000));
+                let file = place.resolved.files.open(stored.file).unwrap();
+                sys::write_at(file.fd(), &new, stored.offset).unwrap();
+            }
+            drop(place);
+            fresh.flush().unwrap();
+        });
+        every_crash_of_chunks(&folder, (&before, &ops), open, |cell, bytes, done, when| {
+            let written = some.contains(cell);
+            let Some(bytes) = bytes else {
+                return assert!(!done || !written, "chunk {cell:?} is lost: {when}");
+            };
+            let new = content(cell[0] as u8, 6_000);
+            let each = bytes.iter().zip(&new).zip(FILL.iter().cycle());
+            let wrong = each.filter(|((seen, new), fill)| {
+                seen != fill && (seen != new || !written) || (done && written && seen != new)
+            });
+            assert_eq!(0, wrong.count(), "chunk {cell:?}: {when}");
+        });
     }
 }

@@ -117,7 +117,7 @@ fn update(
 ) {
     let guard = store.lock(cells, patient()).unwrap();
     let before = read(&store.resolve(cells, false).unwrap(), true);
-    let sink = store.begin(cells).unwrap();
+    let sink = store.begin(cells, &|_| true).unwrap();
     let work: Vec<_> = cells.iter().zip(before).collect();
     std::thread::scope(|scope| {
         for part in work.chunks(work.len().div_ceil(2).max(1)) {
@@ -204,7 +204,7 @@ fn a_batch_that_is_not_finished_leaves_shards_as_they_were() {
         true
     });
     let before = walk(&folder.0);
-    let sink = store.begin(&everything()).unwrap();
+    let sink = store.begin(&everything(), &|_| true).unwrap();
     sink.commit(&[0, 0], 0, b"not even zstd").unwrap();
     let bad = sink.commit(&[6, 0], 0, b"outside").unwrap_err();
     assert_eq!("internal-job", bad.code());
@@ -329,7 +329,7 @@ fn indexes_that_cannot_be_true_are_refused() {
         assert_eq!("chunk-table-damaged", error.code(), "{error}");
         let text = error.to_string();
         assert!(text.contains(part) && text.contains("c/0/0"), "{text}");
-        assert!(store.begin(&everything()).is_err(), "{part}");
+        assert!(store.begin(&everything(), &|_| true).is_err(), "{part}");
     }
     let start = shard_store(&folder.0, AT_START, true);
     std::fs::write(&path, shard_file(&[(100, 40); 8], &[1; 100], AT_START)).unwrap();

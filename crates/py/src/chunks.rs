@@ -1,7 +1,7 @@
 //! Chunked arrays: batches of chunks that are found, locked, planned, stored.
 //!
 //! A batch is what is resolved at once: some hundreds of chunks (files are open while it lasts), or
-//! whole shards when writing, so that no shard is rewritten twice for one access.
+//! whole shards, so that no shard is rewritten twice for one access.
 //!
 //! Waiting for another writer ends with Ctrl-C, or after [`PATIENCE`] with an error that names the
 //! file.
@@ -28,6 +28,8 @@ use crate::terms::{self, Extra, Found};
 
 /// Chunks in files of their own: each is an open file while its batch lasts.
 const FILES_AT_ONCE: i64 = 192;
+/// Shards.
+const SHARDS_AT_ONCE: i64 = 64;
 /// Chunks listed in a table.
 const ROWS_AT_ONCE: i64 = 1 << 14;
 /// How long to wait for another writer.
@@ -45,6 +47,8 @@ pub struct Chunks {
     coarse: Option<Chunked>,
     at_once: i64,
     grid: Vec<i64>,
+    /// Shape of a chunk.
+    chunk: Vec<i64>,
 }
 
 enum Store {
@@ -117,7 +121,7 @@ impl Chunks {
                 }
             }
         };
-        Ok(Chunks { store, coarse, at_once, grid })
+        Ok(Chunks { store, coarse, at_once, grid, chunk: layout.chunk.clone() })
     }
 
     /// Where the chunks of a box are, and their open files.
@@ -154,7 +158,7 @@ impl Chunks {
     ) -> Result<(), Fault> {
         let layout = context.layout;
         let (grouping, at_once) = match &self.coarse {
-            Some(shards) => (shards, 1),
+            Some(shards) => (shards, self.shards_at_once(shards)),
             None => (layout, self.at_once),
         };
         let collected =
@@ -186,6 +190,13 @@ impl Chunks {
         Ok(())
     }
 
+    /// Shards that are looked up together: some, so that threads need not wait for each other after
+    /// each; not many, as their indices are in memory while a batch lasts.
+    fn shards_at_once(&self, shards: &Chunked) -> i64 {
+        let chunks = shards.chunk.iter().zip(&self.chunk).map(|(s, c)| s / c).product::<i64>();
+        (self.at_once / chunks.max(1)).clamp(1, SHARDS_AT_ONCE)
+    }
+
     /// Plans with the chunks as they are.
     fn look(
         &self,
@@ -211,10 +222,13 @@ impl Chunks {
             Store::Core(store) => store.lock(batch.cells, patience),
             Store::Table(table) => table.lock(patience),
         })?;
-        let before = self.resolve(batch.cells)?;
-        let sink = match &self.store {
-            Store::Core(store) => store.begin(batch.cells)?,
-            Store::Table(table) => table.begin(),
+        // What is covered whole is not read: its old file need not even be opened.
+        let (before, sink) = match &self.store {
+            Store::Core(store) => (
+                store.resolve_some(batch.cells, false, &|cell| !batch.covers(cell))?,
+                store.begin(batch.cells, &|cell| batch.touches(cell))?,
+            ),
+            Store::Table(table) => (table.resolve(batch.cells, false)?, table.begin()),
         };
         let commit = |chunk: &[i64], mask: u32, bytes: &[u8]| sink.commit(chunk, mask, bytes);
         batch.step(&before, Some(&commit), work)?;
@@ -247,17 +261,8 @@ impl Chunks {
         if !batch.access.wishes.missing_is_error || batch.access.direction == Direction::Write {
             return Ok(());
         }
-        let ranges = batch.section.ranges();
-        let touched = |cell: &[i64]| {
-            cell.iter().zip(ranges).zip(&batch.context.layout.chunk).all(|((k, r), c)| {
-                // The first index of the range at or after the chunk's first.
-                let steps = (k * c - r.start).max(0);
-                let steps = (steps + r.step - 1) / r.step;
-                steps < r.count && r.start + steps * r.step < (k + 1) * c
-            })
-        };
         for (cell, stored) in batch.cells.iter().zip(&table.stored) {
-            if stored.is_none() && touched(&cell) {
+            if stored.is_none() && batch.touches(&cell) {
                 let path = &batch.context.described.path;
                 let text = format!(
                     "chunk {cell:?} of '{path}' was never written, and Hints(missing='error') asks \
@@ -281,6 +286,31 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// Whether the section holds an element of a chunk.
+    fn touches(&self, cell: &[i64]) -> bool {
+        self.all_axes(cell, |held, _| held > 0)
+    }
+
+    /// Whether the section holds all elements of a chunk that the array has.
+    fn covers(&self, cell: &[i64]) -> bool {
+        self.all_axes(cell, |held, has| held == has)
+    }
+
+    /// Whether `test` holds for all axes of a chunk: how many of its indices the section holds, and
+    /// how many the array has.
+    fn all_axes(&self, cell: &[i64], test: impl Fn(i64, i64) -> bool) -> bool {
+        let layout = self.context.layout;
+        let axes =
+            cell.iter().zip(self.section.ranges()).zip(layout.chunk.iter().zip(&layout.shape));
+        let mut axes = axes.map(|((k, r), (c, n))| {
+            let (low, high) = (k * c, ((k + 1) * c).min(*n));
+            // Steps of the range below an index.
+            let below = |i: i64| (((i - r.start).max(0) + r.step - 1) / r.step).min(r.count);
+            (below(high) - below(low), high - low)
+        });
+        axes.all(|(held, has)| test(held, has))
+    }
+
     fn step(
         &self,
         resolved: &Resolved,

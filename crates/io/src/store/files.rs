@@ -5,9 +5,9 @@
 //! rename that refuses to replace, and from then on written in place: two processes that write
 //! different elements of it share the file and lose nothing.
 //!
-//! Crash model. A chunk that replaces another is synced before it gets the name, so a chunk that
-//! was safe is never lost. A new chunk is synced by `flush`; until then a crash of the machine may
-//! leave it missing, or cut off, which is an error when it is read and is never taken for data.
+//! Crash model. A file is synced before it gets its name (`publish`), new or not: after a crash of
+//! the machine a chunk is old, new or missing, and never torn. `flush` makes the names durable, and
+//! what was written in place.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use outcore_plan::{ChunkTable, Stored};
 
+use super::publish::Publisher;
 use super::unsynced::{side_by_side, Unsynced, Writing};
 use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved};
 use crate::backend::sys;
@@ -42,14 +43,15 @@ impl FileStore {
         FileStore { naming, lock, grid, size, unsynced }
     }
 
-    /// Creates a chunk that is missing, whole, unless somebody else does.
-    fn create(&self, path: &Path, fill: &[u8]) -> Result<(), StorageError> {
-        let temp = temp_beside(path)?;
-        write_fill(&temp, 0, self.size.decoded, fill)?;
-        match temp.install(path, true) {
-            Err(error) if error.code() == "already-exists" => Ok(()),
-            other => other.and_then(|()| self.unsynced.add(path.to_path_buf())),
+    /// Creates chunks that are missing, whole, unless somebody else does.
+    fn create(&self, paths: &[&PathBuf], fill: &[u8]) -> Result<(), StorageError> {
+        let publisher = Publisher::new(&self.unsynced);
+        for path in paths {
+            let temp = temp_beside(path)?;
+            write_fill(&temp, 0, self.size.decoded, fill)?;
+            publisher.push(temp, path.to_path_buf(), true)?;
         }
+        publisher.finish()
     }
 
     fn checked(&self, file: OpenFile, len: i64) -> Result<(OpenFile, i64), StorageError> {
@@ -194,12 +196,20 @@ pub(super) fn write_fill(
 pub(super) const PATIENT: usize = 16;
 
 impl ChunkStore for FileStore {
-    fn resolve(&self, cells: &Cells, writable: bool) -> Result<Resolved, StorageError> {
-        let paths: Vec<PathBuf> = cells.iter().map(|cell| self.naming.path(&cell)).collect();
+    fn resolve_some(
+        &self,
+        cells: &Cells,
+        writable: bool,
+        wanted: &dyn Fn(&[i64]) -> bool,
+    ) -> Result<Resolved, StorageError> {
+        let chosen: Vec<bool> = cells.iter().map(|cell| wanted(&cell)).collect();
+        let of = cells.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
+        let paths: Vec<PathBuf> = of.map(|(cell, _)| self.naming.path(&cell)).collect();
         let mut files = FileTable::new(Vec::new(), writable);
-        let mut stored = Vec::with_capacity(paths.len());
-        for found in open_many(&paths, |path| open_if_there(path, writable))? {
-            stored.push(match found {
+        let mut stored = Vec::with_capacity(chosen.len());
+        let mut found = open_many(&paths, |path| open_if_there(path, writable))?.into_iter();
+        for chosen in chosen {
+            stored.push(match if chosen { found.next().flatten() } else { None } {
                 None => None,
                 Some((file, len)) => {
                     let (file, len) = self.checked(file, len)?;
@@ -216,8 +226,13 @@ impl ChunkStore for FileStore {
         FileLock::acquire_all(&self.lock, &ranges, Mode::Exclusive, patience)
     }
 
-    fn begin<'a>(&'a self, cells: &Cells) -> Result<Box<dyn ChunkSink + 'a>, StorageError> {
-        Ok(Box::new(FileSink { store: self, cells: cells.clone() }))
+    fn begin<'a>(
+        &'a self,
+        cells: &Cells,
+        _expected: &dyn Fn(&[i64]) -> bool,
+    ) -> Result<Box<dyn ChunkSink + 'a>, StorageError> {
+        let publisher = Publisher::new(&self.unsynced);
+        Ok(Box::new(FileSink { store: self, cells: cells.clone(), publisher }))
     }
 
     fn in_place(
@@ -237,11 +252,9 @@ impl ChunkStore for FileStore {
                 let writing = Writing { unsynced: Arc::clone(&self.unsynced), paths };
                 return Ok(InPlace { resolved, guard: None, writing });
             }
-            for (path, stored) in paths.iter().zip(&resolved.table.stored) {
-                if stored.is_none() {
-                    self.create(path, fill)?;
-                }
-            }
+            let missing = paths.iter().zip(&resolved.table.stored);
+            let missing = missing.filter(|(_, at)| at.is_none()).map(|(path, _)| path);
+            self.create(&missing.collect::<Vec<_>>(), fill)?;
         }
         Err(vanishing(&self.naming.root))
     }
@@ -255,6 +268,7 @@ impl ChunkStore for FileStore {
 struct FileSink<'a> {
     store: &'a FileStore,
     cells: Cells,
+    publisher: Publisher,
 }
 
 impl ChunkSink for FileSink<'_> {
@@ -268,14 +282,10 @@ impl ChunkSink for FileSink<'_> {
         let path = self.store.naming.path(chunk);
         let temp = temp_beside(&path)?;
         write_all(temp.fd(), temp.path(), bytes, 0)?;
-        if std::fs::symlink_metadata(&path).is_ok() {
-            durable::sync(temp.fd(), temp.path())?;
-        }
-        temp.install(&path, false)?;
-        self.store.unsynced.add(path)
+        self.publisher.push(temp, path, false)
     }
 
     fn finish(self: Box<Self>) -> Result<(), StorageError> {
-        Ok(())
+        self.publisher.finish()
     }
 }

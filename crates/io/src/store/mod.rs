@@ -20,8 +20,8 @@
 //!
 //! ```text
 //! let guard = store.lock(&cells, patience)?;      // waits for other writers
-//! let before = store.resolve(&cells, false)?;     // what is there now
-//! let sink = store.begin(&cells)?;
+//! let before = store.resolve_some(&cells, false, ...)?;   // what is there now
+//! let sink = store.begin(&cells, ...)?;
 //! ... read and decode what is covered in part, change, encode, sink.commit(chunk, mask, bytes) ...
 //! sink.finish()?;  drop(guard);                   // now others see it
 //! store.flush()?;                                 // at the end: on the disk
@@ -31,10 +31,11 @@
 //! patience)?`, then plan and write into `place.resolved`, then drop `place`.
 //!
 //! Invariants. What files say is checked before it is used: no offset outside its file, no two
-//! chunks on the same bytes, no length that no codec makes. A chunk or shard is replaced whole, by
-//! a rename.
+//! chunks on the same bytes, no length that no codec makes. A chunk or shard appears and is replaced
+//! whole, by a rename that its bytes reached the disk before (`publish`).
 
 pub mod files;
+mod publish;
 pub mod shards;
 pub mod table;
 mod unsynced;
@@ -186,7 +187,21 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// `Index` if a table or index cannot be true, `ShortRead` if a chunk that is stored as it is
     /// has lost its end, and what the system says. A chunk that is missing is `None`, no error.
-    fn resolve(&self, cells: &Cells, writable: bool) -> Result<Resolved, StorageError>;
+    fn resolve(&self, cells: &Cells, writable: bool) -> Result<Resolved, StorageError> {
+        self.resolve_some(cells, writable, &|_| true)
+    }
+
+    /// [`resolve`](ChunkStore::resolve) for those chunks of the box that are `wanted`; the others
+    /// count as missing. A file that holds none that is wanted is not opened.
+    ///
+    /// # Errors
+    /// As `resolve`.
+    fn resolve_some(
+        &self,
+        cells: &Cells,
+        writable: bool,
+        wanted: &dyn Fn(&[i64]) -> bool,
+    ) -> Result<Resolved, StorageError>;
 
     /// Waits until no other writer holds a chunk of the box, and keeps them out until the result
     /// is dropped.
@@ -195,11 +210,16 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     /// `Locked` when patience ends, `Cancelled`, and what the system says.
     fn lock(&self, cells: &Cells, patience: Patience<'_>) -> Result<FileLock, StorageError>;
 
-    /// Starts to replace chunks of the box, which the caller has locked.
+    /// Starts to replace chunks of the box, which the caller has locked. It is about to commit all
+    /// that are `expected`: with the last of them a shard is complete and can be published.
     ///
     /// # Errors
     /// `Index`, and what the system says.
-    fn begin<'a>(&'a self, cells: &Cells) -> Result<Box<dyn ChunkSink + 'a>, StorageError>;
+    fn begin<'a>(
+        &'a self,
+        cells: &Cells,
+        expected: &dyn Fn(&[i64]) -> bool,
+    ) -> Result<Box<dyn ChunkSink + 'a>, StorageError>;
 
     /// Makes the chunks of a box exist, so that they can be written in place: those that are
     /// missing are created with every element equal to `fill`. Only where chunks are not encoded.

@@ -6,7 +6,8 @@
 //!
 //! Changing encoded chunks means a new shard: the new chunks, then the old ones that stay (copied
 //! by the kernel, in the order in which they lie), then the index, then a rename. Several chunks of
-//! one shard in one batch share one such rewrite; the whole shard is locked meanwhile.
+//! one shard in one batch share one such rewrite; the whole shard is locked meanwhile. A shard goes on
+//! its way to its name when the last chunk that was expected is there, while others are encoded.
 //!
 //! Chunks that are stored as they are get written in place once they exist. The first write to a
 //! shard creates all of its chunks at once, in C order, so that a shard is rewritten once and not
@@ -14,10 +15,10 @@
 //!
 //! Crash model: as in `files`, with shards for chunks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outcore_plan::{ChunkTable, Stored};
@@ -26,11 +27,12 @@ use super::files::{
     damaged, lock_ranges, open_if_there, open_many, temp_beside, vanishing, write_all, write_fill,
     PATIENT,
 };
+use super::publish::Publisher;
 use super::table::disjoint;
 use super::unsynced::{Unsynced, Writing};
 use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved};
 use crate::backend::sys;
-use crate::durable::{self, TempFile};
+use crate::durable::TempFile;
 use crate::error::StorageError;
 use crate::files::{FileTable, OpenFile};
 use crate::lock::{FileLock, Mode, Patience};
@@ -204,8 +206,8 @@ impl ShardStore {
         Err(damaged(path, i64::try_from(offset).ok(), why))
     }
 
-    /// A new shard to be, in place of what is there.
-    fn rewrite(&self, shard: &[i64]) -> Result<Rewrite, StorageError> {
+    /// A new shard to be, in place of what is there, for `expected` new chunks.
+    fn rewrite(&self, shard: &[i64], expected: usize) -> Result<Rewrite, StorageError> {
         let path = self.naming.path(shard);
         let old = self.open(&path, false)?;
         if let Some(old) = &old {
@@ -213,17 +215,18 @@ impl ShardStore {
         }
         let front = if self.index.at_end { 0 } else { self.index_bytes() };
         let fresh = Mutex::new(Fresh { temp: None, entries: BTreeMap::new() });
-        Ok(Rewrite { path, old, next: AtomicI64::new(front), fresh })
+        let (next, left) = (AtomicI64::new(front), AtomicUsize::new(expected));
+        Ok(Rewrite { path, old, next, left, fresh })
     }
 
-    /// Stores the index and publishes the shard.
+    /// Stores the index and lets the shard be published.
     fn publish(
         &self,
         temp: TempFile,
         path: &Path,
         entries: &[Entry],
         end: i64,
-        replaces: bool,
+        publisher: &Publisher,
     ) -> Result<(), StorageError> {
         let mut raw = Vec::with_capacity(self.index_bytes() as usize);
         for entry in entries {
@@ -237,16 +240,17 @@ impl ShardStore {
         }
         let index_at = if self.index.at_end { end } else { 0 };
         write_all(temp.fd(), temp.path(), &raw, index_at)?;
-        if replaces {
-            durable::sync(temp.fd(), temp.path())?;
-        }
-        temp.install(path, false)?;
-        self.unsynced.add(path.to_path_buf())
+        publisher.push(temp, path.to_path_buf(), false)
     }
 
     /// Gives a shard all of its chunks, those that are missing filled with `fill`.
-    fn complete(&self, shard: &[i64], fill: &[u8]) -> Result<(), StorageError> {
-        let rewrite = self.rewrite(shard)?;
+    fn complete(
+        &self,
+        shard: &[i64],
+        fill: &[u8],
+        publisher: &Publisher,
+    ) -> Result<(), StorageError> {
+        let rewrite = self.rewrite(shard, 0)?;
         let (path, len) = (&rewrite.path, self.size.decoded);
         let there = |k: usize| rewrite.old.as_ref().and_then(|old| old.entries[k]);
         let wanted: Vec<usize> = (0..self.chunks).filter(|&k| self.in_array(shard, k)).collect();
@@ -267,7 +271,7 @@ impl ShardStore {
             }
             entries[k] = Some((at, len));
         }
-        self.publish(temp, path, &entries, end, rewrite.old.is_some())
+        self.publish(temp, path, &entries, end, publisher)
     }
 
     fn lock_shards(
@@ -288,6 +292,8 @@ struct Rewrite {
     old: Option<Shard>,
     /// Where the next chunk goes.
     next: AtomicI64,
+    /// New chunks that are still to come.
+    left: AtomicUsize,
     fresh: Mutex<Fresh>,
 }
 
@@ -299,7 +305,8 @@ struct Fresh {
 }
 
 impl Rewrite {
-    fn add(&self, k: usize, bytes: &[u8]) -> Result<(), StorageError> {
+    /// Adds a chunk; `true` if it was the last that was expected, and all are written.
+    fn add(&self, k: usize, bytes: &[u8]) -> Result<bool, StorageError> {
         let len = bytes.len() as i64;
         let (fd, path, at) = {
             let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
@@ -311,8 +318,17 @@ impl Rewrite {
             };
             (temp.fd(), temp.path().to_path_buf(), at)
         };
-        // The file stays open: only `finish`, which owns the sink, takes it.
-        write_all(fd, &path, bytes, at)
+        // The file stays open: whoever takes it has seen the end of all writes that were expected,
+        // or owns the sink.
+        write_all(fd, &path, bytes, at)?;
+        let mut left = self.left.load(Ordering::Acquire);
+        while left > 0 {
+            match self.left.compare_exchange(left, left - 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(left == 1),
+                Err(now) => left = now,
+            }
+        }
+        Err(StorageError::BadJob(format!("chunk {k} of a shard that is complete")))
     }
 
     fn copy(&self, temp: &TempFile, from: i64, to: i64, len: i64) -> Result<(), StorageError> {
@@ -326,7 +342,8 @@ impl Rewrite {
         }
     }
 
-    fn finish(self, store: &ShardStore) -> Result<(), StorageError> {
+    /// Completes the shard, if anything was added, and lets it be published.
+    fn finish(&self, store: &ShardStore, publisher: &Publisher) -> Result<(), StorageError> {
         let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(temp) = fresh.temp.take() else {
             return Ok(());
@@ -353,18 +370,25 @@ impl Rewrite {
         for (&k, &entry) in &fresh.entries {
             entries[k] = Some(entry);
         }
-        store.publish(temp, &self.path, &entries, end, self.old.is_some())
+        store.publish(temp, &self.path, &entries, end, publisher)
     }
 }
 
 impl ChunkStore for ShardStore {
-    fn resolve(&self, cells: &Cells, writable: bool) -> Result<Resolved, StorageError> {
-        let shards = self.shards(cells);
-        let paths: Vec<PathBuf> = shards.iter().map(|shard| self.naming.path(&shard)).collect();
+    fn resolve_some(
+        &self,
+        cells: &Cells,
+        writable: bool,
+        wanted: &dyn Fn(&[i64]) -> bool,
+    ) -> Result<Resolved, StorageError> {
+        let chosen: Vec<bool> = cells.iter().map(|cell| wanted(&cell)).collect();
+        let of = cells.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
+        let shards: BTreeSet<Vec<i64>> = of.map(|(cell, _)| self.place(&cell).0).collect();
+        let paths: Vec<PathBuf> = shards.iter().map(|shard| self.naming.path(shard)).collect();
         let mut files = FileTable::new(Vec::new(), writable);
         let mut found = BTreeMap::new();
-        for (cell, shard) in shards.iter().zip(open_many(&paths, |path| self.open(path, writable))?)
-        {
+        let opened = open_many(&paths, |path| self.open(path, writable))?;
+        for (cell, shard) in shards.into_iter().zip(opened) {
             let Some(Shard { file, entries }) = shard else { continue };
             if writable {
                 disjoint(entries.iter().flatten().copied().collect(), file.path())?;
@@ -373,10 +397,11 @@ impl ChunkStore for ShardStore {
         }
         let stored: Vec<Option<Stored>> = cells
             .iter()
-            .map(|cell| {
+            .zip(chosen)
+            .map(|(cell, chosen)| {
                 let (shard, k) = self.place(&cell);
                 let (file, entries) = found.get(&shard)?;
-                let (offset, len) = entries[k]?;
+                let (offset, len) = entries[k].filter(|_| chosen)?;
                 Some(Stored { file: *file, offset, len, mask: 0 })
             })
             .collect();
@@ -392,13 +417,22 @@ impl ChunkStore for ShardStore {
         self.lock_shards(cells, Mode::Exclusive, patience)
     }
 
-    fn begin<'a>(&'a self, cells: &Cells) -> Result<Box<dyn ChunkSink + 'a>, StorageError> {
+    fn begin<'a>(
+        &'a self,
+        cells: &Cells,
+        expected: &dyn Fn(&[i64]) -> bool,
+    ) -> Result<Box<dyn ChunkSink + 'a>, StorageError> {
+        let mut numbers = BTreeMap::new();
+        for cell in cells.iter().filter(|cell| expected(cell)) {
+            *numbers.entry(self.place(&cell).0).or_insert(0) += 1;
+        }
         let mut rewrites = BTreeMap::new();
-        for shard in self.shards(cells).iter() {
-            let rewrite = self.rewrite(&shard)?;
+        for (shard, number) in numbers {
+            let rewrite = self.rewrite(&shard, number)?;
             rewrites.insert(shard, rewrite);
         }
-        Ok(Box::new(ShardSink { store: self, cells: cells.clone(), rewrites }))
+        let publisher = Publisher::new(&self.unsynced);
+        Ok(Box::new(ShardSink { store: self, cells: cells.clone(), rewrites, publisher }))
     }
 
     fn in_place(
@@ -422,9 +456,11 @@ impl ChunkStore for ShardStore {
             }
             drop(guard);
             let _alone = self.lock_shards(cells, Mode::Exclusive, patience)?;
+            let publisher = Publisher::new(&self.unsynced);
             for shard in self.shards(cells).iter() {
-                self.complete(&shard, fill)?;
+                self.complete(&shard, fill, &publisher)?;
             }
+            publisher.finish()?;
         }
         Err(vanishing(&self.naming.root))
     }
@@ -439,6 +475,7 @@ struct ShardSink<'a> {
     store: &'a ShardStore,
     cells: Cells,
     rewrites: BTreeMap<Vec<i64>, Rewrite>,
+    publisher: Publisher,
 }
 
 impl ChunkSink for ShardSink<'_> {
@@ -453,11 +490,16 @@ impl ChunkSink for ShardSink<'_> {
             return Err(bad());
         }
         let (shard, k) = self.store.place(chunk);
-        self.rewrites.get(&shard).ok_or_else(bad)?.add(k, bytes)
+        let rewrite = self.rewrites.get(&shard).ok_or_else(bad)?;
+        if rewrite.add(k, bytes)? {
+            rewrite.finish(self.store, &self.publisher)?;
+        }
+        Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<(), StorageError> {
-        let store = self.store;
-        self.rewrites.into_values().try_for_each(|rewrite| rewrite.finish(store))
+        let ShardSink { store, rewrites, publisher, .. } = *self;
+        rewrites.values().try_for_each(|rewrite| rewrite.finish(store, &publisher))?;
+        publisher.finish()
     }
 }

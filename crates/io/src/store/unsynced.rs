@@ -1,12 +1,12 @@
-//! Which files were written and are not yet known to be on the disk.
+//! Which files and names were written and are not yet known to be on the disk.
 //!
-//! Waiting for the disk after each chunk would cost more than the chunk. So names are collected and
-//! synced together: files first, side by side, then the folders that hold them, up to the root of
-//! the array. The list is bounded: when it is full, what it holds is synced at once.
+//! Files that were written in place are collected and synced together, side by side; then the folders
+//! that hold them, or that hold files with new names (whose bytes are on the disk already), up to the
+//! root of the array. The lists are bounded: when one is full, what they hold is synced at once.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::durable::{sync_folder_of, sync_paths};
 use crate::error::StorageError;
@@ -19,54 +19,67 @@ const THREADS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Unsynced {
     root: PathBuf,
-    paths: Mutex<BTreeSet<PathBuf>>,
+    late: Mutex<Late>,
+}
+
+#[derive(Debug, Default)]
+struct Late {
+    /// Files whose bytes may not be on the disk.
+    files: BTreeSet<PathBuf>,
+    /// Folders whose names may not be.
+    folders: BTreeSet<PathBuf>,
 }
 
 impl Unsynced {
     /// Files below `root`.
     pub(super) fn new(root: &Path) -> Arc<Unsynced> {
-        Arc::new(Unsynced { root: root.to_path_buf(), paths: Mutex::new(BTreeSet::new()) })
+        Arc::new(Unsynced { root: root.to_path_buf(), late: Mutex::default() })
     }
 
-    /// Remembers a file that was written or renamed.
-    pub(super) fn add(&self, path: PathBuf) -> Result<(), StorageError> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+    fn lock(&self) -> MutexGuard<'_, Late> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a file that has a new name, its bytes being on the disk.
+    pub(super) fn renamed(&self, path: &Path) -> Result<(), StorageError> {
+        self.folders(&mut self.lock().folders, path);
         self.trim()
+    }
+
+    /// Adds the folders that hold `path`, up to the root.
+    fn folders(&self, folders: &mut BTreeSet<PathBuf>, path: &Path) {
+        for folder in path.ancestors().skip(1).take_while(|p| p.starts_with(&self.root)) {
+            if !folders.insert(folder.to_path_buf()) {
+                break;
+            }
+        }
     }
 
     /// Makes room for more names.
     pub(super) fn trim(&self) -> Result<(), StorageError> {
-        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        if paths.len() < MOST {
+        let mut late = self.lock();
+        if late.files.len().max(late.folders.len()) < MOST {
             return Ok(());
         }
-        let full = std::mem::take(&mut *paths);
-        drop(paths);
+        let full = std::mem::take(&mut *late);
+        drop(late);
         self.sync(full)
     }
 
     /// Waits until all files are on the disk under their names. What fails is not tried again: the
     /// kernel forgets pages that it could not write.
     pub(super) fn flush(&self) -> Result<(), StorageError> {
-        let paths = std::mem::take(&mut *self.paths.lock().unwrap_or_else(PoisonError::into_inner));
-        self.sync(paths)
+        let late = std::mem::take(&mut *self.lock());
+        self.sync(late)
     }
 
-    fn sync(&self, paths: BTreeSet<PathBuf>) -> Result<(), StorageError> {
-        if paths.is_empty() {
-            return Ok(());
+    fn sync(&self, late: Late) -> Result<(), StorageError> {
+        let Late { files, mut folders } = late;
+        for path in &files {
+            self.folders(&mut folders, path);
         }
-        let mut folders = BTreeSet::new();
-        for path in &paths {
-            let inside = |p: &&Path| p.starts_with(&self.root);
-            for folder in path.ancestors().skip(1).take_while(inside) {
-                if !folders.insert(folder.to_path_buf()) {
-                    break;
-                }
-            }
-        }
-        let files: Vec<PathBuf> = paths.into_iter().collect();
-        let part = files.len().div_ceil(THREADS);
+        let files: Vec<PathBuf> = files.into_iter().collect();
+        let part = files.len().div_ceil(THREADS).max(1);
         side_by_side(files.chunks(part).collect(), |some| some.iter().try_for_each(sync_one))?;
         folders.iter().try_for_each(|folder| sync_folder_of(&folder.join("entry")))
     }
@@ -82,7 +95,7 @@ pub(super) struct Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         let paths = std::mem::take(&mut self.paths);
-        self.unsynced.paths.lock().unwrap_or_else(PoisonError::into_inner).extend(paths);
+        self.unsynced.lock().files.extend(paths);
     }
 }
 
