@@ -29,6 +29,13 @@ def test_write(tmp_path, kind):
     run(tmp_path, kind, script, True, old_or(expected, mixed=True))
 
 
+@pytest.mark.parametrize("kind", ["zarr", "zarr zstd", "zarr shards gzip"])
+def test_write_of_new_chunks(tmp_path, kind):
+    """Chunks that were missing are so afterwards, or hold the new elements: none is torn."""
+    script = "a = outcore.create(path, (60, 40), '<i4', **options)\na[...] = NEW\na.flush()"
+    run(tmp_path, kind, script, False, old_or(NEW, absent=True, mixed=True))
+
+
 @pytest.mark.parametrize("kind", ["npy", "zarr"])
 def test_append(tmp_path, kind):
     judge = old_or(np.concatenate([OLD, MORE]))

@@ -431,3 +431,32 @@ fn new_chunks_that_are_written_in_place_are_missing_or_whole() {
         });
     }
 }
+
+#[test]
+fn whichever_call_fails_chunks_are_old_or_new_and_nothing_is_left_behind() {
+    for sharded in [false, true] {
+        let folder = Folder::new(if sharded { "failing-shards" } else { "failing-chunks" });
+        std::fs::write(folder.0.join("meta"), b"{}").unwrap();
+        let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
+        put(&*store(&folder.0, sharded), &all, 1).unwrap();
+        let names = folder.names();
+        for kind in [Kind::Create, Kind::Write, Kind::Sync, Kind::Rename] {
+            for nth in 1..=3 {
+                let rule = Rule::only(nth, Fault::Errno(libc::EIO)).on(kind);
+                let armed = arm(Faults::new([rule]));
+                let error = put(&*store(&folder.0, sharded), &all, 50).unwrap_err();
+                drop(armed);
+                assert_eq!("disk-failure", error.code(), "{kind:?} {nth}: {error}");
+                assert_eq!(names, folder.names(), "{kind:?} {nth}");
+                for (cell, bytes) in all.iter().zip(get(&*store(&folder.0, sharded)).unwrap()) {
+                    let bytes = bytes.unwrap();
+                    assert!(bytes == chunk(1, &cell) || bytes == chunk(50, &cell), "{cell:?}");
+                }
+            }
+        }
+        // After a failure the same work succeeds.
+        put(&*store(&folder.0, sharded), &all, 50).unwrap();
+        let seen = get(&*store(&folder.0, sharded)).unwrap();
+        assert!(all.iter().zip(seen).all(|(cell, bytes)| bytes == Some(chunk(50, &cell))));
+    }
+}
