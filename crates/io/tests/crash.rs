@@ -316,6 +316,7 @@ fn get(store: &dyn ChunkStore) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
 }
 
 /// Calls `check` with every chunk of every crash, read through a fresh store.
+#[allow(clippy::panic, reason = "a helper of tests")]
 fn every_crash_of_chunks(
     folder: &Folder,
     (before, ops): (&Disk, &[Op]),
