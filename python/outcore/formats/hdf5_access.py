@@ -175,10 +175,9 @@ def _locked(h5py: Any, path: str) -> int:
     try:
         for number in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):
             with contextlib.suppress(OSError):
-                # Only this driver's handle is a descriptor; asking others for one may crash.
-                if number.get_access_plist().get_driver() != h5py.h5fd.SEC2:
-                    continue
-                if os.path.sameopenfile(fd, number.get_vfd_handle()):
+                # By name, and nothing else is asked of it: a file of a Python object has no
+                # descriptor, and asking for its handle or its driver may crash the library.
+                if os.path.samestat(os.fstat(fd), os.stat(number.name)):
                     raise UsageError(
                         f"{path!r} is open in this process in another mode; close that h5py or netCDF4 "
                         "handle first",
