@@ -19,6 +19,7 @@ from outcore import errors, formats
 from outcore.formats import hdf5_access, hdf5_redo
 
 h5py = pytest.importorskip("h5py")
+netCDF4 = pytest.importorskip("netCDF4")
 
 OLD = np.arange(4000, dtype="i4").reshape(100, 40)
 OTHER = np.arange(500.0)
@@ -166,9 +167,10 @@ def test_logs_that_are_not_to_be_trusted(tmp_path, harm):
 
 def test_files_open_elsewhere_are_not_changed(tmp_path):
     path = prepare(tmp_path / "a.h5")
-    with h5py.File(path), pytest.raises(errors.UsageError) as caught:
-        set_attrs(path)
-    assert caught.value.code == "file-in-use"
+    for opened in (h5py.File, netCDF4.Dataset):
+        with opened(path), pytest.raises(errors.UsageError) as caught:
+            set_attrs(path)
+        assert caught.value.code == "file-in-use"
     hold = "import h5py, sys; f = h5py.File(sys.argv[1]); print(flush=True); sys.stdin.read()"
     words = [sys.executable, "-c", hold, str(path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:

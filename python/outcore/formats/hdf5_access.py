@@ -133,9 +133,9 @@ def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]
             if elsewhere:
                 yield stack.enter_context(session(path, "r+"))
                 return
-        fd = _locked(h5py, path)
+        fd = _locked(path)
         stack.callback(os.close, fd)
-        overlay = hdf5_redo.Overlay(path, fd)
+        overlay = stack.enter_context(hdf5_redo.Overlay(path, fd))
         with _translated(path):
             handle = h5py.File(overlay, "r+")
         _names[handle.filename] = path
@@ -168,22 +168,35 @@ def filename(file: Any) -> str:
     return _names.get(file.filename, str(file.filename))
 
 
-def _locked(h5py: Any, path: str) -> int:
+def _held_by_a_library(fd: int) -> bool:
+    """
+    Whether an HDF5 library in this process (h5py's, netCDF4's) has this file open.
+
+    They are recognised by descriptors that a new program would inherit, which neither Python's nor ours
+    are. The library is not asked: it crashes over files that it could not close.
+    """
+    this = os.fstat(fd)
+    for name in os.listdir("/dev/fd"):
+        other = int(name)
+        with contextlib.suppress(OSError):
+            inherited = not fcntl.fcntl(other, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+            if other > 2 and inherited and os.path.samestat(this, os.fstat(other)):
+                return True
+    return False
+
+
+def _locked(path: str) -> int:
     """A descriptor of the file with the lock that HDF5 takes for writing."""
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        for number in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):
-            with contextlib.suppress(OSError):
-                # By name, and nothing else is asked of it: a file of a Python object has no
-                # descriptor, and asking for its handle or its driver may crash the library.
-                if os.path.samestat(os.fstat(fd), os.stat(number.name)):
-                    raise UsageError(
-                        f"{path!r} is open in this process in another mode; close that h5py or netCDF4 "
-                        "handle first",
-                        code="file-in-use",
-                        path=path,
-                    )
+        if _held_by_a_library(fd):
+            raise UsageError(
+                f"{path!r} is open in this process in another mode; close that h5py or netCDF4 "
+                "handle first",
+                code="file-in-use",
+                path=path,
+            )
         if os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
             return fd
         give_up = time.monotonic() + PATIENCE_TO_WRITE

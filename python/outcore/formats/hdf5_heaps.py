@@ -148,6 +148,7 @@ class _Reader(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             os.close(self._fd)
+            self._fd = -1  # the number may soon be another file's
         super().close()
 
     def seekable(self) -> bool:
@@ -167,6 +168,7 @@ class _Reader(io.RawIOBase):
     def readinto(self, into: Any) -> int:
         view = memoryview(into).cast("B")
         count = os.preadv(self._fd, [view], self._at)
+        view[count:] = bytes(len(view) - count)  # the library expects zeros behind the end
         # A part of the signature may have been read before, with what lies in front of it.
         low = max(self._at - len(_MARK) + 1, 0)
         around = os.pread(self._fd, count + 2 * (len(_MARK) - 1), low)

@@ -10,7 +10,9 @@ only then are its bytes copied to their places. Whoever finds a complete log aft
 more (`recover`); an incomplete one is removed, and the file is the old one.
 Invariants. Until the log is complete no byte of the old file changes. Exactly the bytes that the library
 wrote are copied, so elements that others write in place meanwhile stay. Who changes or recovers holds
-the lock that HDF5 itself would take (`flock` on the file).
+the lock that HDF5 itself would take (`flock` on the file). The library never learns of a failing write:
+a file that it cannot close stays with it half-destroyed, and crashes the process later. Its changes are
+forgotten instead, with `failure` as the reason.
 
 A kill at any moment is covered. So is a power cut if `durable`, by syncs in the same order; storing
 encoded chunks is not, until `flush`.
@@ -85,6 +87,7 @@ class Overlay(io.RawIOBase):
         view = memoryview(into).cast("B")
         with self._noting():
             count = _read_all(self._fd, view, self._at)
+            view[count:] = bytes(len(view) - count)  # the library expects zeros behind the end
             low, high = self._at, self._at + len(view)
             for k in range(max(bisect.bisect_right(self._starts, low) - 1, 0), len(self._starts)):
                 start, (length, place) = self._starts[k], self._rest[k]
@@ -99,7 +102,7 @@ class Overlay(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        with self._noting():
+        with contextlib.suppress(OSError), self._noting():
             inside = min(max(self._old_size - self._at, 0), len(view))
             if inside:
                 self._overwrite(self._at, view[:inside])
@@ -111,7 +114,7 @@ class Overlay(io.RawIOBase):
 
     def truncate(self, size: int | None = None) -> int:
         self._size = self._at if size is None else size
-        with self._noting():
+        with contextlib.suppress(OSError), self._noting():
             if self._size >= self._old_size:
                 os.ftruncate(self._fd, self._size)
         return self._size
@@ -122,6 +125,8 @@ class Overlay(io.RawIOBase):
     @contextlib.contextmanager
     def _noting(self) -> Any:
         """The library swallows what is raised here, or wraps it beyond recognition."""
+        if self._fd < 0:
+            raise ValueError(f"{self.path!r} is not open any more")
         try:
             yield
         except OSError as error:
@@ -152,6 +157,11 @@ class Overlay(io.RawIOBase):
         self._starts[first:last] = [piece[0] for piece in pieces]
         self._rest[first:last] = [piece[1:] for piece in pieces]
         self._log_end += len(data)
+
+    def close(self) -> None:
+        """From here on nothing is read or written: the descriptor may soon be another file's."""
+        self._fd = -1
+        super().close()
 
     def commit(self, *, sync: bool) -> None:
         """The library is done: make its changes those of the file."""
