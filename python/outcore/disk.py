@@ -200,7 +200,8 @@ class DiskArray:
             As in ``a[key]``. A negative step is read upwards into a reversed view, so it costs
             nothing extra.
         out
-            Array to fill, of the section's shape and the array's dtype. Any strides will do.
+            Array to fill, of the section's shape and the array's dtype. Any strides will do with which
+            no two elements share memory.
 
         Returns
         -------

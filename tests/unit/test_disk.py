@@ -83,6 +83,35 @@ def test_a_closed_array_says_so(field):
         a[0]
 
 
+@pytest.mark.parametrize("far", [100, -101, 10**30, -(10**30), 2**63 - 1, np.uint64(2**64 - 1)])
+def test_an_index_out_of_bounds_names_the_axis_of_the_array(field, far):
+    a, _ = field
+    keys = {0: [far, np.s_[far, 0], np.s_[None, far], np.s_[far, ...]]}
+    keys[1] = [np.s_[0, far], np.s_[None, 0, None, far], np.s_[..., far], np.s_[:, None, far]]
+    for axis, several in keys.items():
+        for key in several:
+            for use in (lambda key=key: a[key], lambda key=key: a.write(key, 0)):
+                with pytest.raises(
+                    outcore.SectionError, match=f"index {far} on axis {axis} "
+                ) as caught:
+                    use()
+                assert caught.value.code == "index-out-of-bounds"
+
+
+@pytest.mark.parametrize("far", [0, 99, 10**30, -(2**63)])
+def test_too_many_indices_are_counted_whatever_they_are(tmp_path, far):
+    b = outcore.create(tmp_path / "b.npy", (3,), "i4")
+    for key in (np.s_[0, far], np.s_[far, 0], np.s_[:, ..., far]):
+        with pytest.raises(outcore.SectionError, match=r"2 indices for .*b\.npy") as caught:
+            b[key]
+        assert caught.value.code == "too-many-indices"
+    with pytest.raises(outcore.UnsupportedError, match="list of indices"):
+        b[far, [1, 2]]
+    with pytest.raises(outcore.UsageError, match="slice on axis 0 of"):
+        b[::0]
+    b.close()
+
+
 def test_out_must_match(field):
     a, data = field
     out = np.zeros((2, 80))
@@ -94,6 +123,27 @@ def test_out_must_match(field):
         with pytest.raises(outcore.UsageError) as caught:
             a.read(np.s_[3:5], out=wrong)
         assert caught.value.code == "out-mismatch"
+
+
+@pytest.mark.parametrize("chunks", [None, (1, 2)])
+def test_out_must_not_share_memory_with_itself(tmp_path, chunks):
+    data = np.arange(12.0).reshape(3, 4)
+    name = "a.npy" if chunks is None else "a.zarr"
+    a = outcore.create(tmp_path / name, data=data, **({"chunks": chunks} if chunks else {}))
+    memory = np.zeros(4)
+    rows = np.lib.stride_tricks.as_strided(memory, (3, 4), (0, 8))
+    windows = np.lib.stride_tricks.sliding_window_view(memory, 3, writeable=True)[:, :2]
+    cases = [(np.s_[...], rows), (np.s_[:, :1], rows[:, :1]), (np.s_[:2, :2], windows)]
+    for key, out in cases:
+        with pytest.raises(outcore.UsageError, match=r"out= .* share memory") as caught:
+            a.read(key, out=out)
+        assert caught.value.code == "out-mismatch"
+        assert str(tmp_path / name) == caught.value.path
+    assert not memory.any()
+    # Strides of 0 along axes of length 1, and where there is nothing, repeat nothing.
+    np.testing.assert_array_equal(data[1:2], a.read(np.s_[1:2], out=rows[:1]))
+    assert a.read(np.s_[:0], out=rows[:0]).shape == (0, 4)
+    a.close()
 
 
 def test_a_value_that_does_not_fit_is_refused(field):

@@ -220,7 +220,8 @@ fn span(at: i64, len: i64, count: &[i64], stride: &[i64]) -> Option<(i64, i64)> 
 }
 
 /// Whether the loops nest: sorted by length, each stride is at least the span of the shorter ones.
-pub(crate) fn nests(len: i64, count: &[i64], stride: &[i64]) -> bool {
+/// Then no byte is met twice. Strides that interleave without nesting are refused as well.
+pub fn nests(len: i64, count: &[i64], stride: &[i64]) -> bool {
     let mut done = len;
     let mut below = -1_i64; // strides up to this length are dealt with
     loop {

@@ -38,7 +38,7 @@ pub mod section;
 pub mod terms;
 mod text;
 
-pub use check::{check, Bounds, CheckedRound};
+pub use check::{check, nests, Bounds, CheckedRound};
 pub use error::PlanError;
 pub use layout::{
     Batch, ChunkBatches, ChunkTable, Chunked, GridBox, Layout, Order, Part, Stored, Strided,

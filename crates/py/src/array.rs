@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use outcore_plan::{Direction, Layout};
+use outcore_plan::{nests, Direction, Layout};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
 
@@ -255,6 +255,16 @@ impl Array {
         }
         if !buffers::writeable(array) {
             return Err(bad(format!("out= for '{path}' is read-only")).into());
+        }
+        // Of the whole: the pieces in which chunks are read may each be without overlap.
+        let strides = buffers::memory(array).strides;
+        if !shape.contains(&0) && !nests(self.described.item(), shape, &strides) {
+            let text = format!(
+                "elements of out= for '{path}' share memory, or may do so: shape {shape:?}, byte \
+                 strides {strides:?}. Pass an array whose elements are all its own (numpy.empty, or \
+                 slices and transposes of one), or read without out= and assign the result."
+            );
+            return Err(bad(text).into());
         }
         Ok(array)
     }

@@ -119,6 +119,12 @@ pub fn parse(key: &Bound<'_, PyAny>, shape: &[i64], path: &str) -> PyResult<Sele
     }
 }
 
+/// What an item of a key is, before it meets an axis.
+enum Kind<'a, 'py> {
+    Slice(&'a Bound<'py, PySlice>),
+    Number(Bound<'py, PyAny>),
+}
+
 /// What one item of a key does with its axis.
 enum Item {
     Range(Range, bool),
@@ -199,21 +205,28 @@ impl Reader<'_> {
         if item.is_none() || item.is_instance_of::<PyEllipsis>() {
             return Ok(());
         }
-        self.item(item, usize::MAX).map(|_| ())
+        self.kind(item).map(|_| ())
     }
 
     /// One item for one axis.
     fn item(&self, item: &Bound<'_, PyAny>, axis: usize) -> PyResult<Item> {
-        let len = self.shape.get(axis).copied().unwrap_or(i64::MAX);
+        let len = self.shape.get(axis).copied().unwrap_or(0);
+        match self.kind(item)? {
+            Kind::Slice(slice) => self.slice(slice, axis, len),
+            Kind::Number(number) => self.point(&number, axis, len),
+        }
+    }
+
+    fn kind<'a, 'py>(&self, item: &'a Bound<'py, PyAny>) -> PyResult<Kind<'a, 'py>> {
         if let Ok(slice) = item.cast::<PySlice>() {
-            return self.slice(slice, len);
+            return Ok(Kind::Slice(slice));
         }
         if item.is_exact_instance_of::<PyInt>() {
-            return self.point(item, axis, len);
+            return Ok(Kind::Number(item.clone()));
         }
         self.refuse_fancy(item)?;
         match index_of(item) {
-            Ok(number) => self.point(&number, axis, len),
+            Ok(number) => Ok(Kind::Number(number)),
             Err(error) if error.is_instance_of::<PyTypeError>(item.py()) => {
                 let kind = item.get_type().name()?;
                 Err(self
@@ -226,10 +239,13 @@ impl Reader<'_> {
         }
     }
 
-    fn slice(&self, slice: &Bound<'_, PySlice>, len: i64) -> PyResult<Item> {
+    fn slice(&self, slice: &Bound<'_, PySlice>, axis: usize, len: i64) -> PyResult<Item> {
         let found = slice.indices(len as isize).map_err(|error| {
             if error.is_instance_of::<PyValueError>(slice.py()) {
-                let text = "the step of a slice cannot be zero. Use 1 or leave it out.";
+                let text = format!(
+                    "the step of the slice on axis {axis} of '{}' is zero. Use 1 or leave it out.",
+                    self.path
+                );
                 Fault::new(Class::Usage, "zero-step", text).at(self.path).into()
             } else {
                 error
