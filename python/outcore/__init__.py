@@ -13,7 +13,7 @@ array([1.5, 0. , 0. , 1.5])
 from outcore import measured as _measured
 from outcore._core import __version__
 from outcore.convert import convert
-from outcore.disk import DiskArray, create, open
+from outcore.disk import DiskArray
 from outcore.errors import (
     BudgetError,
     FormatError,
@@ -26,6 +26,7 @@ from outcore.errors import (
 )
 from outcore.formats import ls
 from outcore.hints import Hints, memory
+from outcore.opening import create, open
 from outcore.report import Report
 from outcore.requests import IORequest
 from outcore.verify import Damage, verify

@@ -31,11 +31,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core, formats, tiling
-from outcore.disk import DiskArray, Mode, create, open
+from outcore.disk import DiskArray, Mode
 from outcore.errors import BudgetError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.hints import Hints, memory, nbytes
 from outcore.journal import Journal
+from outcore.opening import create, open
 from outcore.requests import IORequest
 from outcore.tiling import Side, Tiling
 

@@ -1,5 +1,5 @@
 """
-Arrays on disk: `open`, `create` and `DiskArray`.
+Arrays on disk: `DiskArray`.
 
 Problem. An array larger than memory should read and write like a NumPy array, a section at a time.
 Idea. A format says where the elements live (`outcore.formats`); everything after that is one call
@@ -28,14 +28,12 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import _core, blocks, formats
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, share_bytes
-from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
 from outcore.report import Report, human
 from outcore.requests import IORequest, start
 
-__all__ = ["DiskArray", "create", "open"]
+__all__ = ["DiskArray", "Mode"]
 
-Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Mode = Literal["r", "r+", "w", "x"]
 # Basic indexing: integers, slices, ..., None, or a tuple of them.
 Key = Any
@@ -43,7 +41,7 @@ Key = Any
 
 class DiskArray:
     """
-    An array on disk. Made by `open` and `create`.
+    An array on disk. Made by `outcore.open` and `outcore.create`.
 
     Indexing reads: ``a[10:20, ::-3]`` is a new `numpy.ndarray`. Assignment writes. Integers, slices
     with any step, ``...`` and ``None`` can be used; arrays of indices cannot.
@@ -600,179 +598,5 @@ def _absolute(path: str) -> str:
 
 
 def _reopen(path: str, mode: Mode, hints: Hints, options: dict[str, Any]) -> DiskArray:
-    return open(path, mode, hints=hints, **options)
-
-
-def open(
-    path: Path,
-    mode: Mode = "r",
-    *,
-    hints: Hints | Mapping[str, Any] | None = None,
-    **options: Any,
-) -> DiskArray:
-    """
-    Open an array on disk.
-
-    Parameters
-    ----------
-    path
-        A file, ``file.h5::/group/name``, or a Zarr folder.
-    mode
-        ``"r"`` reads, ``"r+"`` reads and writes, ``"w"`` creates or replaces, ``"x"`` creates and
-        refuses to replace. The last two need ``shape=`` and ``dtype=``; see `create`.
-    hints
-        Wishes that never change results.
-    options
-        For the format: ``format=`` by name; ``dtype``, ``shape``, ``offset``, ``order`` for raw
-        files.
-
-    Returns
-    -------
-    DiskArray
-
-    Raises
-    ------
-    FormatError
-        The file is damaged or of no known format.
-    StorageError
-        The file cannot be opened.
-    UsageError
-        Unknown mode, hint or option.
-
-    Examples
-    --------
-    >>> import numpy as np, outcore
-    >>> np.save("field.npy", np.arange(6).reshape(2, 3))
-    >>> with outcore.open("field.npy") as a:
-    ...     a[:, 1]
-    array([1, 4])
-    """
-    if mode in ("w", "x"):
-        return create(path, exclusive=mode == "x", hints=hints, **options)
-    if mode not in ("r", "r+"):
-        raise UsageError(
-            f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create)",
-            code="bad-mode",
-        )
-    resolved = Hints.of(hints)
-    info = formats.open_info(path, writable=mode == "r+", **options)
-    return DiskArray(info, mode, resolved, options)
-
-
-def create(
-    path: Path,
-    shape: int | Sequence[int] | None = None,
-    dtype: DTypeLike | None = None,
-    *,
-    data: Any = None,
-    exclusive: bool = False,
-    hints: Hints | Mapping[str, Any] | None = None,
-    **options: Any,
-) -> DiskArray:
-    """
-    Create an array on disk, replacing what is there.
-
-    Parameters
-    ----------
-    path
-        Where; the suffix tells the format (``.npy``, ``.h5``, ``.nc``, ``.zarr``, ``.raw``, ...).
-    shape, dtype
-        As for `numpy.empty`; taken from `data` if left out.
-    data
-        Array to store: anything NumPy can make an array of, or another `DiskArray`, which is copied
-        block by block.
-    exclusive
-        Refuse to replace anything.
-    hints
-        Wishes that never change results.
-    options
-        ``format``, ``order`` (``"C"`` or ``"F"``), ``chunks``, ``shards``, ``compression``,
-        ``fill_value``, ``dims``, ``attrs``, and what the format offers.
-
-    Returns
-    -------
-    DiskArray
-        Open for reading and writing. Elements not written yet read as the fill value (zero).
-
-    Raises
-    ------
-    UsageError
-        Something is missing, `data` does not fit, or `path` is the array that is copied.
-    StorageError
-        The system said no; ``already-exists`` with `exclusive`.
-    UnsupportedError
-        The format cannot keep what was asked.
-
-    Examples
-    --------
-    >>> import numpy as np, outcore
-    >>> with outcore.create("field.npy", (1000, 3000), "f4") as a:
-    ...     a[0] = np.arange(3000)
-    """
-    if data is not None:
-        # What can be refused is refused before anything is replaced.
-        if isinstance(data, DiskArray):
-            _refuse_to_replace(data, path)
-        else:
-            data = np.asarray(data, None if dtype is None else as_dtype(dtype, str(path)))
-        dtype = data.dtype if dtype is None else dtype
-        if shape is None:
-            shape = data.shape
-        elif as_dtype(dtype, str(path)).subdtype is None:
-            _must_fit(data, shape)
-    if shape is None or dtype is None:
-        raise UsageError("a new array needs shape= and dtype=, or data=", code="missing-argument")
-    resolved = Hints.of(hints)
-    info = formats.create_info(path, shape, dtype, exclusive=exclusive, **options)
-    # What it takes to open it again; the rest was only for creating it.
-    array = DiskArray(info, "x" if exclusive else "w", resolved, {"format": info.format})
-    if data is not None:
-        try:
-            array.write(..., data)
-        except BaseException:
-            array.close()
-            raise
-    return array
-
-
-def _refuse_to_replace(source: DiskArray, path: Path) -> None:
-    """An array that is copied must still be there when its copy has been created."""
-    names = [path] if isinstance(path, str | os.PathLike) else path
-    reading = {_place(source._where), *map(os.path.realpath, source._files)}
-    for name in names:
-        place = _place(os.fspath(name))
-        if any(read == place or read.startswith(place + os.sep) for read in reading):
-            raise UsageError(
-                f"{os.fspath(name)!r} holds the array that is copied and would be replaced before it "
-                "is read; create it under another name, then rename",
-                code="same-file",
-                path=source.path,
-            )
-
-
-def _place(path: str) -> str:
-    """One name for a file, or for an array inside it."""
-    outer, inner = formats.split_path(path)
-    return os.path.realpath(outer) + (inner or "")
-
-
-def _must_fit(data: DiskArray | NDArray[Any], shape: int | Sequence[int]) -> None:
-    """What assignment to an array of this `shape` would refuse."""
-    try:
-        full = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
-    except TypeError:
-        return  # no shape at all, which is for the format to say
-    have = tuple(data.shape)
-    while len(have) > len(full) and have[0] == 1:
-        have = have[1:]
-    near = zip(reversed(have), reversed(full), strict=False)
-    if isinstance(data, DiskArray) and data.size != 1:
-        fits = data.shape == full
-    else:
-        fits = len(have) <= len(full) and all(n in (1, want) for n, want in near)
-    if not fits:
-        raise UsageError(
-            f"data of shape {data.shape} does not fit a new array of shape {full}; leave shape= out, "
-            "or give data that can be broadcast to it",
-            code="broadcast",
-        )
+    info = formats.open_info(path, writable=mode != "r", **options)
+    return DiskArray(info, mode, hints, options)

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from outcore import _core, formats, tiling
-from outcore.disk import DiskArray, open
+from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, OutcoreError, StorageError
+from outcore.opening import open
 from outcore.tiling import Side, Tiling
 
 __all__ = ["Damage", "verify"]

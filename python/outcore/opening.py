@@ -1,0 +1,204 @@
+"""
+The doors: `open` and `create`.
+
+Problem. A new array replaces what is there, and may be filled from the very thing that it replaces.
+Idea. The format opens or makes the file; `create` first refuses whatever could fail later for a reason
+that is known now (data that does not fit, a source that would be gone).
+
+Invariants. What `create` refuses it refuses before anything on disk has changed.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outcore import formats
+from outcore.disk import DiskArray, Mode
+from outcore.errors import UsageError
+from outcore.formats.spec import as_dtype
+from outcore.hints import Hints
+
+__all__ = ["create", "open"]
+
+Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def open(
+    path: Path,
+    mode: Mode = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    **options: Any,
+) -> DiskArray:
+    """
+    Open an array on disk.
+
+    Parameters
+    ----------
+    path
+        A file, ``file.h5::/group/name``, or a Zarr folder.
+    mode
+        ``"r"`` reads, ``"r+"`` reads and writes, ``"w"`` creates or replaces, ``"x"`` creates and
+        refuses to replace. The last two need ``shape=`` and ``dtype=``; see `create`.
+    hints
+        Wishes that never change results.
+    options
+        For the format: ``format=`` by name; ``dtype``, ``shape``, ``offset``, ``order`` for raw
+        files.
+
+    Returns
+    -------
+    DiskArray
+
+    Raises
+    ------
+    FormatError
+        The file is damaged or of no known format.
+    StorageError
+        The file cannot be opened.
+    UsageError
+        Unknown mode, hint or option.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("field.npy", np.arange(6).reshape(2, 3))
+    >>> with outcore.open("field.npy") as a:
+    ...     a[:, 1]
+    array([1, 4])
+    """
+    if mode in ("w", "x"):
+        return create(path, exclusive=mode == "x", hints=hints, **options)
+    if mode not in ("r", "r+"):
+        raise UsageError(
+            f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create)",
+            code="bad-mode",
+        )
+    resolved = Hints.of(hints)
+    info = formats.open_info(path, writable=mode == "r+", **options)
+    return DiskArray(info, mode, resolved, options)
+
+
+def create(
+    path: Path,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    data: Any = None,
+    exclusive: bool = False,
+    hints: Hints | Mapping[str, Any] | None = None,
+    **options: Any,
+) -> DiskArray:
+    """
+    Create an array on disk, replacing what is there.
+
+    Parameters
+    ----------
+    path
+        Where; the suffix tells the format (``.npy``, ``.h5``, ``.nc``, ``.zarr``, ``.raw``, ...).
+    shape, dtype
+        As for `numpy.empty`; taken from `data` if left out.
+    data
+        Array to store: anything NumPy can make an array of, or another `DiskArray`, which is copied
+        block by block.
+    exclusive
+        Refuse to replace anything.
+    hints
+        Wishes that never change results.
+    options
+        ``format``, ``order`` (``"C"`` or ``"F"``), ``chunks``, ``shards``, ``compression``,
+        ``fill_value``, ``dims``, ``attrs``, and what the format offers.
+
+    Returns
+    -------
+    DiskArray
+        Open for reading and writing. Elements not written yet read as the fill value (zero).
+
+    Raises
+    ------
+    UsageError
+        Something is missing, `data` does not fit, or `path` is the array that is copied.
+    StorageError
+        The system said no; ``already-exists`` with `exclusive`.
+    UnsupportedError
+        The format cannot keep what was asked.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> with outcore.create("field.npy", (1000, 3000), "f4") as a:
+    ...     a[0] = np.arange(3000)
+    """
+    if data is not None:
+        # What can be refused is refused before anything is replaced.
+        if isinstance(data, DiskArray):
+            _refuse_to_replace(data, path)
+        else:
+            data = np.asarray(data, None if dtype is None else as_dtype(dtype, str(path)))
+        dtype = data.dtype if dtype is None else dtype
+        if shape is None:
+            shape = data.shape
+        elif as_dtype(dtype, str(path)).subdtype is None:
+            _must_fit(data, shape)
+    if shape is None or dtype is None:
+        raise UsageError("a new array needs shape= and dtype=, or data=", code="missing-argument")
+    resolved = Hints.of(hints)
+    info = formats.create_info(path, shape, dtype, exclusive=exclusive, **options)
+    # What it takes to open it again; the rest was only for creating it.
+    array = DiskArray(info, "x" if exclusive else "w", resolved, {"format": info.format})
+    if data is not None:
+        try:
+            array.write(..., data)
+        except BaseException:
+            array.close()
+            raise
+    return array
+
+
+def _refuse_to_replace(source: DiskArray, path: Path) -> None:
+    """An array that is copied must still be there when its copy has been created."""
+    names = [path] if isinstance(path, str | os.PathLike) else path
+    reading = {_place(source._where), *map(os.path.realpath, source._files)}
+    for name in names:
+        place = _place(os.fspath(name))
+        if any(read == place or read.startswith(place + os.sep) for read in reading):
+            raise UsageError(
+                f"{os.fspath(name)!r} holds the array that is copied and would be replaced before it "
+                "is read; create it under another name, then rename",
+                code="same-file",
+                path=source.path,
+            )
+
+
+def _place(path: str) -> str:
+    """One name for a file, or for an array inside it."""
+    outer, inner = formats.split_path(path)
+    return os.path.realpath(outer) + (inner or "")
+
+
+def _must_fit(data: DiskArray | NDArray[Any], shape: int | Sequence[int]) -> None:
+    """What assignment to an array of this `shape` would refuse."""
+    try:
+        full = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
+    except TypeError:
+        return  # no shape at all, which is for the format to say
+    have = tuple(data.shape)
+    while len(have) > len(full) and have[0] == 1:
+        have = have[1:]
+    near = zip(reversed(have), reversed(full), strict=False)
+    if isinstance(data, DiskArray) and data.size != 1:
+        fits = data.shape == full
+    else:
+        fits = len(have) <= len(full) and all(n in (1, want) for n, want in near)
+    if not fits:
+        raise UsageError(
+            f"data of shape {data.shape} does not fit a new array of shape {full}; leave shape= out, "
+            "or give data that can be broadcast to it",
+            code="broadcast",
+        )
