@@ -165,12 +165,6 @@ def test_a_cast_is_done_in_slabs_within_the_budget(tmp_path):
     np.testing.assert_array_equal(value[::-1, :, ::-1], np.load(tmp_path / "a.npy"))
 
 
-def nothing_kept():
-    """Give back what earlier tests left for reuse: a buffer a little larger counts as that large."""
-    with outcore.memory(2**13):
-        pass
-
-
 @pytest.mark.parametrize(
     ("budget", "wish", "held"),
     [
@@ -181,7 +175,6 @@ def nothing_kept():
 )
 def test_a_cast_holds_exactly_one_buffer(tmp_path, budget, wish, held):
     value = np.arange(3 * 2**20, dtype="i4").reshape(3, 1024, 1024)
-    nothing_kept()
     with outcore.memory(budget):
         hints = {"memory": wish, "method": "straight"}
         a = outcore.create(tmp_path / "a.npy", value.shape, ">f8", hints=hints)
@@ -196,7 +189,6 @@ def test_a_cast_holds_exactly_one_buffer(tmp_path, budget, wish, held):
 def test_a_cast_and_its_write_share_what_one_operation_may_hold(tmp_path):
     value = np.arange(2**19, dtype="i4").reshape(1024, 512)
     hints = {"memory": 2**18, "method": "window", "exclusive": True}
-    nothing_kept()
     with outcore.memory("64 MiB"):
         a = outcore.create(tmp_path / "a.npy", (1024, 1024), "f8", hints=hints)
         _core.reset_memory_peak()
@@ -209,7 +201,6 @@ def test_a_cast_and_its_write_share_what_one_operation_may_hold(tmp_path):
 
 def test_a_cast_goes_on_beside_memory_that_others_keep(tmp_path):
     value = np.arange(2**18, dtype="i4")
-    nothing_kept()
     with outcore.memory("1 MiB"):
         a = outcore.create(tmp_path / "a.npy", value.shape, "f8", hints={"method": "straight"})
         with _core.Reservation("blocks", 2**20 - 2**16):
@@ -227,7 +218,6 @@ def test_a_cast_that_is_refused_says_what_would_do(tmp_path, word):
 
     def write(memory: int) -> int:
         hints = {"memory": memory} if word == "hint" else {}
-        nothing_kept()
         limit = outcore.memory(memory) if word == "budget" else contextlib.nullcontext()
         with limit, outcore.open(tmp_path / "a.zarr", "r+", hints=hints) as a:
             _core.reset_memory_peak()

@@ -180,8 +180,9 @@ impl Arena {
     pub fn buffer(&self, what: &'static str, bytes: usize) -> Result<Buffer, StorageError> {
         let whole = bytes.max(1).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
         let mut state = self.state();
-        if let Some(region) = state.reuse(whole) {
+        if let Some((region, surplus)) = state.reuse(whole) {
             drop(state);
+            drop(surplus);
             return Ok(Buffer { arena: self.clone(), region: Some(region), len: bytes });
         }
         state.admit(what, whole as u64)?;
@@ -280,8 +281,11 @@ impl State {
         out
     }
 
-    /// A kept region that fits without wasting more than a quarter (or a few pages).
-    fn reuse(&mut self, whole: usize) -> Option<Region> {
+    /// A kept region of `whole` bytes, or one that is at most a quarter (or a few pages) larger, cut
+    /// to size; what was cut off is for the caller to drop after the lock. So a buffer counts as what
+    /// was asked for, and an operation holds no more than it may. Sizes that come by turns soon find a
+    /// region each.
+    fn reuse(&mut self, whole: usize) -> Option<(Region, Option<Region>)> {
         let most = whole.saturating_add((whole / 4).max(4 * PAGE));
         let (index, bytes) = self
             .free
@@ -290,12 +294,12 @@ impl State {
             .filter(|(_, region)| (whole..=most).contains(&region.bytes))
             .map(|(index, region)| (index, region.bytes as u64))
             .min_by_key(|(index, bytes)| (*bytes, usize::MAX - *index))?;
-        if self.used.checked_add(bytes)? > self.limit {
+        if self.used.checked_add(whole as u64)? > self.limit {
             return None;
         }
         self.kept -= bytes;
-        self.take(bytes);
-        Some(self.free.remove(index))
+        self.take(whole as u64);
+        Some(self.free.remove(index).cut(whole))
     }
 
     /// Accepts a region back; returns it when there is no room to keep it.
@@ -313,6 +317,18 @@ impl State {
 }
 
 impl Region {
+    /// The first `bytes`, whole pages, and the rest.
+    fn cut(mut self, bytes: usize) -> (Region, Option<Region>) {
+        let rest = self.bytes.saturating_sub(bytes);
+        if rest == 0 {
+            return (self, None);
+        }
+        // SAFETY: `bytes` is less than the region has.
+        let start = unsafe { self.start.add(bytes) };
+        self.bytes = bytes;
+        (self, Some(Region { start, bytes: rest }))
+    }
+
     fn map(bytes: usize) -> Result<Region, StorageError> {
         let refused = || StorageError::last("mmap", Path::new(""));
         let huge = bytes >= HUGE_FROM;
@@ -351,7 +367,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the region is a whole mapping of ours and this is its only owner.
+        // SAFETY: the region is a mapping of ours, or whole pages of one, and this is its only owner.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -440,6 +456,21 @@ mod tests {
         drop((small, again));
         assert_eq!(0, arena.used());
         assert_eq!(8192 + (3 << 20), arena.peak());
+    }
+
+    #[test]
+    fn a_buffer_counts_as_what_was_asked_for_also_in_memory_used_again() {
+        let arena = Arena::new(16 << 20);
+        for (first, then) in [(12 * PAGE, 11 * PAGE), (3 << 20, (5 << 20) / 2)] {
+            drop(arena.buffer("a test", first).unwrap());
+            arena.reset_peak();
+            let mut again = arena.buffer("a test", then).unwrap();
+            again.as_mut_slice()[then - 1] = 1;
+            assert_eq!((then as u64, then as u64, 0), (arena.used(), arena.peak(), arena.kept()));
+            drop(again);
+            assert_eq!((0, then as u64), (arena.used(), arena.kept()));
+            arena.trim();
+        }
     }
 
     #[test]

@@ -376,8 +376,8 @@ pub fn allocate(fd: RawFd, len: i64) -> Result<(), Errno> {
     }
 }
 
-/// Bytes copied at a time where the kernel cannot copy by itself.
-const COPY: usize = 256 << 10;
+/// Bytes copied at a time where the kernel cannot copy by itself; they lie on the stack.
+const COPY: usize = 32 << 10;
 
 /// Copies bytes from one file to another, inside the kernel where it can; returns the bytes copied,
 /// fewer than asked for only if `from` ends.
@@ -392,10 +392,10 @@ pub fn copy_range(
     len: i64,
 ) -> Result<i64, Errno> {
     let mut done = copy_in_kernel(from, from_at, to, to_at, len)?;
-    let mut buffer = Vec::new();
+    let mut buffer = [0; COPY];
     while done < len {
-        buffer.resize(COPY.min((len - done) as usize), 0);
-        let got = read_at(from, &mut buffer, from_at + done)?;
+        let part = &mut buffer[..COPY.min((len - done) as usize)];
+        let got = read_at(from, part, from_at + done)?;
         if got == 0 {
             break;
         }

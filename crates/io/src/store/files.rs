@@ -18,7 +18,7 @@ use outcore_plan::{ChunkTable, Stored};
 
 use super::publish::Publisher;
 use super::unsynced::{side_by_side, Unsynced, Writing};
-use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved};
+use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved, BYTES_A_CHUNK};
 use crate::backend::sys;
 use crate::durable::{self, TempFile};
 use crate::error::{IndexFailure, ShortRead, StorageError};
@@ -101,7 +101,7 @@ pub(super) fn open_if_there(
 const TRIAL: usize = 8;
 /// An open that takes longer waits for a disk or a network, and threads pay.
 const SLOW: Duration = Duration::from_micros(60);
-const THREADS: usize = 8;
+pub(super) const THREADS: usize = 8;
 
 /// Opens many files with `open`, on several threads if that takes long.
 pub(super) fn open_many<T: Send>(
@@ -166,8 +166,8 @@ pub(super) fn write_all(
         .map_err(|errno| StorageError::io_at("write", path, offset, bytes.len() as i64, errno))
 }
 
-/// Bytes written at once where a value is repeated.
-const REPEAT: usize = 256 << 10;
+/// Bytes written at once where a value is repeated; they lie on the stack.
+const REPEAT: usize = 32 << 10;
 
 /// Writes `len` bytes from byte `offset` on: `fill` again and again. Zeros are only reserved; the
 /// file must be new there.
@@ -182,7 +182,11 @@ pub(super) fn write_fill(
     if fill.iter().all(|&byte| byte == 0) {
         return Ok(());
     }
-    let block = fill.repeat((REPEAT / fill.len()).max(1));
+    let mut block = [0; REPEAT];
+    let whole = REPEAT - REPEAT % fill.len();
+    block[..whole].chunks_exact_mut(fill.len()).for_each(|item| item.copy_from_slice(fill));
+    // An element that is larger than the block is written as it is.
+    let block = if whole > 0 { &block[..whole] } else { fill };
     let mut at = offset;
     while at < end {
         let part = block.len().min((end - at) as usize);
@@ -195,7 +199,22 @@ pub(super) fn write_fill(
 /// How often missing chunks are created before somebody is believed to be removing them.
 pub(super) const PATIENT: usize = 16;
 
+/// Bytes of an open file, besides its name.
+const OPEN_FILE: u64 = 320;
+
+/// Bytes that a file takes while it is found, open, and replaced: itself, and its name a few times.
+pub(super) fn bytes_a_file(naming: &Naming, axes: usize) -> u64 {
+    // A coordinate has up to 19 digits, but few have more than 7.
+    let separators = axes * (naming.separator.len() + 7);
+    let name = naming.root.as_os_str().len() + naming.prefix.len() + separators;
+    OPEN_FILE + 4 * (name as u64 + 32)
+}
+
 impl ChunkStore for FileStore {
+    fn held_bytes(&self, cells: &Cells, _replacing: bool) -> u64 {
+        cells.len() as u64 * (BYTES_A_CHUNK + bytes_a_file(&self.naming, self.grid.len()))
+    }
+
     fn resolve_some(
         &self,
         cells: &Cells,
@@ -287,5 +306,25 @@ impl ChunkSink for FileSink<'_> {
 
     fn finish(self: Box<Self>) -> Result<(), StorageError> {
         self.publisher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testdir::TestDir;
+
+    #[test]
+    fn elements_of_any_size_are_repeated_over_whole_files() {
+        let dir = TestDir::new("write-fill");
+        for (item, len) in [(1, 70_000), (3, 99_999), (8, 64), (1 << 15, 1 << 17), (40_000, 80_000)]
+        {
+            let fill: Vec<u8> = (0..item).map(|k| k as u8 | 1).collect();
+            let temp = TempFile::beside(&dir.path("filled")).unwrap();
+            write_fill(&temp, 5, len, &fill).unwrap();
+            let seen = std::fs::read(temp.path()).unwrap();
+            let expected: Vec<u8> = fill.iter().copied().cycle().take(len as usize).collect();
+            assert_eq!(([0; 5].as_slice(), expected.as_slice()), seen.split_at(5));
+        }
     }
 }

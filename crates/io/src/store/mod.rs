@@ -180,8 +180,16 @@ pub struct InPlace {
     writing: unsynced::Writing,
 }
 
+/// Bytes that one chunk takes while its batch lasts, wherever it is kept: its row as the format tells
+/// it, its entry in the table and in the plan's copy, its round, its extent while they are compared.
+pub const BYTES_A_CHUNK: u64 = 192;
+
 /// A place that keeps the chunks of one array.
 pub trait ChunkStore: Send + Sync + std::fmt::Debug {
+    /// The most memory that a batch takes here besides its chunks: table, open files, indices of
+    /// shards; those that are made anew too, if chunks are to be replaced (`replacing`).
+    fn held_bytes(&self, cells: &Cells, replacing: bool) -> u64;
+
     /// Finds the chunks of a box and opens their files, for writing too if `writable`.
     ///
     /// # Errors

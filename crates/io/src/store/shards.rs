@@ -24,13 +24,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use outcore_plan::{ChunkTable, Stored};
 
 use super::files::{
-    damaged, lock_ranges, open_if_there, open_many, temp_beside, vanishing, write_all, write_fill,
-    PATIENT,
+    bytes_a_file, damaged, lock_ranges, open_if_there, open_many, temp_beside, vanishing,
+    write_all, write_fill, PATIENT, THREADS,
 };
 use super::publish::Publisher;
 use super::table::disjoint;
 use super::unsynced::{Unsynced, Writing};
-use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved};
+use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved, BYTES_A_CHUNK};
 use crate::backend::sys;
 use crate::durable::TempFile;
 use crate::error::StorageError;
@@ -374,7 +374,26 @@ impl Rewrite {
     }
 }
 
+/// Bytes of an entry of an index: as it is stored, checked, and where extents are compared; and
+/// while a shard is made anew: the new chunks, those that stay in their order, the new index.
+const INDEX: u64 = size_of::<Entry>() as u64;
+const FOUND: u64 = 2 * ENTRY as u64;
+const RENEWED: u64 = 48;
+const FINISHED: u64 = INDEX + 24 + ENTRY as u64;
+
 impl ChunkStore for ShardStore {
+    fn held_bytes(&self, cells: &Cells, replacing: bool) -> u64 {
+        let shards = self.shards(cells).len() as u64;
+        let at_once = shards.min(THREADS as u64);
+        let mut entries = shards * INDEX + at_once * FOUND;
+        if replacing {
+            entries = entries.max(shards * (INDEX + RENEWED) + at_once * FINISHED);
+        }
+        entries * self.chunks as u64
+            + cells.len() as u64 * BYTES_A_CHUNK
+            + shards * bytes_a_file(&self.naming, self.grid.len())
+    }
+
     fn resolve_some(
         &self,
         cells: &Cells,
