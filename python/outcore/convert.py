@@ -32,7 +32,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core, formats, tiling
 from outcore.disk import DiskArray, Mode
-from outcore.errors import BudgetError, StorageError, UnsupportedError, UsageError
+from outcore.errors import BudgetError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.hints import Hints, memory, nbytes
 from outcore.journal import Journal
@@ -49,6 +49,9 @@ Progress = Callable[[int, int], None]
 _CHECKPOINT = 2.0
 # What an operation on uncompressed data is given at least.
 _LITTLE = 256 * 2**10
+_CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+# A longer one tells no format.
+_LONGEST_SUFFIX = 16
 # One part in so many is for what codecs hold besides, and for tables of chunks.
 _SLACK = 8
 
@@ -67,7 +70,7 @@ def convert(
     progress: Progress | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    casting: str = "same_kind",
+    casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "same_kind",
     source: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
@@ -128,10 +131,15 @@ def convert(
     """
     wishes = {"order": order, "chunks": chunks, "shards": shards, "compression": compression}
     wishes = {k: v for k, v in wishes.items() if v is not None and v != "none"}
+    if casting not in _CASTINGS:
+        raise UsageError(
+            f"casting={casting!r} is no rule for casts; rules: {', '.join(_CASTINGS)}",
+            code="bad-casting",
+        )
     budget = _budget(memory)
     with _opened(src, source or {}) as array:
         kind = array.dtype if dtype is None else _dtype(dtype)
-        if not np.can_cast(array.dtype, kind, casting):  # type: ignore[arg-type]
+        if not np.can_cast(array.dtype, kind, casting):
             raise UsageError(
                 f"{array.path!r}: {array.dtype} cannot be cast to {kind} under casting={casting!r}; "
                 "casting='unsafe' does it all the same",
@@ -140,7 +148,7 @@ def convert(
             )
         place = _Place.of(os.fspath(dst), array, overwrite)
         job = _Job(array, place, kind, budget, format, {**wishes, **options})
-        with Journal(place.journal) as journal:
+        with place.named(), Journal(place.journal) as journal:
             job.run(journal, resume, progress or (lambda done, total: None))
 
 
@@ -198,9 +206,11 @@ class _Place:
         partial = outer
         if inner is None or not there:
             stem, suffix = os.path.splitext(outer)
-            partial = f"{stem}.outcore-partial{suffix}"
+            if len(suffix) > _LONGEST_SUFFIX:
+                stem, suffix = outer, ""
+            partial = durable.neighbour(stem, f".outcore-partial{suffix}")
         tail = f"::{inner}" if inner is not None else ""
-        journal = f"{name}.outcore-journal"
+        journal = durable.neighbour(name, ".outcore-journal")
         return cls(outer + tail, outer, partial + tail, partial, journal, overwrite)
 
     @property
@@ -216,6 +226,17 @@ class _Place:
                 shutil.rmtree(self.partial_outer)
             elif os.path.lexists(self.partial_outer):
                 os.unlink(self.partial_outer)
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors of the block tell the name that the target will have."""
+        try:
+            yield
+        except OutcoreError as error:
+            if not self.in_place:
+                names = map(os.path.basename, (self.outer, self.partial_outer))
+                error.speak_of(*names)
+            raise
 
     def publish(self) -> None:
         """Give the complete array its name."""
@@ -296,9 +317,9 @@ class _Job:
         words: dict[str, Any] = {} if self.format is None else {"format": self.format}
         if not os.path.lexists(self.place.partial_outer):
             raise StorageError(
-                f"{self.place.partial!r} is gone; start again without resume",
+                f"the unfinished copy of {self.place.final!r} is gone; start again without resume",
                 code="not-found",
-                path=self.place.partial,
+                path=self.place.final,
                 errno=2,
             )
         if self.array.format == "raw" or self.format == "raw":
@@ -307,10 +328,10 @@ class _Job:
         if target.shape != self.array.shape or target.dtype != self.dtype:
             target.close()
             raise UsageError(
-                f"{self.place.partial!r} is not what the interrupted conversion left; start again "
-                "without resume",
+                f"the unfinished copy of {self.place.final!r} is not what the interrupted conversion "
+                "left; start again without resume",
                 code="other-job",
-                path=self.place.partial,
+                path=self.place.final,
             )
         return target
 

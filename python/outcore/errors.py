@@ -78,6 +78,12 @@ class OutcoreError(Exception):
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
 
+    def speak_of(self, name: str, instead_of: str) -> None:
+        """Give a file the name that the caller knows, where its temporary one was told."""
+        self.message = self.message.replace(instead_of, name)
+        self.args = (self.message,)
+        self.path = None if self.path is None else self.path.replace(instead_of, name)
+
     def __reduce__(self) -> tuple[Any, ...]:
         keywords = {"code": self.code, "path": self.path, "rank": self.rank, **self._details}
         return (_rebuild, (type(self), self.message, keywords))

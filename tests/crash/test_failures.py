@@ -85,6 +85,7 @@ def check(said: dict, name: str, path: Path) -> None:
     assert said["errno"] == number, said
     assert said["code"] == {"EIO": "disk-failure", "ENOSPC": "disk-full"}[name], said
     assert path.name in said["path"], said
+    assert ".tmp" not in said["text"] and ".tmp" not in said["path"], said
 
 
 @traced
@@ -238,6 +239,73 @@ def test_writing_into_a_sparse_file_on_a_full_disk(small_disk, engine, method):
     first, second = done.stdout.splitlines()
     assert first == f"disk-full {errno.ENOSPC} {small_disk / 'a.raw'}"
     assert second == "[0.0, 0.0, 0.0]"
+
+
+HDF5_KINDS = {
+    "contiguous": {},
+    "chunked": {"chunks": (100, 400)},
+    "growing": {"chunks": (100, 400), "resizable": True},
+    "gzip": {"chunks": (100, 400), "compression": "gzip"},
+    "filled": {"fill_value": 7},
+}
+
+
+def check_no_hdf5_file_is_left(folder: Path) -> None:
+    # A file that the library cannot close may stay with it, half-destroyed, and crash it later.
+    assert h5py.h5f.get_obj_count(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE) == 0
+    held = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert [name for name in held if name.startswith(str(folder))] == []
+
+
+@pytest.mark.parametrize("kind", HDF5_KINDS)
+@pytest.mark.parametrize("free", [0, 4096, 16384])
+def test_a_new_hdf5_file_on_a_full_disk(small_disk, tmp_path, kind, free):
+    with open(small_disk / "filler", "wb", buffering=0) as file:
+        disk = os.statvfs(small_disk)
+        os.posix_fallocate(file.fileno(), 0, disk.f_bavail * disk.f_frsize - free)
+    failures: list[outcore.StorageError] = []
+    for number in range(3):
+        path = small_disk / f"{number}.h5"
+        try:
+            outcore.create(path, (500, 400), "i8", **HDF5_KINDS[kind]).close()
+        except outcore.StorageError as error:
+            failures.append(error)
+        check_no_hdf5_file_is_left(small_disk)
+        assert not [name for name in os.listdir(small_disk) if name.endswith(".tmp")]
+        for error in failures[-1:]:
+            assert (error.errno, error.code) == (errno.ENOSPC, "disk-full")
+            assert error.path == str(path) and ".tmp" not in str(error)
+    # A header, or the little that is there before chunks are, may still find room.
+    assert failures or (kind, free) == ("gzip", 16384)
+    outcore.create(tmp_path / "b.h5", data=DATA, **HDF5_KINDS[kind]).close()
+    with h5py.File(tmp_path / "b.h5") as file:
+        assert np.array_equal(file["data"], DATA)
+
+
+@traced
+@pytest.mark.parametrize("kind", HDF5_KINDS)
+def test_a_new_hdf5_file_whose_writes_fail(tmp_path, kind):
+    """Each write of the library in turn, and all that follow."""
+    script = textwrap.dedent(
+        f"""\
+        import h5py
+        WORDS = {HDF5_KINDS[kind]!r}
+        said = []
+        for number in range(3):
+            try:
+                outcore.create(f"{{path}}/{{number}}.h5", (60, 400), "i8", **WORDS).close()
+            except outcore.StorageError as error:
+                said.append((error.code, ".tmp" in str(error)))
+            assert h5py.h5f.get_obj_count(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE) == 0
+        assert not [x for x in os.listdir(path) if "tmp" in x]
+        raise outcore.UsageError(repr(sorted(set(said))), code=str(len(said)))"""
+    )
+    for when in (1, 2, 3, 4, "3+"):
+        place = tmp_path / str(when)
+        place.mkdir()
+        said = fail(place, script, f"pwrite64:error=ENOSPC:when={when}")
+        assert said["text"].endswith("[('disk-full', False)]"), said
+        assert int(said["code"]) == (3 if when == "3+" else 1)
 
 
 @pytest.mark.parametrize("kind", ["zarr", "zarr shards", "h5 gzip"])

@@ -176,6 +176,43 @@ def test_casts_that_lose_need_to_be_asked_for(tmp_path):
     assert np.load(tmp_path / "b.npy")[1, 2] == 402
 
 
+@pytest.mark.parametrize("rule", ["foo", "", None, ["safe"]])
+def test_rules_for_casts_that_do_not_exist(tmp_path, rule):
+    np.save(tmp_path / "a.npy", np.arange(3))
+    with pytest.raises(outcore.UsageError, match="same_kind, unsafe") as caught:
+        outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", casting=rule)
+    assert caught.value.code == "bad-casting"
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["b.npy", "b.h5", "b.h5::/x", "b.nc", "b.zarr", "b.zarr::/x"])
+def test_errors_name_the_target_not_what_it_grows_in(tmp_path, name, monkeypatch):
+    np.save(tmp_path / "a.npy", np.arange(3))
+    target, file = tmp_path / name, tmp_path / name.partition(":")[0]
+    refused = {"shards": 5} if "zarr" not in name else {"chunks": (3, 3)}
+    with pytest.raises(outcore.OutcoreError) as caught:
+        outcore.convert(tmp_path / "a.npy", target, **refused)
+    assert caught.value.path is None or caught.value.path.startswith(str(file))
+    assert "partial" not in str(caught.value)
+
+    def full(*words):
+        raise OSError(28, "No space left on device")
+
+    # While it is made, then while it gets its name.
+    for call in ("fsync", "rename"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, full)
+            patch.setattr(outcore.formats.durable, "_renameat2_function", lambda: None)
+            with pytest.raises(outcore.StorageError) as caught:
+                outcore.convert(tmp_path / "a.npy", target)
+        assert caught.value.path == str(file)
+        text = str(caught.value)
+        assert f"'{file}" in text
+        assert not [
+            w for w in ("partial", ".tmp", ".outcore-") if w in text.replace("journal", "")
+        ], text
+
+
 def test_a_budget_that_is_too_small_says_what_would_do(tmp_path):
     data = make(tmp_path / "a.npy", (1024, 2048), "f8")
     words = {"chunks": (1024, 1024), "compression": "zstd"}

@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from outcore.formats import durable
+import outcore
+from outcore.formats import durable, hdf5_redo
 
 
 def make(path, kind, text):
@@ -84,3 +86,58 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
         durable.create_file(str(target), lambda fd: None, exclusive=False)
     left = {"a.npy", *others, f"{name}4.tmp", f"{name}5.tmp"}
     assert set(os.listdir(tmp_path)) == left
+
+
+def longest(letter, suffix, end=""):
+    """A name of as many bytes as a folder allows."""
+    room = 255 - len((suffix + end).encode())
+    name = letter * (room // len(letter.encode()))
+    name = name + "x" * (room - len(name.encode())) + end + suffix
+    assert len(os.fsencode(name)) == 255
+    return name
+
+
+@pytest.mark.parametrize("letter", ["x", "ä", "\N{GRINNING FACE}"])
+def test_names_are_cut_by_bytes_and_still_differ(tmp_path, letter):
+    one, two = (str(tmp_path / longest(letter, ".h5", end)) for end in "12")
+    found = set()
+    for path in (one, two):
+        for beside in (
+            durable.neighbour(path, ".outcore-journal"),
+            durable.neighbour(path, ".end", before="."),
+            hdf5_redo.log_of(path),
+        ):
+            name = os.path.basename(beside)
+            assert 200 < len(name.encode()) <= 255  # strictly encoded: no half characters
+            assert os.path.dirname(beside) == str(tmp_path)
+            found.add(name)
+    assert len(found) == 6
+    assert durable.neighbour("/a/b.h5", ".end", before=".") == "/a/.b.h5.end"
+    assert durable.short_name("x" * 200, 200) == "x" * 200
+    assert durable.short_name("\udcff" * 300, 100).startswith("~")
+
+
+@pytest.mark.parametrize("letter", ["x", "ä"])
+@pytest.mark.parametrize("suffix", [".npy", ".raw", ".h5", ".nc", ".zarr", ".zarr2"])
+def test_the_longest_names_that_a_folder_allows(tmp_path, letter, suffix):
+    data = np.arange(24.0).reshape(6, 4)
+    path = tmp_path / longest(letter, suffix)
+    raw = {"dtype": "f8", "shape": (6, 4)} if suffix == ".raw" else {}
+    for _ in range(2):  # new, then replaced
+        outcore.create(path, data=data).close()
+        with outcore.open(path, **raw) as a:
+            np.testing.assert_array_equal(data, a[...])
+    if suffix in (".h5", ".nc"):
+        # What HDF5 itself changes goes through a log beside the file.
+        words = {"chunks": (2, 4), "compression": "gzip"}
+        outcore.create(f"{path}::/more", data=data, **words).close()
+        with outcore.open(f"{path}::/more", "r+") as a:
+            a[1] = 7
+            np.testing.assert_array_equal(7, a[1])
+    np.save(tmp_path / "source.npy", data + 1)
+    with pytest.raises(ZeroDivisionError):
+        outcore.convert(tmp_path / "source.npy", path, overwrite=True, progress=lambda *_: 1 / 0)
+    outcore.convert(tmp_path / "source.npy", path, overwrite=True)
+    with outcore.open(path, **raw) as a:
+        np.testing.assert_array_equal(data + 1, a[...])
+    assert sorted(os.listdir(tmp_path)) == sorted([path.name, "source.npy"])

@@ -6,7 +6,8 @@ that is full is met hours later, in the middle of the writing.
 Idea. Make a temporary file beside the final one, allocate all its blocks, fsync, rename, fsync the
 folder. A rename within a folder is atomic.
 Invariants. Nobody sees the final name before the bytes are safe; a failure removes the temporary file;
-``exclusive`` never replaces anything, not even in a race.
+``exclusive`` never replaces anything, not even in a race. Names beside a long one are cut to what a
+folder allows, and still differ if the long ones do. Errors tell the final name.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ctypes
 import errno
 import fcntl
 import functools
+import hashlib
 import os
 import platform
 import secrets
@@ -26,7 +28,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outcore.errors import StorageError
+from outcore.errors import OutcoreError, StorageError
 
 _CODES = {
     errno.ENOENT: "not-found",
@@ -100,6 +102,27 @@ def fsync_folder(path: str) -> None:
         os.close(fd)
 
 
+# What a name in a folder may have, bytes (NAME_MAX of every file system that is common).
+_LONGEST_NAME = 255
+
+
+def short_name(name: str, most: int) -> str:
+    """`name` if it has at most `most` bytes; else its beginning and a hash of it, within as many."""
+    raw = os.fsencode(name)
+    if len(raw) <= most:
+        return name
+    mark = "~" + hashlib.blake2b(raw, digest_size=8).hexdigest()
+    # Half a character is none: some file systems refuse it.
+    return raw[: most - len(mark)].decode("utf-8", "ignore") + mark
+
+
+def neighbour(path: str, ending: str, before: str = "") -> str:
+    """A file beside `path`: named after it (cut if need be) with `before` in front, then `ending`."""
+    folder, name = os.path.split(path)
+    most = _LONGEST_NAME - len(os.fsencode(before + ending))
+    return os.path.join(folder, before + short_name(name, most) + ending)
+
+
 def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> None:
     """
     Make the file `path` whole: `fill` gets an open descriptor of an empty file and completes it.
@@ -139,7 +162,7 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         mode = stat.S_IMODE(found.st_mode)
     folder, name = os.path.split(final)
-    ours = f".{name[:200]}.{_host()}-"
+    ours = f".{short_name(name, 200)}.{_host()}-"
     _remove_orphans(folder, ours)
     temporary = os.path.join(folder, f"{ours}{secrets.token_hex(6)}.tmp")
     try:
@@ -157,9 +180,11 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
         else:
             os.rename(temporary, final)
         fsync_folder(final)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OutcoreError):
+            error.speak_of(path, instead_of=temporary)
         raise
 
 
@@ -247,7 +272,7 @@ def move_into_place(fresh: str, target: str, *, exclusive: bool) -> None:
     if exclusive:
         rename_new(fresh, target)
     elif os.path.isdir(target) or os.path.isdir(fresh):
-        aside = f"{target}.{secrets.token_hex(6)}.old"
+        aside = neighbour(target, f".{secrets.token_hex(6)}.old")
         if os.path.lexists(target):
             exchange(fresh, target, aside)
         else:

@@ -43,8 +43,7 @@ _PIECE = 1 << 20
 
 def log_of(path: str) -> str:
     """Where the log of a file lies."""
-    folder, name = os.path.split(os.path.realpath(path))
-    return os.path.join(folder, f".{name[:200]}.outcore-redo")
+    return durable.neighbour(os.path.realpath(path), ".outcore-redo", before=".")
 
 
 class Overlay(io.RawIOBase):

@@ -28,7 +28,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
+from outcore.errors import FormatError, OutcoreError, UnsupportedError, UsageError
 from outcore.formats import durable
 
 Document = dict[str, Any]
@@ -252,9 +252,9 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
         if exclusive and os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         shelter = os.path.join(parent, f".outcore-{secrets.token_hex(8)}")
+        fresh = os.path.join(shelter, "new")
         os.mkdir(shelter)
         try:
-            fresh = os.path.join(shelter, "new")
             os.mkdir(fresh)
             build(fresh)
             if exclusive or not os.path.lexists(target):
@@ -262,8 +262,10 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
             else:
                 durable.exchange(fresh, target, os.path.join(shelter, "old"))
             durable.fsync_folder(target)
-        except StorageError as error:
-            error.path = target  # the shelter is nobody's business, and is about to go
+        except OutcoreError as error:
+            # The shelter is nobody's business, and is about to go.
+            error.speak_of(target, instead_of=fresh)
+            error.path = target
             raise
         finally:
             shutil.rmtree(shelter, ignore_errors=True)
