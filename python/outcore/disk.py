@@ -68,7 +68,8 @@ class DiskArray:
         self._growing = threading.Lock()
         self._reads: weakref.WeakSet[IORequest[Any]] = weakref.WeakSet()
         # A write goes on, and its failure counts, also if the caller lets go of the request.
-        self._writes: list[IORequest[None]] = []
+        # Changed by single steps only, so that threads lose none of each other's.
+        self._writes: dict[IORequest[None], None] = {}
         self._adopt(info)
 
     def _adopt(self, info: ArrayInfo) -> None:
@@ -293,9 +294,9 @@ class DiskArray:
 
         Do not change `value` before the request is done. `flush` and `close` wait for it.
         """
-        self._writes = [r for r in self._writes if not r.settled]
+        self._drop_settled()
         request = start(lambda: self.write(key, value), f"write of {self.path!r}")
-        self._writes.append(request)
+        self._writes[request] = None
         return request
 
     def prefetch(self, key: Key = ...) -> None:
@@ -535,13 +536,35 @@ class DiskArray:
     # Its life
 
     def flush(self) -> None:
-        """Wait for started writes, then make everything written durable."""
-        writes, self._writes = self._writes, []
-        for request in writes:
-            if not request.settled:
-                request.wait()
+        """
+        Wait for started writes, then make everything written durable.
+
+        Raises what a started write raised, if nobody has seen it yet.
+
+        Raises
+        ------
+        StorageError
+            The disk did not take what was written since the last flush that succeeded: it may be
+            lost. Later flushes raise it too. Open the array again and write it again.
+        """
+        self._finish_writes()
         if self.writable and not self.closed:
             self._core.flush(True)
+
+    def _finish_writes(self) -> None:
+        """Wait for all started writes; raise a failure that nobody has seen, and keep the others."""
+        writes = list(self._writes)
+        try:
+            for request in writes:
+                if not request.settled:
+                    request.wait()
+        finally:
+            self._drop_settled()
+
+    def _drop_settled(self) -> None:
+        for request in list(self._writes):
+            if request.settled:
+                self._writes.pop(request, None)
 
     def close(self) -> None:
         """
@@ -552,14 +575,13 @@ class DiskArray:
         """
         for read in list(self._reads):
             read.finish()
-        writes, self._writes = self._writes, []
+        writes = list(self._writes)
         try:
-            for request in writes:
-                if not request.settled:
-                    request.wait()
+            self._finish_writes()
         finally:
             for request in writes:
                 request.finish()
+                self._writes.pop(request, None)
             self._core.close()
 
     def __enter__(self) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -69,3 +70,58 @@ def test_a_damaged_block_that_nobody_came_to_says_nothing(tmp_path):
         gc.collect()
     with pytest.raises(outcore.FormatError):
         list(a.blocks(shape=(7, 100)))
+
+
+def test_a_second_flush_waits_for_writes_that_a_first_one_waits_for(tmp_path, monkeypatch):
+    go = threading.Event()
+    with outcore.create(tmp_path / "a.npy", (4, 4), "f8") as a:
+        write = a.write
+
+        def late(key, value):
+            go.wait(60)
+            write(key, value)
+
+        monkeypatch.setattr(a, "write", late)
+        a.iwrite(..., 1)
+        flushes = [threading.Thread(target=a.flush) for _ in range(3)]
+        for flush in flushes:
+            flush.start()
+            time.sleep(0.05)
+        running = [flush.is_alive() for flush in flushes]
+        go.set()
+        for flush in flushes:
+            flush.join()
+        assert running == [True, True, True]
+        assert (a[...] == 1).all()
+
+
+def test_each_failed_write_is_raised_by_a_flush(tmp_path, monkeypatch):
+    with outcore.create(tmp_path / "a.npy", (4, 4), "f8") as a:
+
+        def fail(key, value):
+            raise ValueError(value)
+
+        monkeypatch.setattr(a, "write", fail)
+        for number in range(3):
+            a.iwrite(..., number)
+        for number in range(3):
+            with pytest.raises(ValueError, match=str(number)):
+                a.flush()
+        a.flush()
+
+
+def test_writes_that_are_started_by_many_threads_are_all_waited_for(tmp_path):
+    with outcore.create(tmp_path / "a.npy", (400, 50), "i8") as a:
+
+        def start(number):
+            for row in range(number, 400, 8):
+                a.iwrite(row, row)
+
+        threads = [threading.Thread(target=start, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        a.flush()
+        assert not a._writes
+        assert (a[...] == np.arange(400)[:, None]).all()

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use outcore_plan::PlanError;
 use thiserror::Error;
 
+use crate::flush;
+
 /// The operating system refused an operation on a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoFailure {
@@ -161,6 +163,11 @@ fn io_text(failure: &IoFailure) -> String {
         (None, None) => {}
     }
     text += &format!(": {system}");
+    if failure.op == flush::OP {
+        text +=
+            "; what was written since the last flush that succeeded may be lost: open the array \
+                 again and write it again";
+    }
     match failure.errno {
         libc::ENOSPC | libc::EDQUOT => text += "; free some space and try again",
         libc::EMFILE => text += "; raise the limit of open files (ulimit -n)",

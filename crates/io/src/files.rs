@@ -9,7 +9,8 @@
 //!
 //! Invariants: a descriptor that [`FileTable::open`] handed out stays open while it is borrowed;
 //! a file that was handed out for writing is synced by [`FileTable::sync`], whether it is still
-//! open or not; every failure names the path, the offset and the length.
+//! open or not, and a sync that failed once fails for good (`flush`); every failure names the path,
+//! the offset and the length.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::backend::{sys, Request};
 use crate::error::{ShortRead, StorageError};
+use crate::flush::{self, Flushes, Trouble};
 use crate::mapping::Mapping;
 use crate::pool::Arena;
 
@@ -34,6 +36,7 @@ pub struct FileTable {
     kept: AtomicUsize,
     /// Files that were handed out for writing, for one use.
     once: Mutex<BTreeSet<u32>>,
+    flushes: Flushes,
 }
 
 #[derive(Debug)]
@@ -165,12 +168,22 @@ impl FileTable {
     }
 
     /// Puts everything written so far on the disk. Files that were closed again are opened for it:
-    /// the kernel syncs a file, not what one descriptor wrote.
+    /// the kernel syncs a file, not what one descriptor wrote. A failure does not keep the other
+    /// files from being synced.
+    ///
+    /// # Errors
+    /// The first that failed, now or in an earlier call (`flush`).
     pub fn sync(&self) -> Result<(), StorageError> {
-        self.files.iter().filter_map(|entry| entry.open.get()).try_for_each(OpenFile::sync)?;
-        // They stay in the list: somebody may be writing one of them at this moment.
-        let once: Vec<u32> = self.once().iter().copied().collect();
-        once.into_iter().try_for_each(|n| OpenFile::open(self.path(n)?, false)?.sync())
+        self.flushes.flush(|| {
+            let kept = self.files.iter().filter_map(|entry| entry.open.get()).map(OpenFile::settle);
+            // They stay in the list: somebody may be writing one of them at this moment.
+            let once: Vec<u32> = self.once().iter().copied().collect();
+            let again = once.into_iter().map(|n| {
+                let file = self.path(n).and_then(|path| OpenFile::open(path, false));
+                file.map_err(Trouble::Untried)?.settle()
+            });
+            flush::all(kept.chain(again))
+        })
     }
 }
 
@@ -294,9 +307,13 @@ impl OpenFile {
         let _ = (offset, len);
     }
 
-    /// Puts everything written so far on the disk.
-    pub fn sync(&self) -> Result<(), StorageError> {
-        sys::sync(self.fd(), false).map_err(|number| StorageError::io("fsync", &self.path, number))
+    /// Puts everything written so far on the disk. For the work of a [`Flushes`].
+    ///
+    /// # Errors
+    /// The disk did not take it.
+    pub fn settle(&self) -> Result<(), Trouble> {
+        let lost = |number| Trouble::Lost(StorageError::io(flush::OP, &self.path, number));
+        sys::sync(self.fd(), false).map_err(lost)
     }
 
     /// The error for a file that ended within a read.

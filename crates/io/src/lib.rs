@@ -13,6 +13,7 @@ pub mod durable;
 pub mod error;
 pub mod exec;
 pub mod files;
+pub mod flush;
 pub mod lock;
 pub mod mapping;
 pub mod measure;

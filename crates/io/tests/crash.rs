@@ -8,6 +8,7 @@
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use outcore_io::backend::faulty::{arm, Fault, Faults, Op, Rule};
 use outcore_io::backend::replay::{Disk, Loss};
@@ -218,6 +219,8 @@ fn a_table_of_more_files_than_it_keeps_open_syncs_all_that_were_written() {
     let error = table.sync().unwrap_err();
     drop(armed);
     assert_eq!(("disk-failure", Some(paths[299].as_path())), (error.code(), error.path()));
+    // Another sync would succeed; what was lost stays lost.
+    assert_eq!(error, table.sync().unwrap_err());
 }
 
 #[test]
@@ -460,4 +463,111 @@ fn whichever_call_fails_chunks_are_old_or_new_and_nothing_is_left_behind() {
         let seen = get(&*store(&folder.0, sharded)).unwrap();
         assert!(all.iter().zip(seen).all(|(cell, bytes)| bytes == Some(chunk(50, &cell))));
     }
+}
+
+/// Writes a byte into each of some chunks that are stored as they are; their files by inode number.
+fn write_in_place(store: &dyn ChunkStore, cells: &Cells) -> Vec<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let place = store.in_place(cells, &[3], Patience::NONE).unwrap();
+    let stored = place.resolved.table.stored.iter().flatten();
+    let write = |stored: &outcore_plan::Stored| {
+        let file = place.resolved.files.open(stored.file).unwrap();
+        sys::write_at(file.fd(), b"new", stored.offset).unwrap();
+        std::fs::metadata(file.path()).unwrap().ino()
+    };
+    stored.map(write).collect()
+}
+
+fn synced(ops: &[Op], inode: u64) -> bool {
+    ops.iter().any(|op| matches!(op, Op::Sync { inode: one } if *one == inode))
+}
+
+const PLAIN: ChunkSize = ChunkSize { decoded: 6_000, limit: 6_000, encoded: false };
+
+#[test]
+fn a_flush_waits_for_another_that_has_begun() {
+    let folder = Folder::new("two-flushes");
+    std::fs::write(folder.0.join("meta"), b"{}").unwrap();
+    let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
+    let store = store_of(&folder.0, false, PLAIN);
+    store.in_place(&all, &[3], Patience::NONE).unwrap();
+    store.flush().unwrap();
+    let slow = Rule::every(1, Fault::Delay(Duration::from_millis(100))).on(Kind::Sync);
+    let faults = Faults::new([slow]);
+    let armed = arm(faults.clone());
+    let files = write_in_place(&*store, &all);
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (store, files, faults) = (&store, &files, &faults);
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(20 * number));
+                store.flush().unwrap();
+                let log = faults.log();
+                let late = files.iter().filter(|file| !synced(&log, **file)).count();
+                assert_eq!(0, late, "flush {number} did not wait");
+            });
+        }
+    });
+    drop(armed);
+}
+
+#[test]
+fn a_failed_sync_keeps_no_other_file_from_the_disk_and_is_not_forgotten() {
+    for sharded in [false, true] {
+        let folder = Folder::new(if sharded { "lost-shard" } else { "lost-chunk" });
+        std::fs::write(folder.0.join("meta"), b"{}").unwrap();
+        let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
+        let store = store_of(&folder.0, sharded, PLAIN);
+        store.in_place(&all, &[3], Patience::NONE).unwrap();
+        store.flush().unwrap();
+        let fails = Rule::only(1, Fault::Errno(libc::EIO)).on(Kind::Sync).path("/c.0.0");
+        let faults = Faults::new([fails]);
+        let armed = arm(faults.clone());
+        let files = write_in_place(&*store, &all);
+        let error = store.flush().unwrap_err();
+        assert_eq!("disk-failure", error.code());
+        assert!(error.to_string().contains("write it again"), "{error}");
+        let bad = std::fs::metadata(folder.0.join("c.0.0")).unwrap();
+        let bad = std::os::unix::fs::MetadataExt::ino(&bad);
+        let log = faults.log();
+        for file in files {
+            assert_eq!(file != bad, synced(&log, file), "sharded {sharded}");
+        }
+        assert!(log.contains(&Op::SyncFolder { path: folder.0.clone() }));
+        // The kernel would say that all is well: the bytes are lost nevertheless.
+        assert_eq!(error, store.flush().unwrap_err());
+        write_in_place(&*store, &all);
+        assert_eq!(error, store.flush().unwrap_err());
+        let anew = store_of(&folder.0, sharded, PLAIN);
+        write_in_place(&*anew, &all);
+        anew.flush().unwrap();
+        drop(armed);
+    }
+}
+
+#[test]
+fn what_a_flush_could_not_try_is_tried_by_the_next() {
+    let folder = Folder::new("untried");
+    std::fs::write(folder.0.join("meta"), b"{}").unwrap();
+    let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
+    let store = store_of(&folder.0, false, PLAIN);
+    let faults = Faults::new([]);
+    let armed = arm(faults.clone());
+    write_in_place(&*store, &all);
+    store.flush().unwrap();
+    let files = write_in_place(&*store, &all);
+    let before = faults.log().len();
+    // A name that cannot be opened, for a while.
+    let (name, aside) = (folder.0.join("c.2.3"), folder.0.join("aside"));
+    std::fs::rename(&name, &aside).unwrap();
+    std::os::unix::fs::symlink(&name, &name).unwrap();
+    let error = store.flush().unwrap_err();
+    assert_eq!(Some(name.as_path()), error.path(), "{error}");
+    let tried = files.iter().filter(|file| synced(&faults.log()[before..], **file)).count();
+    assert_eq!(files.len() - 1, tried);
+    std::fs::rename(&aside, &name).unwrap();
+    store.flush().unwrap();
+    let missing = files.iter().filter(|file| !synced(&faults.log()[before..], **file)).count();
+    assert_eq!(0, missing);
+    drop(armed);
 }

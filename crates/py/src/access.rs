@@ -107,7 +107,7 @@ impl Habit {
 }
 
 enum Place {
-    Files(FileTable),
+    Files(Box<FileTable>),
     Chunks(Box<Chunks>),
 }
 
@@ -147,7 +147,7 @@ impl Open {
                 let chunks = Chunks::new(layout, source, &described.pipeline);
                 Place::Chunks(Box::new(chunks.map_err(|e| Fault::from(e).at(&described.path))?))
             }
-            _ => Place::Files(FileTable::new(described.files.clone(), writable)),
+            _ => Place::Files(Box::new(FileTable::new(described.files.clone(), writable))),
         };
         let (engine, found, habit) = (OnceLock::new(), Found::default(), Habit::default());
         let (windows, done) = (RwLock::default(), Mutex::default());

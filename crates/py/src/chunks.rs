@@ -53,7 +53,7 @@ pub struct Chunks {
 
 enum Store {
     Core(Box<dyn ChunkStore>),
-    Table(PyTable),
+    Table(Box<PyTable>),
 }
 
 /// What the steps of an access share.
@@ -88,7 +88,7 @@ impl Chunks {
                     (fetch.clone_ref(py), commit.as_ref().map(|c| c.clone_ref(py)))
                 });
                 let table = PyTable::new(path.clone(), fetch, commit, size);
-                (Store::Table(table), None, ROWS_AT_ONCE)
+                (Store::Table(Box::new(table)), None, ROWS_AT_ONCE)
             }
             Source::Files { root, prefix, separator, lock, shard } => {
                 let naming = Naming {

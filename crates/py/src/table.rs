@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArray2, PyArrayMethods};
+use outcore_io::flush::{Flushes, Trouble};
 use outcore_io::lock::{FileLock, Mode, Patience, Range};
 use outcore_io::store::{table, Cells, ChunkSink, ChunkSize, Resolved};
 use outcore_io::{Arena, Buffer, FileTable, OpenFile, StorageError};
@@ -33,6 +34,7 @@ pub struct PyTable {
     commit: Option<Py<PyAny>>,
     size: ChunkSize,
     raised: Mutex<Option<PyErr>>,
+    flushes: Flushes,
 }
 
 /// Encoded chunks on their way to the format: their bytes one behind the other in counted memory.
@@ -123,7 +125,8 @@ impl PyTable {
         commit: Option<Py<PyAny>>,
         size: ChunkSize,
     ) -> PyTable {
-        PyTable { path, fetch, commit, size, raised: Mutex::new(None) }
+        let (raised, flushes) = (Mutex::new(None), Flushes::default());
+        PyTable { path, fetch, commit, size, raised, flushes }
     }
 
     /// The exception behind the last failure, if Python raised one.
@@ -243,7 +246,10 @@ impl PyTable {
 
     /// Waits until what was written is on the disk.
     pub fn flush(&self) -> Result<(), StorageError> {
-        OpenFile::open(&self.path, true)?.sync()
+        self.flushes.flush(|| {
+            let file = OpenFile::open(&self.path, true).map_err(Trouble::Untried)?;
+            file.settle()
+        })
     }
 }
 

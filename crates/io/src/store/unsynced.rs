@@ -3,13 +3,20 @@
 //! Files that were written in place are collected and synced together, side by side; then the folders
 //! that hold them, or that hold files with new names (whose bytes are on the disk already), up to the
 //! root of the array. The lists are bounded: when one is full, what they hold is synced at once.
+//!
+//! All that is listed is tried, whatever fails. What fails on the way to a sync (no descriptor left)
+//! is listed again; a failed sync fails the array's flushes for good (`flush`). Files are opened by
+//! name for their sync: the kernel tells a new descriptor of a failed write-back that nobody was told
+//! of yet.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::durable::{sync_folder_of, sync_paths};
+use crate::backend::sys;
 use crate::error::StorageError;
+use crate::flush::{self, Flushes, Trouble};
 
 /// Names kept before they are synced without being asked.
 const MOST: usize = 8192;
@@ -20,6 +27,7 @@ const THREADS: usize = 8;
 pub(super) struct Unsynced {
     root: PathBuf,
     late: Mutex<Late>,
+    flushes: Flushes,
 }
 
 #[derive(Debug, Default)]
@@ -33,7 +41,8 @@ struct Late {
 impl Unsynced {
     /// Files below `root`.
     pub(super) fn new(root: &Path) -> Arc<Unsynced> {
-        Arc::new(Unsynced { root: root.to_path_buf(), late: Mutex::default() })
+        let (late, flushes) = (Mutex::default(), Flushes::default());
+        Arc::new(Unsynced { root: root.to_path_buf(), late, flushes })
     }
 
     fn lock(&self) -> MutexGuard<'_, Late> {
@@ -57,32 +66,83 @@ impl Unsynced {
 
     /// Makes room for more names.
     pub(super) fn trim(&self) -> Result<(), StorageError> {
-        let mut late = self.lock();
-        if late.files.len().max(late.folders.len()) < MOST {
+        if !self.lock().is_full() {
             return Ok(());
         }
-        let full = std::mem::take(&mut *late);
-        drop(late);
-        self.sync(full)
+        self.flushes.early(|| {
+            // Somebody else may have made room while we waited for our turn.
+            let full = {
+                let mut late = self.lock();
+                if late.is_full() {
+                    std::mem::take(&mut *late)
+                } else {
+                    Late::default()
+                }
+            };
+            self.sync(full)
+        })
     }
 
-    /// Waits until all files are on the disk under their names. What fails is not tried again: the
-    /// kernel forgets pages that it could not write.
+    /// Waits until all files are on the disk under their names.
     pub(super) fn flush(&self) -> Result<(), StorageError> {
-        let late = std::mem::take(&mut *self.lock());
-        self.sync(late)
+        self.flushes.flush(|| {
+            let late = std::mem::take(&mut *self.lock());
+            self.sync(late)
+        })
     }
 
-    fn sync(&self, late: Late) -> Result<(), StorageError> {
+    fn sync(&self, late: Late) -> Result<(), Trouble> {
         let Late { files, mut folders } = late;
         for path in &files {
             self.folders(&mut folders, path);
         }
         let files: Vec<PathBuf> = files.into_iter().collect();
         let part = files.len().div_ceil(THREADS).max(1);
-        side_by_side(files.chunks(part).collect(), |some| some.iter().try_for_each(sync_one))?;
-        folders.iter().try_for_each(|folder| sync_folder_of(&folder.join("entry")))
+        let some = |some: &[PathBuf]| Ok(flush::all(some.iter().map(|path| self.file(path))));
+        let synced = match side_by_side(files.chunks(part).collect(), some) {
+            Ok(parts) => flush::all(parts),
+            Err(died) => Err(Trouble::Lost(died)),
+        };
+        let named = flush::all(folders.iter().map(|folder| self.folder(folder)));
+        flush::all([synced, named])
     }
+
+    fn file(&self, path: &Path) -> Result<(), Trouble> {
+        match sys::open(path, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
+            Ok(fd) => sys::sync(fd.as_raw_fd(), false).map_err(|errno| lost(path, errno)),
+            // Removed meanwhile, by a resize: nothing is left that could be lost.
+            Err(libc::ENOENT | libc::ENOTDIR) => Ok(()),
+            Err(errno) => {
+                self.lock().files.insert(path.to_path_buf());
+                Err(Trouble::Untried(StorageError::io("open for a flush", path, errno)))
+            }
+        }
+    }
+
+    fn folder(&self, folder: &Path) -> Result<(), Trouble> {
+        match sys::open(folder, libc::O_RDONLY | libc::O_DIRECTORY, 0) {
+            Ok(fd) => match sys::sync(fd.as_raw_fd(), false) {
+                // Some network file systems have no sync of folders: names are durable there at once.
+                Ok(()) | Err(libc::EINVAL) => Ok(()),
+                Err(errno) => Err(lost(folder, errno)),
+            },
+            Err(libc::ENOENT) if folder != self.root => Ok(()),
+            Err(errno) => {
+                self.lock().folders.insert(folder.to_path_buf());
+                Err(Trouble::Untried(StorageError::io("open for a flush", folder, errno)))
+            }
+        }
+    }
+}
+
+impl Late {
+    fn is_full(&self) -> bool {
+        self.files.len().max(self.folders.len()) >= MOST
+    }
+}
+
+fn lost(path: &Path, errno: i32) -> Trouble {
+    Trouble::Lost(StorageError::io(flush::OP, path, errno))
 }
 
 /// Files that are being written in place; remembered when this is dropped, after the writes.
@@ -99,27 +159,35 @@ impl Drop for Writing {
     }
 }
 
-fn sync_one(path: &PathBuf) -> Result<(), StorageError> {
-    match sync_paths(&[path]) {
-        // Removed meanwhile, by a resize: nothing is left that could be lost.
-        Err(error) if error.code() == "not-found" => Ok(()),
-        other => other,
-    }
-}
-
-/// Runs `work` on each item, each on a thread of its own; the first error in the order of items.
+/// Runs `work` on each item, on this thread and on others as far as the system gives any; the first
+/// error in the order of items.
 pub(super) fn side_by_side<I: Send, O: Send>(
     items: Vec<I>,
     work: impl Fn(I) -> Result<O, StorageError> + Sync,
 ) -> Result<Vec<O>, StorageError> {
-    if items.len() < 2 {
-        return items.into_iter().map(work).collect();
-    }
+    let others = items.len().saturating_sub(1);
+    let done: Vec<Mutex<Option<Result<O, StorageError>>>> =
+        items.iter().map(|_| Mutex::default()).collect();
+    let items = Mutex::new(items.into_iter().zip(&done));
+    let serve = || loop {
+        let next = items.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let Some((item, done)) = next else { break };
+        let result = work(item);
+        *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    };
     std::thread::scope(|scope| {
-        let work = &work;
-        let spawn = |item| scope.spawn(move || work(item));
-        let threads: Vec<_> = items.into_iter().map(spawn).collect();
-        let lost = |_| Err(StorageError::BadJob("a thread of the chunk store died".into()));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
-    })
+        for _ in 0..others {
+            let thread = std::thread::Builder::new().name("outcore-files".into());
+            if thread.spawn_scoped(scope, serve).is_err() {
+                break;
+            }
+        }
+        serve();
+    });
+    drop(items);
+    let lost = || Err(StorageError::BadJob("a thread of the chunk store died".into()));
+    let result = |one: Mutex<Option<_>>| {
+        one.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(lost)
+    };
+    done.into_iter().map(result).collect()
 }

@@ -1,0 +1,198 @@
+//! Flushes of one array: one at a time, and none says "safe" of what is not.
+//!
+//! Problem. Two threads flush at the same time: who comes second must not return before the first
+//! has done what both asked for. And the kernel tells of a failed write-back once: it takes the
+//! pages for clean afterwards, so the next `fsync` succeeds although the bytes are lost.
+//!
+//! Idea. Flushes take turns. One that waited while another began and ended was served by that one,
+//! and returns what it returned: threads that flush together share a sync, as they would in the
+//! kernel. A failed sync is remembered and raised by all later flushes: what was lost is not known,
+//! so nothing makes it whole but writing it again, through an array that is opened anew.
+//!
+//! Invariants. A flush returns without an error only if everything that was written before it was
+//! called is on the disk. An error of a sync is raised by every flush from then on. What could not
+//! be tried (no descriptor left) is tried again by the next flush.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::StorageError;
+
+/// What failed, in errors about a sync of what was written.
+pub const OP: &str = "flush";
+
+/// Why a flush did not succeed.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The disk did not take what it was given: it may be lost.
+    Lost(StorageError),
+    /// Something was not tried; nothing is lost yet.
+    Untried(StorageError),
+}
+
+/// The turns of the flushes of one array.
+#[derive(Debug, Default)]
+pub struct Flushes {
+    /// Flushes that have begun.
+    begun: AtomicU64,
+    turn: Mutex<Outcome>,
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    /// The first sync that failed.
+    lost: Option<StorageError>,
+    /// Why the last flush did not try all.
+    untried: Option<StorageError>,
+}
+
+impl Flushes {
+    /// Waits for its turn, and lets `work` put everything on the disk that was written so far; or
+    /// finds that another flush, which began meanwhile, has done so. `work` tries all there is, also
+    /// when a part of it fails.
+    ///
+    /// # Errors
+    /// The first failed sync of this flush or of any before it; otherwise what was not tried.
+    pub fn flush(&self, work: impl FnOnce() -> Result<(), Trouble>) -> Result<(), StorageError> {
+        let seen = self.begun.load(Ordering::SeqCst);
+        let mut outcome = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.begun.load(Ordering::SeqCst) == seen {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            outcome.take(work());
+        }
+        let error = outcome.lost.as_ref().or(outcome.untried.as_ref());
+        error.map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Puts a part of what was written on the disk, before it is asked for. A flush that follows
+    /// waits for it, and raises its failure too.
+    ///
+    /// # Errors
+    /// As `work`.
+    pub fn early(&self, work: impl FnOnce() -> Result<(), Trouble>) -> Result<(), StorageError> {
+        let mut outcome = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        match work() {
+            Ok(()) => Ok(()),
+            Err(Trouble::Untried(error)) => Err(error),
+            Err(Trouble::Lost(error)) => {
+                outcome.lost.get_or_insert_with(|| error.clone());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Outcome {
+    fn take(&mut self, result: Result<(), Trouble>) {
+        self.untried = None;
+        match result {
+            Ok(()) => {}
+            Err(Trouble::Lost(error)) => {
+                self.lost.get_or_insert(error);
+            }
+            Err(Trouble::Untried(error)) => self.untried = Some(error),
+        }
+    }
+}
+
+/// All results in one: that something is lost outweighs that something was not tried.
+pub fn all(results: impl IntoIterator<Item = Result<(), Trouble>>) -> Result<(), Trouble> {
+    let mut untried = None;
+    let mut lost = None;
+    for result in results {
+        match result {
+            Ok(()) => {}
+            Err(Trouble::Lost(error)) => lost = lost.or(Some(error)),
+            Err(Trouble::Untried(error)) => untried = untried.or(Some(error)),
+        }
+    }
+    match (lost, untried) {
+        (Some(error), _) => Err(Trouble::Lost(error)),
+        (None, Some(error)) => Err(Trouble::Untried(error)),
+        (None, None) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn failure(errno: i32) -> StorageError {
+        StorageError::io("fsync", Path::new("/a"), errno)
+    }
+
+    #[test]
+    fn a_flush_waits_for_the_one_before_it_and_those_that_wait_share_one() {
+        let flushes = Flushes::default();
+        let (runs, written, safe) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let work = || {
+            runs.fetch_add(1, Ordering::SeqCst);
+            let now = written.load(Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(100));
+            safe.fetch_max(now, Ordering::SeqCst);
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    let mine = written.fetch_add(1, Ordering::SeqCst) + 1;
+                    flushes.flush(work).unwrap();
+                    assert!(safe.load(Ordering::SeqCst) >= mine);
+                });
+            }
+        });
+        // One that began before others had written, and one for all of these; a thread that started
+        // late may need a third.
+        assert!((2..=8).contains(&runs.into_inner()));
+    }
+
+    #[test]
+    fn a_failed_sync_is_raised_by_all_later_flushes_and_an_untried_one_until_it_was_tried() {
+        let flushes = Flushes::default();
+        let full = || Err(Trouble::Untried(failure(libc::EMFILE)));
+        assert_eq!(Err(failure(libc::EMFILE)), flushes.flush(full));
+        assert_eq!(Ok(()), flushes.flush(|| Ok(())));
+        assert_eq!(
+            Err(failure(libc::EIO)),
+            flushes.flush(|| Err(Trouble::Lost(failure(libc::EIO))))
+        );
+        assert_eq!(Err(failure(libc::EIO)), flushes.flush(|| Ok(())));
+        let other = || Err(Trouble::Lost(failure(libc::ENOSPC)));
+        assert_eq!(Err(failure(libc::EIO)), flushes.flush(other));
+        // What failed early is raised by the flush as well.
+        let flushes = Flushes::default();
+        assert_eq!(Err(failure(libc::ENOSPC)), flushes.early(other));
+        assert_eq!(Ok(()), flushes.early(|| Ok(())));
+        assert_eq!(Err(failure(libc::ENOSPC)), flushes.flush(|| Ok(())));
+    }
+
+    #[test]
+    fn a_flush_that_waited_raises_what_the_one_that_served_it_raised() {
+        let flushes = Flushes::default();
+        let started = Instant::now();
+        let slow = || {
+            std::thread::sleep(Duration::from_millis(100));
+            Err(Trouble::Lost(failure(libc::EIO)))
+        };
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(|| flushes.flush(slow))).collect();
+            for one in all {
+                assert_eq!(Err(failure(libc::EIO)), one.join().unwrap());
+            }
+        });
+        assert!(started.elapsed() >= Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_loss_outweighs_what_was_not_tried() {
+        let lost = || Err(Trouble::Lost(failure(libc::EIO)));
+        let untried = || Err(Trouble::Untried(failure(libc::EMFILE)));
+        assert!(matches!(all([Ok(()), Ok(())]), Ok(())));
+        assert!(matches!(all([untried(), lost(), Ok(())]), Err(Trouble::Lost(_))));
+        assert!(matches!(all([Ok(()), untried()]), Err(Trouble::Untried(_))));
+    }
+}
