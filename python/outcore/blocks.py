@@ -61,7 +61,7 @@ class BlockShape:
 
 def plan_blocks(
     array: DiskArray,
-    axis: SupportsIndex | None = None,
+    axis: SupportsIndex | Sequence[int | None] | None = None,
     shape: Sequence[int | None] | int | None = None,
     overlap: Sequence[int] | int = 0,
 ) -> BlockShape:
@@ -69,6 +69,8 @@ def plan_blocks(
     ndim = array.ndim
     if axis is not None and shape is not None:
         raise UsageError("blocks() takes axis= or shape=, not both", code="bad-blocks")
+    if isinstance(axis, Sequence):
+        axis, shape = None, axis
     budget = array.budget // (_ALIVE + 1)
     if shape is not None:
         shared = _per_axis(overlap, ndim, range(ndim))

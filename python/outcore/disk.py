@@ -348,7 +348,7 @@ class DiskArray:
 
     def blocks(
         self,
-        axis: SupportsIndex | None = None,
+        axis: SupportsIndex | Sequence[int | None] | None = None,
         *,
         shape: Sequence[int | None] | int | None = None,
         overlap: Sequence[int] | int = 0,
@@ -360,9 +360,9 @@ class DiskArray:
         ----------
         axis
             Cut slabs across this axis, as thick as the budget allows; by default across the axis
-            that runs slowest in the file.
+            that runs slowest in the file. Or, if it is a tuple, the shape of the blocks.
         shape
-            Or: blocks of this shape (None: the whole axis). The last ones may be smaller.
+            Blocks of this shape (None: the whole axis). The last ones may be smaller.
         overlap
             Elements that neighbouring blocks share, along the cut axis or per axis. What a block
             shares with the one before is kept in memory, not read again. A stencil of radius r

@@ -149,7 +149,8 @@ def test_groups(tmp_path):
     assert zarr.open_group(tmp_path / "g", mode="r")["in/a"].shape == (5,)
     listed = [(e.path, e.kind) for e in formats.ls(tmp_path / "g")]
     assert listed == [(f"{tmp_path}/g::/in", "group"), (f"{tmp_path}/g::/in/a", "array")]
-    for path in (f"{tmp_path}/g", f"{tmp_path}/g::/in", f"{tmp_path}/g::/x"):
+    assert formats.open_info(f"{tmp_path}/g").path == f"{tmp_path}/g::/in/a"  # the only one
+    for path in (f"{tmp_path}/g::/", f"{tmp_path}/g::/in", f"{tmp_path}/g::/x"):
         with pytest.raises(errors.FormatError, match=r"not a Zarr array; arrays here: '(in/)?a'"):
             formats.open_info(path)
     for bad in (f"{tmp_path}/g::/in/a/x", f"{tmp_path}/g::/in"):

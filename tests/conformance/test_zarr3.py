@@ -336,7 +336,10 @@ def test_paths_into_groups(tree):
     for path in (f"{tree}::/in/a", f"{tree}/in/a", f"{tree}::in/a", f"{tree}/in::/a"):
         same(np.full(4, 3), ours(path))
     assert f"{tree}::/in/a" == formats.open_info(f"{tree}::in/a").path
-    for path in (tree, f"{tree}::/", f"{tree}::/in", f"{tree}/in", f"{tree}::/no", f"{tree}::/b/x"):
+    # The only array of a group needs no name.
+    same(np.full(4, 3), ours(f"{tree}/in"))
+    assert f"{tree}/in::/a" == formats.open_info(f"{tree}/in").path
+    for path in (tree, f"{tree}::/", f"{tree}::/in", f"{tree}::/no", f"{tree}::/b/x"):
         with pytest.raises(errors.FormatError, match="is not a Zarr array") as caught:
             formats.open_info(path)
         assert (

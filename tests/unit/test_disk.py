@@ -356,6 +356,7 @@ def test_blocks_cover_the_array(tmp_path, order, how):
 def test_blocks_share_what_overlap_says(tmp_path):
     a = outcore.create(tmp_path / "a.npy", data=np.arange(10.0))
     keys = [key[0] for key, _ in a.blocks(shape=4, overlap=2)]
+    assert keys == [key[0] for key, _ in a.blocks((4,), overlap=2)]
     assert [slice(0, 4), slice(2, 6), slice(4, 8), slice(6, 10)] == keys
 
 

@@ -62,7 +62,7 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     path
         The folder of the array, or of a group above it.
     inner
-        Path of the array inside that group.
+        Path of the array inside that group; None if there is only one.
     writable
         Check that its folder can be written.
 
@@ -77,7 +77,10 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     folder = os.path.join(path, *names)
     document = _read(folder, _ARRAY)
     if document is None:
-        raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
+        arrays = _arrays_below(deepest_node(path, names))
+        if inner is None and len(arrays) == 1:
+            return open(path, f"/{arrays[0]}", writable)
+        raise missing_node(path, names, arrays)
     if writable:
         check_writable(folder)
     return _describe(full_name(path, names), folder, document, _read(folder, _ATTRS) or {})

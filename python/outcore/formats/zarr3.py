@@ -89,7 +89,7 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     path
         The folder of the array, or of a group above it.
     inner
-        Path of the array inside that group.
+        Path of the array inside that group; None if there is only one.
     writable
         Check that its folder can be written.
 
@@ -112,7 +112,10 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     names = split_node(inner, path)
     folder, document = _find(path, names)
     if document.get("node_type") == "group":
-        raise missing_node(path, names, _arrays_below(folder))
+        arrays = _arrays_below(folder)
+        if inner is None and len(arrays) == 1:
+            return open(path, f"/{arrays[0]}", writable)
+        raise missing_node(path, names, arrays)
     if writable:
         check_writable(folder)
     return _describe(full_name(path, names), folder, document)
