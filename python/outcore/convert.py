@@ -49,6 +49,8 @@ Progress = Callable[[int, int], None]
 _CHECKPOINT = 2.0
 # What an operation on uncompressed data is given at least.
 _LITTLE = 256 * 2**10
+# Codes of attributes that a format cannot keep.
+_BAD_ATTRIBUTES = ("bad-attribute", "bad-attributes")
 _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 # A longer one tells no format.
 _LONGEST_SUFFIX = 16
@@ -347,7 +349,7 @@ class _Job:
         kept = {k: v for k, v in kept.items() if v not in (None, {}, "C") and k not in self.wishes}
         if "shards" in self.wishes:
             kept.pop("chunks", None)
-        refusal: UnsupportedError | None = None
+        refusal: UnsupportedError | UsageError | None = None
         for lost in _subsets(list(kept)):
             words = {k: v for k, v in kept.items() if k not in lost}
             try:
@@ -361,10 +363,14 @@ class _Job:
                     **words,
                     **self.wishes,
                 )
-            except UnsupportedError as error:
+            except (UnsupportedError, UsageError) as error:
+                if isinstance(error, UsageError) and error.code not in _BAD_ATTRIBUTES:
+                    raise
                 refusal = refusal or error
                 continue
-            told = [name for name in lost if name in ("fill_value", "dims", "attrs")]
+            told = [name for name in lost if name in ("fill_value", "dims")]
+            if "attrs" in lost:
+                told += _attributes_lost(target, kept["attrs"])
             if told:
                 warnings.warn(
                     f"{self.place.final!r}: {target.format} cannot keep {', '.join(told)} of "
@@ -515,6 +521,23 @@ class _Job:
                     with contextlib.suppress(Exception):
                         request.wait()
                 checkpoints.finish()
+
+
+def _attributes_lost(target: DiskArray, attrs: Mapping[str, Any]) -> list[str]:
+    """Set one by one what could not be set together; what `target` cannot keep."""
+    lost = []
+    try:
+        for name, value in attrs.items():
+            try:
+                target.attrs[name] = value
+            except UsageError:
+                lost.append(f"attribute {name!r}")
+    except UnsupportedError:
+        return ["attrs"]
+    except BaseException:
+        target.close()
+        raise
+    return lost
 
 
 def _absolute(path: str) -> str:

@@ -18,14 +18,16 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core, blocks, formats
+from outcore.attributes import Attributes
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, share_bytes
 from outcore.hints import Hints
@@ -115,9 +117,39 @@ class DiskArray:
         return layout.chunks if isinstance(layout, Chunked) else None
 
     @property
-    def attrs(self) -> Mapping[str, Any]:
-        """User attributes stored with the array, to be read; `create` takes them as ``attrs=``."""
-        return MappingProxyType(self._info.attrs)
+    def attrs(self) -> Attributes:
+        """
+        User attributes stored with the array: a mapping.
+
+        If the array was opened for writing it can be written to: ``a.attrs["units"] = "K"``,
+        ``a.attrs.update(...)``, ``del a.attrs["units"]``. Each of these is on the disk when it
+        returns, or did not happen. What is read is what the file said when it was first asked, and
+        after each change.
+
+        Raises
+        ------
+        UnsupportedError
+            On a change: the format keeps no attributes (``.npy``, raw).
+        UsageError
+            On a change: the array was opened for reading, or the format cannot keep the value.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.zarr", (10, 10), "f4")
+        >>> a.attrs["units"] = "K"
+        >>> a.attrs
+        {'units': 'K'}
+        """
+        return Attributes(self)
+
+    def _change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None:
+        """For `Attributes`."""
+        with self._growing:
+            self._must_write("change the attributes of")
+            found = formats.set_attrs(self._info, changes, drop)
+            # Only these: what else the file says by now belongs to another opening of it.
+            self._info = replace(self._info, attrs=found.attrs, dims=found.dims)
 
     @property
     def dims(self) -> tuple[str | None, ...] | None:

@@ -160,3 +160,26 @@ def test_append(tmp_path, order):
 
     seen = each_step(prepare, action, lambda path: np.load(path).tolist(), 5)
     switched_once(seen, old.tolist(), np.concatenate([old, more], axis).tolist())
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.nc", "a.zarr", "a.zarr2"])
+def test_attributes(tmp_path, name):
+    """All that one change sets and drops, or nothing of it."""
+    old, new = {"a": 1, "b": 2}, {"a": 3, "c": 4}
+
+    def prepare(step):
+        path = tmp_path / str(step) / name
+        path.parent.mkdir()
+        outcore.create(path, (50, 4), "f8", attrs=old).close()
+        return path
+
+    def action(path):
+        with outcore.open(path, "r+") as array:
+            array._change_attrs(new, ["b"])
+
+    def look(path):
+        with outcore.open(path) as array:
+            assert array.shape == (50, 4)
+            return dict(array.attrs)
+
+    switched_once(each_step(prepare, action, look, 4), old, new)

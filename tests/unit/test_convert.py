@@ -116,6 +116,22 @@ def test_what_cannot_be_kept_is_told(tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), data)
 
 
+@pytest.mark.parametrize("name", ["b.h5", "b.nc", "b.zarr"])
+def test_one_attribute_that_cannot_be_kept_does_not_cost_the_others(tmp_path, name):
+    odd = {"deep": {"a": 1}} if name != "b.zarr" else {"odd": 1j}
+    source = "a.zarr" if name != "b.zarr" else "a.h5"
+    attrs = {"units": "K", **odd, "scale": 0.5}
+    outcore.create(tmp_path / source, data=np.arange(3), attrs=attrs).close()
+    with pytest.warns(UserWarning, match=f"cannot keep attribute '{next(iter(odd))}' of"):
+        outcore.convert(tmp_path / source, tmp_path / name)
+    with outcore.open(tmp_path / name) as made:
+        assert dict(made.attrs) == {"units": "K", "scale": 0.5}
+        assert made[...].tolist() == [0, 1, 2]
+    with pytest.raises(outcore.UsageError):
+        outcore.convert(tmp_path / source, tmp_path / f"c{name}", attrs=attrs)
+    assert leftovers(tmp_path) == []
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (0, 5), (1,)])
 def test_arrays_with_next_to_nothing_in_them(tmp_path, shape):
     np.save(tmp_path / "a.npy", np.ones(shape))

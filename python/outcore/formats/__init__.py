@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -197,9 +197,26 @@ def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
     return step(info, full)  # type: ignore[no-any-return]
 
 
-def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
-    """Replace the user attributes on disk."""
-    return _ability(info, "set_attrs")(info, dict(attrs))  # type: ignore[no-any-return]
+def set_attrs(
+    info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+) -> ArrayInfo:
+    """
+    Set user attributes on disk, all in one step.
+
+    Parameters
+    ----------
+    attrs
+        Names and values.
+    drop
+        Names of attributes that go, if they are there; None: all others do. What is named neither here
+        nor in `attrs` stays as the file has it.
+    """
+    step = _ability(info, "set_attrs")
+    return step(info, dict(attrs), drop)  # type: ignore[no-any-return]
+
+
+# What a format cannot do if it lacks the function.
+_ABILITIES = {"set_attrs": "keep attributes", "resize": "be resized"}
 
 
 def _ability(info: ArrayInfo, name: str) -> Any:
@@ -207,7 +224,8 @@ def _ability(info: ArrayInfo, name: str) -> Any:
     if found is None:
         can = [m.NAME for m in ALL if hasattr(m, name)]
         raise UnsupportedError(
-            f"{info.path!r}: {info.format} arrays have no {name}; formats that do: {', '.join(can)}",
+            f"{info.path!r}: {info.format} files cannot {_ABILITIES[name]}; formats that can: "
+            f"{', '.join(can)} (outcore.convert makes one of the other)",
             code="cannot-change",
             path=info.path,
         )

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
@@ -217,11 +217,13 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     return open_as(info.format, path, name, True)
 
 
-def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
-    """Replace the user attributes; HDF5's and NetCDF4's own stay."""
+def set_attrs(
+    info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+) -> ArrayInfo:
+    """Set user attributes and drop others (None: all); HDF5's and NetCDF4's own stay."""
     path, name = _split(info)
     with access.changing(path, name) as file:
-        write_attrs(file[name], attrs, path, netcdf=info.format == "netcdf4")
+        write_attrs(file[name], attrs, path, netcdf=info.format == "netcdf4", drop=drop)
     return open_as(info.format, path, name, False)
 
 

@@ -13,7 +13,8 @@ References: HDF5 dimension scales specification; NetCDF4's appendix "File Format
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+import reprlib
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from outcore.formats.hdf5_heaps import check_attributes, is_readable
 
 #: How the NetCDF library marks a dimension that has no variable.
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable."
+
+#: Types of numbers that NetCDF has.
+NETCDF_NUMBERS = {"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"}
 
 _OWN = {
     "DIMENSION_LIST",
@@ -92,8 +96,15 @@ def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
     return result
 
 
-def write_attrs(dset: Any, attrs: Mapping[str, Any], path: str, *, netcdf: bool) -> None:
-    """Replace the user attributes of a dataset."""
+def write_attrs(
+    dset: Any,
+    attrs: Mapping[str, Any],
+    path: str,
+    *,
+    netcdf: bool,
+    drop: Collection[str] | None = None,
+) -> None:
+    """Set user attributes of a dataset and drop others; None: all others."""
     own = _bookkeeping(dset)
     for name in attrs:
         if name in own or not isinstance(name, str) or not name:
@@ -103,18 +114,28 @@ def write_attrs(dset: Any, attrs: Mapping[str, Any], path: str, *, netcdf: bool)
                 code="bad-attribute",
                 path=path,
             )
-    values = {name: _storable(name, value, path, netcdf) for name, value in attrs.items()}
+    values = {name: storable(name, value, path, netcdf) for name, value in attrs.items()}
     for name, value in values.items():
         try:
             dset.attrs[name] = value
         except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"{path!r}: attribute {name!r} = {value!r} cannot be stored: {error}",
-                code="bad-attribute",
-                path=path,
-            ) from error
+            raise _refused(path, name, value, str(error)) from error
+        except (OSError, RuntimeError) as error:
+            if "too large" not in str(error):
+                raise
+            why = "HDF5 keeps at most 64 KiB in one; store a large array as a dataset"
+            raise _refused(path, name, value, why) from error
     for name in [n for n in dset.attrs if n not in own and n not in values]:
-        del dset.attrs[name]
+        if drop is None or name in drop:
+            del dset.attrs[name]
+
+
+def _refused(path: str, name: str, value: Any, why: str) -> UsageError:
+    return UsageError(
+        f"{path!r}: attribute {name!r} = {reprlib.repr(value)} cannot be stored: {why}",
+        code="bad-attribute",
+        path=path,
+    )
 
 
 def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
@@ -172,18 +193,27 @@ def _text(value: bytes) -> str | bytes:
         return bytes(value)
 
 
-def _storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
+def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
+    """What h5py shall store for a value; refuses what would not come back."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         value = value.tolist()
     if isinstance(value, (list, tuple)) and value and all(isinstance(v, str) for v in value):
         return list(value)
-    plain = isinstance(value, (str, bytes)) or not np.asarray(value).dtype.hasobject
-    if value is None or isinstance(value, Mapping) or not plain:
-        raise UsageError(
-            f"{path!r}: attribute {name!r} = {value!r} cannot be stored in HDF5; store text (such as "
-            "JSON), numbers or arrays of these",
-            code="bad-attribute",
-            path=path,
-        )
-    # NetCDF has no truth values: 0 or 1, as its own tools write.
-    return np.int8(value) if netcdf and isinstance(value, (bool, np.bool_)) else value
+    if isinstance(value, (str, bytes)):
+        return value
+    try:
+        plain = None if value is None or isinstance(value, Mapping) else np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        plain = None
+    if plain is None or plain.dtype.hasobject:
+        raise _refused(path, name, value, "use text (such as JSON), numbers or arrays of these")
+    if not netcdf:
+        return value
+    if plain.dtype.kind == "b":  # NetCDF has no truth values: 0 or 1, as its own tools write
+        return plain.astype("i1")[()]
+    if plain.ndim > 1 or (
+        plain.dtype.str[1:] not in NETCDF_NUMBERS and plain.dtype.kind not in "US"
+    ):
+        why = "NetCDF has text, integers, float32, float64 and lists of these; store it as text"
+        raise _refused(path, name, value, why)
+    return value

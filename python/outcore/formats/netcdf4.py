@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import builtins
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,15 +24,18 @@ import numpy as np
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import hdf5
 from outcore.formats import hdf5_access as access
-from outcore.formats.hdf5_attrs import BARE_DIMENSION, is_bare_dimension
+from outcore.formats.hdf5_attrs import (
+    BARE_DIMENSION,
+    NETCDF_NUMBERS,
+    is_bare_dimension,
+    storable,
+)
 from outcore.formats.hdf5_create import check_removable
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.spec import Entry, Spec
 
 NAME = "netcdf4"
 SUFFIXES: tuple[str, ...] = (".nc", ".nc4", ".cdf")
-
-_TYPES = {"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "S1"}
 
 
 def probe(path: str) -> bool:
@@ -61,7 +64,7 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
     unlimited
         Names of the axes that may grow later.
     """
-    if spec.dtype.str[1:] not in _TYPES:
+    if spec.dtype.str[1:] not in {*NETCDF_NUMBERS, "S1"}:
         raise UnsupportedError(
             f"{path!r}: NetCDF4 has no type for dtype {spec.dtype}; use integers, float32, float64 or "
             "S1, or format='hdf5'",
@@ -81,7 +84,7 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
             path=path,
         )
     limits = tuple(None if d in unlimited else n for d, n in zip(dims, spec.shape, strict=True))
-    attrs = {k: np.int8(v) if isinstance(v, (bool, np.bool_)) else v for k, v in spec.attrs.items()}
+    attrs = {k: storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
     spec = replace(spec, dims=dims, attrs=attrs)
 
     def finish(file: Any, dset: Any, name: str) -> None:
@@ -110,9 +113,11 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     return hdf5.resize(info, shape)
 
 
-def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
-    """Replace the user attributes."""
-    return hdf5.set_attrs(info, attrs)
+def set_attrs(
+    info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+) -> ArrayInfo:
+    """Set user attributes and drop others (None: all)."""
+    return hdf5.set_attrs(info, attrs, drop)
 
 
 def _is_classic(path: str) -> bool:

@@ -76,7 +76,7 @@ class Format(Protocol):
 
     A module may also have ``resize(info, shape) -> ArrayInfo``, ``reserve(info, shape) -> ArrayInfo``
     (space for a longer array, metadata unchanged), ``stale(info, shape)`` (sections of a longer array
-    that hold old bytes, see `zarr_grid`) and ``set_attrs(info, attrs) -> ArrayInfo``.
+    that hold old bytes, see `zarr_grid`) and ``set_attrs(info, attrs, drop) -> ArrayInfo``.
     """
 
     @property

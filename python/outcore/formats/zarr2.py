@@ -12,7 +12,7 @@ Specification: https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
@@ -25,6 +25,7 @@ from outcore.formats.zarr_grid import stale as stale
 from outcore.formats.zarr_store import (
     Document,
     Judge,
+    changed_attributes,
     check_writable,
     locked,
     read_document,
@@ -270,16 +271,41 @@ def _update_groups(folder: str, documents: Mapping[str, Document]) -> None:
             write_document(file, {**group, "metadata": members})
 
 
-def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
-    """Replace the user attributes; the names of the axes stay."""
+def _change(
+    info: ArrayInfo,
+    file: str,
+    edit: Callable[[Document], Document],
+    finish: Callable[[], None] | None = None,
+) -> ArrayInfo:
+    """Edit a document of the array under its lock, there and in the groups above; then `finish`."""
     root = source_of(info).root
-    full = _with_dims(attrs, info.dims)
     with locked(source_of(info).lock):
-        document = _read(root, _ARRAY) or {}
-        changed = _describe(info.path, root, document, full)
-        write_document(os.path.join(root, _ATTRS), full)
-    _update_groups(root, {_ATTRS: full})
+        documents = {name: _read(root, name) or {} for name in (_ARRAY, _ATTRS)}
+        documents[file] = edit(documents[file])
+        changed = _describe(info.path, root, documents[_ARRAY], documents[_ATTRS])
+        write_document(os.path.join(root, file), documents[file])
+        if finish is not None:
+            finish()
+    _update_groups(root, {file: documents[file]})
     return changed
+
+
+def set_attrs(
+    info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+) -> ArrayInfo:
+    """Set user attributes and drop others (None: all); the names of the axes stay."""
+    if _DIMS in attrs and info.dims is not None:
+        raise UsageError(
+            f"{info.path!r}: attribute {_DIMS!r} holds the names of the axes; use another name",
+            code="bad-attribute",
+            path=info.path,
+        )
+
+    def edit(document: Document) -> Document:
+        found = changed_attributes(document, attrs, drop, info.path)
+        return _with_dims(found, info.dims) if drop is None else found
+
+    return _change(info, _ATTRS, edit)
 
 
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
@@ -288,13 +314,9 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
 
     Before a larger shape: `reserve`, and the fill value into the `stale` sections.
     """
-    root = source_of(info).root
-    with locked(source_of(info).lock):
-        document = _read(root, _ARRAY) or {}
+
+    def edit(document: Document) -> Document:
         check_resize(info, shape, document.get("shape"))
-        document["shape"] = list(shape)
-        changed = _describe(info.path, root, document, _read(root, _ATTRS) or {})
-        write_document(os.path.join(root, _ARRAY), document)
-        remove_shrunk(info, shape)
-    _update_groups(root, {_ARRAY: document})
-    return changed
+        return {**document, "shape": list(shape)}
+
+    return _change(info, _ARRAY, edit, lambda: remove_shrunk(info, shape))

@@ -17,7 +17,7 @@ Specification: https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from outcore.errors import FormatError, UsageError
@@ -40,6 +40,7 @@ from outcore.formats.zarr_grid import stale as stale
 from outcore.formats.zarr_store import (
     Document,
     Judge,
+    changed_attributes,
     check_writable,
     locked,
     read_document,
@@ -394,29 +395,36 @@ def _update_groups(folder: str, document: Document) -> None:
                 write_document(file, group)
 
 
-def _change(info: ArrayInfo, **fields: Any) -> tuple[ArrayInfo, Document]:
-    """Replace fields of the array's metadata; the caller holds the lock."""
-    root = source_of(info).root
-    file = os.path.join(root, _FILE)
-    document = read_document(file)
-    if document is None:
-        raise missing_node(root, (), [])
-    _check_node(document, Judge(file))
-    if "shape" in fields:
-        check_resize(info, fields["shape"], document.get("shape"))
-    document.update(fields)
-    changed = _describe(info.path, root, document)
-    write_document(file, document)
-    return changed, document
-
-
-def set_attrs(info: ArrayInfo, attrs: Mapping[str, Any]) -> ArrayInfo:
-    """Replace the user attributes."""
-    root = source_of(info).root
-    with locked(source_of(info).lock):
-        changed, document = _change(info, attributes=dict(attrs))
-    _update_groups(root, document)
+def _change(
+    info: ArrayInfo, edit: Callable[[Document], None], finish: Callable[[], None] | None = None
+) -> ArrayInfo:
+    """Edit the array's metadata under its lock, there and in the groups above; then `finish`."""
+    source = source_of(info)
+    file = os.path.join(source.root, _FILE)
+    with locked(source.lock):
+        document = read_document(file)
+        if document is None:
+            raise missing_node(source.root, (), [])
+        _check_node(document, Judge(file))
+        edit(document)
+        changed = _describe(info.path, source.root, document)
+        write_document(file, document)
+        if finish is not None:
+            finish()
+    _update_groups(source.root, document)
     return changed
+
+
+def set_attrs(
+    info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+) -> ArrayInfo:
+    """Set user attributes and drop others (None: all)."""
+
+    def edit(document: Document) -> None:
+        old = document.get("attributes") or {}
+        document["attributes"] = changed_attributes(old, attrs, drop, info.path)
+
+    return _change(info, edit)
 
 
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
@@ -425,9 +433,9 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
 
     Before a larger shape: `reserve`, and the fill value into the `stale` sections.
     """
-    root = source_of(info).root
-    with locked(source_of(info).lock):
-        changed, document = _change(info, shape=list(shape))
-        remove_shrunk(info, shape)
-    _update_groups(root, document)
-    return changed
+
+    def edit(document: Document) -> None:
+        check_resize(info, shape, document.get("shape"))
+        document["shape"] = list(shape)
+
+    return _change(info, edit, lambda: remove_shrunk(info, shape))

@@ -25,7 +25,7 @@ import secrets
 import shutil
 import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from outcore.errors import FormatError, OutcoreError, UnsupportedError, UsageError
@@ -168,6 +168,14 @@ def dump(document: Mapping[str, Any], path: str) -> bytes:
             code="bad-attributes",
             path=path,
         ) from error
+
+
+def changed_attributes(
+    old: Mapping[str, Any], attrs: Mapping[str, Any], drop: Collection[str] | None, path: str
+) -> Document:
+    """Attributes after a change, as they will be read again; `drop` as in `formats.set_attrs`."""
+    kept = {} if drop is None else {name: old[name] for name in old if name not in drop}
+    return json.loads(dump({**kept, **attrs}, path))  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,95 @@
+"""
+The attributes of an array on disk, as a mapping that can be written to.
+
+Problem. Users write ``a.attrs["units"] = "K"``, one after another, perhaps from several processes; the
+formats replace their metadata as a whole.
+Idea. A mapping over what the format read. A change names the attributes that it sets and those that it
+drops; the format applies it to what the file says at that moment, in one step that a crash leaves done
+or not done.
+
+Invariants. What a change does not name stays, also what others set meanwhile. What reads as set is
+on the disk.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from outcore.errors import UsageError
+
+if TYPE_CHECKING:
+    from outcore.disk import DiskArray
+
+__all__ = ["Attributes"]
+
+
+class Attributes(MutableMapping[str, Any]):
+    """
+    User attributes of an array on disk: ``a.attrs``.
+
+    Reading needs no mode. Each change is a change of the file of its own, durable when it returns;
+    `update` makes one of many.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("field.zarr", (10, 10), "f4", attrs={"units": "K"})
+    >>> a.attrs["long_name"] = "temperature"
+    >>> a.attrs.update(units="degC", offset=273.15)
+    >>> del a.attrs["offset"]
+    >>> dict(a.attrs)
+    {'units': 'degC', 'long_name': 'temperature'}
+    """
+
+    def __init__(self, array: DiskArray) -> None:
+        self._array = array
+
+    def _now(self) -> Mapping[str, Any]:
+        return self._array.info.attrs
+
+    def __getitem__(self, name: str) -> Any:
+        # A copy: a list that is changed in memory would look like an attribute that was.
+        return copy.deepcopy(self._now()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._change({name: value})
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
+        self._change(drop=[name])
+
+    def update(  # type: ignore[override]  # all forms of dict.update, in one signature
+        self, other: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
+    ) -> None:
+        """Set several attributes in one change of the file."""
+        changes = dict(other, **more)
+        if changes:
+            self._change(changes)
+
+    def clear(self) -> None:
+        """Remove all attributes in one change of the file."""
+        names = list(self)
+        if names:
+            self._change(drop=names)
+
+    def _change(self, changes: Mapping[str, Any] | None = None, drop: Iterable[str] = ()) -> None:
+        for name in changes or ():
+            if not isinstance(name, str):
+                raise UsageError(
+                    f"{self._array.path!r}: {name!r} is no name of an attribute; names are text",
+                    code="bad-attribute",
+                    path=self._array.path,
+                )
+        self._array._change_attrs(changes or {}, list(drop))
+
+    def __repr__(self) -> str:
+        return repr(dict(self._now()))
