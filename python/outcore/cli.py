@@ -3,7 +3,7 @@ The command line: ``outcore info | ls | explain | convert | verify | bench``.
 
 Each command prints for people, or one JSON document with ``--json``. Errors go to stderr with their
 stable code. Exit status: 0 done, 1 it failed or something is damaged, 2 the call makes no sense,
-130 interrupted.
+3 (`verify`) some array could not be opened and the others are in order, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -114,6 +114,10 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
     verify = command("verify", _verify, "read everything, list what is damaged")
+    verify.epilog = (
+        "Exit status: 0 everything is in order, 1 something is damaged, 3 nothing is damaged in what "
+        "could be opened, but some array could not be."
+    )
     reads(verify)
     verify.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
@@ -383,14 +387,16 @@ def _convert(words: Any) -> int:
 def _verify(words: Any) -> int:
     with _Bar("verifying", quiet=words.quiet or words.json) as bar:
         found = outcore.verify(words.path, progress=bar, **_options(words.set))
+    closed = sum(damage.code == "cannot-open" for damage in found)
+    damaged = len(found) - closed
     if words.json:
         _print_json({"path": words.path, "damages": found})
     else:
         for damage in found:
             print(damage)
-        count = f"{len(found)} damaged" if found else "no damage found"
-        print(f"{words.path}: {count}")
-    return 1 if found else 0
+        count = f"{damaged} damaged" if damaged else "no damage found"
+        print(f"{words.path}: {count}" + (f", {closed} could not be opened" if closed else ""))
+    return 1 if damaged else 3 if closed else 0
 
 
 def _bench(words: Any) -> int:

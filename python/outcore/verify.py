@@ -4,7 +4,8 @@ Verify: read everything once and say what is damaged, all of it.
 Problem. A reader stops at the first bad chunk; after a disk error or a bad copy one wants the list.
 Idea. Walk through the array in tiles of whole chunks. A tile that fails is read again chunk by chunk,
 and each chunk that fails is one line of the answer. Checksums and codecs do the judging; bare elements
-have none, there only the disk can object.
+have none, there only the disk can object. An array that cannot be opened is no damage (it may use what
+outcore lacks, or be locked), and is a line of its own kind: of its chunks nothing is known.
 
 Invariants. Every chunk is visited, whatever was found before. Memory stays within the budget.
 """
@@ -41,17 +42,23 @@ class Damage:
         The array.
     section
         The part of it that cannot be read, as one would index it; empty if it cannot be opened.
-    code, message
+    code
+        Of the error; ``cannot-open`` if the array cannot be opened.
+    message
         Of the error.
+    reason
+        Code of the error for which it cannot be opened; else empty.
     """
 
     path: str
     section: str
     code: str
     message: str
+    reason: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}{self.section}: [{self.code}] {self.message}"
+        code = f"{self.code}: {self.reason}" if self.reason else self.code
+        return f"{self.path}{self.section}: [{code}] {self.message}"
 
 
 def verify(
@@ -76,7 +83,13 @@ def verify(
     Returns
     -------
     list of Damage
-        Empty if everything could be read and decoded and all checksums were right.
+        Empty if everything could be read and decoded and all checksums were right. Entries with the
+        code ``cannot-open`` are arrays (or the file) of which nothing could be read.
+
+    Raises
+    ------
+    StorageError
+        There is no such file, or it is out of reach.
 
     Examples
     --------
@@ -89,10 +102,12 @@ def verify(
     found: list[Damage] = []
     for name in _arrays(text, options, found):
         try:
-            with open(name, hints=hints, **options) as array:
-                found.extend(_damages(array, progress or (lambda done, total: None)))
+            array = open(name, hints=hints, **options)
         except (FormatError, StorageError) as error:
-            found.append(Damage(name, "", error.code, error.message))
+            found.append(_cannot_open(name, error))
+            continue
+        with array:
+            found.extend(_damages(array, progress or (lambda done, total: None)))
     return found
 
 
@@ -103,15 +118,13 @@ def _arrays(path: str, options: Mapping[str, Any], found: list[Damage]) -> Itera
     try:
         entries = formats.ls(path)
     except FormatError as error:
-        found.append(Damage(path, "", error.code, error.message))
+        found.append(_cannot_open(path, error))
         return
-    for entry in entries:
-        if entry.kind != "array":
-            continue
-        if entry.note:
-            found.append(Damage(entry.path, "", "cannot-open", entry.note))
-        else:
-            yield entry.path
+    yield from (entry.path for entry in entries if entry.kind == "array")
+
+
+def _cannot_open(path: str, error: FormatError | StorageError) -> Damage:
+    return Damage(path, "", code="cannot-open", message=error.message, reason=error.code)
 
 
 def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:

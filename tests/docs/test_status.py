@@ -179,7 +179,7 @@ def test_error_codes_name_classes_that_exist():
         row["Code"]
         for row in table("error-codes.md")
         for word in re.findall(r"\w+", row["Class"])
-        if not issubclass(getattr(outcore, word, int), outcore.OutcoreError)
+        if not issubclass(getattr(outcore, word, int), (outcore.OutcoreError, outcore.Damage))
     ]
     assert wrong == []
 

@@ -158,8 +158,60 @@ def test_verify(capsys):
 
 def test_verify_says_that_a_file_is_cut_off(capsys):
     os.truncate("a.npy", 4000)
-    assert run("verify", "a.npy") == 1
-    assert "file-too-short" in capsys.readouterr().out
+    assert run("verify", "a.npy") == 3
+    text = capsys.readouterr().out
+    assert "[cannot-open: file-too-short]" in text
+    assert "no damage found, 1 could not be opened" in text
+    (only,) = json.loads(run_verify(capsys, "a.npy", 3))["damages"]
+    assert (only["code"], only["reason"], only["section"]) == ("cannot-open", "file-too-short", "")
+    assert run("verify", "missing.npy") == 1
+    assert "[not-found]" in capsys.readouterr().err
+
+
+def run_verify(capsys, path, status):
+    capsys.readouterr()
+    assert run("verify", path, "--json") == status
+    return capsys.readouterr().out
+
+
+def test_verify_tells_what_it_cannot_open_from_what_is_damaged(capsys):
+    h5py = pytest.importorskip("h5py")
+    data = np.arange(1000.0)
+    with h5py.File("b.h5", "w") as file:
+        file["good"] = data
+        file["odd"] = np.array(["a", "bc"], h5py.string_dtype())
+        file.create_dataset("sums", data=data, chunks=(100,), fletcher32=True)
+        offset = file["sums"].id.get_chunk_info(3).byte_offset
+    outcore.create("b.zarr::/good", data=data, chunks=100, compression="gzip").close()
+    outcore.create("b.zarr::/odd", data=data).close()
+    Path("b.zarr/odd/zarr.json").write_text("{")
+    assert [d.code for d in outcore.verify("b.h5")] == ["cannot-open"]
+    assert run("verify", "b.h5") == 3
+    assert "b.h5::/odd: [cannot-open: hdf5-type]" in capsys.readouterr().out
+    (only,) = json.loads(run_verify(capsys, "b.zarr", 3))["damages"]
+    assert only["path"].endswith("b.zarr::/odd") and only["reason"] == "bad-metadata"
+    # Damage counts for more.
+    with open("b.h5", "r+b") as file:
+        file.seek(offset)
+        file.write(b"\xff" * 8)
+    Path("b.zarr/good/c/5").write_bytes(b"x")
+    for path, section in (("b.h5", "[300:400]"), ("b.zarr", "[500:600]")):
+        found = json.loads(run_verify(capsys, path, 1))["damages"]
+        damaged = [d for d in found if d["code"] != "cannot-open"]
+        assert len(found) == 2
+        assert [(section, "codec-failure", "")] == [
+            (d["section"], d["code"], d["reason"]) for d in damaged
+        ]
+        assert run("verify", path) == 1
+        assert "1 damaged, 1 could not be opened" in capsys.readouterr().out
+    # A file that nothing is known of; and a call that says too little.
+    Path("c.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + b"x" * 500)
+    assert run("verify", "c.h5") == 3
+    Path("d.raw").write_bytes(bytes(80))
+    assert run("verify", "d.raw") == 2
+    assert "[raw-needs-dtype]" in capsys.readouterr().err
+    assert run("verify", "d.raw", "--set", "dtype=f8") == 0
+    assert run("verify", "d.raw", "--set", "dtype=f8", "--set", "shape=100") == 3
 
 
 def test_bench_measures_and_keeps_the_figures(capsys, tmp_path):
