@@ -112,6 +112,9 @@ def test_a_relative_path_means_the_same_file_after_a_chdir(tmp_path, monkeypatch
     np.testing.assert_array_equal(DATA, a[...])
     a[0] = 5
     assert dict(a.attrs) == ({"units": "m"} if "attrs" in options else {})
+    if "attrs" in options:
+        a.attrs["units"] = "km"
+        assert dict(a.attrs) == {"units": "km"}
     if name not in ("b.h5::/a", "a.nc::/a"):
         a.append(DATA[:1])
         np.testing.assert_array_equal(DATA[0], a[-1])

@@ -136,19 +136,17 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     _, header = _encode(path, descr, fortran, shape, version, start)
     old_end = start + math.prod(old_shape) * dtype.itemsize
     new_end = start + math.prod(shape) * dtype.itemsize
+    if new_end > old_end:
+        raw.change_length(path, old_end, new_end)
     with durable.os_errors("resizing", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            if new_end > old_end:
-                durable.allocate(fd, old_end, new_end)
-                os.fsync(fd)
             os.pwrite(fd, header, 0)
             os.fsync(fd)
-            if new_end < old_end:
-                os.ftruncate(fd, new_end)
-                os.fsync(fd)
         finally:
             os.close(fd)
+    if new_end < old_end:
+        raw.change_length(path, old_end, new_end)
     return _reshaped(info, shape)
 
 
