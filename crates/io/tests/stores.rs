@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use outcore_io::backend::sys;
 use outcore_io::lock::{Mode, Patience, Range};
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
@@ -516,4 +517,43 @@ fn many_files_are_found_in_order() {
     }
     assert!(Cells::new(&[0, 0], &[41, 1], &grid).is_err());
     assert!(Cells::new(&[1, 0], &[i64::MAX, 1], &grid).is_err());
+}
+
+#[test]
+fn a_shard_of_more_chunks_than_a_batch_of_others_is_made_and_found_whole() {
+    const CHUNKS: i64 = (1 << 16) + 5;
+    for encoded in [true, false] {
+        let folder = Folder::new("many-chunks");
+        std::fs::write(folder.0.join("meta"), b"{}").unwrap();
+        let naming = Naming { root: folder.0.clone(), prefix: "c/".into(), separator: "/".into() };
+        let size = ChunkSize { decoded: 2, limit: 2, encoded };
+        let (grid, lock) = (vec![CHUNKS], folder.0.join("meta"));
+        let store =
+            ShardStore::new(naming, lock, grid.clone(), grid.clone(), AT_END, size).unwrap();
+        let all = Cells::new(&[0], &[CHUNKS], &grid).unwrap();
+        let bytes = |k: i64| [k as u8, (k >> 8) as u8];
+        if encoded {
+            let sink = store.begin(&all, &|_| true).unwrap();
+            (0..CHUNKS).for_each(|k| sink.commit(&[k], 0, &bytes(k)).unwrap());
+            sink.finish().unwrap();
+        } else {
+            let place = store.in_place(&all, &[9], Patience::NONE).unwrap();
+            for (k, stored) in place.resolved.table.stored.iter().enumerate() {
+                let stored = stored.unwrap();
+                let file = place.resolved.files.open(stored.file).unwrap();
+                sys::write_at(file.fd(), &bytes(k as i64), stored.offset).unwrap();
+            }
+        }
+        let found = store.resolve(&all, false).unwrap();
+        assert_eq!(CHUNKS as usize, found.table.stored.len());
+        let file = found.files.open(0).unwrap();
+        for k in [0, 1, CHUNKS / 2, CHUNKS - 1] {
+            let mut seen = [0; 2];
+            let at = found.table.stored[k as usize].unwrap().offset;
+            assert_eq!(Ok(2), sys::read_at(file.fd(), &mut seen, at));
+            assert_eq!(bytes(k), seen, "chunk {k}, encoded {encoded}");
+        }
+    }
+    let grid = vec![outcore_io::store::LARGEST_BOX + 1];
+    assert_eq!("internal-job", Cells::new(&[0], &grid, &grid).unwrap_err().code());
 }

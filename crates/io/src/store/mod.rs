@@ -57,8 +57,9 @@ pub struct Cells {
     pub count: Vec<i64>,
 }
 
-/// The most chunks that one box may have: what a batch holds in memory and descriptors.
-pub const LARGEST_BOX: i64 = 1 << 16;
+/// The most chunks that one box may have: those of the largest shard, which is found and made anew as
+/// a whole. Its index has 64 MiB.
+pub const LARGEST_BOX: i64 = 1 << 22;
 
 impl Cells {
     /// A box inside a grid of `grid` chunks per axis.

@@ -30,7 +30,9 @@ use super::files::{
 use super::publish::Publisher;
 use super::table::disjoint;
 use super::unsynced::{Unsynced, Writing};
-use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved, BYTES_A_CHUNK};
+use super::{
+    Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved, BYTES_A_CHUNK, LARGEST_BOX,
+};
 use crate::backend::sys;
 use crate::durable::TempFile;
 use crate::error::StorageError;
@@ -60,8 +62,6 @@ pub struct ShardStore {
     unsynced: Arc<Unsynced>,
 }
 
-/// The most chunks in a shard: an index of 64 MiB.
-const MOST_CHUNKS: i64 = 1 << 22;
 /// Bytes of one entry of an index.
 const ENTRY: usize = 16;
 const CRC: usize = 4;
@@ -95,8 +95,8 @@ impl ShardStore {
             return Err(StorageError::BadJob(why));
         }
         let chunks = per_shard.iter().try_fold(1i64, |n, &c| n.checked_mul(c));
-        let Some(chunks) = chunks.filter(|&n| n <= MOST_CHUNKS) else {
-            let why = format!("{per_shard:?} chunks per shard are more than {MOST_CHUNKS}");
+        let Some(chunks) = chunks.filter(|&n| n <= LARGEST_BOX) else {
+            let why = format!("{per_shard:?} chunks per shard are more than {LARGEST_BOX}");
             return Err(StorageError::Unavailable { what: "a shard of this size", why });
         };
         let shard_grid = grid.iter().zip(&per_shard).map(|(&n, &p)| n / p + (n % p).min(1));
