@@ -8,7 +8,9 @@
 //! - nothing is published whose bytes were not synced, and an error of `fsync` is never retried (the
 //!   kernel forgets the pages that it could not write, so a second try "succeeds");
 //! - a [`TempFile`] that was not published is removed on drop; a process that is killed leaves
-//!   `.NAME.PID-N.outcore-tmp` behind, never a broken NAME;
+//!   `.NAME.HOST.outcore-tmp` behind, never a broken NAME;
+//! - what was left behind is removed by the next who makes a temporary file for NAME on that machine:
+//!   its name is known, so no folder is searched, and its maker holds a lock on it while alive;
 //! - all calls go through [`sys`], where tests inject faults and log the order.
 //!
 //! Paper: Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014.
@@ -18,7 +20,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::backend::sys;
+use crate::backend::sys::{self, Holder};
 use crate::error::StorageError;
 
 /// Permissions of new files before the process's umask.
@@ -67,16 +69,36 @@ impl TempFile {
     pub fn beside(target: &Path) -> Result<TempFile, StorageError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let pid = std::process::id();
-        loop {
+        let named = |mark: String| {
             let mut name = OsString::from(".");
             name.push(target.file_name().unwrap_or_default());
-            name.push(format!(".{pid}-{}.outcore-tmp", COUNT.fetch_add(1, Ordering::Relaxed)));
-            let path = target.with_file_name(name);
-            match sys::open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, NEW_FILE) {
-                Ok(fd) => return Ok(TempFile { fd, path, published: false, pid }),
-                // Left behind by a killed process that had our number.
-                Err(libc::EEXIST) => {}
-                Err(errno) => return Err(StorageError::io("create", &path, errno)),
+            name.push(format!(".{mark}.outcore-tmp"));
+            target.with_file_name(name)
+        };
+        // The same name for all on this machine; others may not see its locks.
+        let path = named(format!("{:08x}", host()));
+        for _ in 0..TRIES {
+            match create(&path) {
+                Ok(Some(fd)) => match sys::hold(fd.as_raw_fd()) {
+                    Holder::We if !sys::names(&path, fd.as_raw_fd()) => {}
+                    // Somebody takes it for abandoned, and will remove it.
+                    Holder::Another => break,
+                    Holder::We | Holder::Unknown => {
+                        return Ok(TempFile { fd, path, published: false, pid })
+                    }
+                },
+                Ok(None) if remove_abandoned(&path) => {}
+                Ok(None) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        // Somebody makes the same file at the same time.
+        loop {
+            let path = named(format!("{pid}-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+            // Or one is left behind by a killed process that had our number.
+            if let Some(fd) = create(&path)? {
+                sys::hold(fd.as_raw_fd());
+                return Ok(TempFile { fd, path, published: false, pid });
             }
         }
     }
@@ -101,6 +123,43 @@ impl TempFile {
         self.published = true;
         sync_folder_of(target)
     }
+}
+
+/// How often a temporary file that is in the way is looked at before another name is taken.
+const TRIES: usize = 4;
+
+/// A new file, open for reading and writing; `None` if there is one of that name.
+fn create(path: &Path) -> Result<Option<OwnedFd>, StorageError> {
+    match sys::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, NEW_FILE) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(libc::EEXIST) => Ok(None),
+        Err(errno) => Err(StorageError::io("create", path, errno)),
+    }
+}
+
+/// Removes a temporary file whose maker is dead; whether the name may be free now.
+///
+/// Its maker locks it before it is used. Who has the lock removes it, and only while the name is that
+/// of the locked file; a maker that comes late to lock its own file finds the name gone.
+fn remove_abandoned(path: &Path) -> bool {
+    let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let fd = match sys::open(path, flags, 0) {
+        Ok(fd) => fd,
+        Err(errno) => return errno == libc::ENOENT,
+    };
+    let ours =
+        sys::regular_len(fd.as_raw_fd()).is_some() && sys::hold(fd.as_raw_fd()) == Holder::We;
+    ours && (!sys::names(path, fd.as_raw_fd()) || sys::unlink(path).is_ok())
+}
+
+/// A mark of this machine: locks of other machines may not be seen.
+fn host() -> u32 {
+    // SAFETY: all zeroes is a valid `utsname`.
+    let mut name: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: `name` is valid for writing. Should the call fail, the name stays empty.
+    unsafe { libc::uname(&mut name) };
+    let bytes: Vec<u8> = name.nodename.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+    crc32c::crc32c(&bytes)
 }
 
 impl TempFile {
@@ -323,6 +382,80 @@ mod tests {
         );
         assert!(error.to_string().contains("1125899906842624 bytes"), "{error}");
         assert_eq!(100_000, std::fs::metadata(&path).unwrap().len());
+    }
+
+    /// A process that dies with a temporary file for `target` of so many bytes.
+    fn killed_while_making(target: &Path, len: usize) {
+        // SAFETY: the child makes a file and leaves without cleaning up.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let made = TempFile::beside(target).is_ok_and(|temp| {
+                let written = sys::write_at(temp.fd(), &vec![7; len], 0).is_ok();
+                std::mem::forget(temp);
+                written
+            });
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!made)) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(0, status);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_by_the_next_who_makes_the_same_file() {
+        let folder = Folder::new("killed");
+        let target = folder.0.join("a");
+        for _ in 0..3 {
+            killed_while_making(&target, 5000);
+            assert_eq!(1, folder.names().len(), "{:?}", folder.names());
+        }
+        killed_while_making(&folder.0.join("b"), 10);
+        assert_eq!(2, folder.names().len());
+        replace(&target, b"whole").unwrap();
+        assert_eq!(b"whole".as_slice(), std::fs::read(&target).unwrap());
+        let left = folder.names();
+        assert!(left.len() == 2 && left[0].starts_with(".b.") && left[1] == "a", "{left:?}");
+    }
+
+    #[test]
+    fn a_temporary_file_of_somebody_who_lives_stays() {
+        let folder = Folder::new("alive");
+        let target = folder.0.join("a");
+        let temps: Vec<_> = (0..3).map(|_| TempFile::beside(&target).unwrap()).collect();
+        for (k, temp) in temps.iter().enumerate() {
+            sys::write_at(temp.fd(), &[k as u8; 100], 0).unwrap();
+        }
+        assert_eq!(3, folder.names().len());
+        for (k, temp) in temps.into_iter().enumerate() {
+            temp.publish(&target, false).unwrap();
+            assert_eq!([k as u8; 100].as_slice(), std::fs::read(&target).unwrap());
+        }
+        assert_eq!(["a"], folder.names().as_slice());
+    }
+
+    #[test]
+    fn many_who_make_one_file_all_make_it_whole() {
+        let folder = Folder::new("many");
+        let target = folder.0.join("a");
+        killed_while_making(&target, 300);
+        std::thread::scope(|scope| {
+            for k in 0..8u8 {
+                let target = &target;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let temp = TempFile::beside(target).unwrap();
+                        sys::write_at(temp.fd(), &[k; 64], 0).unwrap();
+                        sys::write_at(temp.fd(), &[k; 64], 64).unwrap();
+                        temp.install(target, false).unwrap();
+                        let seen = std::fs::read(target).unwrap();
+                        assert!(seen.len() == 128 && seen.iter().all(|byte| *byte == seen[0]));
+                    }
+                });
+            }
+        });
+        assert_eq!(["a"], folder.names().as_slice());
     }
 
     #[test]

@@ -15,11 +15,13 @@ use outcore_io::backend::replay::{Disk, Loss};
 use outcore_io::backend::sys::{self, Kind};
 use outcore_io::backend::{choose, Choice, Request};
 use outcore_io::durable;
+use outcore_io::exec::{run, Job, User};
 use outcore_io::lock::Patience;
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming};
-use outcore_io::{FileTable, StorageError};
+use outcore_io::{Arena, FileTable, StorageError};
+use outcore_plan::{Direction, Layout, Method, Part, Plan, Range, Section, Strided, Terms};
 
 /// The armed plan belongs to the process: one test at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -569,5 +571,115 @@ fn what_a_flush_could_not_try_is_tried_by_the_next() {
     store.flush().unwrap();
     let missing = files.iter().filter(|file| !synced(&faults.log()[before..], **file)).count();
     assert_eq!(0, missing);
+    drop(armed);
+}
+
+/// File systems without a rename that refuses to replace, and without second names for files.
+#[test]
+fn a_name_is_taken_exclusively_whatever_the_file_system_knows() {
+    let folder = Folder::new("exclusive");
+    let path = folder.0.join("a");
+    let denied = |kind, errno| Rule::every(1, Fault::Errno(errno)).on(kind);
+    for errno in [libc::EINVAL, libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM] {
+        let ways = [
+            vec![denied(Kind::RenameNew, errno)],
+            vec![denied(Kind::RenameNew, errno), denied(Kind::Link, libc::EPERM)],
+            vec![denied(Kind::RenameNew, errno), denied(Kind::Link, errno)],
+        ];
+        for rules in ways {
+            let armed = arm(Faults::new(rules));
+            let make = |bytes: &[u8]| {
+                let temp = durable::TempFile::beside(&path)?;
+                sys::write_at(temp.fd(), bytes, 0).unwrap();
+                temp.publish(&path, true)
+            };
+            make(b"first").unwrap();
+            assert_eq!("already-exists", make(b"second").unwrap_err().code());
+            drop(armed);
+            assert_eq!(b"first".as_slice(), std::fs::read(&path).unwrap());
+            assert_eq!(["a"], folder.names().as_slice());
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+    // What is meant as a refusal is one.
+    let full = denied(Kind::RenameNew, libc::ENOSPC);
+    let armed = arm(Faults::new([full]));
+    let temp = durable::TempFile::beside(&path).unwrap();
+    assert_eq!("disk-full", temp.publish(&path, true).unwrap_err().code());
+    drop(armed);
+    assert!(folder.names().is_empty());
+}
+
+/// Rows of an array of bytes over many files, each thread its own rows, through mappings.
+#[test]
+fn what_threads_wrote_through_mappings_is_safe_after_their_flush() {
+    const FILES: usize = 300; // more than a table keeps open
+    const THREADS: i64 = 8;
+    const ROW: i64 = 64;
+    let folder = Folder::new("mapped");
+    let paths: Vec<PathBuf> = (0..FILES).map(|k| folder.0.join(format!("{k:03}"))).collect();
+    let len = THREADS * ROW;
+    paths.iter().for_each(|path| std::fs::write(path, vec![0; len as usize]).unwrap());
+    let parts = (0..FILES as u32).map(|file| Part { file, offset: 0, len }).collect();
+    let (shape, strides) = (vec![FILES as i64 * THREADS, ROW], vec![ROW, 1]);
+    let layout = Layout::Strided(Strided { shape, item: 1, strides, parts });
+    let table = FileTable::new(paths.clone(), true);
+    let arena = Arena::new(64 << 20);
+    let engine = choose(Choice::Threads).engine;
+    let terms = Terms {
+        mapping: true,
+        exclusive: true,
+        method: Some(Method::Mapped),
+        cached_permille: 1000,
+        ..Terms::new(1 << 20)
+    };
+    let before = Disk::snapshot(&folder.0).unwrap();
+    let faults = Faults::new([]);
+    let armed = arm(faults.clone());
+    let write = |thread: i64, seed: u8| {
+        let rows = Range::new(thread, FILES as i64, THREADS).unwrap();
+        let section = Section::new(vec![rows, Range::new(0, ROW / 2, 2).unwrap()]);
+        let request = outcore_plan::Request {
+            layout: &layout,
+            table: None,
+            section: &section,
+            user_stride: &[ROW / 2, 1],
+            direction: Direction::Write,
+        };
+        let plan = Plan::new(&request, &terms).unwrap();
+        assert_eq!(Method::Mapped, plan.method());
+        let mut memory = content(seed, FILES * ROW as usize / 2);
+        let user = User { origin: memory.as_mut_ptr(), low: 0, high: memory.len() as i64 };
+        let job = Job {
+            plan: &plan,
+            direction: Direction::Write,
+            files: &table,
+            user,
+            fill: &[],
+            pipeline: None,
+            sink: None,
+            engine: &*engine,
+            arena: &arena,
+            threads: 2,
+            cached: true,
+            flushed: false,
+            interrupted: &|| false,
+        };
+        // SAFETY: the memory is as large as told, and ours until the end of the call.
+        unsafe { run(&job) }.unwrap();
+        table.sync().unwrap();
+        let after = before.after_crash(&faults.log(), Loss::Unsynced);
+        for (path, new) in paths.iter().zip(memory.chunks(ROW as usize / 2)) {
+            let seen = &after.read(path).unwrap()[(thread * ROW) as usize..];
+            let lost = new.iter().zip(seen.iter().step_by(2)).filter(|(new, seen)| new != seen);
+            assert_eq!(0, lost.count(), "thread {thread}, {}", path.display());
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let write = &write;
+            scope.spawn(move || (0..3).for_each(|turn| write(thread, (thread * 3 + turn) as u8)));
+        }
+    });
     drop(armed);
 }

@@ -14,6 +14,7 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::{Progress, Request, Step};
@@ -34,6 +35,10 @@ pub enum Kind {
     Create,
     /// `rename`.
     Rename,
+    /// Within a rename that must not replace: the system's own (`renameat2`).
+    RenameNew,
+    /// Within a rename that must not replace: a second name (`link`), where the system has no own.
+    Link,
     /// `unlink`.
     Unlink,
     /// `ftruncate`.
@@ -288,40 +293,125 @@ unsafe fn sync_call(fd: RawFd, _data_only: bool) -> i32 {
 /// # Errors
 /// The system's error number.
 pub fn rename(from: &Path, to: &Path, exclusive: bool) -> Result<(), Errno> {
-    let (old, new) = (c_path(from)?, c_path(to)?);
     if let Gate::Fail(errno) = hooks::gate_path(Kind::Rename, to) {
         return Err(errno);
     }
     if exclusive {
-        rename_exclusive(&old, &new)?;
+        rename_exclusive(from, to)?;
     } else {
-        // SAFETY: two NUL-terminated strings.
-        retried(|| unsafe { i64::from(libc::rename(old.as_ptr(), new.as_ptr())) })?;
+        rename_call(from, to)?;
     }
     hooks::renamed(from, to);
     Ok(())
 }
 
-fn rename_exclusive(old: &CString, new: &CString) -> Result<(), Errno> {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        let here = libc::AT_FDCWD;
-        // SAFETY: two NUL-terminated strings.
-        let result = retried(|| unsafe {
-            let flags = libc::RENAME_NOREPLACE;
-            i64::from(libc::renameat2(here, old.as_ptr(), here, new.as_ptr(), flags))
-        });
-        // Some network file systems do not know the flag.
-        if !matches!(result, Err(libc::EINVAL | libc::ENOSYS)) {
-            return result.map(|_| ());
-        }
+/// Three ways, as file systems know them: the system's own; a second name, which fails if there is one
+/// already, after which the first name goes; and where there are no second names either, an empty file
+/// that takes the name if it is free, and is replaced at once. A crash in between leaves both names
+/// of one file, which is harmless, or the empty file, which readers take for damage and not for data.
+fn rename_exclusive(from: &Path, to: &Path) -> Result<(), Errno> {
+    match rename_new(from, to) {
+        Err(errno) if unknown(errno) => {}
+        other => return other,
     }
-    // A second name, which fails if there is one already, then the first name goes. A crash in
-    // between leaves both names for one file: harmless.
+    match link(from, to) {
+        Err(errno) if unknown(errno) => {}
+        // A server whose answer was lost is asked again, and finds the name that it made.
+        Err(libc::EEXIST) if !same_file(from, to) => return Err(libc::EEXIST),
+        Ok(()) | Err(libc::EEXIST) => {
+            // The file has its name; should the other one stay, the next writer removes it.
+            let from = c_path(from)?;
+            // SAFETY: a NUL-terminated string.
+            let _ = retried(|| unsafe { i64::from(libc::unlink(from.as_ptr())) });
+            return Ok(());
+        }
+        Err(errno) => return Err(errno),
+    }
+    let empty = open(to, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o666)?;
+    let result = rename_call(from, to);
+    if result.is_err() && names(to, empty.as_raw_fd()) {
+        // The first failure is what counts.
+        let _ = unlink(to);
+    }
+    result
+}
+
+/// What systems, file systems and sandboxes say of a call that they do not have. Where it is a refusal
+/// that is meant (`EPERM`), the other ways are refused as well.
+fn unknown(errno: Errno) -> bool {
+    matches!(errno, libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP | libc::EPERM)
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
+    if let Gate::Fail(errno) = hooks::gate_path(Kind::RenameNew, to) {
+        return Err(errno);
+    }
+    let (old, new, here) = (c_path(from)?, c_path(to)?, libc::AT_FDCWD);
     // SAFETY: two NUL-terminated strings.
-    retried(|| unsafe { i64::from(libc::link(old.as_ptr(), new.as_ptr())) })?;
-    // SAFETY: a NUL-terminated string.
-    retried(|| unsafe { i64::from(libc::unlink(old.as_ptr())) }).map(|_| ())
+    let result = retried(|| unsafe {
+        let flags = libc::RENAME_NOREPLACE;
+        i64::from(libc::renameat2(here, old.as_ptr(), here, new.as_ptr(), flags))
+    });
+    result.map(|_| ())
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn rename_new(_: &Path, _: &Path) -> Result<(), Errno> {
+    Err(libc::ENOSYS)
+}
+
+fn link(from: &Path, to: &Path) -> Result<(), Errno> {
+    if let Gate::Fail(errno) = hooks::gate_path(Kind::Link, to) {
+        return Err(errno);
+    }
+    let (old, new) = (c_path(from)?, c_path(to)?);
+    // SAFETY: two NUL-terminated strings.
+    retried(|| unsafe { i64::from(libc::link(old.as_ptr(), new.as_ptr())) }).map(|_| ())
+}
+
+fn rename_call(from: &Path, to: &Path) -> Result<(), Errno> {
+    let (old, new) = (c_path(from)?, c_path(to)?);
+    // SAFETY: two NUL-terminated strings.
+    retried(|| unsafe { i64::from(libc::rename(old.as_ptr(), new.as_ptr())) }).map(|_| ())
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()));
+    matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Whether a path names an open file.
+pub(crate) fn names(path: &Path, fd: RawFd) -> bool {
+    // SAFETY: all zeroes is a valid `stat`, and fstat writes nothing else.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is valid for writing.
+    if unsafe { libc::fstat(fd, &mut stat) } != 0 {
+        return false;
+    }
+    let open = (stat.st_dev as u64, stat.st_ino as u64);
+    std::fs::symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == open)
+}
+
+/// Who holds the lock on a whole file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// This descriptor, from now on until its last copy is closed.
+    We,
+    /// Another.
+    Another,
+    /// That cannot be known: the file system has no locks.
+    Unknown,
+}
+
+/// Tries to lock a whole file (`flock`), without waiting.
+pub(crate) fn hold(fd: RawFd) -> Holder {
+    // SAFETY: plain numbers.
+    match retried(|| unsafe { i64::from(libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB)) }) {
+        Ok(_) => Holder::We,
+        Err(libc::EWOULDBLOCK) => Holder::Another,
+        Err(_) => Holder::Unknown,
+    }
 }
 
 /// `unlink`.
