@@ -72,3 +72,17 @@ def test_ci_calls_lint_and_test_and_nothing_else():
     commands = [line for line in lines if line and not line.startswith("#")]
     assert [line for line in commands if "./x" in line] == ["./x lint", "./x test"]
     assert len(commands) == 6  # set, cd, CI, stdin, lint, test
+
+
+def test_threads_have_names_that_the_kernel_keeps_whole():
+    """A process list then tells whose threads they are; beyond 15 bytes a name is cut."""
+    unnamed, names = [], set()
+    for path in sorted((ROOT / "crates").glob("*/src/**/*.rs")):
+        source = path.read_text().split("#[cfg(test)]\nmod ")[0]
+        if path.name.endswith("tests.rs") or path.name in ("conformance.rs", "timing.rs"):
+            continue
+        unnamed += [(path.name, m) for m in re.findall(r"thread::spawn\(|\bscope\.spawn\(", source)]
+        names |= set(re.findall(r"Builder::new\(\)\s*\.name\(\"([^\"]+)\"", source))
+    assert [found for found in unnamed if found != ("cpu.rs", "scope.spawn(")] == []  # rayon's
+    assert len(names) >= 5
+    assert [n for n in names if not n.startswith("outcore-") or len(n) > 15] == []

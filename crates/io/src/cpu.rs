@@ -8,7 +8,7 @@
 //! in time (`crew.rs`); the work itself takes its pieces from a shared counter, so that it ends even
 //! if nobody ever comes.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -25,8 +25,16 @@ static POOL: PerProcess<Option<ThreadPool>> = PerProcess::new(|| {
 
 /// Cores that this process may use. Asked once: the answer takes a dozen system calls.
 pub fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
+    // No `OnceLock`: a fork while it is being filled would leave it so in the child, who waits.
+    static CORES: AtomicUsize = AtomicUsize::new(0);
+    match CORES.load(Ordering::Relaxed) {
+        0 => {
+            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+            CORES.store(cores, Ordering::Relaxed);
+            cores
+        }
+        known => known,
+    }
 }
 
 /// Runs `work` on the calling thread, as lane 0, and on helping threads, as lanes `1..lanes`. Returns
@@ -65,8 +73,6 @@ pub fn with_workers<'scope, R>(lead: impl FnOnce(&Workers<'_, 'scope>) -> R) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
 
     #[test]

@@ -22,7 +22,6 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use std::sync::Once;
 
 use crate::backend::sys;
 use crate::error::{errno, StorageError};
@@ -156,7 +155,7 @@ impl Mapping {
         let writable = self.entry.protection.load(Ordering::Relaxed) & libc::PROT_WRITE as u32 != 0;
         let Ok(file) = OpenFile::open(&self.path, writable) else { return shrunk };
         let (Ok(now), Ok(at)) = (file.len(), i64::try_from(offset)) else { return shrunk };
-        let len = (now - at).min(PAGE as i64);
+        let len = (now - at).min(PAGE_BYTES.load(Ordering::Relaxed) as i64);
         if len <= 0 || usize::try_from(now).is_ok_and(|now| now < self.len) {
             return shrunk;
         }
@@ -223,6 +222,19 @@ impl Block {
 
 static MAPPINGS: Block = Block::new();
 
+/// Bytes of a page of this machine, a power of two: asked for before any mapping is in the list, as a
+/// signal handler may not ask.
+static PAGE_BYTES: AtomicUsize = AtomicUsize::new(PAGE);
+
+fn ask_page_size() {
+    // SAFETY: a plain number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    match usize::try_from(bytes) {
+        Ok(bytes) if bytes.is_power_of_two() => PAGE_BYTES.store(bytes, Ordering::Relaxed),
+        _ => {}
+    }
+}
+
 /// Puts a mapping into the list.
 fn register(start: usize, len: usize, writable: bool) -> &'static Entry {
     let mut block: &'static Block = &MAPPINGS;
@@ -287,22 +299,15 @@ static PASSED_TO: AtomicPtr<Previous> = AtomicPtr::new(std::ptr::null_mut());
 /// Makes our handler the first one. Also when somebody else (Python's faulthandler) has come first
 /// meanwhile; theirs is then called for addresses that are not ours.
 fn install() {
-    static FIRST: Once = Once::new();
-    let mut again = true;
-    FIRST.call_once(|| {
+    ask_page_size();
+    let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks for the action in force; the memory is large enough and zeroed.
+    let now = unsafe {
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), now.as_mut_ptr());
+        now.assume_init()
+    };
+    if now.sa_sigaction != on_sigbus as *const () as usize {
         set_handler();
-        again = false;
-    });
-    if again {
-        let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: asks for the action in force; the memory is large enough and zeroed.
-        let now = unsafe {
-            libc::sigaction(libc::SIGBUS, std::ptr::null(), now.as_mut_ptr());
-            now.assume_init()
-        };
-        if now.sa_sigaction != on_sigbus as *const () as usize {
-            set_handler();
-        }
     }
 }
 
@@ -334,7 +339,7 @@ extern "C" fn on_sigbus(
     let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
     if code > 0 {
         if let Some(entry) = find(address) {
-            let page = address & !4095;
+            let page = address & !(PAGE_BYTES.load(Ordering::Relaxed) - 1);
             entry.fault.store(page, Ordering::Relaxed);
             entry.failed.store(true, Ordering::Release);
             let end = entry.end.load(Ordering::Relaxed);
@@ -532,6 +537,36 @@ mod tests {
         assert!(arena.mapped() <= 1 << 20);
         drop((buffer, mapping, file));
         assert_eq!(0, arena.mapped());
+    }
+
+    #[test]
+    fn zeros_are_put_under_whole_pages_of_the_machine() {
+        let dir = TestDir::new("pages");
+        let path = dir.file("a", &[5u8; 100_000]);
+        let arena = Arena::new(64 << 20);
+        let file = OpenFile::open(&path, false).unwrap();
+        let mapping = file.mapping(100_000, &arena).unwrap();
+        // SAFETY: asks for a number.
+        let system = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        assert_eq!(system, PAGE_BYTES.load(Ordering::Relaxed));
+        let writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        // SAFETY: the child is a machine with larger pages, reads a byte that is gone, and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            PAGE_BYTES.store(16 * system, Ordering::Relaxed);
+            // SAFETY: as above; the byte lies in the mapping.
+            unsafe {
+                libc::ftruncate(std::os::fd::AsRawFd::as_raw_fd(&writer), 0);
+                let byte = mapping.as_ptr().add(17 * system).read_volatile();
+                let fault = mapping.entry.fault.load(Ordering::Relaxed);
+                let right = byte == 0 && fault == mapping.start as usize + 16 * system;
+                libc::_exit(i32::from(!right));
+            }
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(0, status);
     }
 
     #[test]

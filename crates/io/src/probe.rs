@@ -6,8 +6,9 @@
 use std::fs;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
+
 #[cfg(target_os = "linux")]
-use std::sync::OnceLock;
+use crate::process::PerProcess;
 
 /// Does io_uring work in this process? If not, why: a text for `explain`.
 ///
@@ -15,8 +16,8 @@ use std::sync::OnceLock;
 /// The reason, in words.
 #[cfg(target_os = "linux")]
 pub fn uring() -> Result<(), String> {
-    static ANSWER: OnceLock<Result<(), String>> = OnceLock::new();
-    ANSWER.get_or_init(ask_uring).clone()
+    static ANSWER: PerProcess<Result<(), String>> = PerProcess::new(ask_uring);
+    ANSWER.get().clone()
 }
 
 /// Does io_uring work in this process? Not here.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::RwLock;
+use std::sync::{RwLock, TryLockError};
 use std::time::Duration;
 
 use outcore_io::measure::{self, Disk, Effort, Sample};
@@ -25,7 +25,19 @@ static DISKS: RwLock<BTreeMap<u64, Figures>> = RwLock::new(BTreeMap::new());
 /// Tells the planner about measured disks: device number (`st_dev`) to gap, latency, rate, stream.
 #[pyfunction]
 pub fn set_disks(disks: BTreeMap<u64, Figures>) {
-    *DISKS.write().unwrap_or_else(std::sync::PoisonError::into_inner) = disks;
+    // In a forked child the lock may be held for ever, by a reader that the fork left behind. Readers
+    // are done at once; without figures, plans are only priced by guess.
+    for _ in 0..100 {
+        match DISKS.try_write() {
+            Ok(mut now) => *now = disks,
+            Err(TryLockError::Poisoned(now)) => *now.into_inner() = disks,
+            Err(TryLockError::WouldBlock) => {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+        }
+        return;
+    }
 }
 
 /// The figures of the disk that holds `path`, if it was measured.
@@ -53,7 +65,9 @@ pub fn measure_disk<'py>(
         ..Effort::default()
     };
     let disk = std::thread::scope(|scope| {
-        let work = scope.spawn(|| measure::disk(&folder, &Arena::global(), effort));
+        let thread = std::thread::Builder::new().name("outcore-measure".into());
+        let measure = || measure::disk(&folder, &Arena::global(), effort);
+        let work = thread.spawn_scoped(scope, measure)?;
         // Ctrl-C arrives in this thread: look for it while the other one measures.
         while !work.is_finished() {
             detached(py, || {

@@ -34,7 +34,7 @@ impl Writeback {
         let Ok(file) = file.try_clone_to_owned() else { return };
         if self.thread.is_none() && !self.refused {
             let (send, receive) = sync_channel::<Piece>(WAITING);
-            let thread = std::thread::Builder::new().name("outcore-writeback".into());
+            let thread = std::thread::Builder::new().name("outcore-wback".into());
             let work = move || {
                 for (file, offset, len) in receive {
                     start(&file, offset, len);

@@ -1,6 +1,7 @@
 //! The rates of cached data, and of reads and writes through the page cache.
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
 use std::time::Instant;
 
 use super::{next, per_second, Effort, Target, MIB};
@@ -160,12 +161,16 @@ fn timed(
 ) -> Result<u64, StorageError> {
     let started = Instant::now();
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads)
-            .map(|number| {
-                let work = &work;
-                scope.spawn(move || work(number))
-            })
-            .collect();
+        let started = (1..threads).map(|number| {
+            let work = &work;
+            let thread = std::thread::Builder::new().name("outcore-measure".into());
+            thread.spawn_scoped(scope, move || work(number))
+        });
+        let others: std::io::Result<Vec<_>> = started.collect();
+        let others = others.map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
+            StorageError::io("start a thread", Path::new(""), errno)
+        })?;
         let own = work(0);
         others.into_iter().fold(own, |result, other| {
             let other = other.join().unwrap_or_else(|_| {
