@@ -67,12 +67,21 @@ class DiskArray:
         # Relative paths must mean the same file after a chdir, in another process.
         self._where = _absolute(info.path)
         self._files = [os.path.abspath(name) for name in info.extra.get("files", ())]
-        self._growing = threading.Lock()
+        self._turns: dict[int, threading.Lock] = {}
         self._reads: weakref.WeakSet[IORequest[Any]] = weakref.WeakSet()
         # A write goes on, and its failure counts, also if the caller lets go of the request.
         # Changed by single steps only, so that threads lose none of each other's.
         self._writes: dict[IORequest[None], None] = {}
         self._adopt(info)
+
+    @property
+    def _growing(self) -> threading.Lock:
+        """
+        Held while the metadata change.
+
+        One for each process: a thread of the parent may have held its own at the fork.
+        """
+        return self._turns.setdefault(os.getpid(), threading.Lock())
 
     def _adopt(self, info: ArrayInfo) -> None:
         core = _core.Array(info, self.writable, self._hints)

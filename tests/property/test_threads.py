@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 import foreign
 import numpy as np
@@ -89,6 +91,111 @@ def test_a_forked_child_reads_every_kind(arrays):
     read_all(arrays, 101, 100)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_children_that_are_forked_while_threads_read_do_not_hang(arrays):
+    """Whatever lock a thread of the parent holds at that moment, a child comes through."""
+    stop = threading.Event()
+
+    def reader(seed: int) -> None:
+        while not stop.is_set():
+            read_all(arrays, seed, 5)
+
+    def child(seed: int) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 1
+        try:
+            signal.alarm(60)
+            read_all(arrays, seed, 10)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(reader, seed) for seed in range(4)]
+        try:
+            for seed in range(12):
+                children = [child(100 + 4 * seed + k) for k in range(4)]
+                codes = [os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) for c in children]
+                assert codes == [0] * 4
+        finally:
+            stop.set()
+        for one in readers:
+            one.result()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_pool_of_forked_workers_uses_an_array_of_the_parent(tmp_path: Path):
+    data = np.arange(400 * 50).reshape(400, 50)
+    stop = threading.Event()
+    with outcore.create(tmp_path / "a.zarr", data=data, chunks=(10, 50), compression="lz4") as a:
+
+        def busy() -> None:
+            while not stop.is_set():
+                a[...] = data
+                a.flush()
+
+        thread = threading.Thread(target=busy)
+        thread.start()
+        work = _RowSum(a)
+        try:
+            with multiprocessing.get_context("fork").Pool(4) as pool:
+                sums = pool.map_async(work, range(400), chunksize=20).get(timeout=120)
+        finally:
+            stop.set()
+            thread.join()
+    np.testing.assert_array_equal(data.sum(axis=1), sums)
+
+
+class _RowSum:
+    """Finds the array of the parent in the child's memory: it is not pickled."""
+
+    kept: ClassVar[dict[int, outcore.DiskArray]] = {}
+
+    def __init__(self, a: outcore.DiskArray) -> None:
+        self.key = id(a)
+        self.kept[self.key] = a
+
+    def __call__(self, row: int) -> int:
+        return int(self.kept[self.key][row].sum())
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_can_append_although_a_thread_of_the_parent_was_appending(tmp_path: Path):
+    with outcore.create(tmp_path / "a.npy", data=np.zeros((1, 4))) as a:
+        inside, go = threading.Event(), threading.Event()
+
+        class Slow:
+            dtype, shape, ndim = np.dtype("f8"), (1, 4), 2
+
+            def __array__(self, dtype=None, copy=None):
+                inside.set()
+                go.wait(60)
+                return np.ones((1, 4))
+
+        thread = threading.Thread(target=lambda: a.append(Slow()))
+        thread.start()
+        inside.wait(60)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                signal.alarm(20)
+                a.append(np.full((1, 4), 2.0))
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        go.set()
+        thread.join()
+        assert os.waitstatus_to_exitcode(status) == 0
 
 
 CAST = {

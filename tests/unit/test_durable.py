@@ -1,5 +1,6 @@
 """Names on disk change at once or not at all."""
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -141,3 +142,41 @@ def test_the_longest_names_that_a_folder_allows(tmp_path, letter, suffix):
     with outcore.open(path, **raw) as a:
         np.testing.assert_array_equal(data + 1, a[...])
     assert sorted(os.listdir(tmp_path)) == sorted([path.name, "source.npy"])
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path, monkeypatch, links):
+    """Where the system has no rename that refuses to, looking first is not enough."""
+
+    def no_link(source, target):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(durable, "_renameat2_function", lambda: None)
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    target = tmp_path / "target"
+    durable.rename_new(make(tmp_path / "a", "file", "a"), str(target))
+    monkeypatch.setattr(os.path, "lexists", lambda path: False)
+    with pytest.raises(FileExistsError):
+        durable.rename_new(make(tmp_path / "b", "file", "b"), str(target))
+    assert (target.read_text(), (tmp_path / "b").read_text()) == ("a", "b")
+    with pytest.raises(OSError, match="No such file"):
+        durable.rename_new(str(tmp_path / "missing"), str(tmp_path / "fresh"))
+    assert sorted(os.listdir(tmp_path)) == ["b", "target"]
+
+
+@pytest.mark.parametrize(("kind", "chunk"), [("zarr2", "0.0"), ("zarr", "c/0/0")])
+def test_resize_removes_what_killed_writers_of_chunks_left(tmp_path, kind, chunk):
+    path = tmp_path / "a.zarr"
+    with outcore.create(path, data=np.ones((9, 4)), chunks=(3, 2), format=kind) as a:
+        assert (path / chunk).is_file()
+        old, young, held = ((path / chunk).with_name(f".{n}.1-2.outcore-tmp") for n in "abc")
+        for name in (old, young, held):
+            name.write_bytes(b"cut off")
+        os.utime(old, (0, 0))
+        os.utime(held, (0, 0))
+        with open(held, "r+b") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            a.resize((9, 2))
+        assert (old.exists(), young.exists(), held.exists()) == (False, True, True)
+        assert a[...].sum() == 18

@@ -211,15 +211,20 @@ def _remove_orphans(folder: str, beginning: str) -> None:
         for entry in entries:
             if not (entry.name.startswith(beginning) and entry.name.endswith(".tmp")):
                 continue
-            with contextlib.suppress(OSError):
-                fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-                try:
-                    found = os.fstat(fd)
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > _ORPHAN_AGE:
-                        os.unlink(entry.path)
-                finally:
-                    os.close(fd)
+            remove_orphan(entry.path)
+
+
+def remove_orphan(path: str) -> None:
+    """Remove a temporary file whose maker was killed: nobody holds it, and it is old."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            found = os.fstat(fd)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > _ORPHAN_AGE:
+                os.unlink(path)
+        finally:
+            os.close(fd)
 
 
 def _publish_new(temporary: str, final: str) -> None:
@@ -230,7 +235,11 @@ def _publish_new(temporary: str, final: str) -> None:
         raise
     except OSError:
         os.close(os.open(final, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        os.rename(temporary, final)
+        try:
+            os.rename(temporary, final)
+        except OSError:
+            os.unlink(final)
+            raise
     else:
         os.unlink(temporary)
 
@@ -244,7 +253,10 @@ def rename_new(fresh: str, target: str) -> None:
     if not _renameat2(fresh, target, _NOREPLACE):
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-        os.rename(fresh, target)
+        if os.path.isdir(fresh):
+            os.rename(fresh, target)  # replaces an empty folder at most
+        else:
+            _publish_new(fresh, target)
 
 
 def exchange(fresh: str, target: str, aside: str) -> None:

@@ -306,10 +306,11 @@ def remove_outside(root: str, prefix: str, separator: str, limits: Sequence[int 
 def _remove_tree(folder: str, limits: Sequence[int | None]) -> None:
     try:
         with os.scandir(folder) as entries:
-            names = [e.name for e in entries if _COORDINATE.fullmatch(e.name)]
+            found = [e.name for e in entries]
     except (FileNotFoundError, NotADirectoryError):
         return
-    for name in names:
+    _remove_left_behind(folder, found)
+    for name in filter(_COORDINATE.fullmatch, found):
         place = os.path.join(folder, name)
         if limits[0] is not None and int(name) >= limits[0]:
             _remove(place)
@@ -319,13 +320,23 @@ def _remove_tree(folder: str, limits: Sequence[int | None]) -> None:
 
 def _remove_flat(root: str, prefix: str, separator: str, limits: Sequence[int | None]) -> None:
     with os.scandir(root) as entries:
-        names = [e.name for e in entries if e.name.startswith(prefix)]
-    for name in names:
+        found = [e.name for e in entries]
+    _remove_left_behind(root, found)
+    for name in found:
+        if not name.startswith(prefix):
+            continue
         fields = name[len(prefix) :].split(separator)
         if len(fields) != len(limits) or not all(map(_COORDINATE.fullmatch, fields)):
             continue
         if any(m is not None and int(f) >= m for f, m in zip(fields, limits, strict=True)):
             _remove(os.path.join(root, name))
+
+
+def _remove_left_behind(folder: str, names: list[str]) -> None:
+    """What killed writers of chunks left in a folder that had to be listed anyway."""
+    for name in names:
+        if name.startswith(".") and name.endswith(".outcore-tmp"):
+            durable.remove_orphan(os.path.join(folder, name))
 
 
 def _remove(place: str) -> None:
