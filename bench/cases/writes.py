@@ -6,7 +6,8 @@ system calls win; with fsync the device decides, and whole blocks written at dep
 the same value, the file allocated beforehand, the whole section compared afterwards. Each peer has
 a file of its own, because the way of writing decides what becomes dirty and how the cache looks
 afterwards; before each run that file is clean (fsync by another descriptor than the peer's). With
-fsync, write and fsync are one time; outcore has been flushed after each write before, as then.
+fsync, write and fsync are one time; outcore has been flushed after each write before, as then, or
+has just been opened (cold), with `Hints(sync=True)`: it cannot know yet.
 "exclusive" is outcore told that nobody else writes the file, which h5py takes for granted: both may
 then read, change and write back what lies between.
 """
@@ -80,8 +81,8 @@ def _rows(
                 check=check,
             )
         )
-        for peer in peers.values():
-            peer.close()
+        while peers:  # no name may keep a peer, and with it a mapping, alive
+            peers.popitem()[1].close()
     return rows
 
 
@@ -126,6 +127,10 @@ def run(options: Any) -> None:
     make["exclusive"] = alone
     make["memmap"] = partial(memmap_peer, files["memmap"])
     make["pread"] = partial(pread_peer, files["pread"])
+    durable = {
+        **{f"outcore/{t}": partial(make[f"outcore/{t}"], sync=True) for t in options.threads},
+        "exclusive": partial(alone, sync=True),
+    }
     if options.others:
         make["h5py"] = partial(h5py_peer, files["h5py"], "plain", "h5py")
     chosen = ("T1.III", "T1.V", "T3.III", "T3.IV", "T5.II", "T5.IV")
@@ -136,7 +141,8 @@ def run(options: Any) -> None:
     rows = []
     for cold in [c == "cold" for c in options.cache]:
         for sync in (False, True):
-            rows += _rows(make, keys, (n, n), options.repeat, sync, cold)
+            peers = {**make, **durable} if sync and cold else make
+            rows += _rows(peers, keys, (n, n), options.repeat, sync, cold)
     ours = [*(f"outcore/{t}" for t in options.threads), "exclusive"]
     print(f"\n## Writes, {options.size}, ms (ratio: to the best peer)\n")
     print(table(rows, list(make), ours, "none"), flush=True)

@@ -346,3 +346,34 @@ def test_a_large_cold_write_leaves_nothing_for_fsync_to_complain_about(tmp_path)
             np.testing.assert_array_equal(np.load(path, mmap_mode="r")[101:1201], value)
     finally:
         os.close(fd)
+
+
+@pytest.mark.parametrize("hints", [{}, {"sync": True}, {"threads": 1}, {"engine": "threads"}])
+def test_a_cold_sparse_write_reads_its_pages_many_at_once(tmp_path, hints):
+    path = tmp_path / "a.npy"
+    data = np.random.default_rng(1).random((512, 8192), dtype=np.float32)
+    np.save(path, data)
+    fd = os.open(path, os.O_RDWR)
+    try:
+        for key in (np.s_[:, 5], np.s_[:, 100:5000], np.s_[::3, ::700], np.s_[7:200]):
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            with outcore.open(path, "r+", hints=hints) as a:
+                said = a.explain(key, write=True)
+                data[key] = np.random.default_rng(2).random(data[key].shape, dtype=np.float32)
+                a[key] = data[key]
+                done = a.stats()
+            assert {field: getattr(said, field) for field in done} == done
+            if key == np.s_[:, 5]:
+                assert done["reads"] == 512
+            np.testing.assert_array_equal(data, np.load(path, mmap_mode="r"))
+    finally:
+        os.close(fd)
+
+
+def test_a_write_into_holes_reads_nothing(tmp_path):
+    path = tmp_path / "a.npy"
+    with outcore.create(path, (512, 8192), "f4") as a:
+        assert a.explain(np.s_[:, 5], write=True).reads == 0
+        a[:, 5] = 1
+        assert a.stats()["reads"] == 0

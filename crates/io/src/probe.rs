@@ -123,6 +123,23 @@ pub fn cached(fd: RawFd, offset: i64, len: i64) -> Option<u32> {
     Some((resident.min(pages) as i128 * 1000 / pages as i128) as u32)
 }
 
+/// Whether a range of a file is a hole: pages of it need not come from the disk to be written in
+/// part. Space that was only set aside is one. False where the system does not say.
+pub fn hole(fd: RawFd, offset: i64, len: i64) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: changes nothing but the descriptor's cursor, which nobody here uses.
+        let data = unsafe { libc::lseek(fd, offset, libc::SEEK_DATA) };
+        let none = data < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO);
+        none || data >= offset.saturating_add(len.max(1))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (fd, offset, len);
+        false
+    }
+}
+
 /// How much of the given ranges is in the page cache, in thousandths, from at most `calls` looks at
 /// ranges picked at regular distances (the first and the last among them).
 ///

@@ -7,7 +7,17 @@
 use crate::emit::Means;
 use crate::nest::Nest;
 use crate::plan::{Direction, Method};
-use crate::terms::Terms;
+use crate::terms::{Rates, Terms};
+
+/// Which pages a write into cold data has to find in the page cache, so that the kernel does not
+/// read them itself: one at a time, while the writer waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// All that are touched.
+    Pages,
+    /// The first and the last of each run: what lies between is replaced as a whole.
+    Edges,
+}
 
 /// A method with the price it was chosen for, and what the others would have cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +35,15 @@ pub(crate) const CACHED: i64 = 950;
 /// is likely to be asked for next.
 pub(crate) const SMALL: i64 = 256 << 10;
 
-const PAGE: i64 = 4096;
+pub(crate) const PAGE: i64 = 4096;
 const LINE: i64 = 64;
 /// A page that is written through a mapping makes its whole folio dirty, a `pwrite` only the blocks
 /// it changes. Folios are as large as the file was read ahead: a column of a 1 GiB array takes all
 /// of it to the disk, or 64 MiB.
 const FOLIO: i64 = 2 << 20;
+/// A small write, and the first write to a mapped page, where folios are pages, nanoseconds.
+const LONE_CALL: i64 = 1_000;
+const LONE_DIRTY: i64 = 1_500;
 
 impl Choice {
     /// A choice without alternatives.
@@ -83,6 +96,45 @@ fn disk(e: Extents, bytes: i64, terms: &Terms) -> i64 {
     let r = terms.rates;
     let busy = times(e.requests, r.latency_ns).saturating_add(time(bytes, r.device));
     busy.max(time(bytes, r.stream))
+}
+
+/// What has to be read before a write by calls, or through a mapping, and the price of that. None
+/// for a handful of pages, which the kernel may as well read itself.
+pub(crate) fn need(
+    nest: &Nest,
+    direction: Direction,
+    mapped: bool,
+    terms: &Terms,
+) -> Option<(Need, i64)> {
+    if direction == Direction::Read || !terms.stored || terms.cached_permille >= CACHED {
+        return None;
+    }
+    let price = |e: Extents| {
+        let bytes = e.bytes.saturating_add(times(e.number, PAGE));
+        times(disk(e, bytes, terms), 1000 - terms.cached_permille) / 1000
+    };
+    let all = extents(nest, terms.gap, terms);
+    let level = nest.level(1);
+    let sides = i64::from(!starts_page(nest, level, 0)) + i64::from(!ends_page(nest, level));
+    let number = times(nest.steps(level), sides);
+    let edges = Extents { number, bytes: number, requests: number };
+    let (need, e) = if mapped || nest.run_level() != level || price(all) <= price(edges) {
+        (Need::Pages, all)
+    } else {
+        (Need::Edges, edges)
+    };
+    let few = e.requests < 4 && e.bytes < terms.straight;
+    (!few && e.requests > 0).then(|| (need, price(e)))
+}
+
+/// Whether all extents of a level begin on pages.
+pub(crate) fn starts_page(nest: &Nest, level: usize, shift: i64) -> bool {
+    (nest.base + shift) % PAGE == 0 && nest.axes[..level].iter().all(|a| a.file % PAGE == 0)
+}
+
+/// Whether they end on pages.
+pub(crate) fn ends_page(nest: &Nest, level: usize) -> bool {
+    starts_page(nest, level, nest.extent(level))
 }
 
 /// The price of the strided copy between slot or mapping and the caller's array.
@@ -212,6 +264,32 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
             let few = run >= terms.straight || runs.number <= terms.lanes;
             let straight = few.then_some((Method::Straight, straight));
             [straight, None, None, Some((Method::List, list))]
+        }
+        Direction::Write if terms.stored => {
+            let e = extents(nest, terms.gap, terms);
+            let patch = (terms.exclusive && e.bytes > bytes).then(|| {
+                missing(disk(e, e.bytes, terms))
+                    .saturating_add(times(e.requests, 2 * r.call_ns))
+                    .saturating_add(2 * (time(e.bytes, r.pread) / 2).min(i64::MAX / 4))
+                    .saturating_add(copy)
+            });
+            // Pages that come one by one are folios of their own.
+            let lone = e.number > 1 && e.bytes / e.number < terms.straight;
+            let rates = match lone {
+                true => Rates { write_call_ns: LONE_CALL, dirty_ns: LONE_DIRTY, ..r },
+                false => r,
+            };
+            let shared = Terms { exclusive: false, rates, ..terms.clone() };
+            let mut prices = cached(nest, Direction::Write, &shared);
+            for (method, price) in prices.iter_mut().flatten() {
+                let mapped = *method == Method::Mapped;
+                let fetch = need(nest, Direction::Write, mapped, terms);
+                *price = price.saturating_add(fetch.map_or(0, |(_, price)| price));
+            }
+            if let Some(patch) = patch {
+                prices[1] = Some((Method::Window, patch));
+            }
+            prices
         }
         Direction::Write => {
             let exact = extents(nest, 1, terms);

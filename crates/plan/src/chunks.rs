@@ -46,6 +46,8 @@ pub(crate) struct Cells {
     pub rounds: u64,
     pub slot: i64,
     pub lanes: i64,
+    fetches: bool,
+    writes_back: bool,
 }
 
 /// One chunk along one axis.
@@ -182,6 +184,8 @@ impl Cells {
             rounds: 0,
             slot: 0,
             lanes: terms.lanes,
+            fetches: false,
+            writes_back: false,
         };
         let number: usize = cells.hits.iter().map(Vec::len).product();
         cells.stored.reserve_exact(number);
@@ -193,6 +197,16 @@ impl Cells {
         cells.method = choice.method;
         cells.group(number)?;
         Ok((cells, choice))
+    }
+
+    /// Whether a chunk is read so that a write finds it in the page cache.
+    pub fn fetches(&self) -> bool {
+        self.fetches
+    }
+
+    /// Whether a chunk is read, changed and written back.
+    pub fn writes_back(&self) -> bool {
+        self.writes_back && self.means.direction == Direction::Write
     }
 
     /// The hits of cell `k`.
@@ -292,6 +306,14 @@ impl Cells {
         let mut open: Option<(i64, i64)> = None; // slot and user bytes of the last group
         for k in 0..number {
             let task = self.task(k)?;
+            match &task {
+                Task::Stored(piece) => {
+                    self.fetches |= piece.fetch.is_some();
+                    self.writes_back |= piece.patches();
+                }
+                Task::Whole(whole) => self.writes_back |= whole.old.is_some(),
+                Task::Fill(_) => {}
+            }
             let need = task.slot();
             if need > self.terms.budget {
                 return Err(PlanError::BudgetTooSmall {
@@ -351,10 +373,7 @@ impl Cells {
                     round.moves.push(fill(&nest));
                     0
                 }
-                Task::Stored(piece) => {
-                    let b = piece.cut.round(&piece.nest, k - group.first);
-                    piece.way.emit(&b, self.means, at, &mut round)
-                }
+                Task::Stored(piece) => piece.emit(k - group.first, self.means, at, &mut round),
                 Task::Whole(whole) => self.whole(whole, at, &mut round),
             };
             if used > 0 {

@@ -7,7 +7,7 @@
 //! steps. Invariant, tested: equal to the sum over all rounds.
 
 use crate::emit::{self, Means};
-use crate::method::{Piece, Way};
+use crate::method::{Fetch, Piece, Way};
 use crate::nest::{Axis, Nest};
 use crate::plan::{Channel, Cost};
 
@@ -33,6 +33,11 @@ pub(crate) fn piece_cost(piece: &Piece, means: Means, cost: &mut Cost) {
                 });
             }
         }
+        match piece.fetch {
+            Some(Fetch::Pages(how)) => emit::pages_cost(&b, how, means, times, cost),
+            Some(Fetch::Edges(edges)) => emit::edges_cost(&b, edges, times, cost),
+            None => {}
+        }
         boxes_cost(&b, piece.way, means, times, starts, cost);
         let Some(d) = (0..pick.len()).rev().find(|&d| pick[d] + 1 < classes[d].len()) else {
             return;
@@ -45,7 +50,7 @@ pub(crate) fn piece_cost(piece: &Piece, means: Means, cost: &mut Cost) {
 /// Adds the cost of `times` boxes of equal shape, which begin along the loops `starts`.
 fn boxes_cost(b: &Nest, way: Way, means: Means, times: i64, starts: Vec<Axis>, cost: &mut Cost) {
     match way {
-        Way::Straight => emit::straight_cost(b, means, times, cost),
+        Way::Straight { paged } => emit::straight_cost(b, paged, means, times, cost),
         Way::Mapped => cost.mapped_bytes = emit::add(cost.mapped_bytes, times, b.bytes()),
         Way::Gather(how) => {
             let len = b.extent(how.level);

@@ -10,6 +10,7 @@
 //! `Window` and `List` are both gathers; they differ in gap, channel and size. Whatever is counted
 //! here is emitted here, from the same functions: that is what keeps `Cost` exact.
 
+use crate::choose::{ends_page, starts_page, PAGE};
 use crate::nest::Nest;
 use crate::plan::{Channel, Cost, Direction, Family, Move, Place, Round, Transfer};
 
@@ -96,24 +97,123 @@ pub(crate) fn slot_used(b: &Nest, how: Gather, block: i64) -> i64 {
     slot_shape(b, how, block).used
 }
 
-/// Straight transfers between file and the caller's array.
-pub(crate) fn straight(b: &Nest, means: Means, round: &mut Round) {
-    let level = b.run_level();
-    let len = b.extent(level);
-    let mut family = family_of(b, level, len);
-    let at_stride = outer(b, level, |d| b.axes[d].user);
-    let side =
-        if means.direction == Direction::Read { &mut round.reads } else { &mut round.writes };
-    family.offset = b.base;
-    let whole = Transfer {
+/// The first and the last byte of every extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Edges {
+    /// Loops from here inwards lie inside one extent.
+    pub level: usize,
+    /// Boxes of equal shape begin alike in their pages, so that what is on a page border is known.
+    pub paged: bool,
+}
+
+impl Edges {
+    /// Whether the pages at the beginning, and at the end, of extents are written in part.
+    fn partial(self, b: &Nest) -> [bool; 2] {
+        let known = |on_border| !(self.paged && on_border);
+        [known(starts_page(b, self.level, 0)), known(ends_page(b, self.level))]
+    }
+
+    /// Bytes that are read at most.
+    pub fn number(self, b: &Nest) -> i64 {
+        b.steps(self.level).saturating_mul(2)
+    }
+}
+
+/// Reads one byte of each page that extents begin or end in. Returns the bytes of slot used.
+pub(crate) fn fetch_edges(b: &Nest, edges: Edges, slot: i64, round: &mut Round) -> i64 {
+    let mut at_stride = Vec::with_capacity(edges.level);
+    let mut used = 1;
+    for a in b.axes[..edges.level].iter().rev().filter(|a| a.count > 1) {
+        at_stride.insert(0, used);
+        used *= a.count;
+    }
+    let ends = [b.base, b.base + b.extent(edges.level) - 1];
+    let mut at = slot;
+    for (offset, _) in ends.iter().zip(edges.partial(b)).filter(|(_, partial)| *partial) {
+        round.reads.push(Transfer {
+            file: b.file,
+            extents: Family { offset: *offset, ..family_of(b, edges.level, 1) },
+            memory: Place::Slot,
+            at,
+            at_stride: at_stride.clone(),
+            channel: Channel::Cached,
+        });
+        at += used;
+    }
+    // Boxes have slots alike, whether they end on pages or not.
+    edges.number(b)
+}
+
+/// Counts `times` boxes of `fetch_edges`.
+pub(crate) fn edges_cost(b: &Nest, edges: Edges, times: i64, cost: &mut Cost) {
+    let sides = edges.partial(b).iter().filter(|partial| **partial).count() as i64;
+    let number = times.saturating_mul(b.steps(edges.level));
+    cost.reads = add(cost.reads, number, sides);
+    cost.read_bytes = add(cost.read_bytes, number, sides);
+}
+
+/// Reads the extents of a gather, as a reader would. Returns the bytes of slot used.
+pub(crate) fn fetch_pages(
+    b: &Nest,
+    how: Gather,
+    means: Means,
+    slot: i64,
+    round: &mut Round,
+) -> i64 {
+    let shape = slot_shape(b, how, means.block);
+    let whole = extents_of(b, how, &shape, slot);
+    cut_requests(whole, means.request, &mut round.reads);
+    shape.used
+}
+
+/// Counts `times` boxes of `fetch_pages`.
+pub(crate) fn pages_cost(b: &Nest, how: Gather, means: Means, times: i64, cost: &mut Cost) {
+    let (len, number) = (b.extent(how.level), times.saturating_mul(b.steps(how.level)));
+    cost.reads = add(cost.reads, number, requests(len, means.request));
+    cost.read_bytes = add(cost.read_bytes, number, len);
+}
+
+/// The extents of a gather with their places in the slot, from address `at` on.
+fn extents_of(b: &Nest, how: Gather, shape: &SlotShape, at: i64) -> Transfer {
+    Transfer {
         file: b.file,
-        extents: family,
+        extents: family_of(b, how.level, b.extent(how.level)),
+        memory: Place::Slot,
+        at,
+        at_stride: outer(b, how.level, |d| shape.stride[d]),
+        channel: how.channel,
+    }
+}
+
+/// Straight transfers between file and the caller's array.
+pub(crate) fn straight(b: &Nest, paged: bool, means: Means, round: &mut Round) {
+    let level = b.run_level();
+    let mut whole = Transfer {
+        file: b.file,
+        extents: family_of(b, level, b.extent(level)),
         memory: Place::User,
         at: b.user,
-        at_stride,
+        at_stride: outer(b, level, |d| b.axes[d].user),
         channel: Channel::Cached,
     };
-    cut_requests(whole, means.request, side);
+    if means.direction == Direction::Read {
+        cut_requests(whole, means.request, &mut round.reads);
+        return;
+    }
+    if let Some(first) = first_write(b, level, paged, means) {
+        let head = split_off(&mut whole, first);
+        round.writes.push(head);
+    }
+    cut_requests(whole, means.request, &mut round.writes);
+}
+
+/// Bytes of the first request of runs that take several, if the others shall end with pages: a page
+/// that is written in two parts is read for the first of them, if it is cold.
+fn first_write(b: &Nest, level: usize, paged: bool, means: Means) -> Option<i64> {
+    let alike = paged && b.axes[..level].iter().all(|a| a.file % PAGE == 0);
+    let inside = b.base % PAGE;
+    let cut = b.extent(level) > means.request && means.request % PAGE == 0;
+    (alike && cut && inside != 0).then(|| means.request - inside)
 }
 
 /// One move between the caller's array and the mapped file.
@@ -129,15 +229,7 @@ pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut
         Channel::Cached => slot,
         Channel::Direct => slot + b.base % means.block,
     };
-    let len = b.extent(how.level);
-    let whole = Transfer {
-        file: b.file,
-        extents: Family { offset: b.base, ..family_of(b, how.level, len) },
-        memory: Place::Slot,
-        at,
-        at_stride: outer(b, how.level, |d| shape.stride[d]),
-        channel: how.channel,
-    };
+    let whole = extents_of(b, how, &shape, at);
     round.moves.push(copy(b, Place::Slot, at, &shape.stride, means.direction));
     match (means.direction, how.channel) {
         (Direction::Read, Channel::Cached) => cut_requests(whole, means.request, &mut round.reads),
@@ -185,15 +277,22 @@ pub(crate) fn gather_cost(
 }
 
 /// Counts `times` boxes of straight transfers.
-pub(crate) fn straight_cost(b: &Nest, means: Means, times: i64, cost: &mut Cost) {
+pub(crate) fn straight_cost(b: &Nest, paged: bool, means: Means, times: i64, cost: &mut Cost) {
     let level = b.run_level();
     let len = b.extent(level);
     let runs = times.saturating_mul(b.steps(level));
-    let (n, bytes) = match means.direction {
-        Direction::Read => (&mut cost.reads, &mut cost.read_bytes),
-        Direction::Write => (&mut cost.writes, &mut cost.written_bytes),
+    let (n, bytes, first) = match means.direction {
+        Direction::Read => (&mut cost.reads, &mut cost.read_bytes, None),
+        Direction::Write => {
+            let first = first_write(b, level, paged, means);
+            (&mut cost.writes, &mut cost.written_bytes, first)
+        }
     };
-    *n = add(*n, runs, requests(len, means.request));
+    let each = match first {
+        Some(first) => 1 + requests(len - first, means.request),
+        None => requests(len, means.request),
+    };
+    *n = add(*n, runs, each);
     *bytes = add(*bytes, runs, len);
 }
 

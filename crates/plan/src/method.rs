@@ -8,19 +8,26 @@
 //! | list     | extents to keep the disk's queue full; tiles likewise    | slots of 1 to 8 MiB |
 //!
 //! A write that has to read first (`patch`) is never cut into tiles: its extents would meet.
+//!
+//! Cold data: a write of a part of a page makes the kernel read that page first, one at a time, while
+//! the writer waits. So rounds of straight, mapped and packed writes read these pages themselves
+//! (`Fetch`), as a reader would, many at once; what was read is dropped, the page cache has it.
 
-use crate::choose;
+use crate::choose::{self, Need};
 use crate::cut::{grow, Cut, Growth};
-use crate::emit::{self, Gather, Means};
+use crate::emit::{self, Edges, Gather, Means};
 use crate::error::PlanError;
-use crate::nest::Nest;
+use crate::nest::{Axis, Nest};
 use crate::plan::{Channel, Direction, Method, Round};
 use crate::terms::Terms;
 
 /// The way to the bytes of a nest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    Straight,
+    Straight {
+        /// Boxes of equal shape begin alike in their pages.
+        paged: bool,
+    },
     Mapped,
     Gather(Gather),
 }
@@ -29,11 +36,29 @@ impl Way {
     /// Adds the steps of one box to a round; returns the bytes of slot they use from `slot` on.
     pub fn emit(self, b: &Nest, means: Means, slot: i64, round: &mut Round) -> i64 {
         match self {
-            Way::Straight => emit::straight(b, means, round),
+            Way::Straight { paged } => emit::straight(b, paged, means, round),
             Way::Mapped => emit::mapped(b, means, round),
             Way::Gather(how) => return emit::gather(b, how, means, slot, round),
         }
         0
+    }
+}
+
+/// What a round reads so that it is in the page cache when it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetch {
+    /// Extents with their small holes, as a gather reads them.
+    Pages(Gather),
+    /// A byte at each end of each run.
+    Edges(Edges),
+}
+
+impl Fetch {
+    fn slot(self, b: &Nest) -> i64 {
+        match self {
+            Fetch::Pages(how) => emit::slot_used(b, how, 1),
+            Fetch::Edges(edges) => edges.number(b),
+        }
     }
 }
 
@@ -43,6 +68,7 @@ pub(crate) struct Piece {
     pub nest: Nest,
     pub cut: Cut,
     pub way: Way,
+    pub fetch: Option<Fetch>,
     /// Largest slot of its rounds.
     pub slot: i64,
     /// Rounds that may be in flight within the budget.
@@ -52,6 +78,23 @@ pub(crate) struct Piece {
 impl Piece {
     pub fn rounds(&self) -> u64 {
         self.cut.rounds(&self.nest)
+    }
+
+    /// Adds the steps of round `k` to a round; returns the bytes of slot they use from `slot` on.
+    pub fn emit(&self, k: u64, means: Means, slot: i64, round: &mut Round) -> i64 {
+        let b = self.cut.round(&self.nest, k);
+        let read = match self.fetch {
+            Some(Fetch::Pages(how)) => emit::fetch_pages(&b, how, means, slot, round),
+            Some(Fetch::Edges(edges)) => emit::fetch_edges(&b, edges, slot, round),
+            None => 0,
+        };
+        // What was read is of no use: the same slot takes what will be written.
+        read.max(self.way.emit(&b, means, slot, round))
+    }
+
+    /// Whether it reads, changes and writes back.
+    pub fn patches(&self) -> bool {
+        matches!(self.way, Way::Gather(Gather { patch: true, .. }))
     }
 }
 
@@ -70,18 +113,78 @@ pub(crate) fn cut_nest(
     match method {
         Method::Straight => {
             let how = Growth { target: share(means.total, terms), along: 0, tiles: false };
-            let cut = grow(&nest, &how, Nest::bytes);
-            Ok(Piece { nest, cut, way: Way::Straight, slot: 0, lanes: terms.lanes })
+            let mut cut = grow(&nest, &how, Nest::bytes);
+            if means.direction == Direction::Write {
+                // A page at a border of two requests would be written in part twice.
+                align(&nest, &mut cut, Means { block: choose::PAGE, ..means });
+            }
+            let way = Way::Straight { paged: paged(&nest, &cut) };
+            let piece = Piece { nest, cut, way, fetch: None, slot: 0, lanes: terms.lanes };
+            Ok(fetching(piece, means, terms))
         }
         Method::Mapped => {
             let target = share(resident(&nest), terms);
             let how = Growth { target, along: (terms.share / 64).max(1), tiles: true };
             let cut = grow(&nest, &how, resident);
-            Ok(Piece { nest, cut, way: Way::Mapped, slot: 0, lanes: terms.lanes })
+            let piece =
+                Piece { nest, cut, way: Way::Mapped, fetch: None, slot: 0, lanes: terms.lanes };
+            Ok(fetching(piece, means, terms))
         }
-        Method::Window => cut_gather(window(&nest, means, terms), nest, means, terms),
+        Method::Window => {
+            let piece = cut_gather(window(&nest, means, terms), nest, means, terms)?;
+            Ok(if piece.patches() { piece } else { fetching(piece, means, terms) })
+        }
         Method::List | Method::Chunks => cut_gather(list(&nest, means, terms), nest, means, terms),
     }
+}
+
+/// The piece with what it has to read first, in smaller rounds: some are being read while others
+/// are being written. Without that where the budget does not hold it.
+fn fetching(piece: Piece, means: Means, terms: &Terms) -> Piece {
+    let Piece { nest, way, .. } = &piece;
+    let Some((need, _)) = choose::need(nest, means.direction, *way == Way::Mapped, terms) else {
+        return piece;
+    };
+    let gather =
+        |b: &Nest| Gather { level: b.level(terms.gap), channel: Channel::Cached, patch: false };
+    let own = |b: &Nest| match *way {
+        Way::Gather(how) => Way::Gather(Gather { level: b.level(1), ..how }),
+        way => way,
+    };
+    let packed = |b: &Nest| match own(b) {
+        Way::Gather(how) => emit::slot_used(b, how, means.block),
+        _ => 0,
+    };
+    let fetch = |b: &Nest, paged: bool| match need {
+        Need::Pages => Fetch::Pages(gather(b)),
+        Need::Edges => Fetch::Edges(Edges { level: b.level(1), paged }),
+    };
+    let slot = |b: &Nest| packed(b).max(fetch(b, true).slot(b));
+    let each = (terms.budget / terms.lanes).max(1);
+    if slot(&nest.one()) > each {
+        return piece;
+    }
+    let large = |b: &Nest| slot(b).max(resident(b)).max(b.bytes());
+    let target = (large(nest) / 8).clamp(terms.share, terms.share.saturating_mul(2));
+    let how = Growth { target: target.min(each), along: 0, tiles: false };
+    let mut cut = grow(nest, &how, large);
+    if *way != Way::Mapped {
+        align(nest, &mut cut, Means { block: choose::PAGE, ..means });
+    }
+    let paged = paged(nest, &cut);
+    let first = nest.block(&cut.block);
+    let way = match own(&first) {
+        Way::Straight { .. } => Way::Straight { paged },
+        way => way,
+    };
+    let (fetch, slot) = (fetch(&first, paged), slot(&first));
+    Piece { cut, way, fetch: Some(fetch), slot, ..piece }
+}
+
+/// Whether boxes of equal shape begin alike in their pages.
+fn paged(nest: &Nest, cut: &Cut) -> bool {
+    let alike = |(a, len): (&Axis, &i64)| *len == a.count || (len * a.file) % choose::PAGE == 0;
+    nest.axes.iter().zip(&cut.block).all(alike)
 }
 
 /// Bytes of a mapping that a box keeps in memory.
@@ -182,7 +285,7 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     // A disk that waits for a slot to be emptied is idle: a small access is in flight as a whole.
     let flying = (wish.flight / slot.max(1)).min(terms.budget / slot.max(1)).min(FLYING);
     let lanes = lanes.max(flying);
-    Ok(Piece { nest, cut, way: Way::Gather(way), slot, lanes })
+    Ok(Piece { nest, cut, way: Way::Gather(way), fetch: None, slot, lanes })
 }
 
 /// Moves the borders of the innermost loop to whole blocks of the file, where all its repetitions

@@ -112,6 +112,9 @@ impl Plan {
         terms: &Terms,
     ) -> Result<(), PlanError> {
         let nest = nest_of(request, layout);
+        let nests = nest.clone().over_parts(&layout.parts)?;
+        // Priced as a whole, but with the place in its pages that it has in its first file.
+        let nest = Nest { base: nests.first().map_or(nest.base, |first| first.base), ..nest };
         self.choice = match terms.method {
             None => choose::choose(&nest, self.means, terms),
             Some(Method::Mapped) if !terms.mapping => {
@@ -124,7 +127,6 @@ impl Plan {
             }
             Some(method) => Choice::only(method, true),
         };
-        let nests = nest.over_parts(&layout.parts)?;
         if let ([nest], true) = (nests.as_slice(), self.choice.halves) {
             if let Some([first, second]) = nest.halves() {
                 return self.halves(first, second, terms);
@@ -181,6 +183,25 @@ impl Plan {
         self.lanes
     }
 
+    /// Whether rounds read pages so that a write finds them in the page cache; what they read is
+    /// dropped.
+    pub fn fetches(&self) -> bool {
+        self.any(|piece| piece.fetch.is_some(), Cells::fetches)
+    }
+
+    /// Whether rounds write back what they read, changed.
+    pub fn writes_back(&self) -> bool {
+        self.any(Piece::patches, Cells::writes_back)
+    }
+
+    fn any(&self, piece: impl Fn(&Piece) -> bool, cells: impl Fn(&Cells) -> bool) -> bool {
+        match &self.work {
+            Work::Pieces(pieces) => pieces.iter().any(|(_, p)| piece(p)),
+            Work::Halves(halves) => halves.iter().any(piece),
+            Work::Cells(all) => cells(all),
+        }
+    }
+
     /// Block size of direct transfers, for [`Bounds`](crate::Bounds).
     pub fn block(&self) -> i64 {
         self.means.block
@@ -197,8 +218,7 @@ impl Plan {
             Work::Pieces(pieces) => {
                 let mut round = Round::default();
                 let (first, piece) = &pieces[pieces.partition_point(|p| p.0 <= k) - 1];
-                let b = piece.cut.round(&piece.nest, k - first);
-                round.slot_bytes = piece.way.emit(&b, self.means, 0, &mut round);
+                round.slot_bytes = piece.emit(k - first, self.means, 0, &mut round);
                 Ok(round)
             }
             Work::Halves(halves) => {
@@ -210,8 +230,7 @@ impl Plan {
                     k if first > second => (&halves[0], k - both),
                     k => (&halves[1], k - both),
                 };
-                let b = piece.cut.round(&piece.nest, k);
-                round.slot_bytes = piece.way.emit(&b, self.means, 0, &mut round);
+                round.slot_bytes = piece.emit(k, self.means, 0, &mut round);
                 Ok(round)
             }
         }
@@ -246,7 +265,9 @@ impl Plan {
         if self.choice.method == Method::Chunks && !self.choice.forced {
             return "chunks, because they are encoded: whole chunks go through the codecs".into();
         }
-        self.choice.why(self.cached_permille, matches!(self.work, Work::Cells(_)))
+        let why = self.choice.why(self.cached_permille, matches!(self.work, Work::Cells(_)));
+        let first = "; pages that are not cached are read first, many at once";
+        why + if self.fetches() { first } else { "" }
     }
 }
 

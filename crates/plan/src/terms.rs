@@ -38,6 +38,9 @@ pub struct Terms {
     pub threads: i64,
     /// Whether a flush will follow a write, so that what counts is when it is on the disk.
     pub flushed: bool,
+    /// Whether pages that are not cached have to come from the disk before a part of them can be
+    /// written; not where files have holes.
+    pub stored: bool,
     /// Whether files may be mapped.
     pub mapping: bool,
     /// Whether direct I/O may be used.
@@ -125,6 +128,7 @@ impl Terms {
             share: 1 << 20,
             threads: 1,
             flushed: false,
+            stored: true,
             mapping: false,
             direct: false,
             exclusive: false,

@@ -305,6 +305,9 @@ impl Open {
         let cached = terms::cached(layout, access.section, files);
         let mut terms = terms::terms(access.wishes, &self.found, files, cached, None);
         terms.flushed = self.flushed(access);
+        if access.direction == Direction::Write && terms.cached_permille < 950 {
+            terms.stored = terms::stored(layout, access.section, files);
+        }
         let request = Request {
             layout: &self.described.layout,
             table: None,
@@ -361,7 +364,7 @@ impl Open {
         if !in_place || !access.wishes.exclusive {
             return Ok(None);
         }
-        let alone = step.plan.cost().reads > 0;
+        let alone = step.plan.writes_back();
         loop {
             let turn = if alone {
                 self.windows.try_write().map(Turn::Alone).map_err(|busy| match busy {

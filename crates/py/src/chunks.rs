@@ -12,9 +12,10 @@ use outcore_io::lock::Patience;
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved};
-use outcore_io::{probe, FileTable, Pipeline, StorageError};
+use outcore_io::{probe, FileRef, FileTable, Pipeline, StorageError};
 use outcore_plan::{
     Batch, ChunkTable, Chunked, Direction, GridBox, Order, Plan, PlanError, Request, Section,
+    Stored,
 };
 use pyo3::prelude::*;
 
@@ -319,8 +320,11 @@ impl Part<'_> {
     ) -> Result<(), Fault> {
         let (access, context) = (self.access, self.context);
         let cached = cached(&resolved.table, &resolved.files);
-        let terms =
+        let mut terms =
             terms::terms(access.wishes, context.found, &resolved.files, cached, self.codecs);
+        if access.direction == Direction::Write && terms.cached_permille < 950 {
+            terms.stored = on_disk(&resolved.table, &resolved.files);
+        }
         let request = Request {
             layout: &context.described.layout,
             table: Some(&resolved.table),
@@ -393,6 +397,14 @@ fn cached(table: &ChunkTable, files: &FileTable) -> Option<u32> {
         number += 1;
     }
     Some(sum / number)
+}
+
+/// Whether any of the chunks is on the disk, so far as a few of them tell; the others are holes.
+fn on_disk(table: &ChunkTable, files: &FileTable) -> bool {
+    let stored: Vec<_> = table.stored.iter().flatten().collect();
+    let mut few = stored.iter().step_by(stored.len().div_ceil(LOOKS).max(1));
+    let hole = |file: FileRef, at: &Stored| probe::hole(file.fd(), at.offset, at.len);
+    few.any(|at| files.open(at.file).map_or(true, |file| !hole(file, at)))
 }
 
 fn to_i64(bytes: usize) -> i64 {

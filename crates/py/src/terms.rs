@@ -3,6 +3,7 @@
 //! Looking at the page cache costs a system call a look, so a section of a few pages is taken as
 //! cached, and a larger one is judged by a handful of its elements at regular distances.
 
+use std::os::fd::RawFd;
 use std::sync::OnceLock;
 
 use outcore_io::pool::PAGE;
@@ -126,6 +127,37 @@ pub fn lanes(wishes: &Wishes) -> i64 {
 
 /// The share of a section that is in the page cache, in thousandths; `None` if nobody knows.
 pub fn cached(layout: &Strided, section: &Section, files: &FileTable) -> Option<u32> {
+    let (mut sum, mut number) = (0_u64, 0_u64);
+    let looks = look(layout, section, files, &mut |fd, offset, len| {
+        sum += u64::from(probe::cached(fd, offset, len)?);
+        number += 1;
+        Some(())
+    });
+    match looks? {
+        0 => Some(1000),
+        _ => u32::try_from(sum / number.max(1)).ok(),
+    }
+}
+
+/// Whether more than a quarter of a section is on the disk; if not, what is not cached is mostly
+/// holes (the first look is often at the page of the header).
+pub fn stored(layout: &Strided, section: &Section, files: &FileTable) -> bool {
+    let mut stored = 0;
+    let looks = look(layout, section, files, &mut |fd, offset, len| {
+        stored += i64::from(!probe::hole(fd, offset, len));
+        Some(())
+    });
+    looks.is_none_or(|looks| 4 * stored > looks)
+}
+
+/// Looks at elements at regular distances, with dense neighbours; none where the section is small.
+/// Returns how many there were, or nothing if a look could not be had.
+fn look(
+    layout: &Strided,
+    section: &Section,
+    files: &FileTable,
+    one: &mut dyn FnMut(RawFd, i64, i64) -> Option<()>,
+) -> Option<i64> {
     let mut axes: Vec<(i64, i64)> = section
         .ranges()
         .iter()
@@ -137,7 +169,7 @@ pub fn cached(layout: &Strided, section: &Section, files: &FileTable) -> Option<
     let base: i64 = section.ranges().iter().zip(&layout.strides).map(|(r, s)| r.start * s).sum();
     let span: i64 = axes.iter().map(|(count, stride)| (count - 1) * stride).sum();
     if span < GLANCE {
-        return Some(1000);
+        return Some(0);
     }
     // Dense neighbours at the fast end: that much can be looked at in one call.
     let mut run = layout.item;
@@ -149,15 +181,13 @@ pub fn cached(layout: &Strided, section: &Section, files: &FileTable) -> Option<
     }
     let bytes = axes.iter().fold(layout.item, |all, (count, _)| all.saturating_mul(*count));
     let looks = if bytes < SMALL { FEW_LOOKS } else { LOOKS };
-    let (mut sum, mut number) = (0_u64, 0_u64);
     for look in 0..looks {
         let at = base + element(&axes, look, looks);
         let (file, offset, room) = locate(layout, at)?;
         let fd = files.open(file).ok()?.fd();
-        sum += u64::from(probe::cached(fd, offset, run.min(LOOK).min(room))?);
-        number += 1;
+        one(fd, offset, run.min(LOOK).min(room))?;
     }
-    u32::try_from(sum / number.max(1)).ok()
+    Some(looks)
 }
 
 /// Bytes from the first element to the one `look / looks` of the way through the section.

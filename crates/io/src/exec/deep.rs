@@ -3,7 +3,8 @@
 //! The calling thread owns the session: it submits the reads of as many rounds as there are slots,
 //! waits for completions, and hands a round whose reads are complete to a worker, which moves its
 //! data while later rounds are being read. Writes go the other way round: moved first, then
-//! submitted. A slot is used again when its round is over.
+//! submitted. A slot is used again when its round is over. Where a plan reads what its
+//! writes find in the page cache then, these are plain calls of the worker: nothing to wait for.
 //!
 //! Invariants: memory of a slot belongs to the kernel from the submission of a round's reads to
 //! their last completion, then to one worker, then to the kernel again for its writes; on every way
@@ -12,7 +13,7 @@
 use std::sync::mpsc::{channel, Receiver, Sender};
 
 use outcore_plan::check::CheckedRound;
-use outcore_plan::{Channel, Plan, Transfer};
+use outcore_plan::{Channel, Method, Plan, Transfer};
 
 use super::lane::{Lane, Piece};
 use super::{Shared, Slots};
@@ -46,6 +47,22 @@ struct Stage<'a> {
     writing: bool,
 }
 
+impl Stage<'_> {
+    /// Sends what was written on its way to the disk, where a flush follows.
+    fn send(&self, shared: &Shared) {
+        // One file, and one range of it, for each transfer.
+        for (number, file) in self.files.iter().enumerate() {
+            let own = self.pieces.iter().filter(|(_, index)| *index == number);
+            let reach = own.fold((i64::MAX, 0), |(first, end), (piece, _)| {
+                (first.min(piece.offset), end.max(piece.needed))
+            });
+            if reach.0 < reach.1 {
+                shared.send(file, reach.0, reach.1 - reach.0);
+            }
+        }
+    }
+}
+
 /// What a worker sends back: the slot's number, its lane, its round, and how the moves went.
 type Moved<'a> = (usize, Lane<'a>, CheckedRound, Result<(), StorageError>);
 
@@ -73,6 +90,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
             next: 0,
             rounds,
             moving: 0,
+            calls: job.plan.method() != Method::List,
             shared,
             send,
             receive,
@@ -89,8 +107,12 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
 /// Requests that are in flight at once, at least two.
 fn depth(plan: &Plan) -> usize {
     let cost = plan.cost();
-    let bytes = cost.read_bytes.saturating_add(cost.written_bytes);
-    let each = bytes / cost.reads.saturating_add(cost.writes).max(1);
+    let (writes, written) = match plan.method() {
+        Method::List => (cost.writes, cost.written_bytes),
+        _ => (0, 0),
+    };
+    let bytes = cost.read_bytes.saturating_add(written);
+    let each = bytes / cost.reads.saturating_add(writes).max(1);
     let flight = (bytes / PART).clamp(LEAST, MOST);
     usize::try_from(flight / each.max(1)).unwrap_or(DEPTH).clamp(2, DEPTH)
 }
@@ -102,6 +124,8 @@ struct Driver<'a> {
     next: u64,
     rounds: u64,
     moving: usize,
+    /// Writes are calls of the worker.
+    calls: bool,
     shared: &'a Shared<'a>,
     send: Sender<Moved<'a>>,
     receive: Receiver<Moved<'a>>,
@@ -271,11 +295,15 @@ impl<'a> Driver<'a> {
             return;
         }
         if stage.writing || self.shared.failed() {
+            if stage.writing && self.shared.job.flushed {
+                stage.send(self.shared);
+            }
             stage.round = None;
             stage.files.clear();
             return;
         }
         let (Some(round), Some(mut lane)) = (stage.round.take(), stage.lane.take()) else { return };
+        let calls = self.calls;
         let chunks = round.chunk_reads.len() + round.chunk_writes.len();
         let bytes: i64 = round
             .moves
@@ -283,7 +311,7 @@ impl<'a> Driver<'a> {
             .map(|m| m.count.iter().product::<i64>().saturating_mul(m.item))
             .sum();
         let inline = if self.next < self.rounds { INLINE } else { INLINE_AT_END };
-        if chunks == 0 && bytes < inline {
+        if chunks == 0 && bytes < inline && !calls {
             let result = lane.between(&round);
             self.moving += 1;
             self.moved((number, lane, round, result));
@@ -293,7 +321,13 @@ impl<'a> Driver<'a> {
         let send = self.send.clone();
         workers.spawn(move || {
             // Without an answer the driver would wait for ever.
-            let moves = std::panic::AssertUnwindSafe(|| lane.between(&round));
+            let moves = std::panic::AssertUnwindSafe(|| {
+                lane.between(&round)?;
+                if calls {
+                    lane.writes(&round)?;
+                }
+                Ok(())
+            });
             let result = std::panic::catch_unwind(moves).unwrap_or_else(|_| {
                 Err(StorageError::BadJob("a panic between the reads and writes of a round".into()))
             });
@@ -310,7 +344,7 @@ impl<'a> Driver<'a> {
         if let Err(error) = result {
             self.shared.fail(error);
         }
-        if round.writes.is_empty() || self.shared.failed() {
+        if round.writes.is_empty() || self.calls || self.shared.failed() {
             self.stages[number].files.clear();
             return;
         }

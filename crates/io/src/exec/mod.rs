@@ -143,6 +143,8 @@ pub unsafe fn run(job: &Job) -> Result<Report, StorageError> {
     let (writing, writeback) = (Mutex::default(), Mutex::default());
     let shared = Shared { job, failed, outcome: Mutex::default(), writing, writeback };
     match job.plan.method() {
+        _ if job.plan.fetches() => deep::drive(&shared),
+        Method::Window if job.plan.writes_back() && !job.cached => deep::drive(&shared),
         Method::List => deep::drive(&shared),
         Method::Straight | Method::Window | Method::Mapped | Method::Chunks => side::drive(&shared),
     }?;

@@ -511,3 +511,40 @@ fn a_budget_that_others_hold_gives_fewer_lanes_then_an_error() {
     // SAFETY: as above.
     assert_eq!("budget-too-small", unsafe { run(&job) }.unwrap_err().code());
 }
+
+#[test]
+fn a_list_that_will_be_flushed_is_sent_to_the_disk_round_by_round() {
+    let disk = disk(&[9_000_000], 1, false, 0, 1);
+    let (plan, bytes) = whole(&disk, Method::List, Direction::Write);
+    assert!(plan.rounds() > 1);
+    let writes = |k| plan.round(k).unwrap().writes.len() as u64;
+    for (flushed, expected) in [(false, 0), (true, (0..plan.rounds()).map(writes).sum())] {
+        let mut memory = vec![7u8; bytes];
+        let files = FileTable::new(disk.files.clone(), true);
+        let arena = Arena::new(64 << 20);
+        let job = Job {
+            plan: &plan,
+            direction: Direction::Write,
+            files: &files,
+            user: User { origin: memory.as_mut_ptr(), low: 0, high: bytes as i64 },
+            fill: &[],
+            pipeline: None,
+            sink: None,
+            engine: &Threads,
+            arena: &arena,
+            threads: 2,
+            cached: false,
+            flushed,
+            interrupted: &|| false,
+        };
+        let shared = Shared {
+            job: &job,
+            failed: AtomicBool::new(false),
+            outcome: Mutex::default(),
+            writing: Mutex::default(),
+            writeback: Mutex::default(),
+        };
+        deep::drive(&shared).unwrap();
+        assert_eq!(expected, shared.writeback.lock().unwrap().told);
+    }
+}

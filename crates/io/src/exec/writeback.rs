@@ -24,11 +24,18 @@ type Piece = (OwnedFd, i64, i64);
 pub(super) struct Writeback {
     thread: Option<SyncSender<Piece>>,
     refused: bool,
+    /// Pieces so far, for tests: what the kernel makes of them shows in times only.
+    #[cfg(test)]
+    pub(super) told: u64,
 }
 
 impl Writeback {
     /// Lets bytes of a file be written to the disk soon. Never waits, never fails.
     pub(super) fn soon(&mut self, file: &impl AsRawFd, offset: i64, len: i64) {
+        #[cfg(test)]
+        {
+            self.told += 1;
+        }
         // SAFETY: the descriptor is open, as `file` is borrowed.
         let file = unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) };
         let Ok(file) = file.try_clone_to_owned() else { return };
