@@ -25,7 +25,7 @@ pub mod store;
 #[cfg(test)]
 mod testdir;
 
-pub use codec::{CodecSpec, Encoded, OptionValue, Pipeline};
+pub use codec::{CodecSpec, Coder, Encoded, Needs, OptionValue, Pipeline};
 pub use error::{BudgetFailure, CodecFailure, IndexFailure, IoFailure, ShortRead, StorageError};
 pub use files::{FileRef, FileTable, OpenFile};
 pub use mapping::Mapping;

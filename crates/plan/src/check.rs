@@ -190,12 +190,16 @@ impl Places<'_> {
     fn chunk_read(&self, c: &ChunkRead) -> Result<(), PlanError> {
         self.inside(Place::File(c.stored.file), c.stored.offset, c.stored.len, &[], &[])?;
         self.inside(Place::Slot, c.staged_at, c.stored.len, &[], &[])?;
+        self.inside(Place::Slot, c.scratch_at, c.scratch, &[], &[])?;
         self.inside(Place::Slot, c.at, c.len, &[], &[])
     }
 
     fn chunk_write(&self, c: &ChunkWrite) -> Result<(), PlanError> {
         self.inside(Place::Slot, c.at, c.len, &[], &[])?;
-        self.inside(Place::Slot, c.staged_at, c.bound, &[], &[])
+        if c.bound > c.scratch {
+            return Err(broken(1, || format!("output of {} bytes in {}", c.bound, c.scratch)));
+        }
+        self.inside(Place::Slot, c.staged_at, c.scratch, &[], &[])
     }
 }
 

@@ -27,7 +27,7 @@ use crate::section::Section;
 use crate::terms::Terms;
 
 /// Alignment of what lies side by side in a slot.
-const SIDE: i64 = 64;
+pub(crate) const SIDE: i64 = 64;
 
 /// The chunks of one access.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,11 +43,21 @@ pub(crate) struct Cells {
     /// Entry of every combination of hits, last axis fastest.
     stored: Vec<Option<Stored>>,
     groups: Vec<Group>,
+    /// Front part of each slot, for stored bytes and scratch: of one chunk after another.
+    staging: i64,
     pub rounds: u64,
     pub slot: i64,
     pub lanes: i64,
     fetches: bool,
     writes_back: bool,
+    /// Contexts of codecs beside each slot.
+    pub contexts: i64,
+    /// Held once, by whoever takes encoded chunks.
+    pub held: i64,
+    /// Whether encoded chunks are read.
+    pub decodes: bool,
+    /// Encoded chunks that are written.
+    pub encodes: i64,
 }
 
 /// One chunk along one axis.
@@ -90,23 +100,16 @@ struct Whole {
     old: Option<Stored>,
     /// To be filled first.
     fill: bool,
-    /// Bytes of slot before the decoded chunk, for its encoded form.
-    staged: i64,
     len: i64,
 }
 
-impl Whole {
-    fn slot(&self) -> i64 {
-        round_up(self.staged, SIDE).saturating_add(round_up(self.len, SIDE))
-    }
-}
-
 impl Task {
+    /// Bytes of slot, besides the staging that all share.
     fn slot(&self) -> i64 {
         match self {
             Task::Stored(piece) => piece.slot,
             Task::Fill(_) => 0,
-            Task::Whole(whole) => whole.slot(),
+            Task::Whole(whole) => round_up(whole.len, SIDE),
         }
     }
 
@@ -181,11 +184,16 @@ impl Cells {
             user: request.user_stride.to_vec(),
             stored: Vec::new(),
             groups: Vec::new(),
+            staging: 0,
             rounds: 0,
             slot: 0,
             lanes: terms.lanes,
             fetches: false,
             writes_back: false,
+            contexts: 0,
+            held: 0,
+            decodes: false,
+            encodes: 0,
         };
         let number: usize = cells.hits.iter().map(Vec::len).product();
         cells.stored.reserve_exact(number);
@@ -195,6 +203,9 @@ impl Cells {
         }
         let choice = cells.choose(terms)?;
         cells.method = choice.method;
+        if layout.encoded {
+            cells.coding(number)?;
+        }
         cells.group(number)?;
         Ok((cells, choice))
     }
@@ -277,19 +288,61 @@ impl Cells {
         let covered = write && cell.iter().all(|h| h.count == h.has);
         let edge = cell.iter().zip(&self.layout.chunk).any(|(h, n)| h.has < *n);
         let old = stored.filter(|_| !covered);
-        let staged = match (self.layout.encoded, write) {
-            (false, _) => 0,
-            (true, false) => old.map_or(0, |s| s.len),
-            (true, true) => self.layout.encoded_bound.max(old.map_or(0, |s| s.len)),
-        };
         Ok(Task::Whole(Whole {
             chunk: cell.iter().map(|h| h.chunk).collect(),
             nest: self.nest(&cell, 0, 0),
             old,
             fill: write && old.is_none() && (edge || !covered),
-            staged,
             len,
         }))
+    }
+
+    /// What encoded chunks take together: staging, contexts, rounds in flight.
+    ///
+    /// Chunks of a round are decoded one after another, and encoded one after another, so they share
+    /// one piece of the slot for stored bytes and scratch.
+    fn coding(&mut self, number: usize) -> Result<(), PlanError> {
+        let (coding, budget) = (self.terms.coding, self.terms.budget);
+        let write = self.means.direction == Direction::Write;
+        let mut chunks = 0;
+        for k in 0..number {
+            let Task::Whole(whole) = self.task(k)? else { continue };
+            chunks += 1;
+            if let Some(old) = whole.old {
+                self.decodes = true;
+                let staged = round_up(old.len, SIDE).saturating_add(coding.decode_scratch);
+                self.staging = self.staging.max(staged);
+            }
+        }
+        let mut spare = 0;
+        if write && chunks > 0 {
+            self.encodes = chunks;
+            self.staging = self.staging.max(self.encoder_scratch());
+            self.held = coding.held;
+            spare = coding.spare.min((chunks - 1).saturating_mul(self.layout.encoded_bound));
+        }
+        self.staging = round_up(self.staging, SIDE);
+        self.contexts = coding.contexts(self.decodes, write && chunks > 0);
+        if chunks == 0 {
+            return Ok(());
+        }
+        let slot = self.staging.saturating_add(round_up(self.layout.chunk_bytes(), SIDE));
+        let lane = slot.saturating_add(self.contexts);
+        let needed = lane.saturating_add(self.held);
+        if needed > budget {
+            let what = "a chunk with its encoded form";
+            return Err(PlanError::BudgetTooSmall { what, needed, budget });
+        }
+        self.lanes = self.lanes.min((budget - self.held) / lane);
+        // Larger slots, and more that is held, only from what is left.
+        let left = budget - self.held - lane * self.lanes;
+        self.held += spare.min(left / 2);
+        Ok(())
+    }
+
+    /// Bytes that an encoder works in.
+    fn encoder_scratch(&self) -> i64 {
+        self.terms.coding.encode_scratch.max(self.layout.encoded_bound)
     }
 
     /// Puts cells into rounds.
@@ -314,26 +367,34 @@ impl Cells {
                 Task::Whole(whole) => self.writes_back |= whole.old.is_some(),
                 Task::Fill(_) => {}
             }
-            let need = task.slot();
+            // Whoever needs a slot at all needs the staging in front of it.
+            let need = match task.slot() {
+                0 => 0,
+                need => self.staging.saturating_add(need),
+            };
             if need > self.terms.budget {
                 return Err(PlanError::BudgetTooSmall {
-                    what: "a chunk with its encoded form",
+                    what: "a chunk that is made as a whole",
                     needed: self.largest(number)?,
                     budget: self.terms.budget,
                 });
             }
-            if need > 0 {
+            if need > 0 && !self.layout.encoded {
                 self.lanes = self.lanes.min(self.terms.budget / need);
             }
             if let Task::Stored(piece) = &task {
                 self.lanes = self.lanes.min(piece.lanes);
             }
-            let target = desired.min(self.terms.budget / self.lanes);
+            let room = (self.terms.budget - self.held) / self.lanes - self.contexts;
+            let target = desired.saturating_add(self.staging).min(room / SIDE * SIDE);
             let rounds = task.rounds();
             let bytes = self.bytes(k);
             if let (Some((slot, user)), Some(group)) = (&mut open, self.groups.last_mut()) {
                 let begin = round_up(*slot, task.align(self.means.block));
-                let end = if need > 0 { begin.saturating_add(need) } else { *slot };
+                let end = match task.slot() {
+                    0 => *slot,
+                    more => begin.max(self.staging).saturating_add(more),
+                };
                 if rounds == 1 && end <= target && *user + bytes <= useful {
                     (*slot, *user) = (end, *user + bytes);
                     group.cells += 1;
@@ -367,14 +428,19 @@ impl Cells {
         };
         for cell in group.cell..group.cell + group.cells {
             let task = self.task(cell)?;
-            let at = round_up(round.slot_bytes, task.align(self.means.block));
+            let mut at = round_up(round.slot_bytes, task.align(self.means.block));
             let used = match task {
                 Task::Fill(nest) => {
                     round.moves.push(fill(&nest));
                     0
                 }
                 Task::Stored(piece) => piece.emit(k - group.first, self.means, at, &mut round),
-                Task::Whole(whole) => self.whole(whole, at, &mut round),
+                Task::Whole(whole) => {
+                    at = at.max(self.staging);
+                    let used = round_up(whole.len, SIDE);
+                    self.whole(whole, at, &mut round);
+                    used
+                }
             };
             if used > 0 {
                 round.slot_bytes = at + used;
@@ -383,22 +449,20 @@ impl Cells {
         Ok(round)
     }
 
-    /// Adds the steps for a chunk that goes through the slot as a whole.
-    fn whole(&self, whole: Whole, slot: i64, round: &mut Round) -> i64 {
-        let used = whole.slot();
+    /// Adds the steps for a chunk that goes through the slot as a whole, at `at`.
+    fn whole(&self, whole: Whole, at: i64, round: &mut Round) {
         let (len, item) = (whole.len, self.layout.item);
-        let at = slot + round_up(whole.staged, SIDE);
         // What is not encoded needs no second place.
-        let staged_at = if self.layout.encoded { slot } else { at };
+        let staged_at = if self.layout.encoded { 0 } else { at };
         if let Some(stored) = whole.old {
             let chunk = whole.chunk.clone();
-            round.chunk_reads.push(ChunkRead {
-                chunk,
-                stored: self.exact(stored),
-                staged_at,
-                at,
-                len,
-            });
+            let stored = self.exact(stored);
+            let (scratch_at, scratch) = match self.layout.encoded {
+                true => (round_up(stored.len, SIDE), self.terms.coding.decode_scratch),
+                false => (at, 0),
+            };
+            let read = ChunkRead { chunk, stored, staged_at, scratch_at, scratch, at, len };
+            round.chunk_reads.push(read);
         }
         if whole.fill {
             round.moves.push(Move {
@@ -416,10 +480,13 @@ impl Cells {
         let first = at + whole.nest.base;
         round.moves.push(copy(&whole.nest, Place::Slot, first, &stride, self.means.direction));
         if self.means.direction == Direction::Write {
-            let bound = if self.layout.encoded { self.layout.encoded_bound } else { len };
-            round.chunk_writes.push(ChunkWrite { chunk: whole.chunk, at, len, staged_at, bound });
+            let (scratch, bound) = match self.layout.encoded {
+                true => (self.encoder_scratch(), self.layout.encoded_bound),
+                false => (len, len),
+            };
+            let chunk = whole.chunk;
+            round.chunk_writes.push(ChunkWrite { chunk, at, len, staged_at, scratch, bound });
         }
-        used
     }
 
     /// Chunks stored as they are may have spare bytes behind them.

@@ -48,4 +48,4 @@ pub use plan::{
 };
 pub use planner::{Plan, Request};
 pub use section::{Range, Section};
-pub use terms::{Rates, Terms};
+pub use terms::{Coding, Rates, Terms};

@@ -109,6 +109,10 @@ pub struct ChunkRead {
     pub stored: crate::layout::Stored,
     /// Address in the slot where the encoded bytes are staged.
     pub staged_at: i64,
+    /// Address in the slot of the decoder's scratch.
+    pub scratch_at: i64,
+    /// Bytes there.
+    pub scratch: i64,
     /// Address in the slot of the decoded chunk.
     pub at: i64,
     /// Bytes of the decoded chunk.
@@ -124,9 +128,11 @@ pub struct ChunkWrite {
     pub at: i64,
     /// Bytes of the decoded chunk.
     pub len: i64,
-    /// Address in the slot where the encoder may stage its output.
+    /// Address in the slot of the encoder's scratch, where its output is staged.
     pub staged_at: i64,
-    /// Bytes there.
+    /// Bytes there, at least `bound`.
+    pub scratch: i64,
+    /// The most bytes of output.
     pub bound: i64,
 }
 

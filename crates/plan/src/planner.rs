@@ -8,8 +8,9 @@
 use crate::check::nests;
 use crate::choose::{self, Choice};
 use crate::chunks::Cells;
+use crate::chunks::SIDE;
 use crate::cost::piece_cost;
-use crate::emit::Means;
+use crate::emit::{round_up, Means};
 use crate::error::PlanError;
 use crate::layout::{ChunkTable, Layout, Strided};
 use crate::method::{cut_nest, Piece};
@@ -43,6 +44,8 @@ pub struct Plan {
     rounds: u64,
     slot_bytes: i64,
     lanes: i64,
+    contexts: i64,
+    held: i64,
     cached_permille: i64,
 }
 
@@ -87,6 +90,8 @@ impl Plan {
             rounds: 0,
             slot_bytes: 0,
             lanes: terms.lanes,
+            contexts: 0,
+            held: 0,
             cached_permille: terms.cached_permille,
         };
         if request.section.is_empty() {
@@ -98,6 +103,7 @@ impl Plan {
                 let (cells, choice) = Cells::new(request, layout, plan.means, &terms)?;
                 (plan.rounds, plan.slot_bytes, plan.lanes) =
                     (cells.rounds, cells.slot, cells.lanes);
+                (plan.contexts, plan.held) = (cells.contexts, cells.held);
                 plan.choice = choice;
                 plan.work = Work::Cells(Box::new(cells));
             }
@@ -172,7 +178,7 @@ impl Plan {
         self.choice.method
     }
 
-    /// Largest slot of any round; `slot_bytes * lanes` stays within the budget.
+    /// Largest slot of any round; `lane_bytes * lanes + held` stays within the budget.
     pub fn slot_bytes(&self) -> i64 {
         self.slot_bytes
     }
@@ -199,6 +205,32 @@ impl Plan {
             Work::Pieces(pieces) => pieces.iter().any(|(_, p)| piece(p)),
             Work::Halves(halves) => halves.iter().any(piece),
             Work::Cells(all) => cells(all),
+        }
+    }
+
+    /// Contexts of codecs for each round in flight, as the terms say.
+    pub fn contexts(&self) -> i64 {
+        self.contexts
+    }
+
+    /// What a round in flight takes: its slot, and contexts beside.
+    pub fn lane_bytes(&self) -> i64 {
+        if self.contexts == 0 {
+            return self.slot_bytes;
+        }
+        round_up(self.slot_bytes, SIDE).saturating_add(self.contexts)
+    }
+
+    /// What may be held once by whoever takes encoded chunks.
+    pub fn held(&self) -> i64 {
+        self.held
+    }
+
+    /// Whether any round decodes chunks, and whether any encodes them.
+    pub fn codes(&self) -> (bool, bool) {
+        match &self.work {
+            Work::Cells(cells) => (cells.decodes, cells.encodes > 0),
+            _ => (false, false),
         }
     }
 
@@ -242,7 +274,7 @@ impl Plan {
         let mut cost = Cost {
             useful_bytes: self.means.total,
             rounds,
-            peak_bytes: self.slot_bytes * self.lanes.min(rounds),
+            peak_bytes: self.lane_bytes() * self.lanes.min(rounds) + self.held,
             ..Cost::default()
         };
         match &self.work {

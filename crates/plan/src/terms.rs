@@ -51,6 +51,40 @@ pub struct Terms {
     pub method: Option<Method>,
     /// What the machine does per second and per call.
     pub rates: Rates,
+    /// What chunks that are encoded take besides themselves.
+    pub coding: Coding,
+}
+
+/// Memory that coding takes, bytes. Scratch lies in slots and serves all chunks of a round, one after
+/// another; contexts lie beside, one for each round in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Coding {
+    /// Scratch while a chunk is decoded, besides its stored bytes.
+    pub decode_scratch: i64,
+    /// Scratch while one is encoded; the result lies in it.
+    pub encode_scratch: i64,
+    /// Contexts of who decodes.
+    pub decoder: i64,
+    /// Contexts of who encodes.
+    pub encoder: i64,
+    /// Contexts of who does both.
+    pub both: i64,
+    /// Held once while chunks are encoded, by whoever takes them.
+    pub held: i64,
+    /// What may well be held beyond that.
+    pub spare: i64,
+}
+
+impl Coding {
+    /// Contexts of a round.
+    pub(crate) fn contexts(&self, decodes: bool, encodes: bool) -> i64 {
+        match (decodes, encodes) {
+            (false, false) => 0,
+            (true, false) => self.decoder,
+            (false, true) => self.encoder,
+            (true, true) => self.both,
+        }
+    }
 }
 
 /// Figures of the machine, for prices in nanoseconds.
@@ -134,6 +168,7 @@ impl Terms {
             exclusive: false,
             method: None,
             rates: Rates::MEASURED,
+            coding: Coding::default(),
         }
     }
 
@@ -155,6 +190,18 @@ impl Terms {
         t.share = t.share.clamp(1, 1 << 24);
         t.threads = t.threads.clamp(1, 1 << 10);
         t.window = t.window.clamp(1, 1 << 28);
+        let coding = &mut t.coding;
+        for bytes in [
+            &mut coding.decode_scratch,
+            &mut coding.encode_scratch,
+            &mut coding.decoder,
+            &mut coding.encoder,
+            &mut coding.both,
+            &mut coding.held,
+            &mut coding.spare,
+        ] {
+            *bytes = (*bytes).clamp(0, 1 << 60);
+        }
         t
     }
 }

@@ -13,12 +13,16 @@ impl Plan {
     pub fn text(&self) -> String {
         let verb = if self.means.direction == Direction::Read { "read" } else { "write" };
         let mut text = format!(
-            "{verb}, method {}\nwhy    {}\nslots  {} B x {} in flight\n",
+            "{verb}, method {}\nwhy    {}\nslots  {} B x {} in flight",
             self.method().name(),
             self.why(),
             self.slot_bytes(),
             self.lanes(),
         );
+        if self.contexts() + self.held() > 0 {
+            text += &format!(", contexts {} B each, {} B held", self.contexts(), self.held());
+        }
+        text += "\n";
         text += &format!("cost   {}\n", self.cost());
         let first = self.rounds().min(SHOWN);
         for k in (0..first).chain((self.rounds() > first).then(|| self.rounds() - 1)) {
@@ -120,8 +124,8 @@ impl Display for Round {
             let s = c.stored;
             writeln!(
                 f,
-                "  read chunk {:?} file {} at {}: {} B | slot at {} > {} B at {} (mask {})",
-                c.chunk, s.file, s.offset, s.len, c.staged_at, c.len, c.at, s.mask
+                "  read chunk {:?} file {} at {}: {} B | slot at {} + {} B > {} B at {} (mask {})",
+                c.chunk, s.file, s.offset, s.len, c.staged_at, c.scratch, c.len, c.at, s.mask
             )?;
         }
         for m in &self.moves {
@@ -133,8 +137,8 @@ impl Display for Round {
         for c in &self.chunk_writes {
             writeln!(
                 f,
-                "  write chunk {:?}: {} B at {} > at most {} B at {}",
-                c.chunk, c.len, c.at, c.bound, c.staged_at
+                "  write chunk {:?}: {} B at {} > at most {} of {} B at {}",
+                c.chunk, c.len, c.at, c.bound, c.scratch, c.staged_at
             )?;
         }
         Ok(())

@@ -126,13 +126,26 @@ fn chunk_cases() -> Vec<Golden> {
         ChunkTable::new(vec![0, 0], vec![3, 3], (0..9).map(entry).collect()).unwrap()
     };
     let section = [(50, 80, 2), (0, 250, 1)];
+    let zstd = Coding {
+        decode_scratch: 0,
+        encode_scratch: 80_100,
+        decoder: 95_968,
+        encoder: 1_300_000,
+        both: 1_395_968,
+        held: 0,
+        spare: 0,
+    };
+    // One that fits a lane and a half.
+    let small = Terms { budget: 2_500_000, coding: zstd, ..warm() };
+    let coded = Terms { coding: zstd, ..warm() };
     let make = |name, encoded, direction, terms: Terms| Golden {
         table: Some(table(if encoded { 30_000 } else { 80_000 })),
         ..case(name, &Layout::Chunked(grid(encoded)), &section, direction, terms)
     };
     vec![
-        make("encoded_read", true, READ, warm()),
-        make("encoded_write", true, WRITE, warm()),
+        make("encoded_read", true, READ, coded.clone()),
+        make("encoded_write", true, WRITE, coded),
+        make("encoded_write_small_budget", true, WRITE, small),
         make("chunks_warm_read", false, READ, warm()),
         make("chunks_cold_read", false, READ, cold()),
         make("chunks_write", false, WRITE, warm()),

@@ -182,6 +182,20 @@ fn terms(dice: &mut Dice) -> Terms {
     t
 }
 
+/// What codecs take; for chunks that are not encoded it must not matter.
+fn coding(dice: &mut Dice) -> Coding {
+    let (decoder, encoder) = (dice.one_of(&[0, 64, 1000]), dice.one_of(&[0, 77, 5000]));
+    Coding {
+        decode_scratch: dice.one_of(&[0, 50, 700]),
+        encode_scratch: dice.one_of(&[0, 900]),
+        decoder,
+        encoder,
+        both: decoder + encoder,
+        held: dice.one_of(&[0, 300]),
+        spare: dice.one_of(&[0, 10_000]),
+    }
+}
+
 fn case(numbers: Vec<u32>) -> Case {
     let mut dice = Dice { numbers, next: 0 };
     let direction = dice.one_of(&[Direction::Read, Direction::Write]);
@@ -201,6 +215,7 @@ fn case(numbers: Vec<u32>) -> Case {
         (layout, Some(table), files)
     };
     let encoded = matches!(&layout, Layout::Chunked(l) if l.encoded);
+    terms.coding = coding(&mut dice);
     let impossible = encoded && terms.method != Some(Method::Chunks)
         || table.is_none() && terms.method == Some(Method::Chunks)
         || terms.method == Some(Method::Mapped) && !terms.mapping;
@@ -400,7 +415,8 @@ fn verify(case: &Case) -> &'static str {
     assert_eq!(plan, Plan::new(&request, &case.terms).unwrap());
     // More than asked for only where rounds are small and come from the disk.
     assert!((1..=case.terms.lanes.max(16)).contains(&plan.lanes()));
-    assert!(plan.slot_bytes() * plan.lanes() <= case.terms.budget, "{}", plan.text());
+    let peak = plan.lane_bytes() * plan.lanes() + plan.held();
+    assert!(peak <= case.terms.budget, "{}", plan.text());
     assert!(!plan.text().is_empty());
     if let (Some(method), true) = (case.terms.method, plan.rounds() > 0) {
         assert_eq!(method, plan.method());
@@ -415,7 +431,18 @@ fn verify(case: &Case) -> &'static str {
     world.encoded = matches!(&case.layout, Layout::Chunked(l) if l.encoded);
     world.run(&plan);
     world.cost.useful_bytes = case.section.count().unwrap() * item_of(case) as i64;
-    world.cost.peak_bytes = plan.slot_bytes() * plan.lanes().min(plan.rounds() as i64);
+    world.cost.peak_bytes =
+        plan.lane_bytes() * plan.lanes().min(plan.rounds() as i64) + plan.held();
+    let coding = case.terms.coding;
+    let contexts = match (world.cost.decodes > 0, world.cost.encodes > 0) {
+        (false, false) => 0,
+        (true, false) => coding.decoder,
+        (false, true) => coding.encoder,
+        (true, true) => coding.both,
+    };
+    assert_eq!(contexts, plan.contexts());
+    assert_eq!((world.cost.decodes > 0, world.cost.encodes > 0), plan.codes());
+    assert!(world.cost.encodes == 0 || plan.held() >= coding.held);
     assert_eq!(world.cost, plan.cost(), "cost\n{}", plan.text());
     match case.direction {
         Direction::Read => check_read(case, &world),
@@ -424,10 +451,12 @@ fn verify(case: &Case) -> &'static str {
     plan.method().name()
 }
 
-/// The budget named in a refusal is the smallest that does.
+/// The budget named in a refusal is the smallest that does, and any larger one does as well.
 fn check_refusal(request: &Request, terms: &Terms, needed: i64) {
     assert!(needed > terms.budget);
-    Plan::new(request, &Terms { budget: needed, ..terms.clone() }).unwrap();
+    for more in [0, 1, 63, 64, 999, needed / 3, needed, 5 * needed, 1 << 40] {
+        Plan::new(request, &Terms { budget: needed + more, ..terms.clone() }).unwrap();
+    }
     let less = Plan::new(request, &Terms { budget: needed - 1, ..terms.clone() });
     assert!(matches!(less, Err(PlanError::BudgetTooSmall { .. })), "{less:?}");
 }
@@ -464,11 +493,12 @@ fn corrupt(round: &mut Round, dice: &mut Dice) {
         numbers.extend(m.count.iter_mut().chain(&mut m.src_stride).chain(&mut m.dst_stride));
     }
     for c in &mut round.chunk_writes {
-        numbers.extend([&mut c.at, &mut c.len, &mut c.staged_at, &mut c.bound]);
+        numbers.extend([&mut c.at, &mut c.len, &mut c.staged_at, &mut c.scratch, &mut c.bound]);
     }
     for c in &mut round.chunk_reads {
         let s = &mut c.stored;
         numbers.extend([&mut s.offset, &mut s.len, &mut c.staged_at, &mut c.at, &mut c.len]);
+        numbers.extend([&mut c.scratch_at, &mut c.scratch]);
     }
     numbers.push(&mut round.slot_bytes);
     let k = dice.below(numbers.len() as i64) as usize;

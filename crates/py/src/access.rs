@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use outcore_io::backend::{self, Chosen};
 use outcore_io::exec::{self, Job, Report, Sink, User};
+use outcore_io::pool::PAGE;
 use outcore_io::{Arena, FileTable, StorageError};
 use outcore_plan::{Cost, Direction, Layout, Plan, Request, Section, Strided};
 use pyo3::prelude::*;
@@ -125,6 +126,8 @@ pub struct Step<'a> {
     pub cached: Option<u32>,
     /// Where encoded chunks go.
     pub sink: Option<&'a Sink<'a>>,
+    /// Bytes of tables that are held meanwhile.
+    pub tables: i64,
 }
 
 /// What `explain` tells.
@@ -200,7 +203,8 @@ impl Open {
         self.outside(py, |interrupts| {
             let mut survey: Option<Survey> = None;
             self.each(access, Mode::Look, interrupts, &mut |step| {
-                let cost = step.plan.cost();
+                let mut cost = step.plan.cost();
+                cost.peak_bytes = cost.peak_bytes.saturating_add(step.tables);
                 match &mut survey {
                     Some(survey) => add(&mut survey.cost, &cost),
                     None => {
@@ -278,7 +282,7 @@ impl Open {
     ) -> Result<(), Fault> {
         match (&self.described.layout, &self.place) {
             (Layout::Strided(layout), Place::Files(files)) => {
-                mode.step(interrupts, || self.dense(layout, files, access, work))
+                mode.step(interrupts, || self.dense(layout, files, access, mode, work))
             }
             (Layout::Chunked(layout), Place::Chunks(chunks)) => {
                 let context = crate::chunks::Context {
@@ -300,10 +304,12 @@ impl Open {
         layout: &Strided,
         files: &FileTable,
         access: &Access,
+        mode: Mode,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let cached = terms::cached(layout, access.section, files);
-        let mut terms = terms::terms(access.wishes, &self.found, files, cached, None);
+        let budget = terms::budget(access.wishes);
+        let mut terms = terms::terms(access.wishes, &self.found, files, cached, None, budget);
         terms.flushed = self.flushed(access);
         if access.direction == Direction::Write && terms.cached_permille < 950 {
             terms.stored = terms::stored(layout, access.section, files);
@@ -315,9 +321,22 @@ impl Open {
             user_stride: access.strides,
             direction: access.direction,
         };
-        let plan = Plan::new(&request, &terms)?;
+        let plan = Plan::new(&request, &terms);
+        // What is held for an access that this one is a part of, that one tells.
+        let ours = if mode == Mode::Nested { i64::MAX } else { 0 };
+        let plan = plan.map_err(|error| terms::refused(error, access.wishes, ours))?;
         let Access { section, data, .. } = *access;
-        work(Step { plan, files, data, section, cached, sink: None })
+        work(Step { plan, files, data, section, cached, sink: None, tables: 0 })
+    }
+
+    /// Bytes of buffer with which any one chunk can be written in part.
+    pub fn least_write(&self) -> i64 {
+        match (&self.described.layout, &self.place) {
+            (Layout::Chunked(layout), Place::Chunks(chunks)) => {
+                chunks.least(layout, &self.described, Direction::Write)
+            }
+            _ => PAGE as i64,
+        }
     }
 
     fn run_step(&self, access: &Access, step: Step, interrupts: &Interrupts) -> Result<(), Fault> {

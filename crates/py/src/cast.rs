@@ -94,10 +94,8 @@ impl Cast<'_> {
             match self.pieces(slab, limit, interrupts) {
                 Err(refused) if refused.is_about_memory() => {
                     if bytes <= page || limit == 1 {
-                        let more = bytes.saturating_add(self.stored_chunk());
-                        return Err(
-                            refused.beside("the cast", more.saturating_add(page - 1) & -page)
-                        );
+                        let whole = bytes.saturating_add(page - 1) & -page;
+                        return Err(refused.beside("the cast", whole));
                     }
                     if !gate::is_alone() {
                         return Err(refused);
@@ -109,23 +107,14 @@ impl Cast<'_> {
         }
     }
 
-    /// Bytes of an encoded chunk: one that is written in parts is read again for each part but the
-    /// first, which a refusal of the first does not count.
-    fn stored_chunk(&self) -> i64 {
-        match &self.described.layout {
-            Layout::Chunked(chunked) if chunked.encoded => {
-                i64::try_from(self.described.pipeline.stored_limit()).unwrap_or(i64::MAX)
-            }
-            _ => 0,
-        }
-    }
-
     /// Casts and writes one slab with a buffer of `limit` elements.
     fn pieces(&self, slab: &Slab, limit: i64, interrupts: &Interrupts) -> Result<(), Fault> {
         let bytes = limit.min(slab.count.iter().product::<i64>());
         let bytes = bytes.saturating_mul(self.described.item());
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let buffer = Arena::global().buffer("casting a value", bytes)?;
+        let buffer = Arena::global()
+            .buffer("casting a value", bytes)
+            .map_err(|refused| Fault::from(refused).beside("the write", self.open.least_write()))?;
         // What one operation may hold is for both, the cast and the write.
         let mut wishes = self.wishes.clone();
         let rounded = bytes.next_multiple_of(PAGE) as u64;

@@ -6,16 +6,18 @@
 //! Waiting for another writer ends with Ctrl-C, or after [`PATIENCE`] with an error that names the
 //! file.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outcore_io::lock::Patience;
+use outcore_io::pool::PAGE;
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
-use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved};
-use outcore_io::{probe, FileRef, FileTable, Pipeline, StorageError};
+use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved, BYTES_A_CHUNK};
+use outcore_io::{probe, Arena, FileRef, FileTable, Pipeline, Reservation, StorageError};
 use outcore_plan::{
-    Batch, ChunkTable, Chunked, Direction, GridBox, Order, Plan, PlanError, Request, Section,
-    Stored,
+    Batch, ChunkTable, Chunked, Coding, Direction, GridBox, Order, Plan, PlanError, Request,
+    Section, Stored,
 };
 use pyo3::prelude::*;
 
@@ -24,8 +26,8 @@ use crate::errors::{Class, Fault};
 use crate::gate::Mode;
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
-use crate::table::PyTable;
-use crate::terms::{self, Extra, Found};
+use crate::table::{PyTable, HANDFUL};
+use crate::terms::{self, Found};
 
 /// Chunks in files of their own: each is an open file while its batch lasts.
 const FILES_AT_ONCE: i64 = 192;
@@ -33,6 +35,8 @@ const FILES_AT_ONCE: i64 = 192;
 const SHARDS_AT_ONCE: i64 = 64;
 /// Chunks listed in a table.
 const ROWS_AT_ONCE: i64 = 1 << 14;
+/// Of the budget that is left over, this part may go into larger batches.
+const TABLES: i64 = 8;
 /// How long to wait for another writer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks for Ctrl-C while waiting.
@@ -158,37 +162,87 @@ impl Chunks {
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let layout = context.layout;
-        let (grouping, at_once) = match &self.coarse {
+        let (grouping, most) = match &self.coarse {
             Some(shards) => (shards, self.shards_at_once(shards)),
             None => (layout, self.at_once),
         };
-        let collected =
-            matches!(self.store, Store::Table(_)) && access.direction == Direction::Write;
-        let codecs = layout.encoded.then(|| Extra::of(&context.described.pipeline, collected));
+        let replacing = access.direction == Direction::Write;
+        let coding = self.coding(context.described, access.direction);
+        let pipeline = &context.described.pipeline;
+        let least = terms::least(layout, pipeline, &coding, access.direction);
+        // The table of one chunk, or shard, and what its chunks take, must fit; more at once if there
+        // is plenty.
+        let each = self.table_bytes(&self.unit(), replacing);
+        let plenty = (terms::budget(access.wishes) - least - pages(each)).max(0) / TABLES;
+        let at_once = 1 + (plenty / each.max(1)).min(most - 1);
         for Batch { section, at, .. } in grouping.batches(access.section, at_once)? {
             let GridBox { lo, count } = layout.touched(&section)?;
             let cells = Cells::new(&lo, &count, &self.grid)?;
             let shift: i64 = at.iter().zip(access.strides).map(|(i, stride)| i * stride).sum();
-            let batch = Part {
-                context,
-                access,
-                section: &section,
-                cells: &cells,
-                data: access.data.wrapping_offset(shift as isize),
-                codecs,
-            };
-            mode.step(context.interrupts, || match access.direction {
-                Direction::Write if mode != Mode::Look && layout.encoded => {
-                    self.replace(&batch, work)
+            let tables = pages(self.table_bytes(&cells, replacing));
+            let more_follow = section != *access.section || mode == Mode::Nested;
+            mode.step(context.interrupts, || {
+                let budget = terms::budget(access.wishes) - tables;
+                let batch = Part {
+                    context,
+                    access,
+                    section: &section,
+                    cells: &cells,
+                    data: access.data.wrapping_offset(shift as isize),
+                    codecs: layout.encoded.then_some(coding),
+                    budget,
+                    tables,
+                    least,
+                    more_follow,
+                    mode,
+                };
+                let _tables = batch.reserve_tables()?;
+                match access.direction {
+                    Direction::Write if mode != Mode::Look && layout.encoded => {
+                        self.replace(&batch, work)
+                    }
+                    Direction::Write if mode != Mode::Look => self.patch(&batch, work),
+                    _ => self.look(&batch, work),
                 }
-                Direction::Write if mode != Mode::Look => self.patch(&batch, work),
-                _ => self.look(&batch, work),
             })?;
             if context.interrupts.check() {
                 return Err(StorageError::Cancelled.into());
             }
         }
         Ok(())
+    }
+
+    /// What coding takes.
+    fn coding(&self, described: &Described, direction: Direction) -> Coding {
+        let collected = matches!(self.store, Store::Table(_)) && direction == Direction::Write;
+        terms::coding(&described.pipeline, collected.then_some(HANDFUL))
+    }
+
+    /// The smallest batch: a chunk, or those of a shard.
+    fn unit(&self) -> Cells {
+        let mut count = vec![1; self.grid.len()];
+        if let Some(shards) = &self.coarse {
+            let each = shards.chunk.iter().zip(&self.chunk).zip(&self.grid);
+            count = each.map(|((s, c), n)| (s / c).min(*n)).collect();
+        }
+        Cells { lo: vec![0; count.len()], count }
+    }
+
+    /// Bytes of buffer with which any one chunk can be read, or written in part, its table included.
+    pub fn least(&self, layout: &Chunked, described: &Described, direction: Direction) -> i64 {
+        let coding = self.coding(described, direction);
+        let tables = self.table_bytes(&self.unit(), direction == Direction::Write);
+        let least = terms::least(layout, &described.pipeline, &coding, direction);
+        least.saturating_add(pages(tables))
+    }
+
+    /// What is held besides chunks while a batch lasts.
+    fn table_bytes(&self, cells: &Cells, replacing: bool) -> i64 {
+        let bytes = match &self.store {
+            Store::Core(store) => store.held_bytes(cells, replacing),
+            Store::Table(_) => (cells.len() as u64).saturating_mul(BYTES_A_CHUNK),
+        };
+        i64::try_from(bytes).unwrap_or(i64::MAX / 8)
     }
 
     /// Shards that are looked up together: some, so that threads need not wait for each other after
@@ -224,15 +278,22 @@ impl Chunks {
             Store::Table(table) => table.lock(patience),
         })?;
         // What is covered whole is not read: its old file need not even be opened.
+        let room = AtomicUsize::new(0);
         let (before, sink) = match &self.store {
             Store::Core(store) => (
                 store.resolve_some(batch.cells, false, &|cell| !batch.covers(cell))?,
                 store.begin(batch.cells, &|cell| batch.touches(cell))?,
             ),
-            Store::Table(table) => (table.resolve(batch.cells, false)?, table.begin()),
+            Store::Table(table) => {
+                let largest = batch.context.described.pipeline.encoded_bound();
+                (table.resolve(batch.cells, false)?, table.begin(largest, &room))
+            }
         };
         let commit = |chunk: &[i64], mask: u32, bytes: &[u8]| sink.commit(chunk, mask, bytes);
-        batch.step(&before, Some(&commit), work)?;
+        batch.step(&before, Some(&commit), &mut |step| {
+            room.store(usize::try_from(step.plan.held()).unwrap_or(0), Ordering::Relaxed);
+            work(step)
+        })?;
         sink.finish()?;
         Ok(())
     }
@@ -283,10 +344,51 @@ struct Part<'a> {
     section: &'a Section,
     cells: &'a Cells,
     data: *mut u8,
-    codecs: Option<Extra>,
+    codecs: Option<Coding>,
+    /// Bytes that the plan may hold.
+    budget: i64,
+    /// Bytes of the tables beside them.
+    tables: i64,
+    /// A budget of the plan that does whatever is stored.
+    least: i64,
+    /// Whether other batches belong to the same access.
+    more_follow: bool,
+    mode: Mode,
 }
 
 impl Part<'_> {
+    /// Counts the tables, before there are any; only looking needs none to be free.
+    fn reserve_tables(&self) -> Result<Option<Reservation>, Fault> {
+        let what = "the table of its chunks";
+        if self.budget < 0 {
+            let needed = self.tables.saturating_add(self.least);
+            let error = PlanError::BudgetTooSmall { what, needed, budget: 0 };
+            return Err(terms::refused(error, self.access.wishes, self.ours(0)).into());
+        }
+        if self.mode == Mode::Look {
+            return Ok(None);
+        }
+        Ok(Some(Arena::global().reserve(what, self.tables as u64)?))
+    }
+
+    /// Whether what would do for this batch does for the whole access, and for the same once more: a
+    /// chunk that is missing now, and written in part, is read the next time.
+    fn lasts(&self) -> bool {
+        let whole = |cell: &Vec<i64>| !self.touches(cell) || self.covers(cell);
+        let reads = self.access.direction == Direction::Read;
+        !self.more_follow && (reads || self.cells.iter().all(|cell| whole(&cell)))
+    }
+
+    /// Of the memory that is held now, what is ours. What is held for an access that this one is a
+    /// part of, that one tells.
+    fn ours(&self, tables: i64) -> i64 {
+        match self.mode {
+            Mode::Nested => i64::MAX,
+            Mode::Look => 0,
+            Mode::Run => tables,
+        }
+    }
+
     /// Whether the section holds an element of a chunk.
     fn touches(&self, cell: &[i64]) -> bool {
         self.all_axes(cell, |held, _| held > 0)
@@ -320,10 +422,11 @@ impl Part<'_> {
     ) -> Result<(), Fault> {
         let (access, context) = (self.access, self.context);
         let cached = cached(&resolved.table, &resolved.files);
+        let (wishes, files) = (access.wishes, &resolved.files);
         let mut terms =
-            terms::terms(access.wishes, context.found, &resolved.files, cached, self.codecs);
+            terms::terms(wishes, context.found, files, cached, self.codecs, self.budget);
         if access.direction == Direction::Write && terms.cached_permille < 950 {
-            terms.stored = on_disk(&resolved.table, &resolved.files);
+            terms.stored = on_disk(&resolved.table, files);
         }
         let request = Request {
             layout: &context.described.layout,
@@ -333,10 +436,11 @@ impl Part<'_> {
             direction: access.direction,
         };
         let plan = Plan::new(&request, &terms).map_err(|error| match error {
-            PlanError::BudgetTooSmall { what, needed, .. } => {
-                let needed = needed + self.codecs.map_or(0, |extra| extra.bytes(1));
-                let budget = i64::try_from(access.wishes.budget()).unwrap_or(i64::MAX);
-                PlanError::BudgetTooSmall { what, needed, budget }
+            PlanError::BudgetTooSmall { what, needed, budget } => {
+                let least = if self.lasts() { 0 } else { self.least };
+                let needed = needed.max(least).saturating_add(self.tables);
+                let error = PlanError::BudgetTooSmall { what, needed, budget };
+                terms::refused(error, wishes, self.ours(self.tables))
             }
             error => error,
         })?;
@@ -347,6 +451,7 @@ impl Part<'_> {
             section: self.section,
             cached,
             sink,
+            tables: self.tables,
         })
     }
 }
@@ -405,6 +510,11 @@ fn on_disk(table: &ChunkTable, files: &FileTable) -> bool {
     let mut few = stored.iter().step_by(stored.len().div_ceil(LOOKS).max(1));
     let hole = |file: FileRef, at: &Stored| probe::hole(file.fd(), at.offset, at.len);
     few.any(|at| files.open(at.file).map_or(true, |file| !hole(file, at)))
+}
+
+/// Whole pages, as buffers are: what is left beside them is a budget in whole pages again.
+fn pages(bytes: i64) -> i64 {
+    bytes.saturating_add(PAGE as i64 - 1) & -(PAGE as i64)
 }
 
 fn to_i64(bytes: usize) -> i64 {

@@ -18,13 +18,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use numpy::{PyArray2, PyArrayMethods};
 use outcore_io::flush::{Flushes, Trouble};
 use outcore_io::lock::{FileLock, Mode, Patience, Range};
+use outcore_io::pool::PAGE;
 use outcore_io::store::{table, Cells, ChunkSink, ChunkSize, Resolved};
 use outcore_io::{Arena, Buffer, FileTable, OpenFile, StorageError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 /// Encoded bytes that are collected before they are handed to the format.
-const HANDFUL: usize = 8 << 20;
+pub const HANDFUL: usize = 8 << 20;
 
 /// The chunks of one HDF5 dataset.
 #[derive(Debug)]
@@ -53,11 +54,10 @@ struct Row {
 }
 
 impl Staged {
-    /// Room for one chunk of `least` bytes, and for a handful of them if the budget has it.
-    fn with_room(least: usize) -> Result<Staged, StorageError> {
+    /// Room for chunks of `wished` bytes together, or for `least` if others hold the rest.
+    fn with_room(wished: usize, least: usize) -> Result<Staged, StorageError> {
         let arena = Arena::global();
-        let share = usize::try_from(arena.available() / 2).unwrap_or(usize::MAX);
-        let wished = HANDFUL.min(share).max(least);
+        let wished = wished.max(least);
         let buffer = match arena.buffer("encoded chunks", wished) {
             Err(StorageError::Budget(_)) if wished > least => {
                 arena.buffer("encoded chunks", least)?
@@ -176,7 +176,10 @@ impl PyTable {
             return Ok(());
         };
         let bytes = usize::try_from(self.size.decoded).unwrap_or(usize::MAX);
-        let mut staged = Staged::with_room(bytes)?;
+        // For one chunk, and for the same on its way to the format: both or none.
+        let whole = bytes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
+        drop(Arena::global().reserve("a chunk to be made", whole.saturating_mul(2) as u64)?);
+        let mut staged = Staged::with_room(bytes, bytes)?;
         if let (Some(buffer), false) = (&mut staged.buffer, fill.is_empty()) {
             for item in buffer.as_mut_slice()[..bytes].chunks_mut(fill.len()) {
                 item.copy_from_slice(&fill[..item.len()]);
@@ -220,9 +223,10 @@ impl PyTable {
         }
     }
 
-    /// Takes encoded chunks.
-    pub fn begin(&self) -> Box<dyn ChunkSink + '_> {
-        Box::new(Sink { table: self, staged: Mutex::default() })
+    /// Takes encoded chunks of at most `largest` bytes, within `room` bytes of memory as soon as that
+    /// is known: at least two such chunks, in whole pages.
+    pub fn begin<'a>(&'a self, largest: usize, room: &'a AtomicUsize) -> Box<dyn ChunkSink + 'a> {
+        Box::new(Sink { table: self, largest, room, staged: Mutex::default() })
     }
 
     /// Makes the chunks of a box exist, so that they can be written in place.
@@ -256,6 +260,8 @@ impl PyTable {
 /// Collects encoded chunks and hands them to the format.
 struct Sink<'a> {
     table: &'a PyTable,
+    largest: usize,
+    room: &'a AtomicUsize,
     staged: Mutex<Staged>,
 }
 
@@ -277,7 +283,10 @@ impl ChunkSink for Sink<'_> {
         if staged.room() < bytes.len() {
             // Give the memory back before asking for more.
             *staged = Staged::default();
-            *staged = Staged::with_room(bytes.len())?;
+            // One chunk exists twice while it is handed over.
+            let object = self.largest.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
+            let wished = self.room.load(Ordering::Relaxed).saturating_sub(object) & !(PAGE - 1);
+            *staged = Staged::with_room(wished, bytes.len())?;
         }
         staged.push(chunk, mask, bytes);
         Ok(())

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use outcore_io::pool::PAGE;
 use outcore_io::{cpu, probe, Arena, FileTable, Pipeline};
-use outcore_plan::{Method, Rates, Section, Strided, Terms};
+use outcore_plan::{Chunked, Coding, Direction, Method, PlanError, Rates, Section, Strided, Terms};
 
 use crate::hints::{Cache, Wishes};
 use crate::measure::Figures;
@@ -25,6 +25,9 @@ const LOOK: i64 = 64 << 10;
 
 /// Slots for data that comes from the disk: some are being read while others are being copied.
 const DEEP: i64 = 4;
+
+/// Plain chunks go through buffers of any size; this one is worth keeping free.
+const LEAST_PLAIN: i64 = 64 << 10;
 
 /// What was found out about the files of an array, once.
 #[derive(Debug, Default)]
@@ -54,54 +57,77 @@ impl Found {
     }
 }
 
-/// What codecs hold besides the slots of a plan.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Extra {
-    /// Bytes for each round in flight.
-    pub each: i64,
-    /// Bytes in all.
-    pub once: i64,
-}
-
-impl Extra {
-    /// For chunks that go through this pipeline; `collected` if encoded chunks are kept in memory
-    /// before they are stored.
-    pub fn of(pipeline: &Pipeline, collected: bool) -> Extra {
-        // The libraries' own contexts (a few MiB a thread) are not memory of the arena.
-        let each = pipeline.scratch_bytes().next_multiple_of(PAGE);
-        // Slots come in whole pages.
-        let held = if collected { pipeline.encoded_bound().saturating_mul(2) } else { 0 };
-        let once = held.saturating_add(PAGE);
-        let fit = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
-        Extra { each: fit(each), once: fit(once) }
-    }
-
-    /// Bytes for this many rounds in flight.
-    pub fn bytes(&self, lanes: i64) -> i64 {
-        self.each.saturating_mul(lanes).saturating_add(self.once)
+/// What chunks of this pipeline take while they are coded; `collected` is how many encoded bytes are
+/// worth keeping in memory before they are stored.
+pub fn coding(pipeline: &Pipeline, collected: Option<usize>) -> Coding {
+    let fit = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX / 8).min(i64::MAX / 8);
+    let contexts = |decodes, encodes| fit(pipeline.needs(decodes, encodes).bytes());
+    // One to collect chunks in, and one on its way to the format.
+    let chunk = fit(pipeline.encoded_bound().next_multiple_of(PAGE));
+    Coding {
+        decode_scratch: fit(pipeline.decode_scratch()),
+        encode_scratch: fit(pipeline.encode_scratch()),
+        decoder: contexts(true, false),
+        encoder: contexts(false, true),
+        both: contexts(true, true),
+        held: if collected.is_some() { 2 * chunk } else { 0 },
+        spare: collected.map_or(0, fit),
     }
 }
 
-/// The terms for an access; `codecs` is there if chunks go through codecs.
+/// What an access to any one chunk may take, whatever is stored: a budget of this, and of what its
+/// tables take, always does.
+pub fn least(layout: &Chunked, pipeline: &Pipeline, coding: &Coding, direction: Direction) -> i64 {
+    let (page, chunk) = (PAGE as i64, layout.chunk_bytes());
+    if !layout.encoded {
+        return chunk.min(LEAST_PLAIN).saturating_add(page - 1) & -page;
+    }
+    let limit = i64::try_from(pipeline.stored_limit()).unwrap_or(i64::MAX / 8);
+    let decoding = limit.saturating_add(coding.decode_scratch);
+    let (staged, contexts, held) = match direction {
+        Direction::Read => (decoding, coding.decoder, 0),
+        Direction::Write => (decoding.max(coding.encode_scratch), coding.both, coding.held),
+    };
+    // Each part begins at a line of the processor's cache.
+    let parts = [staged, chunk, contexts, held, 3 * 64 + page - 1];
+    parts.into_iter().fold(0, i64::saturating_add) & -page
+}
+
+/// Bytes of buffer that an access may hold now, in whole pages as the buffers are.
+pub fn budget(wishes: &Wishes) -> i64 {
+    i64::try_from(wishes.budget()).unwrap_or(i64::MAX) & -(PAGE as i64)
+}
+
+/// A refusal, in terms of the budget that was set: `needed` is what would do beside the bytes that
+/// this access holds (`ours`) and those that others keep.
+pub fn refused(error: PlanError, wishes: &Wishes, ours: i64) -> PlanError {
+    let PlanError::BudgetTooSmall { what, needed, .. } = error else { return error };
+    let arena = Arena::global();
+    let by_wish = wishes.memory.is_some_and(|wish| wish <= arena.available());
+    let used = i64::try_from(arena.used()).unwrap_or(i64::MAX);
+    let others = if by_wish { 0 } else { (used - ours).max(0) };
+    let page = PAGE as i64;
+    let needed = needed.saturating_add(others).saturating_add(page - 1) & -page;
+    let budget = i64::try_from(wishes.budget()).unwrap_or(i64::MAX);
+    PlanError::BudgetTooSmall { what, needed, budget }
+}
+
+/// The terms for an access of so many bytes; `codecs` is there if chunks go through codecs.
 pub fn terms(
     wishes: &Wishes,
     found: &Found,
     files: &FileTable,
     cached: Option<u32>,
-    codecs: Option<Extra>,
+    codecs: Option<Coding>,
+    budget: i64,
 ) -> Terms {
-    let mut terms = Terms::new(i64::try_from(wishes.budget()).unwrap_or(i64::MAX));
+    let mut terms = Terms::new(budget);
     terms.lanes = if codecs.is_some() { lanes(wishes) } else { lanes(wishes).max(DEEP) };
     if let Some((gap, latency_ns, device, stream)) = found.disk(files) {
         terms.gap = gap;
         terms.rates = Rates { latency_ns, device, stream, ..terms.rates };
     }
-    if let Some(extra) = codecs {
-        // At most half of the budget for the codecs; fewer rounds at once where that is not enough.
-        let room = (terms.budget - extra.once).max(0) / 2;
-        terms.lanes = (room / extra.each.max(1)).clamp(1, terms.lanes);
-        terms.budget = (terms.budget - extra.bytes(terms.lanes)).max(0);
-    }
+    terms.coding = codecs.unwrap_or_default();
     terms.threads = lanes(wishes);
     terms.exclusive = wishes.exclusive;
     // A wish that this layout cannot fulfil is none: hints never change results.

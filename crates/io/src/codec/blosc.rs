@@ -8,7 +8,7 @@ use std::ffi::{c_int, CStr};
 
 use blosc_src as sys;
 
-use super::{zstd, Codec, CodecSpec, Fault};
+use super::{zstd, Codec, CodecSpec, Context, Fault, Needs};
 
 /// Blosc with one inner compressor and shuffle.
 #[derive(Debug)]
@@ -20,6 +20,13 @@ pub struct Blosc {
     block: usize,
 }
 
+/// The largest block that the library chooses by itself.
+const LARGEST_BLOCK: usize = 1 << 20;
+/// What inner compressors hold, those besides Zstandard: `deflateInit` of zlib takes 268 kB, LZ4 HC
+/// as much; `inflateInit` less than Zstandard's decoder.
+const ENCODER: usize = 288 << 10;
+/// The library's own state, and the tails of a block's splits.
+const STATE: usize = 8 << 10;
 const HEADER: usize = sys::BLOSC_MIN_HEADER_LENGTH as usize;
 const LARGEST: usize = sys::BLOSC_MAX_BUFFERSIZE as usize;
 
@@ -56,9 +63,9 @@ impl Blosc {
     }
 }
 
-/// What the header says, checked against the input: the bytes that belong to the buffer, and how
-/// many they decode to.
-fn checked(input: &[u8]) -> Result<(&[u8], usize), Fault> {
+/// What the header says, checked against the input: the bytes that belong to the buffer, how many
+/// they decode to, and in which blocks.
+fn checked(input: &[u8]) -> Result<(&[u8], usize, usize), Fault> {
     let Some((header, _)) = input.split_first_chunk::<HEADER>() else {
         return Err(Fault::new(format!("{} bytes are too short for a header", input.len())));
     };
@@ -86,7 +93,30 @@ fn checked(input: &[u8]) -> Result<(&[u8], usize), Fault> {
             "the header promises {decoded} bytes in blocks of {block}, items of {item}"
         )));
     }
-    Ok((&input[..encoded], decoded))
+    Ok((&input[..encoded], decoded, block))
+}
+
+impl Blosc {
+    /// The block that the library chooses for `len` bytes, at most: 32 KiB, twice that for compressors
+    /// that are good at large ones, by the level; others get a block a byte of the items.
+    fn own_block(&self, len: usize) -> usize {
+        let block = match (self.block, self.level) {
+            (0, _) if self.cname == c"blosclz" || self.cname == c"lz4" => LARGEST_BLOCK,
+            (0, 0 | 1) => 32 << 10,
+            (0, 2) => 64 << 10,
+            (0, 3) => 128 << 10,
+            (0, 4 | 5) => 256 << 10,
+            (0, 6..=8) => 512 << 10,
+            (0, _) => LARGEST_BLOCK,
+            (forced, _) => forced.max(128),
+        };
+        block.min(len)
+    }
+
+    /// The largest block of `len` bytes that is to be expected, whoever wrote it.
+    fn block(&self, len: usize) -> usize {
+        self.block.max(LARGEST_BLOCK).min(len)
+    }
 }
 
 impl Codec for Blosc {
@@ -98,18 +128,30 @@ impl Codec for Blosc {
         len.saturating_add(sys::BLOSC_MAX_OVERHEAD as usize)
     }
 
-    fn context_bytes(&self, len: usize) -> usize {
-        // Two blocks (one may be as large as the chunk), and the inner compressor's own memory.
+    fn encoder(&self, len: usize) -> Needs {
+        let block = self.own_block(len);
         let inner = match self.level {
             // The library turns its levels into those of Zstandard: 1, 3, 5, ... and the highest.
-            level if self.cname == c"zstd" && level < 8 => zstd::context_bytes(2 * level - 1, len),
-            _ if self.cname == c"zstd" => zstd::context_bytes(22, len),
-            _ => 1 << 20,
+            9 if self.cname == c"zstd" => zstd::encoder_bytes(22, block),
+            level if self.cname == c"zstd" => zstd::encoder_bytes((2 * level - 1).max(1), block),
+            _ => ENCODER,
         };
-        len.saturating_mul(2).saturating_add(inner)
+        Needs { own: 0, library: block.saturating_mul(2).saturating_add(STATE + inner) }
     }
 
-    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    fn decoder(&self, len: usize) -> Needs {
+        // What is read may have been written with any of the inner compressors.
+        let inner = zstd::decoder_bytes().max(64 << 10);
+        let library = self.block(len).saturating_mul(2).saturating_add(STATE + inner);
+        Needs { own: 0, library }
+    }
+
+    fn encode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        _context: &mut Context,
+    ) -> Result<usize, Fault> {
         if input.len() > LARGEST {
             return Err(Fault::new(format!(
                 "chunks of {} bytes are too large; Blosc takes at most {LARGEST}",
@@ -138,9 +180,17 @@ impl Codec for Blosc {
         }
     }
 
-    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
-        let (input, decoded) = checked(input)?;
+    fn decode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        context: &mut Context,
+    ) -> Result<usize, Fault> {
+        let (input, decoded, block) = checked(input)?;
         let room = output.len();
+        // Two blocks; another writer may have chosen larger ones than are usual.
+        let unusual = block.min(room).saturating_sub(self.block(room));
+        let _more = context.reserve(unusual.saturating_mul(2))?;
         let Some(output) = output.get_mut(..decoded) else {
             return Err(Fault::new(format!(
                 "the header promises {decoded} bytes, {room} expected"

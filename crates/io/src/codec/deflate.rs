@@ -4,12 +4,12 @@
 //! in "does not fit". gzip streams may have several members, as Python's `gzip` reads them; what
 //! follows a zlib stream is ignored, as zlib does.
 
-use std::cell::RefCell;
-use std::ptr::NonNull;
+use std::cell::Cell;
+use std::ffi::c_void;
 
 use libdeflate_sys as sys;
 
-use super::{Codec, CodecSpec, Fault};
+use super::{Codec, CodecSpec, Context, Fault, Needs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framing {
@@ -26,107 +26,81 @@ pub struct Deflate {
 
 /// Framing (18 bytes for gzip) and the final block.
 const FRAME: usize = 32;
-/// Tables of libdeflate's decompressor.
-const DECODER_BYTES: usize = 16 << 10;
 /// The first bytes of a gzip member.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-struct Encoder {
-    level: i32,
-    raw: NonNull<sys::libdeflate_compressor>,
-}
-
-struct Decoder {
-    raw: NonNull<sys::libdeflate_decompressor>,
-}
-
 thread_local! {
-    // Both hold no data between calls, only memory.
-    static ENCODER: RefCell<Option<Encoder>> = const { RefCell::new(None) };
-    static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
+    /// Memory for the context that is being made, and the bytes that it took or would have taken.
+    static PLACE: Cell<(*mut u8, usize)> = const { Cell::new((std::ptr::null_mut(), 0)) };
 }
 
-impl Drop for Encoder {
-    fn drop(&mut self) {
-        // SAFETY: `raw` came from `libdeflate_alloc_compressor` and is freed once.
-        unsafe { sys::libdeflate_free_compressor(self.raw.as_ptr()) }
-    }
-}
-
-impl Drop for Decoder {
-    fn drop(&mut self) {
-        // SAFETY: `raw` came from `libdeflate_alloc_decompressor` and is freed once.
-        unsafe { sys::libdeflate_free_decompressor(self.raw.as_ptr()) }
+/// What libdeflate calls to allocate, once for a context.
+unsafe extern "C" fn take(bytes: usize) -> *mut c_void {
+    let (place, room) = PLACE.get();
+    PLACE.set((std::ptr::null_mut(), bytes));
+    if bytes <= room {
+        place.cast()
+    } else {
+        std::ptr::null_mut()
     }
 }
 
-impl Encoder {
-    fn new(level: i32) -> Result<Encoder, Fault> {
-        // SAFETY: any level may be passed; a null pointer is checked for.
-        let raw = NonNull::new(unsafe { sys::libdeflate_alloc_compressor(level) });
-        match raw {
-            Some(raw) => Ok(Encoder { level, raw }),
-            None => Err(Fault::new("no memory for an encoder")),
-        }
-    }
+/// The memory belongs to somebody else.
+unsafe extern "C" fn leave(_: *mut c_void) {}
 
-    fn run(&mut self, framing: Framing, input: &[u8], output: &mut [u8]) -> usize {
-        let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
-        let raw = self.raw.as_ptr();
-        // SAFETY: `raw` is a live compressor used by this thread alone; the pointers and lengths
-        // are those of two slices that cannot overlap.
-        unsafe {
-            match framing {
-                Framing::Zlib => {
-                    sys::libdeflate_zlib_compress(raw, from, input.len(), to, output.len())
-                }
-                Framing::Gzip => {
-                    sys::libdeflate_gzip_compress(raw, from, input.len(), to, output.len())
-                }
-            }
-        }
-    }
+/// Lets libdeflate make a context in `memory`; gives what it returns and the bytes it asked for.
+fn made_in<T>(
+    memory: &mut [u8],
+    make: impl FnOnce(*const sys::libdeflate_options) -> *mut T,
+) -> (*mut T, usize) {
+    let options = sys::libdeflate_options {
+        sizeof_options: size_of::<sys::libdeflate_options>(),
+        malloc_func: Some(take),
+        free_func: Some(leave),
+    };
+    PLACE.set((memory.as_mut_ptr(), memory.len()));
+    let raw = make(&options);
+    (raw, PLACE.replace((std::ptr::null_mut(), 0)).1)
 }
 
-impl Decoder {
-    fn new() -> Result<Decoder, Fault> {
-        // SAFETY: no arguments; a null pointer is checked for.
-        let raw = NonNull::new(unsafe { sys::libdeflate_alloc_decompressor() });
-        raw.map(|raw| Decoder { raw }).ok_or_else(|| Fault::new("no memory for a decoder"))
-    }
+/// The context of an encoder in `memory`, and its bytes.
+fn encoder_in(memory: &mut [u8], level: i32) -> (*mut sys::libdeflate_compressor, usize) {
+    // SAFETY: any level may be passed; the options are valid for the call, and the memory comes from
+    // `take`, which gives it once, or nothing.
+    made_in(memory, |options| unsafe { sys::libdeflate_alloc_compressor_ex(level, options) })
+}
 
-    /// Decode one stream; returns the bytes read and written.
-    fn run(
-        &mut self,
-        framing: Framing,
-        input: &[u8],
-        output: &mut [u8],
-    ) -> Result<(usize, usize), Fault> {
-        let (mut read, mut written) = (0usize, 0usize);
-        let decode = match framing {
-            Framing::Zlib => sys::libdeflate_zlib_decompress_ex,
-            Framing::Gzip => sys::libdeflate_gzip_decompress_ex,
-        };
-        // SAFETY: `raw` is a live decompressor used by this thread alone; the pointers and lengths
-        // are those of two slices that cannot overlap; both results outlive the call.
-        let code = unsafe {
-            decode(
-                self.raw.as_ptr(),
-                input.as_ptr().cast(),
-                input.len(),
-                output.as_mut_ptr().cast(),
-                output.len(),
-                &mut read,
-                &mut written,
-            )
-        };
-        if code == sys::libdeflate_result_LIBDEFLATE_SUCCESS {
-            Ok((read.min(input.len()), written.min(output.len())))
-        } else if code == sys::libdeflate_result_LIBDEFLATE_INSUFFICIENT_SPACE {
-            Err(Fault::new(format!("the stream decodes to more than {} bytes", output.len())))
-        } else {
-            Err(Fault::new(format!("{} bytes of input are damaged or cut off", input.len())))
-        }
+/// The context of a decoder in `memory`, and its bytes.
+fn decoder_in(memory: &mut [u8]) -> (*mut sys::libdeflate_decompressor, usize) {
+    // SAFETY: as in `encoder_in`.
+    made_in(memory, |options| unsafe { sys::libdeflate_alloc_decompressor_ex(options) })
+}
+
+/// Decodes one stream; returns the bytes read and written.
+///
+/// # Safety
+/// `raw` is a live decompressor that nobody else uses.
+unsafe fn decode_one(
+    raw: *mut sys::libdeflate_decompressor,
+    framing: Framing,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(usize, usize), Fault> {
+    let (mut read, mut written) = (0usize, 0usize);
+    let decode = match framing {
+        Framing::Zlib => sys::libdeflate_zlib_decompress_ex,
+        Framing::Gzip => sys::libdeflate_gzip_decompress_ex,
+    };
+    let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+    // SAFETY: the caller's promise; the pointers and lengths are those of two slices that cannot
+    // overlap; both results outlive the call.
+    let code = unsafe { decode(raw, from, input.len(), to, output.len(), &mut read, &mut written) };
+    if code == sys::libdeflate_result_LIBDEFLATE_SUCCESS {
+        Ok((read.min(input.len()), written.min(output.len())))
+    } else if code == sys::libdeflate_result_LIBDEFLATE_INSUFFICIENT_SPACE {
+        Err(Fault::new(format!("the stream decodes to more than {} bytes", output.len())))
+    } else {
+        Err(Fault::new(format!("{} bytes of input are damaged or cut off", input.len())))
     }
 }
 
@@ -162,41 +136,56 @@ impl Codec for Deflate {
         len.saturating_add((len / 5000).saturating_add(1) * 5).saturating_add(FRAME)
     }
 
-    fn context_bytes(&self, _len: usize) -> usize {
-        DECODER_BYTES + if self.level > 9 { 10 << 20 } else { 1 << 20 }
+    fn encoder(&self, _len: usize) -> Needs {
+        Needs { own: encoder_in(&mut [], self.level).1, library: 0 }
     }
 
-    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
-        ENCODER.with_borrow_mut(|slot| {
-            let encoder = match slot {
-                Some(encoder) if encoder.level == self.level => encoder,
-                other => other.insert(Encoder::new(self.level)?),
-            };
-            match encoder.run(self.framing, input, output) {
-                0 => Err(Fault::new(format!(
-                    "{} bytes do not fit in {} when encoded",
-                    input.len(),
-                    output.len()
-                ))),
-                len => Ok(len),
-            }
-        })
+    fn decoder(&self, _len: usize) -> Needs {
+        Needs { own: decoder_in(&mut []).1, library: 0 }
     }
 
-    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
-        DECODER.with_borrow_mut(|slot| {
-            let decoder = match slot {
-                Some(decoder) => decoder,
-                None => slot.insert(Decoder::new()?),
-            };
-            let (mut read, mut written) = decoder.run(self.framing, input, output)?;
-            while self.framing == Framing::Gzip && input[read..].starts_with(&GZIP_MAGIC) {
-                let (more_read, more_written) =
-                    decoder.run(self.framing, &input[read..], &mut output[written..])?;
-                read += more_read;
-                written += more_written;
-            }
-            Ok(written)
-        })
+    fn encode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        context: &mut Context,
+    ) -> Result<usize, Fault> {
+        let raw = context.get(|memory| encoder_in(memory, self.level).0)?;
+        let encode = match self.framing {
+            Framing::Zlib => sys::libdeflate_zlib_compress,
+            Framing::Gzip => sys::libdeflate_gzip_compress,
+        };
+        let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        // SAFETY: `raw` is a compressor made above, now or for an earlier chunk, in memory that nobody
+        // else has touched since; the pointers and lengths are those of two slices that cannot
+        // overlap.
+        match unsafe { encode(raw, from, input.len(), to, output.len()) } {
+            0 => Err(Fault::new(format!(
+                "{} bytes do not fit in {} when encoded",
+                input.len(),
+                output.len()
+            ))),
+            len => Ok(len),
+        }
+    }
+
+    fn decode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        context: &mut Context,
+    ) -> Result<usize, Fault> {
+        let raw = context.get(|memory| decoder_in(memory).0)?;
+        let one = |input: &[u8], output: &mut [u8]| {
+            // SAFETY: as in `encode`.
+            unsafe { decode_one(raw, self.framing, input, output) }
+        };
+        let (mut read, mut written) = one(input, output)?;
+        while self.framing == Framing::Gzip && input[read..].starts_with(&GZIP_MAGIC) {
+            let (more_read, more_written) = one(&input[read..], &mut output[written..])?;
+            read += more_read;
+            written += more_written;
+        }
+        Ok(written)
     }
 }

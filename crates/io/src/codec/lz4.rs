@@ -5,13 +5,14 @@
 //!   big-endian u32, then for each block its stored size as big-endian u32 and its bytes; a block
 //!   that does not get smaller is stored as it is.
 //!
-//! The sizes are compared with the output we own before anything is decoded.
+//! The sizes are compared with the output we own before anything is decoded. The encoder's table
+//! lies on its stack.
 
 use std::ffi::c_int;
 
 use lz4_sys as sys;
 
-use super::{Codec, CodecSpec, Fault};
+use super::{Codec, CodecSpec, Context, Fault};
 
 /// The largest block that LZ4 takes (`LZ4_MAX_INPUT_SIZE`).
 const LARGEST: usize = 0x7e00_0000;
@@ -51,9 +52,6 @@ fn decode_block(input: &[u8], output: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
-/// Table of the encoder, on its stack.
-const ENCODER_BYTES: usize = 64 << 10;
-
 /// numcodecs' framing.
 #[derive(Debug)]
 pub struct Lz4;
@@ -74,11 +72,12 @@ impl Codec for Lz4 {
         block_bound(len).saturating_add(4)
     }
 
-    fn context_bytes(&self, _len: usize) -> usize {
-        ENCODER_BYTES
-    }
-
-    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    fn encode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        _context: &mut Context,
+    ) -> Result<usize, Fault> {
         if input.len() > LARGEST {
             return Err(Fault::new(format!(
                 "chunks of {} bytes are too large; LZ4 takes at most {LARGEST}",
@@ -94,7 +93,12 @@ impl Codec for Lz4 {
         Ok(4 + encode_block(input, rest).ok_or_else(short)?)
     }
 
-    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    fn decode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        _context: &mut Context,
+    ) -> Result<usize, Fault> {
         let Some((head, rest)) = input.split_first_chunk::<4>() else {
             return Err(Fault::new(format!("{} bytes are too short for a header", input.len())));
         };
@@ -143,11 +147,12 @@ impl Codec for Lz4Hdf5 {
         len.saturating_add(12 + 4 * blocks)
     }
 
-    fn context_bytes(&self, _len: usize) -> usize {
-        ENCODER_BYTES
-    }
-
-    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    fn encode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        _context: &mut Context,
+    ) -> Result<usize, Fault> {
         let short = || Fault::new("no room for the output");
         // As the plug-in does: no block is larger than the chunk.
         let size = self.block.min(input.len()).max(1);
@@ -172,7 +177,12 @@ impl Codec for Lz4Hdf5 {
         Ok(at)
     }
 
-    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    fn decode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        _context: &mut Context,
+    ) -> Result<usize, Fault> {
         let mut input = input;
         let total = u64::from_be_bytes(take::<8>(&mut input)?);
         let block = u32::from_be_bytes(take::<4>(&mut input)?) as usize;

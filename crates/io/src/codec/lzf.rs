@@ -9,13 +9,15 @@
 //!
 //! Reference: Marc Lehmann, liblzf; `lzf_filter.c` in h5py.
 
-use super::{Codec, Fault};
+use super::{Codec, Context, Fault, Needs};
 
 /// The LZF codec; it has no options.
 #[derive(Debug)]
 pub struct Lzf;
 
 const HASH_BITS: u32 = 14;
+/// Position plus one of what has a hash; 0: none.
+type Table = [u32; 1 << HASH_BITS];
 const LONGEST_LITERAL: usize = 32;
 const LONGEST_MATCH: usize = 264;
 const FARTHEST: usize = 1 << 13;
@@ -60,8 +62,8 @@ fn hash(bytes: &[u8]) -> usize {
 }
 
 /// Compress into fewer than `output.len()` bytes, or not at all.
-fn compress(input: &[u8], output: &mut [u8]) -> Option<usize> {
-    let mut table = vec![0u32; 1 << HASH_BITS]; // position plus one; 0: none
+fn compress(input: &[u8], output: &mut [u8], table: &mut Table) -> Option<usize> {
+    table.fill(0);
     let mut writer = Writer { output, at: 0 };
     let (mut at, mut literal) = (0usize, 0usize);
     while at + 2 < input.len() {
@@ -143,16 +145,38 @@ impl Codec for Lzf {
         len
     }
 
-    fn context_bytes(&self, _len: usize) -> usize {
-        4 << HASH_BITS
+    fn encoder(&self, _len: usize) -> Needs {
+        Needs { own: size_of::<Table>(), library: 0 }
     }
 
-    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    fn encode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        context: &mut Context,
+    ) -> Result<usize, Fault> {
+        let table = context.get(|memory| {
+            let place = memory.as_mut_ptr().cast::<Table>();
+            let fits = memory.len() >= size_of::<Table>() && place.is_aligned();
+            if fits {
+                place
+            } else {
+                std::ptr::null_mut()
+            }
+        })?;
+        // SAFETY: `get` made sure that it lies in memory that is borrowed for this call, which is
+        // large enough and aligned; any bytes are a table.
+        let table = unsafe { &mut *table };
         let room = input.len().saturating_sub(1).min(output.len());
-        compress(input, &mut output[..room]).ok_or(Fault::Incompressible)
+        compress(input, &mut output[..room], table).ok_or(Fault::Incompressible)
     }
 
-    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    fn decode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        _context: &mut Context,
+    ) -> Result<usize, Fault> {
         decompress(input, output)
     }
 }

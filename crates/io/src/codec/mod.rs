@@ -19,12 +19,13 @@
 //! | `crc32c`, `fletcher32` | [`crc32c`], [`fletcher32`] | the input and four bytes |
 //!
 //! Invariants. No input makes a step panic, hang, read or write out of bounds, or allocate more
-//! than [`Pipeline::context_bytes`]. A decoded chunk has exactly the size of a chunk, or is an
+//! than the [`Needs`] of its pipeline, unless it reserves that first. A decoded chunk has exactly the size of a chunk, or is an
 //! error.
 //!
 //! To add one: a file beside `shuffle.rs`, and a line in [`build`].
 
 pub mod blosc;
+mod coder;
 pub mod crc32c;
 pub mod deflate;
 pub mod fletcher32;
@@ -34,9 +35,11 @@ mod pipeline;
 pub mod shuffle;
 pub mod zstd;
 
-pub use pipeline::{Encoded, Pipeline};
+pub use coder::{Coder, Encoded};
+pub use pipeline::Pipeline;
 
-use crate::error::{CodecFailure, StorageError};
+use crate::error::{BudgetFailure, CodecFailure, StorageError};
+use crate::pool::{Arena, Reservation};
 
 /// The value of one option of a codec.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +113,8 @@ pub enum Fault {
     /// Encoding only: the input cannot be made smaller; store it without this step and say so in
     /// the chunk's filter mask.
     Incompressible,
+    /// The library needs more memory than was to be expected, and it is not there.
+    Memory(BudgetFailure),
 }
 
 impl Fault {
@@ -120,6 +125,7 @@ impl Fault {
     fn of(self, codec: &'static str) -> StorageError {
         let why = match self {
             Fault::Bad(why) => why,
+            Fault::Memory(failure) => return StorageError::Budget(failure),
             Fault::Incompressible => "the chunk cannot be compressed".to_owned(),
         };
         StorageError::Codec(CodecFailure {
@@ -132,7 +138,65 @@ impl Fault {
     }
 }
 
-/// Turns bytes into other bytes and back. Stateless; contexts of the libraries live per thread.
+/// Memory that coding takes in each thread that does it, besides input and output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// Given by the caller, and kept from chunk to chunk: tables, contexts of libraries.
+    pub own: usize,
+    /// Allocated by a library while it works on a chunk, at most.
+    pub library: usize,
+}
+
+impl Needs {
+    /// Both together.
+    pub fn bytes(self) -> usize {
+        self.own.saturating_add(self.library)
+    }
+
+    /// With memory of its own in whole units.
+    fn aligned(self, unit: usize) -> Needs {
+        Needs { own: self.own.checked_next_multiple_of(unit).unwrap_or(self.own), ..self }
+    }
+}
+
+/// The memory of one codec in one thread and direction.
+pub struct Context<'a> {
+    memory: &'a mut [u8],
+    /// Where in the memory the library put its context, once it is made.
+    made: &'a mut Option<usize>,
+    arena: Option<&'a Arena>,
+}
+
+impl Context<'_> {
+    /// The context that `make` puts into the memory when it is first asked for. The pointer is good
+    /// while this is borrowed.
+    fn get<T>(&mut self, make: impl FnOnce(&mut [u8]) -> *mut T) -> Result<*mut T, Fault> {
+        let start = self.memory.as_mut_ptr();
+        if let Some(at) = *self.made {
+            return Ok(start.wrapping_add(at).cast());
+        }
+        let place = make(self.memory);
+        let at = (place as usize).wrapping_sub(start as usize);
+        if place.is_null() || at >= self.memory.len() {
+            let why = format!("{} bytes are too few for a context", self.memory.len());
+            return Err(Fault::new(why));
+        }
+        *self.made = Some(at);
+        Ok(place)
+    }
+
+    /// Counts memory that a library will hold beyond its [`Needs`], where somebody counts.
+    fn reserve(&self, bytes: usize) -> Result<Option<Reservation>, Fault> {
+        let Some(arena) = self.arena.filter(|_| bytes > 0) else { return Ok(None) };
+        match arena.reserve("a codec", bytes as u64) {
+            Ok(held) => Ok(Some(held)),
+            Err(StorageError::Budget(failure)) => Err(Fault::Memory(failure)),
+            Err(error) => Err(Fault::new(error.to_string())),
+        }
+    }
+}
+
+/// Turns bytes into other bytes and back. Stateless; contexts of the libraries are the caller's.
 pub trait Codec: Send + Sync + std::fmt::Debug {
     /// The name in `layout.py`.
     fn name(&self) -> &'static str;
@@ -145,17 +209,33 @@ pub trait Codec: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// Memory that the library behind this codec holds per thread, at most, for chunks of `len`
-    /// bytes.
-    fn context_bytes(&self, len: usize) -> usize;
+    /// What encoding at most `len` bytes takes.
+    fn encoder(&self, _len: usize) -> Needs {
+        Needs::default()
+    }
+
+    /// What decoding to at most `len` bytes takes.
+    fn decoder(&self, _len: usize) -> Needs {
+        Needs::default()
+    }
 
     /// Encode all of `input` into the front of `output`, which has at least `bound(input.len())`
     /// bytes; returns the bytes written.
-    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault>;
+    fn encode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        context: &mut Context,
+    ) -> Result<usize, Fault>;
 
     /// Decode all of `input` into the front of `output`; returns the bytes written. An input that
     /// decodes to more than `output` holds is an error.
-    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault>;
+    fn decode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        context: &mut Context,
+    ) -> Result<usize, Fault>;
 }
 
 /// Four bytes that follow the data they protect.

@@ -11,29 +11,26 @@
 //! Invariants. `scratch_bytes` and `encoded_bound` hold for every input. A step never sees an
 //! output larger than its bound, so what a damaged stream claims is compared with it, not believed.
 
-use super::{build, Checksum, CodecSpec, Fault, Step};
+use super::{build, Codec, CodecSpec, Coder, Encoded, Fault, Needs, Step};
 use crate::error::StorageError;
+use crate::pool::PAGE;
 
 /// Bytes of a checksum.
-const SUM: usize = 4;
-
-/// An encoded chunk: borrowed from the scratch buffer (or the chunk itself, if there is no codec).
-#[derive(Debug, Clone, Copy)]
-pub struct Encoded<'a> {
-    /// What is to be stored.
-    pub bytes: &'a [u8],
-    /// HDF5 filter mask: bit k set means that step k was skipped.
-    pub mask: u32,
-}
+pub(super) const SUM: usize = 4;
+/// Where contexts may begin, in bytes.
+const ALIGN: usize = 64;
 
 /// A list of codecs for chunks of one size.
 #[derive(Debug)]
 pub struct Pipeline {
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     /// `bounds[k]`: the most bytes that the first `k` steps make of a chunk.
     bounds: Vec<usize>,
     /// `limits[k]`: the same, with room for other encoders than ours.
-    limits: Vec<usize>,
+    pub(super) limits: Vec<usize>,
+    /// What each step takes to encode, and to decode.
+    pub(super) encoders: Vec<Needs>,
+    pub(super) decoders: Vec<Needs>,
 }
 
 /// What other encoders may add to our bound: they may cut a stream into more and smaller blocks.
@@ -74,7 +71,16 @@ impl Pipeline {
             bounds.push(bound);
             limits.push(limit);
         }
-        Ok(Pipeline { steps, bounds, limits })
+        let needs = |of: &dyn Fn(&dyn Codec, usize) -> Needs, sizes: &[usize]| {
+            let each = steps.iter().zip(sizes).map(|(step, &len)| match step {
+                Step::Codec(codec) => of(codec.as_ref(), len).aligned(ALIGN),
+                Step::Checksum(_) => Needs::default(),
+            });
+            each.collect()
+        };
+        let encoders = needs(&|codec, len| codec.encoder(len), &bounds);
+        let decoders = needs(&|codec, len| codec.decoder(len), &limits);
+        Ok(Pipeline { steps, bounds, limits, encoders, decoders })
     }
 
     /// Whether chunks are stored as they are.
@@ -92,12 +98,12 @@ impl Pipeline {
         self.bounds[0]
     }
 
-    /// The most bytes that [`encode`](Pipeline::encode) makes of a chunk.
+    /// The most bytes that encoding makes of a chunk.
     pub fn encoded_bound(&self) -> usize {
         self.bounds[self.steps.len()]
     }
 
-    /// The longest stored chunk that [`decode`](Pipeline::decode) accepts, whoever wrote it.
+    /// The longest stored chunk that [`Coder::decode`] accepts, whoever wrote it.
     /// Refuse longer ones before reading them.
     pub fn stored_limit(&self) -> usize {
         self.limits[self.steps.len()]
@@ -123,7 +129,7 @@ impl Pipeline {
     }
 
     /// The longest output of any step of decoding but the last.
-    fn intermediate_limit(&self) -> usize {
+    pub(super) fn intermediate_limit(&self) -> usize {
         self.limits[self.steps.len().saturating_sub(1)]
     }
 
@@ -132,78 +138,38 @@ impl Pipeline {
         self.encode_scratch().max(self.decode_scratch())
     }
 
-    /// The most memory that the libraries behind the codecs hold in each thread that uses this.
-    pub fn context_bytes(&self) -> usize {
-        self.steps.iter().zip(&self.limits).fold(0, |sum, (step, &len)| match step {
-            Step::Codec(codec) => sum.saturating_add(codec.context_bytes(len)),
-            Step::Checksum(_) => sum,
+    /// Memory for contexts in each thread that codes chunks, one after another.
+    pub fn needs(&self, decodes: bool, encodes: bool) -> Needs {
+        let decoders = self.decoders.iter().filter(|_| decodes);
+        let encoders = self.encoders.iter().filter(|_| encodes);
+        // What libraries allocate they free before the next step. It is counted beside buffers, which
+        // come in whole pages: so does it, and a sum of both is as large as it looks.
+        decoders.chain(encoders).fold(Needs::default(), |sum, step| Needs {
+            own: sum.own.saturating_add(step.own),
+            library: sum
+                .library
+                .max(step.library.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX)),
         })
     }
 
-    /// Encode one chunk. `scratch` has at least [`encode_scratch`](Pipeline::encode_scratch) bytes;
-    /// the result lies in it.
-    pub fn encode<'a>(
+    /// Encodes one chunk alone, with contexts on the heap that nobody counts: for tests and tools.
+    /// Whoever codes many chunks has a [`Coder`].
+    ///
+    /// # Errors
+    /// As [`Coder::encode`].
+    pub fn encode<'s>(
         &self,
-        chunk: &'a [u8],
-        scratch: &'a mut [u8],
-    ) -> Result<Encoded<'a>, StorageError> {
-        if chunk.len() != self.decoded_len() || scratch.len() < self.encode_scratch() {
-            return Err(StorageError::BadJob(format!(
-                "a chunk of {} bytes and {} of scratch for a pipeline of {} and {}",
-                chunk.len(),
-                scratch.len(),
-                self.decoded_len(),
-                self.encode_scratch()
-            )));
-        }
-        // `front` always holds the current bytes once any step has run.
-        let half = self.encoded_bound().min(scratch.len());
-        let (mut front, mut back) = scratch.split_at_mut(half);
-        let mut held: Option<usize> = None; // None: still the chunk itself
-        let mut mask = 0u32;
-        for (k, step) in self.steps.iter().enumerate() {
-            match step {
-                Step::Checksum(sum) => {
-                    let len = held.unwrap_or_else(|| {
-                        front[..chunk.len()].copy_from_slice(chunk);
-                        chunk.len()
-                    });
-                    let tail = sum.sum(&front[..len]);
-                    front[len..len + SUM].copy_from_slice(&tail);
-                    held = Some(len + SUM);
-                }
-                Step::Codec(codec) => {
-                    let done = match held {
-                        None => codec.encode(chunk, front),
-                        Some(len) => {
-                            let done = codec.encode(&front[..len], back);
-                            if done.is_ok() {
-                                std::mem::swap(&mut front, &mut back);
-                            }
-                            done
-                        }
-                    };
-                    match done {
-                        Ok(len) => held = Some(len),
-                        Err(Fault::Incompressible) => mask |= 1 << k,
-                        Err(fault) => return Err(fault.of(codec.name())),
-                    }
-                }
-            }
-        }
-        let bytes = match held {
-            None => chunk,
-            Some(len) => &front[..len],
-        };
-        Ok(Encoded { bytes, mask })
+        chunk: &'s [u8],
+        scratch: &'s mut [u8],
+    ) -> Result<Encoded<'s>, StorageError> {
+        let mut memory = vec![0; self.needs(false, true).own + ALIGN];
+        Coder::new(self, aligned(&mut memory), false, true)?.encode(chunk, scratch)
     }
 
-    /// Decode one stored chunk into `out`, which has exactly the size of a chunk, skipping the
-    /// steps whose bit in `mask` is set. `scratch` has at least
-    /// [`decode_scratch`](Pipeline::decode_scratch) bytes.
+    /// Decodes one chunk alone, as [`encode`](Pipeline::encode) encodes one.
     ///
-    /// On error `out` is undefined. The error names the codec; who knows the file and the chunk
-    /// adds them.
+    /// # Errors
+    /// As [`Coder::decode`].
     pub fn decode(
         &self,
         stored: &[u8],
@@ -211,96 +177,13 @@ impl Pipeline {
         out: &mut [u8],
         scratch: &mut [u8],
     ) -> Result<(), StorageError> {
-        if out.len() != self.decoded_len() || scratch.len() < self.decode_scratch() {
-            return Err(StorageError::BadJob(format!(
-                "{} bytes of output and {} of scratch for a pipeline of {} and {}",
-                out.len(),
-                scratch.len(),
-                self.decoded_len(),
-                self.decode_scratch()
-            )));
-        }
-        if stored.len() > self.stored_limit() {
-            return Err(Fault::new(format!(
-                "{} bytes are stored, but a chunk of {} bytes takes at most {}",
-                stored.len(),
-                out.len(),
-                self.stored_limit()
-            ))
-            .of(self.steps.last().map_or("none", Step::name)));
-        }
-        let (mut front, mut back) =
-            scratch.split_at_mut(self.intermediate_limit().min(scratch.len()));
-        let mut input: &[u8] = stored;
-        for (k, step) in self.steps.iter().enumerate().rev() {
-            if skipped(mask, k) {
-                continue;
-            }
-            match step {
-                Step::Checksum(sum) => input = verified(sum.as_ref(), input)?,
-                Step::Codec(codec) if (0..k).all(|earlier| skipped(mask, earlier)) => {
-                    let len = codec.decode(input, out).map_err(|fault| fault.of(codec.name()))?;
-                    return self.whole(len, codec.name());
-                }
-                Step::Codec(codec) => {
-                    let exact = self.exact(k, mask);
-                    let room = exact.unwrap_or(self.limits[k]);
-                    let fault = |fault: Fault| fault.of(codec.name());
-                    let len = codec.decode(input, &mut front[..room]).map_err(fault)?;
-                    if exact.is_some_and(|exact| exact != len) {
-                        let why = format!("the chunk decodes to {len} bytes instead of {room}");
-                        return Err(Fault::new(why).of(codec.name()));
-                    }
-                    // The next step reads what is now in `front` and writes into the other half.
-                    (front, back) = (back, front);
-                    input = &back[..len];
-                }
-            }
-        }
-        self.whole(input.len(), self.steps.first().map_or("none", Step::name))?;
-        out.copy_from_slice(input);
-        Ok(())
-    }
-
-    /// The size of what step `k` decodes to, if the steps before it leave no choice.
-    fn exact(&self, k: usize, mask: u32) -> Option<usize> {
-        let mut len = self.decoded_len();
-        for (_, step) in self.steps.iter().enumerate().take(k).filter(|&(j, _)| !skipped(mask, j)) {
-            len = match step {
-                Step::Checksum(_) => len + SUM,
-                Step::Codec(codec) if codec.keeps_size() => codec.bound(len),
-                Step::Codec(_) => return None,
-            };
-        }
-        Some(len)
-    }
-
-    fn whole(&self, len: usize, codec: &'static str) -> Result<(), StorageError> {
-        if len == self.decoded_len() {
-            return Ok(());
-        }
-        let why = format!("the chunk decodes to {len} bytes instead of {}", self.decoded_len());
-        Err(Fault::new(why).of(codec))
+        let mut memory = vec![0; self.needs(true, false).own + ALIGN];
+        Coder::new(self, aligned(&mut memory), true, false)?.decode(stored, mask, out, scratch)
     }
 }
 
-fn skipped(mask: u32, k: usize) -> bool {
-    mask >> k & 1 == 1
-}
-
-/// What stands before the checksum, if the checksum is right.
-fn verified<'a>(sum: &dyn Checksum, input: &'a [u8]) -> Result<&'a [u8], StorageError> {
-    let Some((data, stored)) = input.split_last_chunk::<SUM>() else {
-        let why = format!("{} bytes are too short for a checksum", input.len());
-        return Err(Fault::new(why).of(sum.name()));
-    };
-    if sum.accepts(data, *stored) {
-        return Ok(data);
-    }
-    let why = format!(
-        "the checksum of {} bytes is {:02x?}, but {stored:02x?} is stored; the chunk is damaged",
-        data.len(),
-        sum.sum(data)
-    );
-    Err(Fault::new(why).of(sum.name()))
+/// The part of `memory` that begins where contexts may.
+fn aligned(memory: &mut [u8]) -> &mut [u8] {
+    let skipped = memory.as_ptr().align_offset(ALIGN);
+    memory.get_mut(skipped..).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 //! HDF5's filter 2 and numcodecs' `Shuffle`. Bytes after the last whole item stay where they are.
 //! Makes nothing smaller, but puts equal bytes together for the compressor that follows.
 
-use super::{Codec, CodecSpec, Fault};
+use super::{Codec, CodecSpec, Context, Fault};
 
 /// Shuffle for items of one size.
 #[derive(Debug)]
@@ -200,11 +200,12 @@ impl Codec for Shuffle {
         true
     }
 
-    fn context_bytes(&self, _len: usize) -> usize {
-        0
-    }
-
-    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    fn encode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        _context: &mut Context,
+    ) -> Result<usize, Fault> {
         let Some(output) = output.get_mut(..input.len()) else {
             return Err(Fault::new("the output is shorter than the input"));
         };
@@ -216,7 +217,12 @@ impl Codec for Shuffle {
         Ok(whole + tail.len())
     }
 
-    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
+    fn decode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        _context: &mut Context,
+    ) -> Result<usize, Fault> {
         let room = output.len();
         let Some(output) = output.get_mut(..input.len()) else {
             return Err(Fault::new(format!("{} bytes do not fit in {room}", input.len())));

@@ -3,11 +3,9 @@
 //! Decoding takes any number of frames, with or without sizes and checksums. It works straight
 //! between the two buffers, so that the window that a frame asks for is never allocated.
 
-use std::cell::RefCell;
+use ::zstd::zstd_safe::{self, zstd_sys as sys};
 
-use ::zstd::zstd_safe::{self, CCtx, CParameter, DCtx};
-
-use super::{Codec, CodecSpec, Fault};
+use super::{Codec, CodecSpec, Context, Fault, Needs};
 
 /// Zstandard with one level.
 #[derive(Debug)]
@@ -16,67 +14,42 @@ pub struct Zstd {
     checksum: bool,
 }
 
-thread_local! {
-    // Both hold no data between calls, only memory and, in the encoder, parameters, which `encode`
-    // sets anew each time.
-    static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
-    static DECODER: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+/// Sizes from which on the library has other parameters for the same level.
+const TIERS: [usize; 3] = [16 << 10, 128 << 10, 256 << 10];
+
+/// What the library takes to encode at most `len` bytes at a level: by its own account, for exactly
+/// these sizes. Short inputs of one tier may take more than long ones of the next.
+pub(super) fn encoder_bytes(level: i32, len: usize) -> usize {
+    let sizes = TIERS.into_iter().filter(|&tier| tier < len).chain([len.max(1)]);
+    // SAFETY: functions of plain numbers.
+    let bytes = sizes.map(|len| unsafe {
+        sys::ZSTD_estimateCCtxSize_usingCParams(sys::ZSTD_getCParams(level, len as u64, 0))
+    });
+    bytes.max().unwrap_or(0)
 }
 
-/// log2 of the chain and hash tables of level 0 (which means 3) to 22 for large inputs, from the
-/// library's table of default parameters.
-const TABLES: [(u32, u32); 23] = [
-    (16, 17),
-    (13, 14),
-    (15, 16),
-    (16, 17),
-    (18, 18),
-    (18, 19),
-    (18, 19),
-    (19, 20),
-    (19, 20),
-    (20, 21),
-    (21, 22),
-    (21, 22),
-    (22, 23),
-    (22, 22),
-    (22, 23),
-    (23, 23),
-    (22, 22),
-    (23, 22),
-    (23, 22),
-    (24, 22),
-    (25, 23),
-    (26, 24),
-    (27, 25),
-];
-
-/// What the contexts take whatever the level: entropy tables, literals and sequences of one block,
-/// the optimal parser's arrays.
-const BASE_BYTES: usize = 3 << 20;
-
-/// The most memory that the library takes to encode `len` bytes at a level, and to decode.
-pub(super) fn context_bytes(level: i32, len: usize) -> usize {
-    let (chain, hash) = TABLES[level.clamp(1, 22) as usize];
-    // The library makes tables smaller for small inputs.
-    let fit = len.max(1 << 14).saturating_mul(4);
-    let entries = (1usize << chain).min(fit) + (1usize << hash).min(fit);
-    BASE_BYTES + 6 * entries
+/// What the library takes to decode.
+pub(super) fn decoder_bytes() -> usize {
+    // SAFETY: no arguments.
+    unsafe { sys::ZSTD_estimateDCtxSize() }
 }
 
-/// Encoders larger than this (high levels, for which encoding takes long anyway) are not kept for
-/// the next chunk.
-const KEEP: usize = 16 << 20;
-
-fn fault(code: usize) -> Fault {
-    Fault::new(zstd_safe::get_error_name(code).to_lowercase())
+/// What the library returned: a number of bytes, or an error.
+fn checked(code: usize) -> Result<usize, Fault> {
+    // SAFETY: a function of a plain number.
+    match unsafe { sys::ZSTD_isError(code) } {
+        0 => Ok(code),
+        _ => Err(Fault::new(zstd_safe::get_error_name(code).to_lowercase())),
+    }
 }
 
 impl Zstd {
-    /// Options: `level` (-131072 to 22, default 3), `checksum` (0 or 1, default 0).
+    /// Options: `level` (-131072 to 22, default 3, which 0 stands for), `checksum` (0 or 1, default 0).
     pub fn new(spec: &CodecSpec) -> Result<Zstd, Fault> {
+        let level = spec.get_int("level", 3, -131_072, 22)? as i32;
         Ok(Zstd {
-            level: spec.get_int("level", 3, -131_072, 22)? as i32,
+            // The library's word for its default.
+            level: if level == 0 { 3 } else { level },
             checksum: spec.get_int("checksum", 0, 0, 1)? == 1,
         })
     }
@@ -93,38 +66,59 @@ impl Codec for Zstd {
         len.saturating_add(len >> 8).saturating_add(margin + 4)
     }
 
-    fn context_bytes(&self, len: usize) -> usize {
-        context_bytes(self.level, len)
+    fn encoder(&self, len: usize) -> Needs {
+        Needs { own: encoder_bytes(self.level, len), library: 0 }
     }
 
-    fn encode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
-        ENCODER.with_borrow_mut(|slot| {
-            let context = match slot {
-                Some(context) => context,
-                None => slot.insert(
-                    CCtx::try_create().ok_or_else(|| Fault::new("no memory for an encoder"))?,
-                ),
-            };
-            context.set_parameter(CParameter::CompressionLevel(self.level)).map_err(fault)?;
-            context.set_parameter(CParameter::ChecksumFlag(self.checksum)).map_err(fault)?;
-            let len = context.compress2(output, input).map_err(fault);
-            if context.sizeof() > KEEP {
-                *slot = None;
+    fn decoder(&self, _len: usize) -> Needs {
+        Needs { own: decoder_bytes(), library: 0 }
+    }
+
+    fn encode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        context: &mut Context,
+    ) -> Result<usize, Fault> {
+        // SAFETY: the library gets memory that is borrowed from now on, and checks that it is
+        // aligned and large enough. Only the reset gives parameters their defaults there, such as
+        // that frames say how long their content is.
+        let raw = context.get(|memory| unsafe {
+            let raw = sys::ZSTD_initStaticCCtx(memory.as_mut_ptr().cast(), memory.len());
+            if !raw.is_null() {
+                sys::ZSTD_CCtx_reset(
+                    raw,
+                    sys::ZSTD_ResetDirective::ZSTD_reset_session_and_parameters,
+                );
             }
-            len
-        })
+            raw
+        })?;
+        let (level, sum) = (sys::ZSTD_cParameter::ZSTD_c_compressionLevel, self.checksum.into());
+        let checksum = sys::ZSTD_cParameter::ZSTD_c_checksumFlag;
+        // SAFETY: `raw` is a context made above, now or for an earlier chunk, in memory that nobody
+        // else has touched since; the pointers and lengths are those of two slices that cannot
+        // overlap.
+        unsafe {
+            checked(sys::ZSTD_CCtx_setParameter(raw, level, self.level))?;
+            checked(sys::ZSTD_CCtx_setParameter(raw, checksum, sum))?;
+            let (to, from) = (output.as_mut_ptr().cast(), input.as_ptr().cast());
+            checked(sys::ZSTD_compress2(raw, to, output.len(), from, input.len()))
+        }
     }
 
-    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
-        DECODER.with_borrow_mut(|slot| {
-            let context = match slot {
-                Some(context) => context,
-                None => slot.insert(
-                    DCtx::try_create().ok_or_else(|| Fault::new("no memory for a decoder"))?,
-                ),
-            };
-            context.decompress(output, input).map_err(fault)
-        })
+    fn decode(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        context: &mut Context,
+    ) -> Result<usize, Fault> {
+        // SAFETY: as in `encode`.
+        let raw = context.get(|memory| unsafe {
+            sys::ZSTD_initStaticDCtx(memory.as_mut_ptr().cast(), memory.len())
+        })?;
+        let (to, from) = (output.as_mut_ptr().cast(), input.as_ptr().cast());
+        // SAFETY: as in `encode`.
+        checked(unsafe { sys::ZSTD_decompressDCtx(raw, to, output.len(), from, input.len()) })
     }
 }
 
@@ -132,23 +126,56 @@ impl Codec for Zstd {
 mod tests {
     use super::*;
 
+    fn encoded(codec: &Zstd, input: &[u8], memory: &mut [u8]) -> Result<Vec<u8>, Fault> {
+        let mut output = vec![0; codec.bound(input.len())];
+        let mut context = Context { memory, made: &mut None, arena: None };
+        let len = codec.encode(input, &mut output, &mut context)?;
+        // Once more, with what the first left in the context.
+        assert_eq!(Ok(len), codec.encode(input, &mut output, &mut context));
+        output.truncate(len);
+        Ok(output)
+    }
+
     #[test]
-    fn contexts_stay_below_what_is_promised() {
-        for level in [-5, 1, 3, 6, 9, 12, 15, 19, 22] {
-            for len in [0usize, 1000, 300_000, 4 << 20] {
+    fn the_memory_is_enough_and_not_much_more_than_that() {
+        let lens = [0, 1, 1000, 16_384, 16_385, 40_000, 131_073, 262_145, 300_000, 4 << 20];
+        for level in -3..=22 {
+            let lens = lens.iter().filter(|&&len| len < 1 << 20 || level % 5 == 2);
+            for &len in lens {
                 let codec = Zstd { level, checksum: false };
                 let input: Vec<u8> = (0..len).map(|i| ((i * i) >> 7) as u8).collect();
-                let mut output = vec![0; codec.bound(len)];
-                ENCODER.with_borrow_mut(|slot| *slot = None);
-                codec.encode(&input, &mut output).unwrap();
-                let promised = codec.context_bytes(len);
-                let kept = ENCODER.with_borrow(|slot| slot.as_ref().map_or(0, CCtx::sizeof));
-                assert!(kept <= promised.min(KEEP), "level {level}, {len} bytes: {kept}");
-                let mut context = CCtx::create();
-                context.compress(&mut output[..], &input, level).unwrap();
-                let used = context.sizeof();
-                assert!(used <= promised, "level {level}, {len} bytes: {used} > {promised}");
+                let needs = codec.encoder(len).own;
+                let mut memory = vec![0u64; needs.div_ceil(8)];
+                // SAFETY: the vector's own bytes.
+                let memory = unsafe {
+                    std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<u8>(), needs)
+                };
+                let stored = encoded(&codec, &input, memory).unwrap();
+                // As HDF5's filter wants it.
+                let told = zstd_safe::get_frame_content_size(&stored);
+                assert_eq!(Ok(Some(len as u64)), told.map_err(|_| "no frame"));
+                // A shorter input, which the library may treat otherwise, fits as well.
+                encoded(&codec, &input[..len / 3], memory).unwrap();
+                // In less the library refuses: it takes no other memory.
+                let little = &mut memory[..(needs / 4) & !7];
+                assert!(len < 40_000 || encoded(&codec, &input, little).is_err(), "{level}, {len}");
+                let mut free = zstd_safe::CCtx::create();
+                free.compress(&mut vec![0; codec.bound(len)][..], &input, level).unwrap();
+                let used = free.sizeof();
+                let told = format!("level {level}, {len} bytes: {used} of {needs}");
+                assert!(used <= needs && needs <= 2 * used + (128 << 10), "{told}");
+                let mut back = vec![0; len];
+                let mut context =
+                    Context { memory: &mut vec![0; decoder_bytes()], made: &mut None, arena: None };
+                assert_eq!(Ok(len), codec.decode(&stored, &mut back, &mut context));
+                assert_eq!(input, back);
             }
         }
+    }
+
+    #[test]
+    fn level_0_is_level_3() {
+        let codec = Zstd::new(&CodecSpec::new("zstd").int("level", 0)).unwrap();
+        assert_eq!(3, codec.level);
     }
 }

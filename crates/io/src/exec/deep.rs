@@ -77,7 +77,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
     with_workers(|workers| {
         let (send, receive) = channel();
         let stages = (0..slots.lanes).map(|number| Stage {
-            lane: Some(Lane::new(shared, slots.slot(number))),
+            lane: Some(Lane::new(shared, slots.room(number))),
             round: None,
             pieces: Vec::new(),
             files: Vec::new(),

@@ -9,19 +9,21 @@ use std::sync::PoisonError;
 use outcore_plan::check::{check, Bounds, CheckedRound};
 use outcore_plan::{Channel, ChunkRead, ChunkWrite, Move, Place, Round, Transfer};
 
-use super::{Report, Shared};
+use super::{Report, Room, Shared};
 use crate::backend::sys;
+use crate::codec::{Coder, Pipeline};
 use crate::copy::{Loops, Side};
 use crate::error::{CodecFailure, ShortRead, StorageError};
 use crate::files::FileRef;
-use crate::pool::Buffer;
 
 /// A slot and what its thread needs to run rounds in it.
 pub(super) struct Lane<'a> {
     pub(super) shared: &'a Shared<'a>,
     bounds: Bounds,
     slot: *mut u8,
-    scratch: Option<Buffer>,
+    room: Room,
+    /// Made when the first chunk is coded.
+    coder: Option<Coder<'a>>,
     /// Whether it runs on the thread that called `run`, which is the one to ask for Ctrl-C.
     leads: bool,
     pub(super) report: Report,
@@ -50,7 +52,7 @@ pub(super) struct Piece {
 }
 
 impl<'a> Lane<'a> {
-    pub(super) fn new(shared: &'a Shared<'a>, slot: *mut u8) -> Lane<'a> {
+    pub(super) fn new(shared: &'a Shared<'a>, room: Room) -> Lane<'a> {
         let job = shared.job;
         let bounds = Bounds {
             slot_bytes: job.plan.slot_bytes(),
@@ -59,7 +61,8 @@ impl<'a> Lane<'a> {
             fill: job.fill.len() as i64,
             block: job.plan.block(),
         };
-        Lane { shared, bounds, slot, scratch: None, leads: false, report: Report::default() }
+        let (slot, report) = (room.slot, Report::default());
+        Lane { shared, bounds, slot, room, coder: None, leads: false, report }
     }
 
     /// This lane runs on the thread that called `run`.
@@ -360,27 +363,25 @@ impl<'a> Lane<'a> {
             // SAFETY: the round was checked: the chunk lies in the slot.
             return unsafe { file.read_at(stored.offset, memory, chunk.len as usize) };
         };
-        let (from, to) = (chunk.staged_at, chunk.at);
-        if from < to + chunk.len && to < from + stored.len {
+        let (from, to, aside) = (chunk.staged_at, chunk.at, chunk.scratch_at);
+        if meet((from, stored.len), (to, chunk.len))
+            || meet((aside, chunk.scratch), (to, chunk.len))
+            || meet((aside, chunk.scratch), (from, stored.len))
+        {
             return Err(StorageError::BadJob("a chunk decoded over its own bytes".into()));
         }
-        let mut scratch = self.take_scratch()?;
-        // SAFETY: the round was checked: both pieces lie in the slot, which belongs to this lane,
-        // and they do not overlap.
-        let (staged, out) = unsafe {
+        // SAFETY: the round was checked: all pieces lie in the slot, which belongs to this lane,
+        // and no two of them overlap.
+        let (staged, out, scratch) = unsafe {
             (
-                std::slice::from_raw_parts_mut(
-                    self.slot.offset(from as isize),
-                    stored.len as usize,
-                ),
-                std::slice::from_raw_parts_mut(self.slot.offset(to as isize), chunk.len as usize),
+                self.piece_of_slot(from, stored.len),
+                self.piece_of_slot(to, chunk.len),
+                self.piece_of_slot(aside, chunk.scratch),
             )
         };
         // SAFETY: `staged` has `stored.len` bytes.
         unsafe { file.read_at(stored.offset, staged.as_mut_ptr(), staged.len()) }?;
-        let space = scratch.as_mut().map_or(&mut [][..], |buffer| buffer.as_mut_slice());
-        let decoded = pipeline.decode(staged, stored.mask, out, space);
-        self.scratch = scratch;
+        let decoded = self.coder(pipeline)?.decode(staged, stored.mask, out, scratch);
         self.report.decodes += 1;
         decoded.map_err(named)
     }
@@ -394,38 +395,57 @@ impl<'a> Lane<'a> {
         let job = self.shared.job;
         let sink = job.sink.ok_or_else(|| StorageError::BadJob("chunks without a sink".into()))?;
         // SAFETY: the round was checked: the chunk lies in the slot, which belongs to this lane.
-        let bytes = unsafe {
-            let start = self.slot.offset(chunk.at as isize);
-            std::slice::from_raw_parts(start.cast_const(), chunk.len as usize)
-        };
+        let bytes: &[u8] = unsafe { self.piece_of_slot(chunk.at, chunk.len) };
         self.report.writes += 1;
         let Some(pipeline) = job.pipeline.filter(|p| !p.is_empty()) else {
             self.report.written_bytes += chunk.len;
             return sink(&chunk.chunk, 0, bytes);
         };
-        let mut scratch = self.take_scratch()?;
-        let space = scratch.as_mut().map_or(&mut [][..], |buffer| buffer.as_mut_slice());
-        let stored = pipeline
-            .encode(bytes, space)
+        if meet((chunk.staged_at, chunk.scratch), (chunk.at, chunk.len)) {
+            return Err(StorageError::BadJob("a chunk encoded over itself".into()));
+        }
+        // SAFETY: as above; the two pieces do not overlap.
+        let scratch = unsafe { self.piece_of_slot(chunk.staged_at, chunk.scratch) };
+        let stored = self
+            .coder(pipeline)?
+            .encode(bytes, scratch)
             .map_err(|error| name_chunk(error, PathBuf::new(), None, &chunk.chunk))
             .and_then(|encoded| {
                 sink(&chunk.chunk, encoded.mask, encoded.bytes).map(|()| encoded.bytes.len())
             });
-        self.scratch = scratch;
         self.report.encodes += 1;
         self.report.written_bytes += stored? as i64;
         Ok(())
     }
 
-    /// The codecs' scratch memory of this lane; taken out so that the lane can be borrowed.
-    fn take_scratch(&mut self) -> Result<Option<Buffer>, StorageError> {
-        let bytes = self.shared.job.pipeline.map_or(0, |pipeline| pipeline.scratch_bytes());
-        match self.scratch.take() {
-            Some(buffer) => Ok(Some(buffer)),
-            None if bytes == 0 => Ok(None),
-            None => self.shared.job.arena.buffer("the codecs' scratch memory", bytes).map(Some),
-        }
+    /// A piece of the slot.
+    ///
+    /// # Safety
+    /// The piece lies in the slot, and no other reference to any of it is used while this one is.
+    unsafe fn piece_of_slot<'s>(&self, at: i64, len: i64) -> &'s mut [u8] {
+        // SAFETY: the caller's promise; the slot belongs to this lane.
+        unsafe { std::slice::from_raw_parts_mut(self.slot.offset(at as isize), len as usize) }
     }
+
+    /// The codecs at work, with contexts in the memory of this lane.
+    fn coder(&mut self, pipeline: &'a Pipeline) -> Result<&mut Coder<'a>, StorageError> {
+        if self.coder.is_none() {
+            let Room { contexts, context_bytes, .. } = self.room;
+            // SAFETY: this memory belongs to this lane, which hands it to one coder and lives no
+            // longer than the slots.
+            let memory = unsafe { std::slice::from_raw_parts_mut(contexts, context_bytes) };
+            let job = self.shared.job;
+            let (decodes, encodes) = job.plan.codes();
+            let coder = Coder::new(pipeline, memory, decodes, encodes)?.counting(job.arena);
+            self.coder = Some(coder);
+        }
+        self.coder.as_mut().ok_or_else(|| StorageError::BadJob("no coder".into()))
+    }
+}
+
+/// Whether two pieces (first byte, bytes) have a byte in common.
+fn meet(a: (i64, i64), b: (i64, i64)) -> bool {
+    a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1
 }
 
 /// Visits a family: offsets in the file and addresses in memory.

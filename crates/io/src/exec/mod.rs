@@ -29,7 +29,7 @@ use crate::backend::Engine;
 use crate::codec::Pipeline;
 use crate::error::StorageError;
 use crate::files::{FileTable, OpenFile};
-use crate::pool::{Arena, Buffer, PAGE};
+use crate::pool::{Arena, Buffer, Reservation, PAGE};
 
 /// The caller's array: addresses are relative to its element `[0, ..., 0]`.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +68,7 @@ pub struct Job<'a> {
     pub sink: Option<&'a Sink<'a>>,
     /// For data that is not cached.
     pub engine: &'a dyn Engine,
-    /// The budget for slots and scratch.
+    /// The budget for slots and contexts.
     pub arena: &'a Arena,
     /// Threads that may work at once, the calling one included.
     pub threads: usize,
@@ -203,13 +203,28 @@ impl Shared<'_> {
     }
 }
 
-/// One slot for each lane, in one piece of memory.
+/// One slot for each lane, and memory for the contexts of its codecs, in one piece; what libraries
+/// allocate by themselves is counted beside it.
 struct Slots {
     _buffer: Option<Buffer>,
+    _libraries: Option<Reservation>,
     first: *mut u8,
     distance: usize,
+    /// From a slot to the contexts of its lane, and their bytes.
+    contexts: (usize, usize),
     lanes: usize,
 }
+
+/// The memory of one lane.
+#[derive(Clone, Copy)]
+struct Room {
+    slot: *mut u8,
+    contexts: *mut u8,
+    context_bytes: usize,
+}
+
+/// Memory of one lane begins and ends at whole lines of the processor's cache.
+const LINE: usize = 64;
 
 // SAFETY: plain addresses into the buffer that is owned here; each lane uses its own slot.
 unsafe impl Sync for Slots {}
@@ -220,19 +235,37 @@ impl Slots {
         let bytes = usize::try_from(job.plan.slot_bytes()).unwrap_or(usize::MAX);
         if bytes == 0 {
             let first = std::ptr::NonNull::<u8>::dangling().as_ptr();
-            return Ok(Slots { _buffer: None, first, distance: 0, lanes });
+            let (_buffer, _libraries, contexts) = (None, None, (0, 0));
+            return Ok(Slots { _buffer, _libraries, first, distance: 0, contexts, lanes });
         }
-        let block = usize::try_from(job.plan.block()).unwrap_or(PAGE).max(64);
+        // Whole chunks are only copied and coded: no block of a disk matters.
+        let block = match job.plan.method() {
+            Method::Chunks => LINE,
+            _ => usize::try_from(job.plan.block()).unwrap_or(PAGE).max(LINE),
+        };
         let slack = if block > PAGE { block } else { 0 };
-        let distance = bytes.checked_next_multiple_of(block).unwrap_or(usize::MAX);
+        let slot = bytes.checked_next_multiple_of(block).unwrap_or(usize::MAX);
+        let (decodes, encodes) = job.plan.codes();
+        let needs = job.pipeline.map(|pipeline| pipeline.needs(decodes, encodes));
+        let needs = needs.unwrap_or_default();
+        let distance = slot.saturating_add(needs.own);
         let mut lanes = lanes.max(1);
         loop {
             let all = distance.saturating_mul(lanes).saturating_add(slack);
-            match job.arena.buffer("the buffers of an access", all) {
-                Ok(buffer) => {
+            let theirs = needs.library.saturating_mul(lanes) as u64;
+            let counted = match theirs {
+                0 => Ok(None),
+                theirs => job.arena.reserve("the codecs' libraries", theirs).map(Some),
+            };
+            let taken = counted.and_then(|counted| {
+                Ok((counted, job.arena.buffer("the buffers of an access", all)?))
+            });
+            match taken {
+                Ok((_libraries, buffer)) => {
                     let start = buffer.as_ptr();
                     let first = start.wrapping_add(start.align_offset(block));
-                    return Ok(Slots { _buffer: Some(buffer), first, distance, lanes });
+                    let (_buffer, contexts) = (Some(buffer), (slot, needs.own));
+                    return Ok(Slots { _buffer, _libraries, first, distance, contexts, lanes });
                 }
                 Err(StorageError::Budget(_)) if lanes > 1 => lanes /= 2,
                 Err(error) => return Err(error),
@@ -240,8 +273,10 @@ impl Slots {
         }
     }
 
-    fn slot(&self, lane: usize) -> *mut u8 {
-        self.first.wrapping_add(self.distance * (lane % self.lanes))
+    fn room(&self, lane: usize) -> Room {
+        let slot = self.first.wrapping_add(self.distance * (lane % self.lanes));
+        let (at, context_bytes) = self.contexts;
+        Room { slot, contexts: slot.wrapping_add(at), context_bytes }
     }
 }
 

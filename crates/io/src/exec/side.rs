@@ -74,7 +74,7 @@ impl Work<'_> {
     fn lane(&self, number: usize, end: u64) {
         let shared = self.shared;
         let rounds = shared.job.plan.rounds();
-        let mut lane = Lane::new(shared, self.slots.slot(number));
+        let mut lane = Lane::new(shared, self.slots.room(number));
         if number == 0 {
             lane = lane.leading();
         }

@@ -105,6 +105,7 @@ impl World {
             let s = c.stored;
             let stored = self.read(Place::File(s.file), s.offset, s.len);
             self.write(Place::Slot, c.staged_at, &stored);
+            self.write(Place::Slot, c.scratch_at, &vec![0; c.scratch as usize]);
             self.write(Place::Slot, c.at, &vec![0; c.len as usize]);
         }
         for m in &round.moves {
@@ -116,7 +117,7 @@ impl World {
         for c in &round.chunk_writes {
             let decoded = self.read(Place::Slot, c.at, c.len);
             assert_eq!(c.len as usize, decoded.len());
-            self.write(Place::Slot, c.staged_at, &vec![0; c.bound as usize]);
+            self.write(Place::Slot, c.staged_at, &vec![0; c.scratch as usize]);
         }
     }
 
@@ -129,6 +130,9 @@ impl World {
             let stored =
                 self.files[file as usize][offset as usize..(offset + len) as usize].to_vec();
             self.write(Place::Slot, c.staged_at, &stored);
+            // The decoder may use all of its scratch.
+            self.write(Place::Slot, c.scratch_at, &vec![0xDD; c.scratch as usize]);
+            let stored = self.read(Place::Slot, c.staged_at, len);
             let decoded = if self.encoded { decode(&stored) } else { stored };
             assert_eq!(c.len as usize, decoded.len());
             self.write(Place::Slot, c.at, &decoded);
@@ -146,7 +150,8 @@ impl World {
             let decoded = self.slot[c.at as usize..(c.at + c.len) as usize].to_vec();
             if self.encoded {
                 let encoded = encode(&decoded);
-                assert!(encoded.len() as i64 <= c.bound);
+                assert!(encoded.len() as i64 <= c.bound && c.bound <= c.scratch);
+                self.write(Place::Slot, c.staged_at, &vec![0xDD; c.scratch as usize]);
                 self.write(Place::Slot, c.staged_at, &encoded);
             }
             assert!(self.chunks.insert(c.chunk.clone(), decoded).is_none(), "chunk written twice");
