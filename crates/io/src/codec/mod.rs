@@ -19,8 +19,8 @@
 //! | `crc32c`, `fletcher32` | [`crc32c`], [`fletcher32`] | the input and four bytes |
 //!
 //! Invariants. No input makes a step panic, hang, read or write out of bounds, or allocate more
-//! than the [`Needs`] of its pipeline, unless it reserves that first. A decoded chunk has exactly the size of a chunk, or is an
-//! error.
+//! than the [`Needs`] of its pipeline, unless it reserves that first. A decoded chunk has exactly the
+//! size of a chunk, or is an error.
 //!
 //! To add one: a file beside `shuffle.rs`, and a line in [`build`].
 
