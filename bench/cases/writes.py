@@ -5,9 +5,10 @@ Expected: without fsync the page cache takes everything at copy speed, so the fe
 system calls win; with fsync the device decides, and whole blocks written at depth win. Held fair:
 the same value, the file allocated beforehand, the whole section compared afterwards. Each peer has
 a file of its own, because the way of writing decides what becomes dirty and how the cache looks
-afterwards; before each run that file is clean (fsync by another descriptor than the peer's). With
-fsync, write and fsync are one time; outcore has been flushed after each write before, as then, or
-has just been opened (cold), with `Hints(sync=True)`: it cannot know yet.
+afterwards, and because outcore writes otherwise into a file that nobody else has open; before each
+run that file is clean (fsync by another descriptor than the peer's). With fsync, write and fsync
+are one time; outcore has been flushed after each write before, as then, or has just been opened
+(cold), with `Hints(sync=True)`: it cannot know yet.
 "exclusive" is outcore told that nobody else writes the file, which h5py takes for granted: both may
 then read, change and write back what lies between.
 """
@@ -53,9 +54,7 @@ def _rows(
         def settle(name: str, of: Any = peers, paths: Any = paths) -> None:
             path = paths[name]
             if cold:
-                # A mapping keeps its pages. Two threads of outcore share a file.
-                for other in [n for n in of if paths[n] == path]:
-                    of.pop(other).close()
+                of.pop(name).close()  # a mapping keeps its pages
                 evict([path])
                 of[name] = make[name]()
                 return
@@ -111,24 +110,26 @@ def run(options: Any) -> None:
     """Print the table; append raw figures to ``results/writes.jsonl``."""
     folder = Path(options.folder)
     n = {"quick": 4096, "1GiB": 16384, "4GiB": 32768}[options.size]
-    files = {name: folder / f"written-{n}-{name}.npy" for name in ("outcore", "memmap", "pread")}
+    ours = {f"outcore/{t}": t for t in options.threads}
+    names = (*ours, "exclusive", "memmap", "pread")
+    files = {name: folder / f"written-{n}-{name.replace('/', '-')}.npy" for name in names}
     for path in files.values():
         make_npy(path, (n, n))
     if options.others:
         files["h5py"] = folder / f"written-{n}.h5"
-        _make_h5(files["h5py"], files["outcore"])
+        _make_h5(files["h5py"], files["memmap"])
     # What was just written lies in the cache otherwise than what was read.
     evict(files.values())
     warm(files.values())
     make: dict[str, Make] = {
-        f"outcore/{t}": partial(outcore_peer, files["outcore"], t) for t in options.threads
+        name: partial(outcore_peer, files[name], threads) for name, threads in ours.items()
     }
-    alone = partial(outcore_peer, files["outcore"], max(options.threads), exclusive=True)
+    alone = partial(outcore_peer, files["exclusive"], max(options.threads), exclusive=True)
     make["exclusive"] = alone
     make["memmap"] = partial(memmap_peer, files["memmap"])
     make["pread"] = partial(pread_peer, files["pread"])
     durable = {
-        **{f"outcore/{t}": partial(make[f"outcore/{t}"], sync=True) for t in options.threads},
+        **{name: partial(make[name], sync=True) for name in ours},
         "exclusive": partial(alone, sync=True),
     }
     if options.others:

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::backend::{sys, Request};
+use crate::claim::Lease;
 use crate::error::{ShortRead, StorageError};
 use crate::flush::{self, Flushes, Trouble};
 use crate::mapping::Mapping;
@@ -53,6 +54,7 @@ pub struct OpenFile {
     fd: OwnedFd,
     direct: OnceLock<Option<OwnedFd>>,
     mapping: Mutex<Option<Arc<Mapping>>>,
+    lease: Lease,
 }
 
 impl AsRawFd for OpenFile {
@@ -190,8 +192,10 @@ impl FileTable {
 impl OpenFile {
     /// Opens a file for reading, or for reading and writing.
     pub fn open(path: &Path, writable: bool) -> Result<OpenFile, StorageError> {
+        // First, so that a fork meanwhile is noticed.
+        let lease = Lease::new();
         let fd = open_with(path, writable, 0).map_err(|n| StorageError::io("open", path, n))?;
-        Ok(OpenFile::from_fd(path, fd, writable))
+        Ok(OpenFile { lease, ..OpenFile::from_fd(path, fd, writable) })
     }
 
     /// A file that is open already.
@@ -202,12 +206,18 @@ impl OpenFile {
             fd,
             direct: OnceLock::new(),
             mapping: Mutex::new(None),
+            lease: Lease::shared(),
         }
     }
 
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What it knows about claims of it.
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
     }
 
     /// The descriptor that goes through the page cache.

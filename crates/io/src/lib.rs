@@ -4,6 +4,7 @@
 //! what.
 
 pub mod backend;
+pub mod claim;
 pub mod codec;
 pub mod copy;
 mod copy_tile;
@@ -25,6 +26,7 @@ pub mod store;
 #[cfg(test)]
 mod testdir;
 
+pub use claim::Claim;
 pub use codec::{CodecSpec, Coder, Encoded, Needs, OptionValue, Pipeline};
 pub use error::{BudgetFailure, CodecFailure, IndexFailure, IoFailure, ShortRead, StorageError};
 pub use files::{FileRef, FileTable, OpenFile};

@@ -19,8 +19,8 @@ use std::time::Duration;
 use outcore_io::backend::{self, Chosen};
 use outcore_io::exec::{self, Job, Report, Sink, User};
 use outcore_io::pool::PAGE;
-use outcore_io::{Arena, FileTable, StorageError};
-use outcore_plan::{Cost, Direction, Layout, Plan, Request, Section, Strided};
+use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
+use outcore_plan::{Cost, Direction, Layout, Plan, Request, Section, Strided, Terms};
 use pyo3::prelude::*;
 
 use crate::chunks::Chunks;
@@ -128,6 +128,14 @@ pub struct Step<'a> {
     pub sink: Option<&'a Sink<'a>>,
     /// Bytes of tables that are held meanwhile.
     pub tables: i64,
+    /// The plan is for somebody who has the file to himself.
+    pub alone: Option<Alone<'a>>,
+}
+
+/// A claim, and what to do as soon as somebody else wants the file.
+pub struct Alone<'a> {
+    claim: Claim<'a>,
+    otherwise: Plan,
 }
 
 /// What `explain` tells.
@@ -211,7 +219,10 @@ impl Open {
                         survey = Some(Survey {
                             cost,
                             method: format!("{:?}", step.plan.method()).to_lowercase(),
-                            why: step.plan.why(),
+                            why: match step.alone {
+                                Some(_) => format!("{}; nobody else has the file", step.plan.why()),
+                                None => step.plan.why(),
+                            },
                             cached: step.cached,
                         });
                     }
@@ -325,8 +336,9 @@ impl Open {
         // What is held for an access that this one is a part of, that one tells.
         let ours = if mode == Mode::Nested { i64::MAX } else { 0 };
         let plan = plan.map_err(|error| terms::refused(error, access.wishes, ours))?;
+        let (plan, alone) = self.alone(plan, &request, terms, access, files)?;
         let Access { section, data, .. } = *access;
-        work(Step { plan, files, data, section, cached, sink: None, tables: 0 })
+        work(Step { plan, files, data, section, cached, sink: None, tables: 0, alone })
     }
 
     /// Bytes of buffer with which any one chunk can be written in part.
@@ -339,13 +351,69 @@ impl Open {
         }
     }
 
-    fn run_step(&self, access: &Access, step: Step, interrupts: &Interrupts) -> Result<(), Fault> {
+    /// The plan for a file that nobody else has open, if that is so and makes a difference: windows
+    /// may be read, changed and written back then. It does for writes that a flush follows.
+    fn alone<'a>(
+        &self,
+        plan: Plan,
+        request: &Request,
+        terms: Terms,
+        access: &Access,
+        files: &'a FileTable,
+    ) -> Result<(Plan, Option<Alone<'a>>), Fault> {
+        let wishes = access.wishes;
+        let of_use = terms.flushed && !wishes.exclusive && wishes.method.is_none();
+        if !of_use || !self.described.plain || files.len() != 1 {
+            return Ok((plan, None));
+        }
+        let patched = match Plan::new(request, &Terms { exclusive: true, ..terms }) {
+            Ok(patched) if patched.writes_back() => patched,
+            _ => return Ok((plan, None)), // It is no other, or has no room.
+        };
+        let claim = match files.open(0)? {
+            FileRef::Kept(file) => Claim::new(file),
+            FileRef::Once(_) => None,
+        };
+        Ok(match claim {
+            Some(claim) => (patched, Some(Alone { claim, otherwise: plan })),
+            None => (plan, None),
+        })
+    }
+
+    fn run_step(
+        &self,
+        access: &Access,
+        mut step: Step,
+        interrupts: &Interrupts,
+    ) -> Result<(), Fault> {
+        if let Some(Alone { claim, otherwise }) = step.alone.take() {
+            let wanted = || claim.is_wanted();
+            let result = self.run_plan(access, &step, interrupts, &wanted);
+            let cancelled = matches!(&result, Err(fault) if fault.is_cancelled());
+            if !cancelled || interrupts.raised() {
+                return result;
+            }
+            // Somebody waits for the file: let him in, and begin again beside him.
+            drop(claim);
+            step.plan = otherwise;
+        }
+        self.run_plan(access, &step, interrupts, &|| false)
+    }
+
+    /// Runs the plan of a step, until it is interrupted or `wanted`.
+    fn run_plan(
+        &self,
+        access: &Access,
+        step: &Step,
+        interrupts: &Interrupts,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<(), Fault> {
         if step.plan.slot_bytes() > 0 {
             gate::refuse_crumbs(access.wishes)?;
         }
-        let _turn = self.turn(access, &step, interrupts)?;
+        let _turn = self.turn(access, step, interrupts)?;
         let (low, high) = reach(step.section, access.strides, self.described.item());
-        let interrupted = || interrupts.check();
+        let interrupted = || wanted() || interrupts.check();
         let job = Job {
             plan: &step.plan,
             direction: access.direction,
@@ -370,9 +438,10 @@ impl Open {
 
     /// A turn at the windows, for writes that need one.
     ///
-    /// `Hints(exclusive=True)` says that nobody else writes; threads that share this array still
-    /// may. A window that is read, changed and written back would undo what another thread writes
-    /// into its holes meanwhile, so such a plan runs with no other write beside it.
+    /// Nobody else has the file open ([`Alone`]), or nobody else writes (`Hints(exclusive=True)`);
+    /// threads that share this array still may. A window that is read, changed and written back would
+    /// undo what another thread writes into its holes meanwhile, so such a plan runs with no other
+    /// write beside it.
     fn turn(
         &self,
         access: &Access,
@@ -380,7 +449,7 @@ impl Open {
         interrupts: &Interrupts,
     ) -> Result<Option<Turn<'_>>, Fault> {
         let in_place = access.direction == Direction::Write && step.sink.is_none();
-        if !in_place || !access.wishes.exclusive {
+        if !in_place {
             return Ok(None);
         }
         let alone = step.plan.writes_back();

@@ -452,6 +452,7 @@ impl Part<'_> {
             cached,
             sink,
             tables: self.tables,
+            alone: None,
         })
     }
 }

@@ -79,6 +79,11 @@ impl Fault {
         self.0.class == Class::Budget
     }
 
+    /// Whether the work was told to stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.class == Class::Interrupt
+    }
+
     /// Of a refusal: so much more memory is needed, for `what`.
     pub fn beside(mut self, what: &str, bytes: i64) -> Fault {
         for (_, value) in self.0.details.iter_mut().filter(|(name, _)| *name == "needed") {

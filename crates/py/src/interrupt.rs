@@ -43,6 +43,11 @@ impl Interrupts {
         state.raised.is_some()
     }
 
+    /// Whether a handler raised something.
+    pub fn raised(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).raised.is_some()
+    }
+
     /// What was raised.
     pub fn take(&self) -> Option<PyErr> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).raised.take()

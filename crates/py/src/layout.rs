@@ -33,6 +33,9 @@ pub struct Described {
     pub fill_held: Option<Reservation>,
     /// The files of a strided layout, in the numbering of its parts.
     pub files: Vec<PathBuf>,
+    /// Whether they hold nothing but this array and are never opened by a library that keeps the GIL
+    /// while it waits (HDF5).
+    pub plain: bool,
     /// Where chunks are.
     pub source: Option<Source>,
     /// Codecs of a chunk, in the order of writing; empty for strided layouts.
@@ -95,6 +98,7 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
         layout: Layout::Strided(Strided { shape: vec![], item, strides: vec![], parts: vec![] }),
         path,
         files: vec![],
+        plain: matches!(info.getattr("format")?.extract()?, "npy" | "raw"),
         source: None,
         pipeline: Pipeline::new(&[], 0).map_err(Fault::from)?,
     };

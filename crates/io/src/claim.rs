@@ -1,0 +1,170 @@
+//! Certainty that nobody else has a file open.
+//!
+//! Problem: a sparse write is fastest as windows that are read, changed and written back; but that
+//! undoes what somebody else writes into their holes meanwhile.
+//!
+//! Idea: a lease (`F_SETLEASE`, fcntl(2)). The kernel grants one for writing only if no other
+//! descriptor and no other mapping of the file exists, and makes whoever opens the file wait until
+//! it is given back, for 45 seconds at most. So a claim is short, and asks often whether somebody
+//! waits.
+//!
+//! Invariants: claimed are only files of file systems that belong to this machine alone: elsewhere
+//! the kernel knows nothing of other machines. A descriptor that was there when the process forked
+//! may have a twin, of which the kernel says nothing; it is not claimed. The signal by which the
+//! kernel asks for the file is one that is ignored unless somebody handles it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::files::OpenFile;
+
+/// What an open file knows about claims of it.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// Forks of this process before the file was opened.
+    forks: u64,
+    /// Claims that hold the lease.
+    holders: Mutex<usize>,
+}
+
+impl Lease {
+    /// For a file that is being opened.
+    pub(crate) fn new() -> Lease {
+        Lease { forks: system::forks(), holders: Mutex::new(0) }
+    }
+
+    /// For a descriptor that others may share.
+    pub(crate) fn shared() -> Lease {
+        Lease { forks: u64::MAX, holders: Mutex::new(0) }
+    }
+
+    fn holders(&self) -> MutexGuard<'_, usize> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// While this lives, nobody else has the file open. Given back on drop.
+#[derive(Debug)]
+pub struct Claim<'a> {
+    file: &'a OpenFile,
+}
+
+impl Claim<'_> {
+    /// Claims a file; `None` if somebody else has it open, or if that cannot be known.
+    pub fn new(file: &OpenFile) -> Option<Claim<'_>> {
+        let lease = file.lease();
+        if !file.writable() || lease.forks != system::forks() {
+            return None;
+        }
+        let mut holders = lease.holders();
+        if *holders == 0 && !(system::is_local(file) && system::acquire(file)) {
+            return None;
+        }
+        *holders += 1;
+        Some(Claim { file })
+    }
+
+    /// Whether somebody waits for the file, or did not want to wait any longer.
+    pub fn is_wanted(&self) -> bool {
+        !system::is_held(self.file)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut holders = self.file.lease().holders();
+        *holders -= 1;
+        if *holders == 0 {
+            system::release(self.file);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use std::mem::MaybeUninit;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::Once;
+
+    use super::OpenFile;
+
+    /// From linux/fcntl.h; the crate libc lacks it.
+    const F_SETSIG: libc::c_int = 10;
+    /// ext2 to ext4, XFS, Btrfs, F2FS, tmpfs.
+    const LOCAL: [u32; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
+
+    static FORKS: AtomicU64 = AtomicU64::new(0);
+
+    extern "C" fn before_fork() {
+        FORKS.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often this process forked since it was first asked.
+    pub(super) fn forks() -> u64 {
+        static WATCH: Once = Once::new();
+        WATCH.call_once(|| {
+            // SAFETY: the handler only adds to an atomic number.
+            let failed = unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
+            if failed != 0 {
+                // Never equal to what a file remembers: nothing is claimed.
+                FORKS.store(u64::MAX / 2, Ordering::SeqCst);
+            }
+        });
+        FORKS.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_local(file: &OpenFile) -> bool {
+        let mut found = MaybeUninit::<libc::statfs>::uninit();
+        // SAFETY: the descriptor is open, the memory is large enough.
+        if unsafe { libc::fstatfs(file.fd(), found.as_mut_ptr()) } != 0 {
+            return false;
+        }
+        // SAFETY: fstatfs succeeded and filled it.
+        let kind = unsafe { found.assume_init() }.f_type;
+        // The type's width and sign differ from one C library to the other.
+        #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
+        LOCAL.contains(&(kind as u32))
+    }
+
+    pub(super) fn acquire(file: &OpenFile) -> bool {
+        // Its default is to be ignored; that of SIGIO is to end the process. The kernel forgets the
+        // choice with each lease.
+        // SAFETY: fcntl with integers, on an open descriptor.
+        unsafe {
+            libc::fcntl(file.fd(), F_SETSIG, libc::SIGURG) == 0
+                && libc::fcntl(file.fd(), libc::F_SETLEASE, libc::F_WRLCK) == 0
+        }
+    }
+
+    pub(super) fn is_held(file: &OpenFile) -> bool {
+        // SAFETY: as above. Once somebody waits, the kernel tells what will be left of the lease.
+        unsafe { libc::fcntl(file.fd(), libc::F_GETLEASE) == libc::F_WRLCK }
+    }
+
+    pub(super) fn release(file: &OpenFile) {
+        // SAFETY: as above. It fails only if the kernel took the lease away.
+        unsafe { libc::fcntl(file.fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use super::OpenFile;
+
+    pub(super) fn forks() -> u64 {
+        0
+    }
+
+    pub(super) fn is_local(_: &OpenFile) -> bool {
+        false
+    }
+
+    pub(super) fn acquire(_: &OpenFile) -> bool {
+        false
+    }
+
+    pub(super) fn is_held(_: &OpenFile) -> bool {
+        false
+    }
+
+    pub(super) fn release(_: &OpenFile) {}
+}
