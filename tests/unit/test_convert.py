@@ -215,9 +215,10 @@ def test_errors_name_the_target_not_what_it_grows_in(tmp_path, name, monkeypatch
         raise OSError(28, "No space left on device")
 
     # While it is made, then while it gets its name.
-    for call in ("fsync", "rename"):
+    for calls in (["fsync"], ["link", "rename"]):
         with monkeypatch.context() as patch:
-            patch.setattr(os, call, full)
+            for call in calls:
+                patch.setattr(os, call, full)
             patch.setattr(outcore.formats.durable, "_renameat2_function", lambda: None)
             with pytest.raises(outcore.StorageError) as caught:
                 outcore.convert(tmp_path / "a.npy", target)

@@ -50,12 +50,13 @@ def test_an_array_copied_onto_itself_must_fit_the_budget(tmp_path):
 
 
 def test_arrays_side_by_side_in_one_file_are_copied_block_by_block(tmp_path):
+    data = np.tile(DATA, (1, 10))  # half of it holds three blocks and what reading a chunk takes
     for name, options in (("a.h5", {}), ("b.h5", {"chunks": (7, 30)})):
-        one = outcore.create(f"{tmp_path}/{name}::/one", data=DATA, **options)
-        two = outcore.create(f"{tmp_path}/{name}::/two", DATA.shape, "f8", **options)
-        with outcore.memory(DATA.nbytes // 2):
+        one = outcore.create(f"{tmp_path}/{name}::/one", data=data, **options)
+        two = outcore.create(f"{tmp_path}/{name}::/two", data.shape, "f8", **options)
+        with outcore.memory(data.nbytes // 2):
             two[::-1] = one
-        np.testing.assert_array_equal(DATA[::-1], two[...])
+        np.testing.assert_array_equal(data[::-1], two[...])
 
 
 @pytest.mark.parametrize("name", KINDS)
