@@ -31,7 +31,7 @@ CALLS = """
 LINE = re.compile(r"^(\d+\.\d+) (\w+)\((.*)\)\s+= (-?\d+)")
 WORD = re.compile(
     r'"(?P<text>(?:\\x[0-9a-f]{2})*)"(?P<cut>\.\.\.)?'
-    r"|(?P<fd>-?\d+|AT_FDCWD)<(?P<path>[^>]*)>(?:\(deleted\))?"
+    r"|(?P<fd>-?\d+|AT_FDCWD)<(?P<path>[^>]*)>(?P<gone>\(deleted\))?"
     r"|(?P<plain>[A-Za-z0-9_|]+)"
 )
 EXCHANGE = "RENAME_EXCHANGE"
@@ -147,7 +147,7 @@ class Trace:
         assert step is not None, f"{call} is not modelled"
         return bool(step(words, result))
 
-    def _word(self, found: re.Match[str]) -> str | bytes | tuple[str, str]:
+    def _word(self, found: re.Match[str]) -> str | bytes | tuple[str, ...]:
         if found["text"] is not None:
             assert not found["cut"], "strace cut a string"
             return bytes.fromhex(found["text"].replace("\\x", ""))
@@ -155,7 +155,11 @@ class Trace:
             path = (
                 bytes.fromhex(found["path"].replace("\\x", "")) if "\\x" in found["path"] else b""
             )
-            return found["fd"], path.decode()
+            return (
+                (found["fd"], path.decode(), "gone")
+                if found["gone"]
+                else (found["fd"], path.decode())
+            )
         return found["plain"]
 
     def _place(self, where: object, name: object) -> tuple[Folder, str] | None:
@@ -196,7 +200,16 @@ class Trace:
         """The open file, if it is one of ours: numbers are used again for pipes and sockets."""
         if not isinstance(word, tuple) or not word[1].startswith(str(self.folder)):
             return None
-        return self._fds.get(word[0])
+        # By its path: where threads open and close side by side, a call that begins before another
+        # may get the number that this one gave back.
+        entry: File | Folder = self.tree
+        for part in filter(None, os.path.relpath(word[1], self.folder).split("/")):
+            if part == ".":
+                continue
+            if not isinstance(entry, Folder) or part not in entry.names:
+                return self._fds.get(word[0])  # it has no name any more
+            entry = entry.names[part]
+        return self._fds.get(word[0]) if len(word) > 2 else entry
 
     def _pwrite(self, words: list, result: int) -> bool:
         file = self._file(words[0])
