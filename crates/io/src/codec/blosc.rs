@@ -8,7 +8,7 @@ use std::ffi::{c_int, CStr};
 
 use blosc_src as sys;
 
-use super::{zstd, Codec, CodecSpec, Context, Fault, Needs};
+use super::{at_most, promised, zstd, Codec, CodecSpec, Context, Fault, Needs, Written};
 
 /// Blosc with one inner compressor and shuffle.
 #[derive(Debug)]
@@ -146,18 +146,8 @@ impl Codec for Blosc {
         Needs { own: 0, library }
     }
 
-    fn encode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        _context: &mut Context,
-    ) -> Result<usize, Fault> {
-        if input.len() > LARGEST {
-            return Err(Fault::new(format!(
-                "chunks of {} bytes are too large; Blosc takes at most {LARGEST}",
-                input.len()
-            )));
-        }
+    fn encode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
+        at_most(LARGEST, input, "Blosc")?;
         // SAFETY: pointers and lengths are those of two slices that cannot overlap; the name is
         // terminated; the library writes no more than `output.len()` bytes.
         let code = unsafe {
@@ -180,22 +170,13 @@ impl Codec for Blosc {
         }
     }
 
-    fn decode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn decode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         let (input, decoded, block) = checked(input)?;
         let room = output.len();
         // Two blocks; another writer may have chosen larger ones than are usual.
         let unusual = block.min(room).saturating_sub(self.block(room));
         let _more = context.reserve(unusual.saturating_mul(2))?;
-        let Some(output) = output.get_mut(..decoded) else {
-            return Err(Fault::new(format!(
-                "the header promises {decoded} bytes, {room} expected"
-            )));
-        };
+        let output = promised(output, decoded as u64)?;
         if decoded == 0 {
             return Ok(0);
         }

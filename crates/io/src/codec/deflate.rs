@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 use libdeflate_sys as sys;
 
-use super::{Codec, CodecSpec, Context, Fault, Needs};
+use super::{Codec, CodecSpec, Context, Fault, Needs, Written};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framing {
@@ -144,12 +144,7 @@ impl Codec for Deflate {
         Needs { own: decoder_in(&mut []).1, library: 0 }
     }
 
-    fn encode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn encode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         let raw = context.get(|memory| encoder_in(memory, self.level).0)?;
         let encode = match self.framing {
             Framing::Zlib => sys::libdeflate_zlib_compress,
@@ -169,12 +164,7 @@ impl Codec for Deflate {
         }
     }
 
-    fn decode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn decode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         let raw = context.get(|memory| decoder_in(memory).0)?;
         let one = |input: &[u8], output: &mut [u8]| {
             // SAFETY: as in `encode`.

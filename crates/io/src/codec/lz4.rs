@@ -12,7 +12,7 @@ use std::ffi::c_int;
 
 use lz4_sys as sys;
 
-use super::{Codec, CodecSpec, Context, Fault};
+use super::{at_most, promised, Codec, CodecSpec, Context, Fault, Written};
 
 /// The largest block that LZ4 takes (`LZ4_MAX_INPUT_SIZE`).
 const LARGEST: usize = 0x7e00_0000;
@@ -72,18 +72,8 @@ impl Codec for Lz4 {
         block_bound(len).saturating_add(4)
     }
 
-    fn encode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        _context: &mut Context,
-    ) -> Result<usize, Fault> {
-        if input.len() > LARGEST {
-            return Err(Fault::new(format!(
-                "chunks of {} bytes are too large; LZ4 takes at most {LARGEST}",
-                input.len()
-            )));
-        }
+    fn encode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
+        at_most(LARGEST, input, "LZ4")?;
         let Some((head, rest)) = output.split_first_chunk_mut::<4>() else {
             return Err(Fault::new("no room for the header"));
         };
@@ -93,22 +83,13 @@ impl Codec for Lz4 {
         Ok(4 + encode_block(input, rest).ok_or_else(short)?)
     }
 
-    fn decode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        _context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn decode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
         let Some((head, rest)) = input.split_first_chunk::<4>() else {
             return Err(Fault::new(format!("{} bytes are too short for a header", input.len())));
         };
-        let size = u32::from_le_bytes(*head) as usize;
-        let room = output.len();
-        let Some(output) = output.get_mut(..size) else {
-            return Err(Fault::new(format!("the header promises {size} bytes, {room} expected")));
-        };
+        let output = promised(output, u32::from_le_bytes(*head).into())?;
         decode_block(rest, output)?;
-        Ok(size)
+        Ok(output.len())
     }
 }
 
@@ -147,12 +128,7 @@ impl Codec for Lz4Hdf5 {
         len.saturating_add(12 + 4 * blocks)
     }
 
-    fn encode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        _context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn encode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
         let short = || Fault::new("no room for the output");
         // As the plug-in does: no block is larger than the chunk.
         let size = self.block.min(input.len()).max(1);
@@ -177,19 +153,11 @@ impl Codec for Lz4Hdf5 {
         Ok(at)
     }
 
-    fn decode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        _context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn decode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
         let mut input = input;
         let total = u64::from_be_bytes(take::<8>(&mut input)?);
         let block = u32::from_be_bytes(take::<4>(&mut input)?) as usize;
-        let room = output.len();
-        let Some(output) = usize::try_from(total).ok().and_then(|len| output.get_mut(..len)) else {
-            return Err(Fault::new(format!("the header promises {total} bytes, {room} expected")));
-        };
+        let output = promised(output, total)?;
         if block == 0 {
             return Err(Fault::new("the header promises blocks of 0 bytes"));
         }

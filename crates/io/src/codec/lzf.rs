@@ -9,7 +9,7 @@
 //!
 //! Reference: Marc Lehmann, liblzf; `lzf_filter.c` in h5py.
 
-use super::{Codec, Context, Fault, Needs};
+use super::{Codec, Context, Fault, Needs, Written};
 
 /// The LZF codec; it has no options.
 #[derive(Debug)]
@@ -149,12 +149,7 @@ impl Codec for Lzf {
         Needs { own: size_of::<Table>(), library: 0 }
     }
 
-    fn encode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn encode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         let table = context.get(|memory| {
             let place = memory.as_mut_ptr().cast::<Table>();
             let fits = memory.len() >= size_of::<Table>() && place.is_aligned();
@@ -171,12 +166,7 @@ impl Codec for Lzf {
         compress(input, &mut output[..room], table).ok_or(Fault::Incompressible)
     }
 
-    fn decode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        _context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn decode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
         decompress(input, output)
     }
 }

@@ -196,6 +196,9 @@ impl Context<'_> {
     }
 }
 
+/// Bytes written by a step.
+pub type Written = Result<usize, Fault>;
+
 /// Turns bytes into other bytes and back. Stateless; contexts of the libraries are the caller's.
 pub trait Codec: Send + Sync + std::fmt::Debug {
     /// The name in `layout.py`.
@@ -221,21 +224,28 @@ pub trait Codec: Send + Sync + std::fmt::Debug {
 
     /// Encode all of `input` into the front of `output`, which has at least `bound(input.len())`
     /// bytes; returns the bytes written.
-    fn encode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        context: &mut Context,
-    ) -> Result<usize, Fault>;
+    fn encode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written;
 
     /// Decode all of `input` into the front of `output`; returns the bytes written. An input that
     /// decodes to more than `output` holds is an error.
-    fn decode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        context: &mut Context,
-    ) -> Result<usize, Fault>;
+    fn decode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written;
+}
+
+/// The front of `output` that takes the `len` bytes which a header promises.
+fn promised(output: &mut [u8], len: u64) -> Result<&mut [u8], Fault> {
+    let room = output.len();
+    let front = usize::try_from(len).ok().and_then(|len| output.get_mut(..len));
+    front.ok_or_else(|| Fault::new(format!("the header promises {len} bytes, {room} expected")))
+}
+
+/// Refuses a chunk that a library cannot take.
+fn at_most(largest: usize, input: &[u8], library: &str) -> Result<(), Fault> {
+    let len = input.len();
+    if len <= largest {
+        return Ok(());
+    }
+    let why = format!("chunks of {len} bytes are too large; {library} takes at most {largest}");
+    Err(Fault::new(why))
 }
 
 /// Four bytes that follow the data they protect.

@@ -3,7 +3,7 @@
 //! HDF5's filter 2 and numcodecs' `Shuffle`. Bytes after the last whole item stay where they are.
 //! Makes nothing smaller, but puts equal bytes together for the compressor that follows.
 
-use super::{Codec, CodecSpec, Context, Fault};
+use super::{Codec, CodecSpec, Context, Fault, Written};
 
 /// Shuffle for items of one size.
 #[derive(Debug)]
@@ -20,6 +20,25 @@ impl Shuffle {
         }
         let item = usize::try_from(item).map_err(|_| Fault::new("option itemsize is too large"))?;
         Ok(Shuffle { item })
+    }
+
+    /// Lets `whole` (`shuffle`, `unshuffle`) work on the whole items, and copies what follows them.
+    fn regroup(
+        &self,
+        whole: fn(usize, &[u8], &mut [u8]),
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Written {
+        let room = output.len();
+        let Some(output) = output.get_mut(..input.len()) else {
+            return Err(Fault::new(format!("{} bytes do not fit in {room}", input.len())));
+        };
+        let items = input.len() - input.len() % self.item;
+        let ((input, tail), (output, tail_out)) =
+            (input.split_at(items), output.split_at_mut(items));
+        tail_out.copy_from_slice(tail);
+        whole(self.item, input, output);
+        Ok(items + tail.len())
     }
 }
 
@@ -200,39 +219,12 @@ impl Codec for Shuffle {
         true
     }
 
-    fn encode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        _context: &mut Context,
-    ) -> Result<usize, Fault> {
-        let Some(output) = output.get_mut(..input.len()) else {
-            return Err(Fault::new("the output is shorter than the input"));
-        };
-        let whole = input.len() - input.len() % self.item;
-        let ((input, tail), (output, tail_out)) =
-            (input.split_at(whole), output.split_at_mut(whole));
-        tail_out.copy_from_slice(tail);
-        shuffle(self.item, input, output);
-        Ok(whole + tail.len())
+    fn encode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
+        self.regroup(shuffle, input, output)
     }
 
-    fn decode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        _context: &mut Context,
-    ) -> Result<usize, Fault> {
-        let room = output.len();
-        let Some(output) = output.get_mut(..input.len()) else {
-            return Err(Fault::new(format!("{} bytes do not fit in {room}", input.len())));
-        };
-        let whole = input.len() - input.len() % self.item;
-        let ((input, tail), (output, tail_out)) =
-            (input.split_at(whole), output.split_at_mut(whole));
-        tail_out.copy_from_slice(tail);
-        unshuffle(self.item, input, output);
-        Ok(whole + tail.len())
+    fn decode(&self, input: &[u8], output: &mut [u8], _context: &mut Context) -> Written {
+        self.regroup(unshuffle, input, output)
     }
 }
 

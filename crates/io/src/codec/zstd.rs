@@ -5,7 +5,7 @@
 
 use ::zstd::zstd_safe::{self, zstd_sys as sys};
 
-use super::{Codec, CodecSpec, Context, Fault, Needs};
+use super::{Codec, CodecSpec, Context, Fault, Needs, Written};
 
 /// Zstandard with one level.
 #[derive(Debug)]
@@ -74,12 +74,7 @@ impl Codec for Zstd {
         Needs { own: decoder_bytes(), library: 0 }
     }
 
-    fn encode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn encode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         // SAFETY: the library gets memory that is borrowed from now on, and checks that it is
         // aligned and large enough. Only the reset gives parameters their defaults there, such as
         // that frames say how long their content is.
@@ -106,12 +101,7 @@ impl Codec for Zstd {
         }
     }
 
-    fn decode(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-        context: &mut Context,
-    ) -> Result<usize, Fault> {
+    fn decode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
         // SAFETY: as in `encode`.
         let raw = context.get(|memory| unsafe {
             sys::ZSTD_initStaticDCtx(memory.as_mut_ptr().cast(), memory.len())
