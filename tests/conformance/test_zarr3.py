@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import zarr_elements
 
+import killed
 from outcore import errors, formats
 from outcore.formats import durable
 from outcore.formats.layout import Codec, FileSource, ShardSource
@@ -548,37 +549,9 @@ def quick(monkeypatch):
 STEPS = ("mkdir", "makedirs", "open", "write", "fsync", "rename", "rmdir", "unlink")
 
 
-def _count_steps(last: int) -> None:
-    count = 0
-
-    def counting(function):
-        def call(*args, **kwargs):
-            nonlocal count
-            count += 1
-            if count == last:
-                os._exit(77)
-            return function(*args, **kwargs)
-
-        return call
-
-    for name in STEPS:
-        setattr(os, name, counting(getattr(os, name)))
-    durable._renameat2 = counting(durable._renameat2)
-
-
 def dies_at(step: int, action) -> bool:
     """Run `action` in a child process that is killed before its step number `step`; False if it ends."""
-    child = os.fork()
-    if child == 0:
-        try:
-            _count_steps(step)
-            action()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 77), "the action itself failed"
-    return code == 77
+    return killed.dies_at(step, action, STEPS, [(durable, "_renameat2")])
 
 
 @pytest.mark.parametrize("inner", ["", "::/in/new/a"])

@@ -8,11 +8,10 @@ HDF5 file is made under another name.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
+import killed
 import outcore
 from outcore import formats
 
@@ -29,36 +28,9 @@ STEPS = (
 )
 
 
-def _count_steps(last: int) -> None:
-    count = 0
-
-    def counting(function):
-        def call(*args, **kwargs):
-            nonlocal count
-            count += 1
-            if count == last:
-                os._exit(77)
-            return function(*args, **kwargs)
-
-        return call
-
-    for name in STEPS:
-        setattr(os, name, counting(getattr(os, name)))
-
-
 def dies_at(step: int, action) -> bool:
     """Run `action` in a child that ends before its step number `step`; False if it comes to its end."""
-    child = os.fork()
-    if child == 0:
-        try:
-            _count_steps(step)
-            action()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 77), "the action itself failed"
-    return code == 77
+    return killed.dies_at(step, action, STEPS)
 
 
 def each_step(prepare, action, look, at_least):
