@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from traced import Trace
 
 from cases import MORE, NEW, OLD, OPEN, old_or, run
 from outcore import FormatError
@@ -59,3 +61,42 @@ def test_a_flush_that_is_forgotten_is_found_out(tmp_path):
     script = OPEN + "a[...] = NEW\na.close()"
     with pytest.raises(AssertionError, match="at the end"):
         run(tmp_path, "npy", script, True, old_or(NEW, mixed=True))
+
+
+def test_numbers_of_files_that_change_hands_between_threads(tmp_path):
+    """A call that begins first may get the number that another thread gives back only later."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    for name in "ab":
+        (folder / name).write_bytes(b"old")
+    calls = [
+        ("openat", "AT_FDCWD<{/}>, {a}, O_RDWR", 5),
+        ("openat", "AT_FDCWD<{/}>, {b}, O_RDWR", 5),  # begins here, ends when `a` is closed
+        ("pwrite64", "5<a>, {new}, 3, 0", 3),
+        ("fsync", "5<a>", 0),
+        ("pwrite64", "5<b>, {new}, 3, 0", 3),
+    ]
+    trace = Trace.of(folder, [(k, *call) for k, call in enumerate(coded(folder, calls))])
+    for name in "ab":
+        (folder / name).write_bytes(b"new")
+    *_, lost, _, _ = [
+        {name: (copy / name).read_bytes() for name in "ab"}
+        for _, copy in trace.crashes(tmp_path / "crashes")
+    ]
+    assert lost == {"a": b"new", "b": b"old"}
+
+
+def coded(folder: Path, calls: list) -> list:
+    """As `strace` writes them."""
+
+    def hexed(text: str) -> str:
+        return "".join(f"\\x{byte:02x}" for byte in text.encode())
+
+    paths = {name: hexed(str(folder / name)) for name in "ab"}
+    found = []
+    for call, words, result in calls:
+        words = words.replace("{/}", hexed("/")).replace("{new}", f'"{hexed("new")}"')
+        for name, path in paths.items():
+            words = words.replace(f"<{name}>", f"<{path}>").replace(f"{{{name}}}", f'"{path}"')
+        found.append((call, words, result))
+    return found

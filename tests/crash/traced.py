@@ -98,8 +98,7 @@ class Trace:
     """The calls of ``python -c script`` on the files below `folder`."""
 
     def __init__(self, folder: Path, script: str, *words: str) -> None:
-        self.folder = folder.resolve()
-        self.tree = load(self.folder)
+        self._begin(folder)
         log = self.folder.with_name(self.folder.name + ".strace")
         command = ["strace", "-ff", "-ttt", "-y", "-xx", "-s", str(1 << 26), "-o", str(log)]
         command += ["-e", "trace=" + ",".join(CALLS.split()), sys.executable, "-c", script]
@@ -114,8 +113,21 @@ class Trace:
                 if found and int(found[4]) >= 0:
                     lines.append((float(found[1]), found[2], found[3], int(found[4])))
             part.unlink()
-        lines.sort(key=lambda line: line[0])
-        self._lines = lines
+        # Each thread has a log of its own; the times are those at which calls began. What one thread
+        # waits for in another ends before, so only calls that are independent may change places.
+        self._lines = sorted(lines, key=lambda line: line[0])
+
+    @classmethod
+    def of(cls, folder: Path, lines: list[tuple[float, str, str, int]]) -> Trace:
+        """Of calls that were recorded elsewhere: time, name, arguments, result."""
+        trace = cls.__new__(cls)
+        trace._begin(folder)
+        trace._lines = lines
+        return trace
+
+    def _begin(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.tree = load(self.folder)
         self._fds: dict[str, File | Folder | None] = {}
         self._at: dict[str, int] = {}
 
