@@ -72,7 +72,8 @@ class DiskArray:
         # A write goes on, and its failure counts, also if the caller lets go of the request.
         # Changed by single steps only, so that threads lose none of each other's.
         self._writes: dict[IORequest[None], None] = {}
-        self._adopt(info)
+        self._info = info
+        self._core = _core.Array(info, self.writable, hints)
 
     @property
     def _growing(self) -> threading.Lock:
@@ -82,10 +83,6 @@ class DiskArray:
         One for each process: a thread of the parent may have held its own at the fork.
         """
         return self._turns.setdefault(os.getpid(), threading.Lock())
-
-    def _adopt(self, info: ArrayInfo) -> None:
-        core = _core.Array(info, self.writable, self._hints)
-        self._info, self._core = info, core
 
     # What it is
 
@@ -478,7 +475,7 @@ class DiskArray:
 
     def _refill(self, longer: ArrayInfo, sections: Iterator[tuple[slice, ...]]) -> None:
         """Set sections that the longer array will show to its fill value, durably."""
-        core = _core.Array(longer, True, self._hints)
+        core = self._core.beside(longer)
         try:
             fill = np.zeros((), self.dtype)
             if longer.fill_value is not None:
@@ -547,12 +544,14 @@ class DiskArray:
             here[along] += there[along]
             self.flush()
             room = formats.reserve(self._info, here)
-            longer = _core.Array(room, True, self._hints)
             key = [slice(None)] * self.ndim
             key[along] = slice(first, None)
-            longer.write(tuple(key), data)
-            longer.flush(True)
-            longer.close()
+            longer = self._core.beside(room)
+            try:
+                longer.write(tuple(key), data)
+                longer.flush(True)
+            finally:
+                longer.close()
             self._swap(formats.resize(room, here))
 
     def _must_write(self, verb: str) -> None:
@@ -570,9 +569,8 @@ class DiskArray:
             )
 
     def _swap(self, info: ArrayInfo) -> None:
-        old = self._core
-        self._adopt(info)
-        old.close()
+        self._core.adopt(info)
+        self._info = info
 
     # Its life
 
@@ -587,9 +585,11 @@ class DiskArray:
         StorageError
             The disk did not take what was written since the last flush that succeeded: it may be
             lost. Later flushes raise it too. Open the array again and write it again.
+        UsageError
+            The array was closed, perhaps by another thread, before a flush of what was written to it.
         """
         self._finish_writes()
-        if self.writable and not self.closed:
+        if self.writable:
             self._core.flush(True)
 
     def _finish_writes(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -58,6 +59,18 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.npy"
 
 
+def evict(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def descriptors(path: Path) -> int:
+    """How many of this process have the file open."""
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    return [os.readlink(link) for link in links if os.path.islink(link)].count(str(path))
+
+
 def write(array: outcore.DiskArray) -> tuple[int, int]:
     """Write and check; bytes read and written."""
     expected = array[...]
@@ -80,6 +93,23 @@ def test_windows_are_rewritten_as_explained(path: Path) -> None:
         # The rows that are written, from their first element to their last.
         assert report.read_bytes == report.written_bytes == 74 * (2046 * 4)
         assert write(array) == (report.read_bytes, report.written_bytes)
+
+
+def test_after_a_cold_read_past_the_page_cache(path: Path) -> None:
+    """Direct I/O has a descriptor of its own, which is given back for the lease, and made again."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+    except OSError:
+        pytest.skip("this file system has no direct I/O")
+    with outcore.open(path, "r+", hints={"sync": True, "cache": "bypass"}) as array:
+        for _ in range(2):
+            evict(path)
+            assert (array[...] == np.load(path)).all()
+            assert descriptors(path) == 2
+            report = array.explain(KEY, write=True)
+            assert SAYS in report.why
+            assert write(array) == (report.read_bytes, report.written_bytes)
+            assert report.read_bytes == 74 * (2046 * 4)
 
 
 @pytest.mark.parametrize("how", ["open", "mapped", "array", "memmap"])

@@ -198,6 +198,60 @@ def test_a_child_can_append_although_a_thread_of_the_parent_was_appending(tmp_pa
         assert os.waitstatus_to_exitcode(status) == 0
 
 
+GROWING = {
+    "npy": ("a.npy", {}),
+    "npy, exclusive": ("a.npy", {"hints": {"exclusive": True, "method": "window"}}),
+    "zarr, exclusive": (
+        "a.zarr",
+        {"chunks": (8, 64), "hints": {"exclusive": True, "method": "window"}},
+    ),
+    "zarr lz4": ("a.zarr", {"chunks": (8, 64), "compression": "lz4"}),
+}
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_threads_write_and_flush_while_the_array_grows(tmp_path: Path, kind: str):
+    """No element is lost, nobody finds the array closed, and nothing of old shapes stays open."""
+    name, options = GROWING[kind]
+    threads, rows, more = 4, 8, 24
+    a = outcore.create(tmp_path / name, data=np.zeros((rows, 300), "i4"), **options)
+    start, stop = threading.Barrier(threads + 1), threading.Event()
+
+    def write(number: int) -> int:
+        start.wait()
+        turn = 0
+        while not stop.is_set() or turn == 0:
+            turn += 1
+            a[:rows, number::threads] = 1000 * turn + number
+            if number % 2:
+                a.flush()
+        return turn
+
+    with ThreadPoolExecutor(threads) as pool:
+        writers = [pool.submit(write, number) for number in range(threads)]
+        start.wait()
+        try:
+            for row in range(more):
+                a.append(np.full((1, 300), row, "i4"))
+        finally:
+            stop.set()
+        turns = [writer.result() for writer in writers]
+    for number, turn in enumerate(turns):
+        assert (a[:rows, number::threads] == 1000 * turn + number).all()
+    expected = np.broadcast_to(np.arange(more)[:, None], (more, 300))
+    np.testing.assert_array_equal(expected, a[rows:])
+    a.flush()
+    assert a.shape == (rows + more, 300)
+    if name == "a.npy":
+        held = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
+        assert held.count(str(tmp_path / name)) == 1
+    a.close()
+
+
+def _descriptors() -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+
+
 CAST = {
     "npy": ("a.npy", {}),
     "npy, window": ("a.npy", {"hints": {"method": "window", "exclusive": True}}),

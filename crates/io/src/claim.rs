@@ -56,8 +56,12 @@ impl Claim<'_> {
             return None;
         }
         let mut holders = lease.holders();
-        if *holders == 0 && !(system::is_local(file) && system::acquire(file)) {
-            return None;
+        if *holders == 0 {
+            // The kernel takes our second descriptor for somebody else's.
+            file.release_direct();
+            if !(system::is_local(file) && system::acquire(file)) {
+                return None;
+            }
         }
         *holders += 1;
         Some(Claim { file })

@@ -5,7 +5,8 @@
 //!
 //! Idea: a [`FileTable`] opens a file when it is first used and keeps it open until the table is
 //! dropped; past a number of descriptors, further files are opened for one use only. Each
-//! [`OpenFile`] has, on demand, a second descriptor for direct I/O and a mapping.
+//! [`OpenFile`] has, on demand, a second descriptor for direct I/O, closed again for a claim, and a
+//! mapping.
 //!
 //! Invariants: a descriptor that [`FileTable::open`] handed out stays open while it is borrowed;
 //! a file that was handed out for writing is synced by [`FileTable::sync`], whether it is still
@@ -46,13 +47,24 @@ struct Entry {
     open: OnceLock<OpenFile>,
 }
 
+/// The descriptor for direct I/O.
+#[derive(Debug, Default)]
+enum Direct {
+    /// Opened when it is needed.
+    #[default]
+    Unopened,
+    Open(Arc<OwnedFd>),
+    /// The file system has no such thing.
+    Missing,
+}
+
 /// A file that is open.
 #[derive(Debug)]
 pub struct OpenFile {
     path: PathBuf,
     writable: bool,
     fd: OwnedFd,
-    direct: OnceLock<Option<OwnedFd>>,
+    direct: Mutex<Direct>,
     mapping: Mutex<Option<Arc<Mapping>>>,
     lease: Lease,
 }
@@ -204,7 +216,7 @@ impl OpenFile {
             path: path.to_path_buf(),
             writable,
             fd,
-            direct: OnceLock::new(),
+            direct: Mutex::default(),
             mapping: Mutex::new(None),
             lease: Lease::shared(),
         }
@@ -225,12 +237,32 @@ impl OpenFile {
         self.fd.as_raw_fd()
     }
 
-    /// The descriptor for direct I/O; `None` where the file system has no such thing.
-    pub fn direct_fd(&self) -> Option<RawFd> {
-        // Not by its path, which may name another file by now.
-        let same = PathBuf::from(format!("/proc/self/fd/{}", self.fd()));
-        let open = || open_with(&same, self.writable, direct_flag()?).ok();
-        self.direct.get_or_init(open).as_ref().map(AsRawFd::as_raw_fd)
+    /// The descriptor for direct I/O, open while it is held; `None` where the file system has no such
+    /// thing.
+    pub fn direct(&self) -> Option<Arc<OwnedFd>> {
+        let mut direct = self.lock_direct();
+        if let Direct::Unopened = *direct {
+            // Not by its path, which may name another file by now.
+            let same = PathBuf::from(format!("/proc/self/fd/{}", self.fd()));
+            let open = direct_flag().and_then(|flag| open_with(&same, self.writable, flag).ok());
+            *direct = open.map_or(Direct::Missing, |fd| Direct::Open(Arc::new(fd)));
+        }
+        match &*direct {
+            Direct::Open(fd) => Some(Arc::clone(fd)),
+            _ => None,
+        }
+    }
+
+    /// Closes the descriptor for direct I/O, unless somebody uses it.
+    pub(crate) fn release_direct(&self) {
+        let mut direct = self.lock_direct();
+        if matches!(&*direct, Direct::Open(fd) if Arc::strong_count(fd) == 1) {
+            *direct = Direct::Unopened;
+        }
+    }
+
+    fn lock_direct(&self) -> MutexGuard<'_, Direct> {
+        self.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Length now, bytes.

@@ -55,13 +55,14 @@ unsafe impl Sync for Access<'_> {}
 pub struct Open {
     /// The process it belongs to.
     pub pid: u32,
-    described: Arc<Described>,
+    /// The array.
+    pub described: Arc<Described>,
     place: Place,
     engine: OnceLock<Chosen>,
     found: Found,
     habit: Habit,
     /// Held by writes where windows may be written back: alone by those that do so.
-    windows: RwLock<()>,
+    windows: Arc<RwLock<()>>,
     done: Mutex<Report>,
 }
 
@@ -151,6 +152,13 @@ pub struct Survey {
 }
 
 impl Open {
+    /// The same array as its metadata say from now on, while accesses to what they said before may
+    /// still run: writes of both wait for each other where they must.
+    pub fn beside(&self, described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
+        let windows = Arc::clone(&self.windows);
+        Ok(Open { windows, ..Open::new(described, writable)? })
+    }
+
     /// Opens nothing yet: files are opened when they are first used.
     pub fn new(described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
         let place = match (&described.layout, &described.source) {
@@ -161,7 +169,7 @@ impl Open {
             _ => Place::Files(Box::new(FileTable::new(described.files.clone(), writable))),
         };
         let (engine, found, habit) = (OnceLock::new(), Found::default(), Habit::default());
-        let (windows, done) = (RwLock::default(), Mutex::default());
+        let (windows, done) = (Arc::default(), Mutex::default());
         Ok(Open { pid: std::process::id(), described, place, engine, found, habit, windows, done })
     }
 

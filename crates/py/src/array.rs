@@ -3,10 +3,16 @@
 //! Each call parses its key, finds the memory on the Python side (a new result, `out`, the value to
 //! be written), and lets [`crate::access`] plan and run without the GIL.
 //!
+//! The metadata may change under the accesses of other threads (`append`, `resize`). What is open
+//! then is replaced ([`Array::adopt`]) and, if accesses still run on it or a flush is due, retired: it
+//! is flushed with the rest, and goes once it is idle. So a flush covers every write that returned
+//! before, whichever of them it went to.
+//!
 //! Invariants. The arrays whose memory the core uses are referenced on this stack until it is done.
 //! `state` is locked only for moments in which the GIL is held, so a fork (which holds the GIL as
 //! well) never finds it locked. After a fork the child opens the files anew.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -25,15 +31,22 @@ use crate::layout::{describe, Described};
 /// An array on disk.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Array {
-    described: Arc<Described>,
-    shape: Vec<i64>,
+    path: String,
     writable: bool,
     wishes: Wishes,
     state: Mutex<State>,
+    /// Writes that ended.
+    written: AtomicU64,
+    /// Of these, so many are on the disk.
+    safe: AtomicU64,
 }
 
 enum State {
-    Open(Arc<Open>),
+    Open {
+        current: Arc<Open>,
+        /// From before the metadata changed. Nobody gets hold of them any more, except a flush.
+        retired: Vec<Arc<Open>>,
+    },
     Closed,
 }
 
@@ -44,13 +57,30 @@ impl Array {
     fn new(info: &Bound<'_, PyAny>, writable: bool, hints: &Bound<'_, PyAny>) -> PyResult<Array> {
         let described = Arc::new(describe(info)?);
         let wishes = Wishes::read(hints)?;
-        let shape = match &described.layout {
-            Layout::Strided(strided) => strided.shape.clone(),
-            Layout::Chunked(chunked) => chunked.shape.clone(),
-        };
-        let open = Open::new(described.clone(), writable)?;
-        let state = Mutex::new(State::Open(Arc::new(open)));
-        Ok(Array { described, shape, writable, wishes, state })
+        let path = described.path.clone();
+        Ok(Array::around(Open::new(described, writable)?, path, writable, wishes))
+    }
+
+    /// The array with other metadata, for as long as these are not yet adopted.
+    fn beside(&self, info: &Bound<'_, PyAny>) -> PyResult<Array> {
+        let open = self.open()?.beside(Arc::new(describe(info)?), self.writable)?;
+        Ok(Array::around(open, self.path.clone(), self.writable, self.wishes.clone()))
+    }
+
+    /// From now on the metadata are these. Accesses that are running finish with the old ones.
+    fn adopt(&self, info: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.closed() {
+            return Ok(()); // By another thread.
+        }
+        let described = Arc::new(describe(info)?);
+        let fresh = Arc::new(self.open()?.beside(described, self.writable)?);
+        if let State::Open { current, retired } = &mut *self.lock() {
+            retired.push(std::mem::replace(current, fresh));
+            if !self.owes() {
+                retired.retain(|open| !is_idle(open));
+            }
+        }
+        Ok(())
     }
 
     /// Read a section into a new array, or into `out`.
@@ -62,15 +92,15 @@ impl Array {
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let open = self.open()?;
-        let selection = key::parse(key, &self.shape, &self.described.path)?;
+        let selection = key::parse(key, open.shape(), &self.path)?;
         let (shape, size) = (selection.shape(), selection.size()?);
         if let Some(out) = out {
-            let array = self.check_out(out, &shape)?;
+            let array = check_out(&open.described, out, &shape)?;
             self.transfer(py, &open, Direction::Read, &selection, size, &buffers::memory(array))?;
             return Ok(out.clone());
         }
-        let dtype = self.described.dtype.bind(py);
-        let result = buffers::empty(py, &shape, dtype, self.described.fortran)?;
+        let dtype = open.described.dtype.bind(py);
+        let result = buffers::empty(py, &shape, dtype, open.described.fortran)?;
         self.transfer(py, &open, Direction::Read, &selection, size, &buffers::memory(&result))?;
         if selection.scalar {
             buffers::scalar(result)
@@ -87,7 +117,7 @@ impl Array {
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let open = self.open_for_writing()?;
-        let selection = key::parse(key, &self.shape, &self.described.path)?;
+        let selection = key::parse(key, open.shape(), &self.path)?;
         self.assign(py, &open, &selection, value)
     }
 
@@ -100,7 +130,7 @@ impl Array {
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let open = self.open_for_writing()?;
-        let mut selection = key::parse(key, &self.shape, &self.described.path)?;
+        let mut selection = key::parse(key, open.shape(), &self.path)?;
         let shape = selection.shape();
         for (k, (slice, length)) in part.iter().zip(shape).enumerate() {
             let found = slice.cast::<PySlice>()?.indices(length as isize)?;
@@ -115,7 +145,8 @@ impl Array {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, key::parse(key, &self.shape, &self.described.path)?.shape())
+        let open = self.open()?;
+        PyTuple::new(py, key::parse(key, open.shape(), &self.path)?.shape())
     }
 
     /// What an access would do, as the fields of `Report`.
@@ -127,9 +158,9 @@ impl Array {
         write: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
         let open = if write { self.open_for_writing()? } else { self.open()? };
-        let selection = key::parse(key, &self.shape, &self.described.path)?;
+        let selection = key::parse(key, open.shape(), &self.path)?;
         let direction = if write { Direction::Write } else { Direction::Read };
-        let strides = self.packed(&selection.shape());
+        let strides = open.described.packed(&selection.shape());
         let walk = selection.walk(&strides);
         let access = Access {
             direction,
@@ -138,7 +169,7 @@ impl Array {
             data: std::ptr::null_mut(),
             wishes: &self.wishes,
         };
-        crate::report::explain(py, &self.described.path, &open, &access)
+        crate::report::explain(py, &self.path, &open, &access)
     }
 
     /// What was really read, written and copied since the array was opened.
@@ -149,11 +180,11 @@ impl Array {
     /// Ask the system to bring a section into its cache.
     fn prefetch(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let open = self.open()?;
-        let selection = key::parse(key, &self.shape, &self.described.path)?;
+        let selection = key::parse(key, open.shape(), &self.path)?;
         if selection.size()? == 0 {
             return Ok(());
         }
-        let strides = self.packed(&selection.shape());
+        let strides = open.described.packed(&selection.shape());
         let walk = selection.walk(&strides);
         let access = Access {
             direction: Direction::Read,
@@ -172,10 +203,39 @@ impl Array {
         Ok(())
     }
 
-    /// Hand what was written to the disk; wait for it if `durable`.
+    /// Hand what was written to the disk; wait for it if `durable`. Does nothing once the array is
+    /// closed, if nothing is owed.
     fn flush(&self, py: Python<'_>, durable: bool) -> PyResult<()> {
-        let open = self.open_for_writing()?;
-        Ok(open.flush(py, durable)?)
+        if self.closed() && !self.owes() {
+            return Ok(());
+        }
+        let current = self.open_for_writing().map_err(|fault| match self.closed() {
+            true => self.closed_too_early(),
+            false => fault,
+        })?;
+        let written = self.written.load(Ordering::SeqCst);
+        // Those that are idle by now have been written to for the last time.
+        let retired: Vec<(bool, Arc<Open>)> = match &*self.lock() {
+            State::Open { retired, .. } => {
+                retired.iter().map(|open| (is_idle(open), open.clone())).collect()
+            }
+            State::Closed => return Err(self.closed_too_early().into()),
+        };
+        let mut result = current.flush(py, durable);
+        for (_, open) in &retired {
+            result = result.and(open.flush(py, durable));
+        }
+        result?;
+        if durable {
+            self.safe.fetch_max(written, Ordering::SeqCst);
+            if let State::Open { retired: kept, .. } = &mut *self.lock() {
+                let gone = |open: &Arc<Open>| {
+                    retired.iter().any(|(idle, other)| *idle && Arc::ptr_eq(open, other))
+                };
+                kept.retain(|open| !gone(open));
+            }
+        }
+        Ok(())
     }
 
     /// Let go of the files. Accesses that are running finish first.
@@ -196,26 +256,47 @@ impl Array {
 }
 
 impl Array {
+    fn around(open: Open, path: String, writable: bool, wishes: Wishes) -> Array {
+        let state = Mutex::new(State::Open { current: Arc::new(open), retired: Vec::new() });
+        let (written, safe) = (AtomicU64::new(0), AtomicU64::new(0));
+        Array { path, writable, wishes, state, written, safe }
+    }
+
+    /// Whether a write ended that no flush has covered.
+    fn owes(&self) -> bool {
+        self.safe.load(Ordering::SeqCst) < self.written.load(Ordering::SeqCst)
+    }
+
+    fn closed_too_early(&self) -> Fault {
+        let path = &self.path;
+        let text = format!(
+            "'{path}' was closed before a flush of what was written to it, perhaps by another \
+             thread: it may not be on the disk yet. Call flush() before close(); if a crash of the \
+             machine must not lose it, open it again with outcore.open() and write it again."
+        );
+        Fault::new(Class::Usage, "closed", text).at(path)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open(&self) -> Result<Arc<Open>, Fault> {
         let mut state = self.lock();
-        let State::Open(open) = &*state else {
-            let path = &self.described.path;
+        let State::Open { current, retired } = &mut *state else {
+            let path = &self.path;
             let text = format!("'{path}' is closed. Open it again with outcore.open().");
             return Err(Fault::new(Class::Usage, "closed", text).at(path));
         };
-        if open.pid == std::process::id() {
-            return Ok(open.clone());
+        if current.pid == std::process::id() {
+            return Ok(current.clone());
         }
         // A forked child: locks inside the parent's tables may have been held at the fork, and
         // dropping them could touch them. They are left alone, a few descriptors for the child's
         // life.
-        let fresh = Arc::new(Open::new(self.described.clone(), self.writable)?);
-        let old = std::mem::replace(&mut *state, State::Open(fresh.clone()));
-        std::mem::forget(old);
+        let fresh = Arc::new(Open::new(current.described.clone(), self.writable)?);
+        std::mem::forget(std::mem::replace(current, fresh.clone()));
+        std::mem::forget(std::mem::take(retired));
         Ok(fresh)
     }
 
@@ -223,50 +304,9 @@ impl Array {
         if self.writable {
             return self.open();
         }
-        let path = &self.described.path;
+        let path = &self.path;
         let text = format!("'{path}' was opened with mode 'r'. Use 'r+' to write.");
         Err(Fault::new(Class::Usage, "read-only", text).at(path))
-    }
-
-    /// Byte strides of a packed array of this shape, in the order of the file.
-    fn packed(&self, shape: &[i64]) -> Vec<i64> {
-        packed(shape, self.described.item(), self.described.fortran)
-    }
-
-    fn check_out<'a, 'py>(
-        &self,
-        out: &'a Bound<'py, PyAny>,
-        shape: &[i64],
-    ) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
-        let path = &self.described.path;
-        let bad = |text: String| Fault::new(Class::Usage, "out-mismatch", text).at(path);
-        let Ok(array) = out.cast::<PyUntypedArray>() else {
-            return Err(bad(format!("out= for '{path}' must be a numpy.ndarray")).into());
-        };
-        let dtype = self.described.dtype.bind(out.py());
-        if buffers::shape(array) != shape || !array.dtype().is_equiv_to(dtype) {
-            let text = format!(
-                "out= has shape {:?} and dtype {}, but the section of '{path}' has shape \
-                 {shape:?} and dtype {dtype}. They must be the same.",
-                buffers::shape(array),
-                array.dtype(),
-            );
-            return Err(bad(text).into());
-        }
-        if !buffers::writeable(array) {
-            return Err(bad(format!("out= for '{path}' is read-only")).into());
-        }
-        // Of the whole: the pieces in which chunks are read may each be without overlap.
-        let strides = buffers::memory(array).strides;
-        if !shape.contains(&0) && !nests(self.described.item(), shape, &strides) {
-            let text = format!(
-                "elements of out= for '{path}' share memory, or may do so: shape {shape:?}, byte \
-                 strides {strides:?}. Pass an array whose elements are all its own (numpy.empty, or \
-                 slices and transposes of one), or read without out= and assign the result."
-            );
-            return Err(bad(text).into());
-        }
-        Ok(array)
     }
 
     /// Moves a selection between the file and memory whose axes are those of the result.
@@ -279,7 +319,7 @@ impl Array {
         size: i64,
         memory: &Memory,
     ) -> Result<(), Fault> {
-        if size == 0 || self.described.item() == 0 {
+        if size == 0 || open.described.item() == 0 {
             return Ok(());
         }
         let walk = selection.walk(&memory.strides);
@@ -300,14 +340,14 @@ impl Array {
         selection: &Selection,
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let dtype = self.described.dtype.bind(py);
+        let dtype = open.described.dtype.bind(py);
         let array = match value.cast::<PyUntypedArray>() {
             Ok(array) => array.clone(),
             Err(_) => buffers::converted(value, dtype)?,
         };
         let size = selection.size()?;
         if selection.scalar && array.ndim() > 0 {
-            let path = &self.described.path;
+            let path = &self.path;
             let text = format!(
                 "one element of '{path}' cannot take an array of shape {:?}. Use a slice, or \
                  value.item().",
@@ -315,23 +355,69 @@ impl Array {
             );
             return Err(Fault::new(Class::Usage, "broadcast", text).at(path).into());
         }
-        let memory = buffers::broadcast(&array, &selection.shape(), &self.described.path)?;
+        let memory = buffers::broadcast(&array, &selection.shape(), &self.path)?;
         if size == 0 {
             return Ok(());
         }
-        if array.dtype().is_equiv_to(dtype) {
-            return Ok(self.transfer(py, open, Direction::Write, selection, size, &memory)?);
-        }
-        let cast = Cast {
-            described: &self.described,
-            wishes: &self.wishes,
-            open,
-            walk: selection.walk(&memory.strides),
-            data: memory.data,
-            from: array.dtype().unbind(),
+        let written = if array.dtype().is_equiv_to(dtype) {
+            self.transfer(py, open, Direction::Write, selection, size, &memory)
+        } else {
+            let cast = Cast {
+                described: &open.described,
+                wishes: &self.wishes,
+                open,
+                walk: selection.walk(&memory.strides),
+                data: memory.data,
+                from: array.dtype().unbind(),
+            };
+            cast.write(py, &selection.section, size)
         };
-        Ok(cast.write(py, &selection.section, size)?)
+        // Before the caller lets go of `open`: what was written to something idle is counted.
+        self.written.fetch_add(1, Ordering::SeqCst);
+        Ok(written?)
     }
+}
+
+/// Whether nobody uses what is retired, and so nobody ever will again.
+fn is_idle(open: &Arc<Open>) -> bool {
+    Arc::strong_count(open) == 1
+}
+
+/// `out`, if the section can be read into it.
+fn check_out<'a, 'py>(
+    described: &Described,
+    out: &'a Bound<'py, PyAny>,
+    shape: &[i64],
+) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
+    let path = &described.path;
+    let bad = |text: String| Fault::new(Class::Usage, "out-mismatch", text).at(path);
+    let Ok(array) = out.cast::<PyUntypedArray>() else {
+        return Err(bad(format!("out= for '{path}' must be a numpy.ndarray")).into());
+    };
+    let dtype = described.dtype.bind(out.py());
+    if buffers::shape(array) != shape || !array.dtype().is_equiv_to(dtype) {
+        let text = format!(
+            "out= has shape {:?} and dtype {}, but the section of '{path}' has shape \
+             {shape:?} and dtype {dtype}. They must be the same.",
+            buffers::shape(array),
+            array.dtype(),
+        );
+        return Err(bad(text).into());
+    }
+    if !buffers::writeable(array) {
+        return Err(bad(format!("out= for '{path}' is read-only")).into());
+    }
+    // Of the whole: the pieces in which chunks are read may each be without overlap.
+    let strides = buffers::memory(array).strides;
+    if !shape.contains(&0) && !nests(described.item(), shape, &strides) {
+        let text = format!(
+            "elements of out= for '{path}' share memory, or may do so: shape {shape:?}, byte \
+             strides {strides:?}. Pass an array whose elements are all its own (numpy.empty, or \
+             slices and transposes of one), or read without out= and assign the result."
+        );
+        return Err(bad(text).into());
+    }
+    Ok(array)
 }
 
 /// Byte strides of a packed array.
@@ -350,7 +436,22 @@ pub fn packed(shape: &[i64], item: i64, fortran: bool) -> Vec<i64> {
     strides
 }
 
+impl Open {
+    /// Length of each axis.
+    pub fn shape(&self) -> &[i64] {
+        match &self.described.layout {
+            Layout::Strided(strided) => &strided.shape,
+            Layout::Chunked(chunked) => &chunked.shape,
+        }
+    }
+}
+
 impl Described {
+    /// Byte strides of a packed array of this shape, in the order of the file.
+    pub fn packed(&self, shape: &[i64]) -> Vec<i64> {
+        packed(shape, self.item(), self.fortran)
+    }
+
     /// Bytes of an element.
     pub fn item(&self) -> i64 {
         match &self.layout {

@@ -10,7 +10,9 @@
 //! their last completion, then to one worker, then to the kernel again for its writes; on every way
 //! out, an error included, the session is drained before the slots are freed (it is dropped first).
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Arc;
 
 use outcore_plan::check::CheckedRound;
 use outcore_plan::{Channel, Method, Plan, Transfer};
@@ -43,6 +45,8 @@ struct Stage<'a> {
     round: Option<CheckedRound>,
     pieces: Vec<(Piece, usize)>,
     files: Vec<FileRef<'a>>,
+    /// Descriptors for direct I/O that its transfers use.
+    direct: Vec<Arc<OwnedFd>>,
     outstanding: usize,
     writing: bool,
 }
@@ -81,6 +85,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
             round: None,
             pieces: Vec::new(),
             files: Vec::new(),
+            direct: Vec::new(),
             outstanding: 0,
             writing: false,
         });
@@ -214,12 +219,14 @@ impl<'a> Driver<'a> {
         let Some(lane) = stage.lane.as_mut() else { return Ok(()) };
         stage.pieces.clear();
         stage.files.clear();
+        stage.direct.clear();
         for transfer in transfers {
             let file = self.shared.job.files.open(transfer.file)?;
-            let direct = if transfer.channel == Channel::Direct { file.direct_fd() } else { None };
-            let fd = direct.unwrap_or_else(|| file.fd());
+            let direct = if transfer.channel == Channel::Direct { file.direct() } else { None };
+            let fd = direct.as_ref().map_or_else(|| file.fd(), |direct| direct.as_raw_fd());
             let index = stage.files.len();
             stage.files.push(file);
+            stage.direct.extend(direct);
             let session = &mut self.session;
             let (pieces, outstanding) = (&mut stage.pieces, &mut stage.outstanding);
             let mut bytes = 0;

@@ -5,6 +5,7 @@
 
 #![cfg(target_os = "linux")]
 
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -138,7 +139,8 @@ fn timing() {
 fn raw_device() {
     let path = the_file();
     let file = crate::OpenFile::open(&path, false).unwrap();
-    let fd = file.direct_fd().unwrap();
+    let direct = file.direct().unwrap();
+    let fd = direct.as_raw_fd();
     let arena = Arena::new(1 << 30);
     let buffer = arena.buffer("a test", 32 << 20).unwrap();
     for (len, total) in [(1usize << 20, 256usize << 20), (256 << 10, 256 << 20), (4096, 64 << 20)] {
