@@ -53,24 +53,59 @@ def measured(folder: Path) -> Device:
     return Device()
 
 
+Requests = tuple[np.ndarray, np.ndarray]
+
+
 def requests(
+    device: Device,
+    count: list[int],
+    stride: list[int],
+    offset: int,
+    length: int,
+    gap: int | None = None,
+) -> Requests:
+    """First and last byte of the requests that runs of `length` bytes at regular distances need.
+
+    Gaps below `gap` are taken with them: by default what is cheaper to read than to skip.
+    """
+    gap = device.gap if gap is None else gap
+    starts, span = _extents(gap, count, stride, offset, length)
+    return _merge(device, gap, starts // PAGE * PAGE, -(-(starts + span) // PAGE) * PAGE)
+
+
+def changed(
     device: Device, count: list[int], stride: list[int], offset: int, length: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """First and last byte of the requests that runs of `length` bytes at regular distances need."""
+) -> Requests:
+    """The same for the pages that a write of these runs changes only a part of."""
+    starts, span = _extents(PAGE, count, stride, offset, length)
+    if span != length:  # runs with small holes
+        return requests(device, count, stride, offset, length)
+    ends = starts + span
+    pages = np.concatenate([starts[starts % PAGE != 0], ends[ends % PAGE != 0]]) // PAGE * PAGE
+    return _merge(device, device.gap, pages, pages + PAGE)
+
+
+def _extents(
+    gap: int, count: list[int], stride: list[int], offset: int, length: int
+) -> tuple[np.ndarray, int]:
+    """Runs with the holes below `gap` between them: where they start, and their common length."""
     starts = np.array([offset], dtype=np.int64)
-    for n, s in zip(reversed(count), reversed(stride), strict=True):
-        if abs(s) < device.gap and s <= device.gap:
-            continue
-        starts = (starts[None, :] + (np.arange(n, dtype=np.int64) * s)[:, None]).ravel()
     span = length
-    for n, s in zip(count, stride, strict=True):
-        if abs(s) < device.gap:
+    for n, s in zip(reversed(count), reversed(stride), strict=True):
+        if abs(s) < gap:
             span += (n - 1) * s
-    first = starts // PAGE * PAGE
-    last = -(-(starts + span) // PAGE) * PAGE
+        else:
+            starts = (starts[None, :] + (np.arange(n, dtype=np.int64) * s)[:, None]).ravel()
+    return starts, span
+
+
+def _merge(device: Device, gap: int, first: np.ndarray, last: np.ndarray) -> Requests:
+    """Pieces with small gaps as one, cut into requests."""
     order = np.argsort(first, kind="stable")
     first, last = first[order], np.maximum.accumulate(last[order])
-    cut = np.flatnonzero(first[1:] - last[:-1] > device.gap) + 1
+    if len(first) == 0:
+        return first, last
+    cut = np.flatnonzero(first[1:] - last[:-1] > gap) + 1
     begin = first[np.concatenate([[0], cut])]
     end = last[np.concatenate([cut - 1, [len(last) - 1]])]
     pieces = -(-(end - begin) // device.request)
@@ -90,11 +125,12 @@ class Floor:
 
     SLOTS = 16
 
-    def __init__(self, path: Path, begin: np.ndarray, end: np.ndarray) -> None:
+    def __init__(self, path: Path, begin: np.ndarray, end: np.ndarray, write: bool = False) -> None:
         source = Path(__file__).parent / "peers" / "floor.c"
-        self._call = compiled(source).floor_read
+        self._call = compiled(source).floor_run
         self._call.restype = ctypes.c_int64
-        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        self._write = write
+        self._fd = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_DIRECT)
         self._offset = np.ascontiguousarray(begin, dtype=np.int64)
         self._length = np.ascontiguousarray(end - begin, dtype=np.int64)
         self._slot = -(-int(self._length.max()) // PAGE) * PAGE
@@ -108,10 +144,11 @@ class Floor:
         self._memory = whole[-whole.ctypes.data % (2 << 20) :]
         self._memory.fill(1)
 
-    def read(self) -> None:
-        """All requests, once."""
+    def run(self) -> None:
+        """All requests, once; what is written is on the disk then, whatever it is."""
         result = self._call(
             ctypes.c_int(self._fd),
+            ctypes.c_int(self._write),
             ctypes.c_int64(len(self._offset)),
             ctypes.c_void_p(self._offset.ctypes.data),
             ctypes.c_void_p(self._length.ctypes.data),
@@ -121,6 +158,8 @@ class Floor:
         )
         if result:
             raise OSError(-result, os.strerror(-result))
+        if self._write:
+            os.fdatasync(self._fd)
 
     def close(self) -> None:
         """Give up the descriptor; memory goes with the object."""

@@ -153,7 +153,7 @@ def _cold_rows(
             for n in makers
         }
         makers["device"] = lambda path=source: Peer("device", [path], lambda key, out: None)
-        calls["device"] = floor.read
+        calls["device"] = floor.run
         interleave(
             row,
             calls,

@@ -8,7 +8,9 @@ a file of its own, because the way of writing decides what becomes dirty and how
 afterwards, and because outcore writes otherwise into a file that nobody else has open; before each
 run that file is clean (fsync by another descriptor than the peer's). With fsync, write and fsync
 are one time; outcore has been flushed after each write before, as then, or has just been opened
-(cold), with `Hints(sync=True)`: it cannot know yet.
+(cold), with `Hints(sync=True)`: it cannot know yet. "device" is the disk alone: cold, it reads the
+pages that are changed in part; with fsync, it writes all pages that are touched, directly and at
+depth, and syncs. It is no peer: nothing can be faster.
 "exclusive" is outcore told that nobody else writes the file, which h5py takes for granted: both may
 then read, change and write back what lies between.
 """
@@ -25,17 +27,43 @@ import numpy as np
 
 from cases import shapes
 from cases.sections import _calls, make_npy
+from device import PAGE, Floor, changed, measured, requests
 from harness import Row, evict, interleave, save, table, warm
-from peers import Peer, h5py_peer, memmap_peer, outcore_peer, pread_peer
+from peers import Peer, file_runs, h5py_peer, memmap_peer, outcore_peer, pread_peer
 
 Make = Callable[[], Peer]
+HEADER = 128  # of a .npy file
+
+
+def _device(path: Path, key: Any, shape: Any, sync: bool, cold: bool) -> Peer:
+    """The disk alone, on a file of its own, which it spoils."""
+    disk, runs = measured(path.parent), file_runs(shape, 4, key, HEADER)
+    begin, end = changed(disk, *runs)
+    floors = [Floor(path, begin, end)] if cold and len(begin) else []
+    if sync:
+        floors.append(Floor(path, *requests(disk, *runs, gap=PAGE), write=True))
+    return Peer(
+        "device",
+        [path],
+        lambda key, out: None,
+        lambda key, value: [floor.run() for floor in floors],
+        close=lambda: [floor.close() for floor in floors],
+    )
 
 
 def _rows(
-    make: dict[str, Make], keys: dict[str, Any], shape: Any, repeat: int, sync: bool, cold: bool
+    make: dict[str, Make],
+    device: Path,
+    keys: dict[str, Any],
+    shape: Any,
+    repeat: int,
+    sync: bool,
+    cold: bool,
 ) -> list[Row]:
     rows = []
     for case, key in keys.items():
+        if sync or cold:
+            make = {**make, "device": partial(_device, device, key, shape, sync, cold)}
         counts = shapes.count(key, shape)
         value = np.random.default_rng(1).random(counts, dtype=np.float32)
         back = np.empty_like(value)
@@ -51,7 +79,7 @@ def _rows(
 
         paths = {name: peer.paths[0] for name, peer in peers.items()}
 
-        def settle(name: str, of: Any = peers, paths: Any = paths) -> None:
+        def settle(name: str, of: Any = peers, paths: Any = paths, make: Any = make) -> None:
             path = paths[name]
             if cold:
                 of.pop(name).close()  # a mapping keeps its pages
@@ -66,7 +94,8 @@ def _rows(
             name: str, key: Any = key, back: Any = back, value: Any = value, of: Any = peers
         ) -> bool:
             of[name].read(key, back)
-            return np.array_equal(back, value)
+            # The device alone gives no result.
+            return name == "device" or np.array_equal(back, value)
 
         for first in few * 2 if sync and not cold else ():
             one(first)
@@ -82,6 +111,8 @@ def _rows(
         )
         while peers:  # no name may keep a peer, and with it a mapping, alive
             peers.popitem()[1].close()
+        others = [rows[-1].median(n) for n in few if n in ("memmap", "pread", "h5py")]
+        rows[-1].extra["best peer"] = min(others)
     return rows
 
 
@@ -113,8 +144,11 @@ def run(options: Any) -> None:
     ours = {f"outcore/{t}": t for t in options.threads}
     names = (*ours, "exclusive", "memmap", "pread")
     files = {name: folder / f"written-{n}-{name.replace('/', '-')}.npy" for name in names}
+    device = folder / f"written-{n}-device.npy"
     for path in files.values():
         make_npy(path, (n, n))
+    if not device.exists():  # it is no array any more once it was written
+        make_npy(device, (n, n))
     if options.others:
         files["h5py"] = folder / f"written-{n}.h5"
         _make_h5(files["h5py"], files["memmap"])
@@ -143,8 +177,8 @@ def run(options: Any) -> None:
     for cold in [c == "cold" for c in options.cache]:
         for sync in (False, True):
             peers = {**make, **durable} if sync and cold else make
-            rows += _rows(peers, keys, (n, n), options.repeat, sync, cold)
+            rows += _rows(peers, device, keys, (n, n), options.repeat, sync, cold)
     ours = [*(f"outcore/{t}" for t in options.threads), "exclusive"]
     print(f"\n## Writes, {options.size}, ms (ratio: to the best peer)\n")
-    print(table(rows, list(make), ours, "none"), flush=True)
+    print(table(rows, [*make, "device"], ours, "best peer"), flush=True)
     save(Path(__file__).parents[1] / "results" / "writes.jsonl", "writes", rows)

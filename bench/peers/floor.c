@@ -1,6 +1,7 @@
-/* The device alone: given requests, read past the page cache at full depth into memory that is in
- * place already, nothing copied, nothing kept. What a cold section cannot be faster than, measured
- * in the same run as everybody else. Raw io_uring calls: no library needed. No part of outcore. */
+/* The device alone: given requests, done past the page cache at full depth into or from memory that
+ * is in place already, nothing copied, nothing kept. What a cold section, or a flushed write, cannot
+ * be faster than, measured in the same run as everybody else. Raw io_uring calls: no library needed.
+ * No part of outcore. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/io_uring.h>
@@ -12,9 +13,9 @@
 
 enum { DEPTH = 128 };
 
-/* Reads `n` requests; request k goes to `memory + (k % slots) * slot`. Returns 0 or -errno. */
-int64_t floor_read(int fd, int64_t n, const int64_t *offset, const int64_t *len, char *memory,
-                   int64_t slot, int64_t slots) {
+/* Reads or writes `n` requests; request k has `memory + (k % slots) * slot`. 0 or -errno. */
+int64_t floor_run(int fd, int write, int64_t n, const int64_t *offset, const int64_t *len,
+                  char *memory, int64_t slot, int64_t slots) {
     struct io_uring_params p;
     memset(&p, 0, sizeof p);
     int ring = (int)syscall(__NR_io_uring_setup, DEPTH, &p);
@@ -40,7 +41,7 @@ int64_t floor_read(int fd, int64_t n, const int64_t *offset, const int64_t *len,
         while (sent < n && sent - done < depth) {
             struct io_uring_sqe *e = &sqes[tail & sq_mask];
             memset(e, 0, sizeof *e);
-            e->opcode = IORING_OP_READ;
+            e->opcode = write ? IORING_OP_WRITE : IORING_OP_READ;
             e->fd = fd;
             e->off = (uint64_t)offset[sent];
             e->len = (uint32_t)len[sent];
