@@ -10,7 +10,7 @@ run that file is clean (fsync by another descriptor than the peer's). With fsync
 are one time; outcore has been flushed after each write before, as then, or has just been opened
 (cold), with `Hints(sync=True)`: it cannot know yet. "device" is the disk alone: cold, it reads the
 pages that are changed in part; with fsync, it writes all pages that are touched, directly and at
-depth, and syncs. It is no peer: nothing can be faster.
+depth, and syncs, one after the other. It is no peer.
 "exclusive" is outcore told that nobody else writes the file, which h5py takes for granted: both may
 then read, change and write back what lies between.
 """
