@@ -23,7 +23,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -192,6 +192,7 @@ class _Place:
         outer, inner = formats.split_path(dst.rstrip("/"))
         name = outer + (inner.replace("/", ".") if inner else "")
         there = os.path.lexists(outer)
+        durable.refuse_special(outer)
         if there and os.path.realpath(outer) == _real(array.path) and not _other(array, inner):
             raise UsageError(
                 f"{dst!r} is the array that is read; choose another name",
@@ -326,7 +327,7 @@ class _Job:
             )
         if self.array.format == "raw" or self.format == "raw":
             words = {**words, "dtype": self.dtype, "shape": self.array.shape, **self.wishes}
-        target = open(self.place.partial, "r+", hints=self._hints(self.budget), **words)
+        target = open(self.place.partial, "r+", hints=self._target_hints(self.budget), **words)
         if target.shape != self.array.shape or target.dtype != self.dtype:
             target.close()
             raise UsageError(
@@ -342,11 +343,11 @@ class _Job:
         kept = {
             "fill_value": self.array.fill_value,
             "dims": self.array.dims,
-            "attrs": dict(self.array.attrs),
+            "attrs": dict(self.array.attrs) or None,
             "chunks": self.array.chunks,
-            "order": self.array.order,
+            "order": "F" if self.array.order == "F" else None,
         }
-        kept = {k: v for k, v in kept.items() if v not in (None, {}, "C") and k not in self.wishes}
+        kept = {k: v for k, v in kept.items() if v is not None and k not in self.wishes}
         if "shards" in self.wishes:
             kept.pop("chunks", None)
         refusal: UnsupportedError | UsageError | None = None
@@ -358,7 +359,7 @@ class _Job:
                     self.array.shape,
                     self.dtype,
                     exclusive=not (self.place.overwrite and self.place.in_place),
-                    hints=self._hints(self.budget),
+                    hints=self._target_hints(self.budget),
                     format=self.format,
                     **words,
                     **self.wishes,
@@ -378,7 +379,9 @@ class _Job:
                     stacklevel=4,
                 )
             return target
-        raise refusal or UnsupportedError("no way to create it", code="cannot-keep")
+        raise refusal or UnsupportedError(
+            "no way to create it; name another format=", code="cannot-keep"
+        )
 
     # Memory
 
@@ -399,7 +402,10 @@ class _Job:
             spare = (left - sum(needs)) // 2
             arrays = [
                 DiskArray(
-                    a.info, "r" if a is self.array else "r+", self._hints(n + spare), a._options
+                    a.info,
+                    "r" if a is self.array else "r+",
+                    self._hints(a, n + spare),
+                    a._options,
                 )
                 for a, n in zip((self.array, target), needs, strict=True)
             ]
@@ -422,16 +428,22 @@ class _Job:
         """Bytes without which not even one chunk can be read or written."""
         chunk = tuple(slice(0, n) for n in array.chunks or (1,) * array.ndim)
         mode: Mode = "r+" if write else "r"
-        with DiskArray(array.info, mode, self._hints(1), array._options) as poor:
+        with DiskArray(array.info, mode, self._hints(array, 1), array._options) as poor:
             try:
                 poor.explain(chunk, write=write)
             except BudgetError as error:
                 return max(error.needed or 0, _LITTLE)
         return _LITTLE
 
-    def _hints(self, memory: int) -> Hints:
+    def _hints(self, array: DiskArray, memory: int) -> Hints:
+        """What holds for this side of the copy: the source keeps its wishes, such as ``missing``."""
+        if array is self.array:
+            return replace(array.hints, memory=memory)
+        return self._target_hints(memory)
+
+    def _target_hints(self, memory: int) -> Hints:
         # The file is nobody else's until it gets its name.
-        return Hints(memory=memory, exclusive=not self.place.in_place)
+        return Hints.of(Hints(memory=memory, exclusive=not self.place.in_place))
 
     def _sides(self, target: DiskArray) -> tuple[Side, Side]:
         return Side.of(self.array.info), Side.of(target.info)

@@ -44,6 +44,16 @@ START = textwrap.dedent(
     known = {"shape": (60, 40), "dtype": "<i4"} if path.endswith("raw") else {}
     """
 )
+# From a file elsewhere: what a conversion does to its target's folder.
+CONVERT = textwrap.dedent(
+    """
+    import tempfile
+    outcore.memory("8 MiB")
+    with tempfile.TemporaryDirectory() as elsewhere:
+        np.save(elsewhere + "/source.npy", NEW)
+        outcore.convert(elsewhere + "/source.npy", path, overwrite=True, **options)
+    """
+)
 OPEN = 'a = outcore.open(path, "r+", hints=hints, **known)\n'
 
 

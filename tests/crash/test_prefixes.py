@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from traced import Trace
 
-from cases import MORE, NEW, OLD, OPEN, old_or, run
+from cases import CONVERT, MORE, NEW, OLD, OPEN, old_or, run
 from outcore import FormatError
 
 pytestmark = pytest.mark.skipif(
@@ -42,6 +42,14 @@ def test_write_of_new_chunks(tmp_path, kind):
 def test_append(tmp_path, kind):
     judge = old_or(np.concatenate([OLD, MORE]))
     run(tmp_path, kind, OPEN + "a.append(MORE)\na.flush()", True, judge)
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr zstd", "h5"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["new", "replaced"])
+def test_convert(tmp_path, kind, replaced):
+    """What is at the target's name is what was there, or the whole new array."""
+    judge = old_or(NEW, absent=not replaced)
+    run(tmp_path, kind, CONVERT, replaced, judge)
 
 
 CARELESS = {

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,37 @@ def test_attributes_names_and_fill_value_are_carried_over(tmp_path):
             assert made.dims == ("y", "x")
             assert made.fill_value == -9.0
             assert made.chunks == (100, 100)
+
+
+def test_fill_values_of_structures_are_carried_over(tmp_path):
+    """zarr-python gives every structured array one."""
+    kind = np.dtype([("a", "<i4"), ("b", "<f8")])
+    data = np.array([(1, 2.5), (3, 4.5), (5, 6.5)], kind)
+    fill = np.array((7, 8.5), kind)
+    outcore.create(tmp_path / "a.zarr", data=data, chunks=2, fill_value=fill).close()
+    outcore.convert(tmp_path / "a.zarr", tmp_path / "b.zarr", chunks=1)
+    with outcore.open(tmp_path / "b.zarr") as made:
+        np.testing.assert_array_equal(made[...], data)
+        assert made.fill_value == fill
+    with pytest.warns(UserWarning, match="cannot keep fill_value"):
+        outcore.convert(tmp_path / "a.zarr", tmp_path / "b.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), data)
+
+
+@pytest.mark.parametrize("how", ["open", "source", "environment"])
+def test_the_source_keeps_its_hints(tmp_path, monkeypatch, how):
+    source, target = tmp_path / "a.zarr", tmp_path / "b.npy"
+    outcore.create(source, (4, 4), "f4", chunks=2).close()
+    hints = {"hints": {"missing": "error"}}
+    if how == "environment":
+        monkeypatch.setenv("OUTCORE_HINTS", "missing=error")
+    words = {"source": hints} if how == "source" else {}
+    with (
+        outcore.open(source, **hints) if how == "open" else nullcontext(source) as array,
+        pytest.raises(outcore.StorageError) as caught,
+    ):
+        outcore.convert(array, target, **words)
+    assert caught.value.code == "missing-chunk"
 
 
 def test_what_cannot_be_kept_is_told(tmp_path):
