@@ -25,6 +25,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import ls
+from outcore.formats.layout import Codec
 from outcore.hints import Hints, memory
 from outcore.opening import create, open
 from outcore.report import Report
@@ -33,6 +34,7 @@ from outcore.verify import Damage, verify
 
 __all__ = [
     "BudgetError",
+    "Codec",
     "Damage",
     "DiskArray",
     "FormatError",

@@ -85,7 +85,7 @@ class Attributes(MutableMapping[str, Any]):
         for name in changes or ():
             if not isinstance(name, str):
                 raise UsageError(
-                    f"{self._array.path!r}: {name!r} is no name of an attribute; names are text",
+                    f"{self._array.path!r}: {name!r} is no name of an attribute; pass text",
                     code="bad-attribute",
                     path=self._array.path,
                 )

@@ -32,6 +32,15 @@ from outcore.report import human
 
 __all__ = ["main", "parse_section"]
 
+# Messages name the arguments of Python; what they are called here.
+_HERE = {
+    "already-exists": "--overwrite",
+    "bad-cast": "--casting unsafe",
+    "block-too-large": "--memory BYTES",
+    "budget-too-small": "--memory BYTES",
+    "raw-needs-dtype": "--set dtype=f4 --set shape=100,200",
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
@@ -40,12 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = words.run(words)
         sys.stdout.flush()
-    except (UsageError, SectionError) as error:
-        print(f"outcore: {error}", file=sys.stderr)
-        return 2
     except OutcoreError as error:
-        print(f"outcore: {error}", file=sys.stderr)
-        return 1
+        here = f" (here: {_HERE[error.code]})" if error.code in _HERE else ""
+        print(f"outcore: {error}{here}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError | SectionError) else 1
     except BrokenPipeError:
         # Whoever read our output has seen enough; nothing more may be flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

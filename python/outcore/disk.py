@@ -301,7 +301,8 @@ class DiskArray:
         elif source.shape != shape:
             raise UsageError(
                 f"{source.path!r} has shape {source.shape}, the section of {self.path!r} {shape}; "
-                "an array on disk is not broadcast",
+                "an array on disk is not broadcast. "
+                "Read it first, source[...], if it fits in memory",
                 code="broadcast",
                 path=self.path,
             )
@@ -442,7 +443,9 @@ class DiskArray:
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("an array on disk cannot become a NumPy array without a copy")
+            raise ValueError(
+                "an array on disk cannot become a NumPy array without a copy; leave copy= out"
+            )
         if self.nbytes > self.budget:
             raise BudgetError(
                 f"{self.path!r} holds {human(self.nbytes)}, the memory budget is "

@@ -83,7 +83,11 @@ def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) 
     """
     folder = os.path.realpath(folder)
     if not os.path.isdir(folder):
-        raise UsageError(f"{folder!r} is not a folder", code="bad-folder", path=folder)
+        raise UsageError(
+            f"{folder!r} is not a folder; name one on the disk to measure",
+            code="bad-folder",
+            path=folder,
+        )
     figures = _core.measure_disk(folder, file_bytes, slice_ms)
     figures["mount"] = mount_of(folder)
     figures["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

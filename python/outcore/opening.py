@@ -103,7 +103,8 @@ def create(
     path
         Where; the suffix tells the format (``.npy``, ``.h5``, ``.nc``, ``.zarr``, ``.raw``, ...).
     shape, dtype
-        As for `numpy.empty`; taken from `data` if left out.
+        As for `numpy.empty`; taken from `data` if left out. A dtype without fixed size (``object``,
+        ``StringDType``) is refused.
     data
         Array to store: anything NumPy can make an array of, or another `DiskArray`, which is copied
         block by block.
@@ -112,8 +113,12 @@ def create(
     hints
         Wishes that never change results.
     options
-        ``format``, ``order`` (``"C"`` or ``"F"``), ``chunks``, ``shards``, ``compression``,
-        ``fill_value``, ``dims``, ``attrs``, and what the format offers.
+        ``format`` (a name, instead of the suffix); ``order`` (``"C"`` or ``"F"``); ``chunks`` and
+        ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes);
+        ``compression`` (``"zstd"``, ``"zstd:3"`` with a level, a `Codec`, or a sequence of these in the
+        order in which they encode); ``fill_value`` (one element); ``dims`` (a name or None per axis);
+        ``attrs`` (a mapping); and what the format offers: ``files``, ``offset`` (raw), ``resizable``,
+        ``maxshape`` (HDF5), ``unlimited`` (NetCDF4), ``separator`` (Zarr).
 
     Returns
     -------
@@ -135,6 +140,12 @@ def create(
     >>> with outcore.create("field.npy", (1000, 3000), "f4") as a:
     ...     a[0] = np.arange(3000)
     """
+    if "mode" in options:
+        raise UsageError(
+            "create() always makes a new array and takes no mode=; pass exclusive=True for 'x', or call "
+            "open(path, mode, ...)",
+            code="unknown-option",
+        )
     if data is not None:
         # What can be refused is refused before anything is replaced.
         if isinstance(data, DiskArray):

@@ -31,6 +31,10 @@ def human(count: int) -> str:
     return f"{value:.3g} {unit}" if value >= 100 else f"{value:.2f} {unit}"
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """
@@ -95,7 +99,10 @@ class Report:
     def __str__(self) -> str:
         lines = [
             (self.direction, f"{self.path} {self.section}, {human(self.useful_bytes)}"),
-            ("method", f"{self.method}: {self.why}"),
+            (
+                "method",
+                self.why if self.why.startswith(self.method) else f"{self.method}: {self.why}",
+            ),
             ("engine", f"{self.engine}: {self.engine_why}" if self.engine_why else self.engine),
         ]
         share = f" ({self.useful:.0%} useful)"
@@ -104,13 +111,13 @@ class Report:
             ("writes", self.writes, self.written_bytes),
         ):
             if count:
-                lines.append((name, f"{count} requests, {human(size)}{share}"))
+                lines.append((name, f"{_count(count, 'request')}, {human(size)}{share}"))
         if self.mapped_bytes:
             lines.append(("mapping", f"{human(self.mapped_bytes)} copied, no requests{share}"))
         if self.decodes or self.encodes:
             lines.append(("chunks", f"{self.decodes} decoded, {self.encodes} encoded"))
         peak = f"{human(self.peak_bytes)} besides the result, of {human(self.budget)}"
-        lines.append(("memory", f"{peak}, in {self.rounds} rounds"))
+        lines.append(("memory", f"{peak}, in {_count(self.rounds, 'round')}"))
         if self.cached is not None:
             lines.append(("cached", f"about {self.cached:.0%} of the pages"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)

@@ -134,8 +134,8 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
     tiles = tiling.choose(array.shape, side, side, most)
     if isinstance(tiles, int):
         raise BudgetError(
-            f"a chunk of {array.path!r} holds {tiles * item} bytes, the budget is {array.budget}; "
-            "raise outcore.memory()",
+            f"a chunk of {array.path!r} holds {tiles * item} bytes, the budget is {array.budget}; raise "
+            f"outcore.memory() to {4 * tiles * item} bytes or more",
             code="budget-too-small",
             path=array.path,
             needed=4 * tiles * item,

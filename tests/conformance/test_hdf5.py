@@ -211,6 +211,10 @@ def test_external_link_and_external_storage(tmp_path):
     raw.write_bytes(bytes(40))
     with pytest.raises(errors.FormatError, match="should have 32 bytes from 16, but there are 24"):
         formats.open_info(tmp_path / "a.h5::e")
+    raw.unlink()  # one that is gone hides none of the others
+    notes = {e.path.partition("::")[2]: e.note for e in formats.ls(tmp_path / "a.h5")}
+    assert {"/e", "/v", "/compact", "/null"} == set(notes)
+    assert "No such file" in notes["/e"]
 
 
 def test_types_whose_bytes_differ(tmp_path):

@@ -247,6 +247,20 @@ def test_errors_have_a_status_and_a_code(words, status, text, capsys):
     assert output.out == ""
 
 
+def test_errors_name_the_options_of_the_command_line(tmp_path, capsys):
+    np.save(tmp_path / "a.npy", np.arange(3.0))
+    (tmp_path / "b.bin").write_bytes(bytes(8))
+    source, target = f"{tmp_path}/a.npy", f"{tmp_path}/c.npy"
+    for words, status, here in (
+        (("convert", source, f"{tmp_path}/b.bin"), 1, "--overwrite"),
+        (("convert", source, target, "--dtype", "i4"), 2, "--casting unsafe"),
+        (("convert", source, target, "--memory", "1KiB"), 1, "--memory BYTES"),
+        (("info", f"{tmp_path}/b.bin"), 2, "--set dtype=f4"),
+    ):
+        assert run(*words) == status
+        assert f"(here: {here}" in capsys.readouterr().err
+
+
 def test_no_command_shows_what_there_is(capsys):
     with pytest.raises(SystemExit) as caught:
         run()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import numpy as np
 import pytest
 
+import outcore
 from outcore import errors, formats
 from outcore.formats.layout import Codec
 from outcore.formats.spec import make_spec
@@ -47,8 +51,52 @@ def test_spec():
     assert make_spec("p", 3, "f8", fill_value=-0.0).fill_is_zero() is False
     assert make_spec("p", 3, "i8", fill_value=0).fill_is_zero() is True
     for wrong in [
-        {"chunks": 0}, {"chunks": (1, 2)}, {"order": "A"}, {"dims": ["x", "y"]},
-        {"compression": "zstd:x"}, {"compression": [3]}, {"fill_value": "x"}, {"fill_value": [1, 2]},
+        {"chunks": 0}, {"chunks": (1, 2)}, {"chunks": True}, {"order": "A"}, {"dims": ["x", "y"]},
+        {"compression": "zstd:x"}, {"compression": [3]}, {"compression": 5},
+        {"compression": {"name": "zstd"}}, {"fill_value": "x"}, {"fill_value": [1, 2]},
     ]:  # fmt: skip
         with pytest.raises(errors.UsageError):
             make_spec("p", 3, "f8", **wrong)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_pipes_and_sockets_are_neither_waited_for_nor_replaced(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)  # the path of a socket may not be long
+    if kind == "pipe":
+        os.mkfifo("a.npy")
+    else:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind("a.npy")
+    os.symlink("a.npy", "link.npy")
+    np.save("b.npy", np.arange(3))
+    raw = {"dtype": "f4", "shape": (3,)}
+    for name in ("a.npy", "link.npy"):
+        for call in (
+            lambda name=name: outcore.open(name),
+            lambda name=name: outcore.open(name, "r+", format="hdf5"),
+            lambda name=name: outcore.open(name, **raw),
+            lambda name=name: outcore.open(["b.npy", name], **raw),
+            lambda name=name: outcore.ls(name),
+            lambda name=name: outcore.verify(name),
+            lambda name=name: outcore.create(name, 3, "f4"),
+            lambda name=name: outcore.create(name, 3, "f4", format="zarr"),
+            lambda name=name: outcore.create(["c.raw", name], 4, "f4"),
+            lambda name=name: outcore.convert("b.npy", name, overwrite=True),
+        ):
+            with pytest.raises(errors.UsageError) as caught:
+                call()
+            assert caught.value.code == "not-a-file"
+    assert not os.path.isfile("a.npy")
+
+
+def test_paths_with_a_zero_byte():
+    for call in (outcore.open, outcore.ls, lambda path: outcore.create(path, 3, "f4")):
+        with pytest.raises(errors.UsageError) as caught:
+            call("a\0b.npy")
+        assert caught.value.code == "bad-name"
+
+
+def test_create_takes_no_mode(tmp_path):
+    with pytest.raises(errors.UsageError, match="exclusive=True"):
+        outcore.create(tmp_path / "a.npy", 3, "f4", mode="x")
+    assert not os.listdir(tmp_path)

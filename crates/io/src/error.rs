@@ -86,14 +86,15 @@ pub enum StorageError {
     Io(IoFailure),
     /// The file is shorter than its layout says.
     #[error(
-        "{} ends at byte {}, but {} bytes from byte {} were expected; the file is truncated",
+        "{} ends at byte {}, but {} bytes from byte {} were expected; it was cut off: copy it again, or \
+         open it again if its array was made shorter",
         .0.path.display(), .0.file_len, .0.len, .0.offset
     )]
     ShortRead(ShortRead),
     /// A mapped file shrank, or its disk failed, while it was read or written.
     #[error(
         "{} changed under a running access (it shrank, or the disk failed or is full); \
-         what was read is not valid",
+         what was read is not valid: open it again",
         path.display()
     )]
     Shrunk {
@@ -114,7 +115,10 @@ pub enum StorageError {
     #[error("{}", codec_text(.0))]
     Codec(CodecFailure),
     /// A table of chunks that cannot be true.
-    #[error("chunk table of {}: {}; the file is damaged or was cut off", .0.path.display(), .0.why)]
+    #[error(
+        "chunk table of {}: {}; the file is damaged or was cut off: restore it from a copy",
+        .0.path.display(), .0.why
+    )]
     Index(IndexFailure),
     /// A write to an array that was opened for reading.
     #[error("{} is open for reading only; open it with mode 'r+'", path.display())]
@@ -171,6 +175,10 @@ fn io_text(failure: &IoFailure) -> String {
     match failure.errno {
         libc::ENOSPC | libc::EDQUOT => text += "; free some space and try again",
         libc::EMFILE => text += "; raise the limit of open files (ulimit -n)",
+        libc::ENOENT => text += "; it was removed or renamed: open the array again",
+        libc::EACCES | libc::EPERM => text += "; check its owner and its mode",
+        libc::EROFS => text += "; mount it for writing, or work on a copy",
+        libc::EIO => text += "; the disk or its connection fails, look at the system log",
         _ => {}
     }
     text
@@ -185,7 +193,7 @@ fn codec_text(failure: &CodecFailure) -> String {
         text += &format!(" of {}", failure.path.display());
     }
     if let Some(offset) = failure.offset {
-        text += &format!(" at byte {offset}");
+        text += &format!(" at byte {offset}; `outcore verify` lists all chunks that are damaged");
     }
     text
 }

@@ -89,6 +89,7 @@ def open_info(
     """
     text, options = _path_argument(path, options)
     outer, inner = split_path(text)
+    durable.refuse_special(outer)
     module = _by_name(format) if format is not None else _find(outer, options)
     _check_options(module, "open", options)
     return module.open(outer, inner, writable, **options)
@@ -129,6 +130,7 @@ def create_info(
     """
     text, options = _path_argument(path, options)
     outer, inner = split_path(text)
+    durable.refuse_special(outer)
     spec = make_spec(
         text,
         shape,
@@ -149,7 +151,8 @@ def create_info(
 
 def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry]:
     """Arrays and groups inside a file or folder, depth first, in the order of their names."""
-    outer, inner = split_path(os.fspath(path))
+    outer, inner = split_path(_path_argument(path, {})[0])
+    durable.refuse_special(outer)
     module = _by_name(format) if format is not None else _find(outer, {})
     return module.ls(outer, inner)
 
@@ -233,14 +236,16 @@ def _ability(info: ArrayInfo, name: str) -> Any:
 
 
 def _path_argument(path: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    if isinstance(path, (str, os.PathLike)):
-        return os.fspath(path), options
-    if isinstance(path, bytes) or not isinstance(path, Iterable):
+    several = not isinstance(path, (str, os.PathLike))
+    if several and (isinstance(path, bytes) or not isinstance(path, Iterable)):
         raise TypeError(f"a path must be str, os.PathLike or a list of these, not {path!r}")
-    names = [os.fspath(p) for p in path]
+    names = [os.fspath(p) for p in path] if several else [os.fspath(path)]
     if not names:
-        raise UsageError("an empty list of files holds no array", code="bad-files")
-    return names[0], {**options, "files": names}
+        raise UsageError("an empty list of files holds no array; name one", code="bad-files")
+    for name in names:
+        if "\0" in name:
+            raise UsageError(f"{name!r} holds a zero byte; no path does", code="bad-name")
+    return names[0], {**options, "files": names} if several else options
 
 
 def _by_name(name: str) -> Format:

@@ -28,7 +28,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outcore.errors import OutcoreError, StorageError
+from outcore.errors import OutcoreError, StorageError, UsageError
 
 _CODES = {
     errno.ENOENT: "not-found",
@@ -52,6 +52,11 @@ _NEXT = {
     "disk-full": "free space or choose another disk",
     "is-a-directory": "give the path of a file",
 }
+# Of those that share the code io-failure.
+_NEXT_OF = {
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
 # What posix_fallocate says where a file system cannot allocate ahead.
 _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
 
@@ -70,11 +75,30 @@ def os_errors(doing: str, path: str) -> Iterator[None]:
         raise
     except OSError as error:
         code = code_of(error.errno)
-        hint = f"; {_NEXT[code]}" if code in _NEXT else ""
+        step = _NEXT.get(code) or _NEXT_OF.get(error.errno or 0)
+        hint = f"; {step}" if step else ""
         reason = error.strerror or str(error)
         raise StorageError(
             f"{doing} {path!r}: {reason}{hint}", code=code, path=path, errno=error.errno
         ) from error
+
+
+def refuse_special(path: str) -> None:
+    """
+    Refuse pipes and devices, under whatever name: opening a pipe waits for ever, and an array that is
+    created must not take the place of a device.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # missing or out of reach, which whoever opens it says
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UsageError(
+            f"{path!r} is a pipe, a device or a socket; an array needs a file of its own, so copy the "
+            "bytes into one, or choose another name",
+            code="not-a-file",
+            path=path,
+        )
 
 
 def allocate(fd: int, start: int, end: int) -> None:
@@ -152,6 +176,7 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
 
     Libraries that want to create files themselves (HDF5) use this; others use `create_file`.
     """
+    refuse_special(path)
     final = os.path.realpath(path)
     mode = None
     with contextlib.suppress(FileNotFoundError):

@@ -27,12 +27,19 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import write_attrs
 from outcore.formats.hdf5_create import Finish, add_dataset, check_limits
-from outcore.formats.hdf5_describe import choose, describe, give_space, lacks_space, storage
+from outcore.formats.hdf5_describe import (
+    choose,
+    describe,
+    give_space,
+    lacks_space,
+    refuse_null,
+    storage,
+)
 from outcore.formats.hdf5_guard import rehearse
 from outcore.formats.hdf5_types import dtype_of
 from outcore.formats.layout import ArrayInfo
@@ -152,7 +159,11 @@ def create_as(
         )
     name = inner or _DEFAULT_NAME
     if name.strip("/") == "":
-        raise UsageError(f"{path!r}: '::' needs the name of a dataset", code="bad-name", path=path)
+        raise UsageError(
+            f"{path!r}: '::' needs the name of a dataset, as in 'file.h5::/name'",
+            code="bad-name",
+            path=path,
+        )
     if inner is not None and os.path.exists(path):
         with access.changing(path, name) as file:
             add_dataset(h5py, file, path, name, spec, limits, finish)
@@ -233,9 +244,10 @@ def _split(info: ArrayInfo) -> tuple[str, str]:
 
 def _entry(h5py: Any, path: str, where: str, dset: Any) -> Entry:
     try:
+        refuse_null(dset, where)
         dtype = dtype_of(h5py, dset, where)
         storage(h5py, path, str(dset.name), dset, dtype, False)
-    except FormatError as error:
+    except (FormatError, StorageError) as error:  # of the latter, external files
         with contextlib.suppress(TypeError):
             return Entry(where, "array", dset.shape, dset.dtype, note=error.message)
         return Entry(where, "array", dset.shape, None, note=error.message)

@@ -88,7 +88,7 @@ def _taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
             above = "/" + "/".join(parent[:depth])
             if above in file and not isinstance(file[above], h5py.Group):
                 raise UsageError(
-                    f"{path!r}: {above!r} is a dataset, it cannot contain {name!r}",
+                    f"{path!r}: {above!r} is a dataset, it cannot contain {name!r}; choose another name",
                     code="bad-name",
                     path=path,
                 )

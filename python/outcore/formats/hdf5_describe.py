@@ -60,15 +60,22 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
     )
 
 
+def refuse_null(dset: Any, where: str) -> None:
+    """Some datasets have a type and no shape (`h5py.Empty`)."""
+    if dset.shape is None:
+        raise UnsupportedError(
+            f"{where!r} has no elements (an HDF5 null dataspace); there is nothing to read",
+            code="hdf5-null",
+            path=where,
+        )
+
+
 def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: bool) -> ArrayInfo:
     """All about one dataset; refuses what outcore cannot read by its bytes."""
     where = f"{path}::{name}"
     # The chunk table and the attributes are read later, perhaps after a chdir.
     path = os.path.abspath(path)
-    if dset.shape is None:
-        raise UnsupportedError(
-            f"{where!r} has no elements (an HDF5 null dataspace)", code="hdf5-null", path=where
-        )
+    refuse_null(dset, where)
     dtype = dtype_of(h5py, dset, where)
     layout = storage(h5py, path, name, dset, dtype, writable)
     base, below = dtype.subdtype or (dtype, ())
@@ -104,7 +111,8 @@ def _fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
     if value.ndim:
         if not (value == value.flat[0]).all():
             raise UnsupportedError(
-                f"{dset.name!r}: the fill value differs within an element: {value.tolist()}",
+                f"{dset.name!r}: the fill value differs within an element: {value.tolist()}; "
+                "store the array again without one",
                 code="hdf5-fill",
             )
         value = value.flat[0]
@@ -176,7 +184,7 @@ def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
         if take > room or offset < 0:
             raise FormatError(
                 f"{file!r}: external storage of {name!r} should have {take} bytes from {offset}, but "
-                f"there are {max(room, 0)}",
+                f"there are {max(room, 0)}; copy that file again",
                 code="file-too-short",
                 path=file,
                 offset=offset,
@@ -186,7 +194,8 @@ def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
         left -= take
     if left > 0:
         raise FormatError(
-            f"dataset {name!r}: its external files hold {nbytes - left} of {nbytes} bytes",
+            f"dataset {name!r}: its external files hold {nbytes - left} of {nbytes} bytes; "
+            "make it again with external files that are large enough",
             code="file-too-short",
         )
     return tuple(parts)
@@ -198,7 +207,8 @@ def _chunked(*, path: str, name: str, dset: Any, dtype: np.dtype[Any], writable:
     full = (*chunks, *below)
     if any(n < 1 for n in full) or len(chunks) != len(dset.shape):
         raise FormatError(
-            f"{path!r}: dataset {name!r} of shape {dset.shape} has chunks of shape {chunks}",
+            f"{path!r}: dataset {name!r} of shape {dset.shape} has chunks of shape {chunks}; "
+            "the file is damaged, copy it again",
             code="bad-chunks",
             path=path,
         )

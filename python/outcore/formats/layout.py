@@ -45,13 +45,25 @@ class Strided:
 @dataclass(frozen=True, slots=True)
 class Codec:
     """
-    One step of a codec pipeline.
+    One step of a codec pipeline, for ``compression=`` where a name does not say enough.
 
-    `name` is one of ``deflate`` (zlib framing), ``gzip``, ``zstd``, ``lz4`` (numcodecs framing:
-    size as little-endian u32), ``lz4hdf5`` (HDF5 filter 32004 framing), ``blosc``, ``shuffle``
-    (byte shuffle, HDF5 and numcodecs), ``crc32c``, ``fletcher32``, ``lzf``.
-    `options` holds integers and strings: ``level``, ``itemsize`` (shuffle, blosc), ``cname``,
-    ``shuffle`` (blosc: 0, 1 or 2), ``blocksize``, ``checksum`` (zstd, 0 or 1).
+    Parameters
+    ----------
+    name
+        One of ``deflate`` (zlib framing), ``gzip``, ``zstd``, ``lz4`` (numcodecs framing: size as
+        little-endian u32), ``lz4hdf5`` (HDF5 filter 32004 framing), ``blosc``, ``shuffle`` (byte
+        shuffle, HDF5 and numcodecs), ``crc32c``, ``fletcher32``, ``lzf``.
+    options
+        Integers and strings: ``level``, ``itemsize`` (shuffle, blosc; by default that of the array),
+        ``cname`` (blosc: ``lz4``, ``lz4hc``, ``blosclz``, ``zlib``, ``zstd``), ``shuffle`` (blosc: 0
+        none, 1 bytes, 2 bits), ``blocksize``, ``checksum`` (zstd, 0 or 1).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> bits = outcore.Codec("blosc", {"cname": "zstd", "level": 3, "shuffle": 2})
+    >>> outcore.create("field.zarr", (100, 100), "f4", chunks=50, compression=bits).chunks
+    (50, 50)
     """
 
     name: str

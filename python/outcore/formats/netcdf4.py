@@ -230,7 +230,8 @@ def _become_coordinate(file: Any, dset: Any, where: str, path: str) -> None:
     else:
         if old.shape != dset.shape:
             raise UsageError(
-                f"{path!r}: dimension {where!r} has length {old.shape}, not {dset.shape}",
+                f"{path!r}: dimension {where!r} has length {old.shape}, not {dset.shape}; "
+                "choose another name or length",
                 code="bad-dims",
                 path=path,
             )

@@ -155,7 +155,8 @@ def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], byte
     magic = file.read(len(_MAGIC) + 2)
     if magic[:6] != _MAGIC or len(magic) < 8:
         raise FormatError(
-            f"{path!r} is not a .npy file: it begins with {magic[:6]!r} instead of {_MAGIC!r}",
+            f"{path!r} is not a .npy file: it begins with {magic[:6]!r} instead of {_MAGIC!r}; "
+            "check the file, or pass format=",
             code="bad-magic",
             path=path,
             offset=0,
@@ -163,7 +164,8 @@ def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], byte
     version = (magic[6], magic[7])
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise UnsupportedError(
-            f"{path!r} is .npy version {version[0]}.{version[1]}; outcore knows 1.0, 2.0 and 3.0",
+            f"{path!r} is .npy version {version[0]}.{version[1]}; outcore knows 1.0, 2.0 and 3.0; "
+            "save it again with numpy.save, or use a newer outcore",
             code="npy-version",
             path=path,
         )
@@ -174,7 +176,7 @@ def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], byte
     if len(field) < width or start > size or length > _MAX_HEADER:
         raise FormatError(
             f"{path!r}: the header claims {length} bytes, but the file has {size} and the limit is "
-            f"{_MAX_HEADER}; the file is damaged",
+            f"{_MAX_HEADER}; the file is damaged, copy it again",
             code="bad-header",
             path=path,
             offset=len(magic),
@@ -182,7 +184,7 @@ def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], byte
     text = file.read(length)
     if len(text) < length:
         raise FormatError(
-            f"{path!r} ended inside its header ({len(text)} of {length} bytes)",
+            f"{path!r} ended inside its header ({len(text)} of {length} bytes); copy it again",
             code="bad-header",
             path=path,
             offset=start,
@@ -206,7 +208,7 @@ def _parse(
             found = npy_format.read_array_header_2_0(stream, max_header_size=8 * _MAX_HEADER)
     except Exception as error:  # a literal that lies makes NumPy's parser raise a dozen kinds
         raise FormatError(
-            f"{path!r}: the header is not a NumPy header ({error}); the file is damaged",
+            f"{path!r}: the header is not a NumPy header ({error}); the file is damaged, copy it again",
             code="bad-header",
             path=path,
             offset=10,

@@ -108,7 +108,11 @@ def create(
     _no_inner(path, inner)
     refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
     if offset < 0:
-        raise UsageError(f"{path!r}: offset {offset} is negative", code="bad-offset", path=path)
+        raise UsageError(
+            f"{path!r}: offset {offset} is negative; give the byte of the first element",
+            code="bad-offset",
+            path=path,
+        )
     names = [path] if files is None else list(files)
     if not names or len(set(map(os.path.realpath, names))) != len(names):
         raise UsageError(
@@ -263,11 +267,15 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def _room(names: list[str], offset: int) -> list[int]:
     if not names:
-        raise UsageError("an empty list of files holds no array", code="bad-files")
+        raise UsageError("an empty list of files holds no array; name one", code="bad-files")
     if offset < 0:
-        raise UsageError(f"{names[0]!r}: offset {offset} is negative", code="bad-offset")
+        raise UsageError(
+            f"{names[0]!r}: offset {offset} is negative; give the byte of the first element",
+            code="bad-offset",
+        )
     room = []
     for name in names:
+        durable.refuse_special(name)
         with durable.os_errors("opening", name):
             size = os.stat(name).st_size
         if size < offset:

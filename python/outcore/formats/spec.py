@@ -284,8 +284,8 @@ def _per_axis(what: str, value: Any, shape: tuple[int, ...], path: str) -> tuple
         try:
             size = max(length, 1) if given is None else operator.index(given)
         except TypeError:
-            wrong = True
-            break
+            size = 0
+        size = 0 if isinstance(given, bool) else size
         size = max(length, 1) if size == -1 else size
         wrong = wrong or size < 1
         result.append(size)
@@ -302,15 +302,15 @@ def _per_axis(what: str, value: Any, shape: tuple[int, ...], path: str) -> tuple
 def _codecs(value: str | Codec | Sequence[str | Codec] | None) -> tuple[Codec, ...]:
     if value is None:
         return ()
-    if isinstance(value, (str, Codec)):
-        value = (value,)
-    return tuple(item if isinstance(item, Codec) else _codec(item) for item in value)
+    items = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    return tuple(item if isinstance(item, Codec) else _codec(item) for item in items)
 
 
-def _codec(text: str) -> Codec:
+def _codec(text: Any) -> Codec:
     if not isinstance(text, str):
         raise UsageError(
-            f"compression must be names such as 'zstd' or Codec values, not {text!r}",
+            f"compression={text!r} is no name of a codec; write 'zstd', 'zstd:3' (with a level), a "
+            "list of such names, or outcore.Codec values",
             code="bad-compression",
         )
     name, colon, level = text.partition(":")

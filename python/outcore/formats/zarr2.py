@@ -215,7 +215,9 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
     """
     names = split_node(inner, path)
     if separator not in ("/", "."):
-        raise UsageError(f"separator {separator!r} is neither '/' nor '.'", code="bad-separator")
+        raise UsageError(
+            f"separator {separator!r} is neither '/' nor '.'; use one of them", code="bad-separator"
+        )
     if spec.shards is not None:
         raise UnsupportedError(
             f"{path!r}: Zarr version 2 has no shards; use format='zarr'",

@@ -328,7 +328,9 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = "/") ->
     """
     names = split_node(inner, path)
     if separator not in ("/", "."):
-        raise UsageError(f"separator {separator!r} is neither '/' nor '.'", code="bad-separator")
+        raise UsageError(
+            f"separator {separator!r} is neither '/' nor '.'; use one of them", code="bad-separator"
+        )
     document = _new_document(spec, path, separator)
     # What is made must be readable: every rule for reading is checked here.
     info = _describe(full_name(path, names), node_folder(path, names), document)

@@ -139,7 +139,8 @@ def remove_shrunk(info: ArrayInfo, shape: Sequence[int]) -> None:
 def _check_axes(info: ArrayInfo, shape: Sequence[int]) -> None:
     if len(shape) != len(info.shape):
         raise UsageError(
-            f"{info.path!r} has {len(info.shape)} axes, the new shape {tuple(shape)} has {len(shape)}",
+            f"{info.path!r} has {len(info.shape)} axes, the new shape {tuple(shape)} has {len(shape)}; "
+            "give a length for each axis",
             code="bad-shape",
             path=info.path,
         )

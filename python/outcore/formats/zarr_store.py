@@ -47,7 +47,8 @@ class Judge:
     def bad(self, what: str) -> FormatError:
         """The error for a document that breaks the rules of its format."""
         return FormatError(
-            f"{self.path!r}: {what}; the metadata is damaged or was not written by a Zarr library",
+            f"{self.path!r}: {what}; the metadata is damaged or not of a Zarr library: restore the "
+            "file, or make the array again",
             code="bad-metadata",
             path=self.path,
         )
