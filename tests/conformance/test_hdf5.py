@@ -175,6 +175,8 @@ def test_which_dataset(tmp_path):
         formats.open_info(path)
     with pytest.raises(errors.FormatError, match="has no dataset '/nope'"):
         formats.open_info(f"{path}::nope")
+    with pytest.raises(errors.FormatError, match="has no dataset '/nope'; name one as"):
+        formats.ls(f"{path}::nope")
     with pytest.raises(errors.FormatError, match="a group '/g', which is not an array"):
         formats.open_info(f"{path}::g")
     with pytest.raises(errors.UnsupportedError, match="variable length"):

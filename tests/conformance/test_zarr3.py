@@ -530,9 +530,11 @@ def test_bad_wishes(tmp_path):
     for wishes in (
         {"compression": "lzf"}, {"compression": "zstd:99"}, {"separator": "-"},
         {"attrs": {"a": object()}}, {"compression": Codec("blosc", {"cname": "no"})},
+        {"compression": Codec("blosc", {"clevel": 1})}, {"compression": Codec("lz4", {"levle": 1})},
     ):  # fmt: skip
-        with pytest.raises(errors.UsageError):
-            formats.create_info(tmp_path / "a.zarr", (4,), "<i4", **wishes)
+        for name in ("a.zarr", "a.zarr2"):
+            with pytest.raises(errors.UsageError):
+                formats.create_info(tmp_path / name, (4,), "<i4", **wishes)
     with pytest.raises(errors.UnsupportedError):
         formats.create_info(tmp_path / "a.zarr", (4,), [("a", "f4", 3)])
     assert not list(tmp_path.iterdir())

@@ -191,6 +191,8 @@ def ls_where(path: str, inner: str | None, keep: Callable[[Any], bool]) -> list[
     entries: list[Entry] = []
     rehearse(path, inner, "ls")
     with access.session(path, "r") as file:
+        if inner is not None and inner not in file:
+            choose(h5py, file, path, inner)  # raises, and names what there is
         top = file[inner or "/"]
 
         def visit(name: str, item: Any) -> None:

@@ -333,7 +333,24 @@ def _named(name: str, **options: Any) -> Document:
     return {"name": name, "configuration": options} if options else {"name": name}
 
 
+# Options that a codec has besides ``level`` and ``itemsize``, which are for all.
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "zstd": ("checksum",),
+    "blosc": ("cname", "shuffle", "blocksize"),
+    "lz4": ("shuffle", "blocksize"),
+}
+
+
+def _check_options(codec: Codec, path: str) -> None:
+    """A misspelt option would be one that is ignored."""
+    known = ("level", "itemsize", *_OPTIONS.get(codec.name, ()))
+    for option in codec.options:
+        if option not in known:
+            raise _bad_codec(f"option {option!r} of {codec.name} ({', '.join(known)})", path)
+
+
 def _to_step(codec: Codec, item: int, path: str) -> Document:
+    _check_options(codec, path)
     options = codec.options
     name = codec.name
     if name in ("gzip", "deflate", "zlib"):
@@ -387,6 +404,7 @@ def to_v2(codecs: Sequence[Codec], dtype: DType, path: str) -> tuple[list[Docume
 
 
 def _to_numcodecs(codec: Codec, item: int, path: str) -> Document:
+    _check_options(codec, path)
     if codec.name in ("deflate", "zlib"):
         return {"id": "zlib", "level": _level(codec, 6, 0, 9, path)}
     if codec.name == "lz4":
