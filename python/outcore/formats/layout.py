@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,12 +68,6 @@ class Codec:
 
     name: str
     options: Mapping[str, int | str] = field(default_factory=dict)
-
-
-class ChunkSource(Protocol):
-    """How stored chunks are found. One of `TableSource`, `FileSource`, `ShardSource`."""
-
-    kind: str
 
 
 @dataclass(frozen=True, slots=True)
