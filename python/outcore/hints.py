@@ -250,7 +250,8 @@ def memory(limit: int | str | None = None) -> MemoryLimit:
     The memory budget of this process: get it, set it, or set it for a while.
 
     All buffers of outcore are counted against it; results handed to the caller are not. The default
-    is a quarter of what the control group or the machine has left at the first use.
+    is a quarter of the limit of the control group or of what the machine has left at the first use,
+    whichever is less, and at least 64 MiB.
 
     Parameters
     ----------

@@ -106,3 +106,30 @@ def test_peak_slow(folder, case, source):
     peak = json.loads(done.stdout)["peak"]
     print(f"{case} {source}: peak {peak / MIB:.1f} of {limit / MIB:.0f} MiB")
     assert peak <= limit
+
+
+DEFAULT = """
+import os, sys
+open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
+import outcore
+print(int(outcore.memory()))
+"""
+
+
+def test_the_default_comes_from_the_control_group():
+    group = make_group(512 * MIB)
+    if group is None:
+        pytest.skip("no control group can be made: the default budget in one is NOT tested")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", DEFAULT, group],
+            capture_output=True,
+            text=True,
+            env={
+                **{name: value for name, value in os.environ.items() if name != "OUTCORE_MEMORY"},
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
+        )
+    finally:
+        group.rmdir()
+    assert str(128 * MIB) == done.stdout.strip(), done.stderr
