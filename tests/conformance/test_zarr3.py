@@ -530,7 +530,8 @@ def test_bad_wishes(tmp_path):
     for wishes in (
         {"compression": "lzf"}, {"compression": "zstd:99"}, {"separator": "-"},
         {"attrs": {"a": object()}}, {"compression": Codec("blosc", {"cname": "no"})},
-        {"compression": Codec("blosc", {"clevel": 1})}, {"compression": Codec("lz4", {"acceleration": 1})},
+        {"compression": Codec("blosc", {"clevel": 1})},
+        {"compression": Codec("lz4", {"acceleration": 1})},
     ):  # fmt: skip
         for name in ("a.zarr", "a.zarr2"):
             with pytest.raises(errors.UsageError):
