@@ -34,6 +34,8 @@ from outcore import _core, formats, tiling
 from outcore.disk import DiskArray, Mode
 from outcore.errors import BudgetError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
+from outcore.formats.spec import as_dtype
+from outcore.formats.zarr_tree import check_replaceable
 from outcore.hints import Hints, memory, nbytes
 from outcore.journal import Journal
 from outcore.opening import create, open
@@ -162,12 +164,12 @@ def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
 
 
 def _dtype(wanted: DTypeLike) -> np.dtype[Any]:
-    try:
-        return np.dtype(wanted)
-    except TypeError as error:
+    kind = as_dtype(wanted, "the new array")
+    if kind.subdtype is not None:
         raise UsageError(
-            f"dtype {wanted!r}: {error}; write it as NumPy does", code="bad-dtype"
-        ) from None
+            f"dtype {kind} would add axes to the array; convert to {kind.base}", code="bad-dtype"
+        )
+    return kind
 
 
 def _budget(wanted: int | str | None) -> int:
@@ -190,6 +192,8 @@ class _Place:
     @classmethod
     def of(cls, dst: str, array: DiskArray, overwrite: bool) -> _Place:
         outer, inner = formats.split_path(dst.rstrip("/"))
+        if os.path.islink(outer):
+            outer = os.path.realpath(outer)  # the link stays, as with `create`
         name = outer + (inner.replace("/", ".") if inner else "")
         there = os.path.lexists(outer)
         durable.refuse_special(outer)
@@ -206,6 +210,8 @@ class _Place:
                 path=dst,
                 errno=17,
             )
+        if inner is None and os.path.isdir(outer):
+            check_replaceable(outer)
         partial = outer
         if inner is None or not there:
             stem, suffix = os.path.splitext(outer)
@@ -245,6 +251,8 @@ class _Place:
         """Give the complete array its name."""
         if self.in_place:
             return
+        if os.path.isdir(self.outer):
+            check_replaceable(self.outer)  # hours have passed
         with durable.os_errors("renaming to", self.outer):
             durable.move_into_place(self.partial_outer, self.outer, exclusive=not self.overwrite)
 

@@ -406,6 +406,8 @@ def test_create_refuses_and_replaces(tmp_path, tree):
         with pytest.raises(errors.UsageError):
             formats.create_info(target, (2,), "i4")
     assert (tmp_path / "folder.zarr" / "letter").exists()
+    with pytest.raises(errors.UsageError, match="is a file"):
+        formats.create_info(tmp_path / "folder.zarr" / "letter", (2,), "i4", format="zarr")
     assert not list(tmp_path.rglob(".outcore*")) and not list(tmp_path.rglob("*.tmp"))
 
 

@@ -189,6 +189,40 @@ def test_an_existing_target_is_replaced_only_on_request(tmp_path, suffix):
     assert leftovers(tmp_path) == []
 
 
+def test_folders_that_are_no_array_are_never_replaced(tmp_path):
+    make(tmp_path / "a.npy")
+    for name in ("folder", "b.zarr"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "letter").write_text("dear")
+    outcore.create(f"{tmp_path}/group.zarr::/x", data=np.arange(3)).close()
+    for name in ("folder", "b.zarr", "group.zarr", "."):
+        for words in ({}, {"format": "npy"}):
+            with pytest.raises(outcore.UsageError) as caught:
+                outcore.convert(tmp_path / "a.npy", f"{tmp_path}/{name}", overwrite=True, **words)
+            assert caught.value.code in ("not-an-array", "unknown-format")
+    assert (tmp_path / "folder" / "letter").exists() and (tmp_path / "b.zarr" / "letter").exists()
+    assert outcore.open(f"{tmp_path}/group.zarr::/x").shape == (3,)
+    assert leftovers(tmp_path) == []
+
+
+def test_a_link_is_followed(tmp_path):
+    data = make(tmp_path / "a.npy")
+    (tmp_path / "there").mkdir()
+    np.save(tmp_path / "there" / "b.npy", np.arange(3))
+    os.symlink("there/b.npy", tmp_path / "link.npy")
+    outcore.convert(tmp_path / "a.npy", tmp_path / "link.npy", overwrite=True)
+    assert os.path.islink(tmp_path / "link.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "there" / "b.npy"), data)
+    assert leftovers(tmp_path) == [] and leftovers(tmp_path / "there") == []
+
+
+def test_a_dtype_that_adds_axes_is_refused(tmp_path):
+    make(tmp_path / "a.npy")
+    with pytest.raises(outcore.UsageError) as caught:
+        outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", dtype="(2,)f4")
+    assert caught.value.code == "bad-dtype"
+
+
 def test_an_array_is_added_to_a_container(tmp_path):
     data = make(tmp_path / "a.npy")
     make(f"{tmp_path}/b.h5::/first", (3, 4))

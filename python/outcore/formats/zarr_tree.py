@@ -143,8 +143,8 @@ def place(
     """
     target = node_folder(path, names)
     depth = _depth_of_groups(path, names, is_group)
-    if depth == len(names):
-        _check_replaceable(target, exclusive)
+    if depth == len(names) and not exclusive:  # otherwise `publish` says what is to be said
+        check_replaceable(target)
 
     def build(folder: str) -> None:
         os.makedirs(os.path.join(folder, *names[depth:]), exist_ok=True)
@@ -184,10 +184,16 @@ def _depth_of_groups(path: str, names: Sequence[str], is_group: Callable[[str], 
     return len(names)
 
 
-def _check_replaceable(target: str, exclusive: bool) -> None:
-    """Only an array, an empty group or an empty folder may be replaced."""
-    if exclusive or not os.path.lexists(target):  # `publish` says what is to be said
+def check_replaceable(target: str) -> None:
+    """Only an array, an empty group or an empty folder may be replaced by an array."""
+    if not os.path.lexists(target):
         return
+    if not os.path.isdir(target):
+        raise UsageError(
+            f"{target!r} is a file, not a Zarr array; remove it first, or choose another name",
+            code="not-an-array",
+            path=target,
+        )
     with durable.os_errors("replacing", target):
         content = os.listdir(target)
     document = read_document(os.path.join(target, "zarr.json"))
