@@ -351,6 +351,24 @@ class DiskArray:
         """
         Tell what reading (or writing) a section will do, without doing it.
 
+        Parameters
+        ----------
+        key
+            As in ``a[key]``.
+        write
+            Explain ``a[key] = value`` for a value of the array's dtype; needs an array that is open for
+            writing.
+
+        Returns
+        -------
+        Report
+            Exact counts of the plan, and text for people (``print``).
+
+        Raises
+        ------
+        SectionError, UnsupportedError, UsageError, BudgetError
+            As the access itself would.
+
         Examples
         --------
         >>> import numpy as np, outcore

@@ -192,6 +192,44 @@ def test_resize_and_append_of_chunked_arrays(tmp_path):
         assert outcore.open(a.path).shape == (10, 9)
 
 
+WITHOUT_URING = """
+import ctypes, struct, sys
+import numpy as np
+import outcore
+
+libc = ctypes.CDLL(None, use_errno=True)
+io_uring_setup, eperm = 425, 1  # of every architecture
+refuse, allow = (6, 0, 0, 0x50000 | eperm), (6, 0, 0, 0x7FFF0000)
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, io_uring_setup), refuse, allow]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(program)))
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, header, 0, 0):  # no new privileges, filter
+    sys.exit(77)
+a = outcore.open(sys.argv[1])
+told = a.explain(np.s_[::7])
+print(told.engine, told.engine_why)
+print(told)
+assert (a[::7] == np.arange(100.0)[::7]).all()
+"""
+
+
+def test_where_io_uring_is_forbidden_explain_says_so_and_reads_go_on(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(100.0))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WITHOUT_URING, tmp_path / "a.npy"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    if done.returncode == 77:
+        pytest.skip("no right to forbid system calls: the fallback of io_uring is NOT tested")
+    assert done.returncode == 0, done.stderr
+    first, *text = done.stdout.splitlines()
+    assert first.startswith("threads ") and "not permitted" in first
+    assert any(line.startswith("engine   threads: ") for line in text)
+    assert done.stderr == ""
+
+
 def test_importing_outcore_starts_nothing():
     program = (
         "import sys, threading, outcore; "

@@ -514,6 +514,7 @@ def test_explain_counts(field):
     text = str(report)
     for word in ("method", "engine", "memory", report.method):
         assert word in text
+    assert text.count(f"{report.method}: ") == 0 and "1 request," in text
     assert report.writes == 0
     assert a.explain(np.s_[10:20], write=True).direction == "write"
 
