@@ -344,6 +344,11 @@ class DiskArray:
 
         Reading it later is then fast, unless memory became scarce in between. Chunks found through
         the format's library are only looked up.
+
+        Raises
+        ------
+        SectionError, UnsupportedError, UsageError
+            As for `read`.
         """
         self._core.prefetch(key)
 

@@ -23,6 +23,7 @@ import numpy as np
 from outcore import _core, formats, tiling
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, OutcoreError, StorageError
+from outcore.hints import Hints
 from outcore.opening import open
 from outcore.tiling import Side, Tiling
 
@@ -65,7 +66,7 @@ def verify(
     path: str | os.PathLike[str],
     *,
     progress: Progress | None = None,
-    hints: Mapping[str, Any] | None = None,
+    hints: Hints | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> list[Damage]:
     """
@@ -77,6 +78,8 @@ def verify(
         As for `outcore.open`; a file or group that holds several arrays stands for all of them.
     progress
         Called as ``progress(done, total)`` in bytes, for each array.
+    hints
+        As for `outcore.open`.
     options
         As for `outcore.open`.
 
@@ -90,6 +93,14 @@ def verify(
     ------
     StorageError
         There is no such file, or it is out of reach.
+    BudgetError
+        Not even one chunk fits the memory budget; ``needed`` says what would do.
+
+    Notes
+    -----
+    Found is what the disk, a codec or a checksum objects to. Elements that are stored as they are, and
+    most codecs without a checksum, can be damaged without notice: add ``crc32c`` (Zarr) or
+    ``fletcher32`` to ``compression=``.
 
     Examples
     --------
