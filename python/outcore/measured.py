@@ -22,6 +22,8 @@ from outcore.formats import durable
 __all__ = ["figures_path", "known", "measure", "use"]
 
 _MIB = 2**20
+# A smaller file says nothing of a disk: most of it is in flight at once.
+_LEAST = 16 * _MIB
 
 # What plans use: the gap that is cheaper to read than to skip, in bytes; the cost of one more
 # request at depth, in nanoseconds; bytes per second beyond that, and of the fastest stream.
@@ -67,7 +69,7 @@ def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) 
     folder
         Any folder on that disk in which a file may be made (it has no name and leaves nothing).
     file_bytes
-        Size of that file.
+        Size of that file; at least 16 MiB.
     slice_ms
         Time for each of about thirty figures.
 
@@ -78,9 +80,16 @@ def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) 
 
     Raises
     ------
+    UsageError
+        No folder (``bad-folder``), or a file too small to measure with (``bad-option``).
     StorageError
         The folder cannot be written, or the disk is too full.
     """
+    if file_bytes < _LEAST:
+        raise UsageError(
+            f"a file of {file_bytes} bytes is too small to measure a disk with; use 16MiB or more",
+            code="bad-option",
+        )
     folder = os.path.realpath(folder)
     if not os.path.isdir(folder):
         raise UsageError(

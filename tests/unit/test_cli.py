@@ -237,6 +237,7 @@ def test_bench_measures_and_keeps_the_figures(capsys, tmp_path):
         (("info", "a.npy", "-s", "dtype"), 2, "[bad-option]"),
         (("info", "a.npy", "--memory", "lots"), 2, "[bad-hint]"),
         (("bench", "a.npy"), 2, "[bad-folder]"),
+        (("bench", ".", "--size", "4KiB"), 2, "[bad-option]"),
     ],
 )
 def test_errors_have_a_status_and_a_code(words, status, text, capsys):
