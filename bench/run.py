@@ -23,7 +23,7 @@ def main() -> None:
     """Parse the command line and run the cases one after the other."""
     parser = argparse.ArgumentParser(prog="./x bench", description=__doc__)
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], help=", ".join(CASES))
-    parser.add_argument("--size", choices=["quick", "1GiB", "4GiB"], default="quick")
+    parser.add_argument("--size", choices=["quick", "256MiB", "1GiB", "4GiB"], default="quick")
     parser.add_argument("--cache", nargs="+", choices=["warm", "cold"], default=["warm", "cold"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeat", type=int, default=5)

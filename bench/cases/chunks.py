@@ -43,6 +43,7 @@ class Kind:
 KINDS = (
     Kind("zstd 1MiB", ".zarr", 512, ("zstd", 3)),
     Kind("zstd 256KiB", ".zarr", 256, ("zstd", 3)),
+    Kind("zstd 16KiB", ".zarr", 64, ("zstd", 3)),
     Kind("sharded zstd 256KiB in 4MiB", ".zarr", 256, ("zstd", 3), 1024),
     Kind("gzip 1MiB", ".zarr", 512, ("gzip", 1)),
     Kind("blosc-lz4 1MiB", ".zarr", 512, ("blosc", 5)),
@@ -316,7 +317,7 @@ def _write_row(
 def run(options: Any) -> None:
     """Print the tables; append raw figures to ``results/chunks.jsonl``."""
     folder = Path(options.folder)
-    n = {"quick": 4096, "1GiB": 16384, "4GiB": 32768}[options.size]
+    n = {"quick": 4096, "256MiB": 8192, "1GiB": 16384, "4GiB": 32768}[options.size]
     data = _data(n)
     ours = [f"outcore/{t}" for t in options.threads]
     results = Path(__file__).parents[1] / "results" / "chunks.jsonl"

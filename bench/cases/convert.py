@@ -31,7 +31,7 @@ def run(options: Any) -> None:
     import outcore
 
     folder = Path(options.folder)
-    n = {"quick": 4096, "1GiB": 16384, "4GiB": 32768}[options.size]
+    n = {"quick": 4096, "256MiB": 8192, "1GiB": 16384, "4GiB": 32768}[options.size]
     source = folder / f"square-{n}.npy"
     make_npy(source, (n, n))
     reference = np.load(source, mmap_mode="r")[:: n // 64, :: n // 64].copy()

@@ -178,8 +178,13 @@ def run(options: Any) -> None:
     """Print the tables; append raw figures to ``results/sections.jsonl``."""
     folder = Path(options.folder)
     results = Path(__file__).parents[1] / "results" / "sections.jsonl"
-    n = {"quick": 4096, "1GiB": 16384, "4GiB": 32768}[options.size]
-    side3, side4 = {"quick": (256, 64), "1GiB": (640, 128), "4GiB": (1024, 181)}[options.size]
+    n = {"quick": 4096, "256MiB": 8192, "1GiB": 16384, "4GiB": 32768}[options.size]
+    side3, side4 = {
+        "quick": (256, 64),
+        "256MiB": (400, 90),
+        "1GiB": (640, 128),
+        "4GiB": (1024, 181),
+    }[options.size]
     threads = options.threads
     square = folder / f"square-{n}.npy"
     make_npy(square, (n, n))

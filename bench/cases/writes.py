@@ -140,7 +140,7 @@ def _blocks(n: int) -> dict[str, Any]:
 def run(options: Any) -> None:
     """Print the table; append raw figures to ``results/writes.jsonl``."""
     folder = Path(options.folder)
-    n = {"quick": 4096, "1GiB": 16384, "4GiB": 32768}[options.size]
+    n = {"quick": 4096, "256MiB": 8192, "1GiB": 16384, "4GiB": 32768}[options.size]
     ours = {f"outcore/{t}": t for t in options.threads}
     names = (*ours, "exclusive", "memmap", "pread")
     files = {name: folder / f"written-{n}-{name.replace('/', '-')}.npy" for name in names}
