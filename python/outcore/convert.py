@@ -4,7 +4,8 @@ From any format, chunking, order and dtype to any other, within the budget.
 Problem. Source and target rarely like the same pieces, the array does not fit in memory, the job takes
 hours, and the machine may go down in the middle.
 Idea. `outcore.tiling` cuts the array into tiles that suit both sides. While one tile is written the
-next is read, in two buffers that are counted in the budget. The target grows under a name of its own
+next is read, and the one after it too if there is memory, so that the disk is not idle where one read
+ends and the next begins; the buffers are counted in the budget. The target grows under a name of its own
 and takes its place when it is complete and durable; a journal beside it says which tiles are durable.
 
 Invariants. What is at the target's name is the old array or the complete new one (except inside an
@@ -22,6 +23,7 @@ import shutil
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -58,6 +60,8 @@ _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 _LONGEST_SUFFIX = 16
 # One part in so many is for what codecs hold besides, and for tables of chunks.
 _SLACK = 8
+# Tiles that are read at the same time, from files that need no decoding.
+_READS = 2
 
 
 def convert(
@@ -281,6 +285,8 @@ class _Job:
     ) -> None:
         self.array, self.place, self.dtype, self.budget = array, place, dtype, budget
         self.format, self.wishes = format, wishes
+        #: Tiles that are read at the same time; chosen with the tiles.
+        self.reads = 1
 
     def description(self) -> dict[str, Any]:
         """What makes two jobs the same."""
@@ -404,10 +410,9 @@ class _Job:
         needs = [self._least(self.array, write=False), self._least(target, write=True)]
         while True:
             tiles = self._same_tiles(journal, target) if journal else self._tiles(target, needs)
-            left = self.budget - self.budget // _SLACK - self._held(tiles, target)
-            if left < sum(needs):
+            self.reads, spare = self._share(tiles, target, needs)
+            if spare < 0:
                 raise self._too_small(_with_slack(self._held(tiles, target) + sum(needs)))
-            spare = (left - sum(needs)) // 2
             arrays = [
                 DiskArray(
                     a.info,
@@ -456,9 +461,24 @@ class _Job:
     def _sides(self, target: DiskArray) -> tuple[Side, Side]:
         return Side.of(self.array.info), Side.of(target.info)
 
-    def _held(self, tiles: Tiling, target: DiskArray) -> int:
-        """Bytes of the two buffers."""
-        return math.prod(tiles.tile) * (self.array.dtype.itemsize + target.dtype.itemsize)
+    def _held(self, tiles: Tiling, target: DiskArray, reads: int = 1) -> int:
+        """Bytes of the buffers: one for each read, and one for the write."""
+        here, there = self.array.dtype.itemsize, target.dtype.itemsize
+        return math.prod(tiles.tile) * (reads * here + there)
+
+    def _share(self, tiles: Tiling, target: DiskArray, needs: Sequence[int]) -> tuple[int, int]:
+        """
+        How many tiles are read at the same time, and what each operation has beyond its need.
+
+        Reads that decode share the processor, not an idle disk: one is enough for them.
+        """
+        most = 1 if Side.of(self.array.info).whole else min(_READS, len(tiles))
+        for reads in range(max(most, 1), 0, -1):
+            held = self._held(tiles, target, reads)
+            spare = self.budget - self.budget // _SLACK - held - reads * needs[0] - needs[1]
+            if reads == 1 or (spare >= 0 and held <= self.budget // 2):
+                break
+        return reads, spare // (reads + 1)
 
     def _tiles(self, target: DiskArray, needs: Sequence[int]) -> Tiling:
         per_element = self.array.dtype.itemsize + target.dtype.itemsize
@@ -518,26 +538,30 @@ class _Job:
 
         def finish(k: int) -> None:
             nonlocal done
-            writing.wait()
+            if writing is not None:
+                writing.wait()
             checkpoints.written(k)
             done += _elements(tiles.key(k)) * item
             progress(done, total)
 
-        held = self._held(tiles, target)
-        with _core.Reservation("convert", held), _Buffers(tiles, reader, target) as buffers:
-            reading = writing = read(todo[0])
+        reads, held = self.reads, self._held(tiles, target, self.reads)
+        reading: deque[IORequest[Any]] = deque()
+        writing: IORequest[Any] | None = None
+        with _core.Reservation("convert", held), _Buffers(tiles, reader, target, reads) as buffers:
             try:
+                reading.extend(read(k) for k in todo[:reads])
                 for number, k in enumerate(todo):
-                    data = reading.wait()
+                    data = reading[0].wait()
                     if number:
                         finish(todo[number - 1])
+                    reading.popleft()
                     writing = target.iwrite(tiles.key(k), buffers.output(data))
-                    if number + 1 < len(todo):
-                        reading = read(todo[number + 1])
+                    if number + reads < len(todo):
+                        reading.append(read(todo[number + reads]))
                 finish(todo[-1])
             finally:
                 # The buffers belong to the requests until these are over.
-                for request in (reading, writing):
+                for request in (*reading, *([writing] if writing else ())):
                     with contextlib.suppress(Exception):
                         request.wait()
                 checkpoints.finish()
@@ -581,21 +605,24 @@ def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
 
 class _Buffers:
     """
-    Memory of the tiles: two buffers that take turns, or one to read and one to write if they differ.
+    Memory of the tiles: a buffer for each read, and one for the write. They take turns, unless what
+    is written is another dtype; then that one has its own.
 
     Page-aligned and outside the heap, so that it goes back to the system at once.
     """
 
-    def __init__(self, tiles: Tiling, array: DiskArray, target: DiskArray) -> None:
+    def __init__(self, tiles: Tiling, array: DiskArray, target: DiskArray, reads: int) -> None:
         elements = max(math.prod(tiles.tile), 1)
         self._order: Literal["C", "F"] = "F" if target.order == "F" else "C"
         self._read_as, self._write_as = array.dtype, target.dtype
         self._same = array.dtype == target.dtype
-        self._maps = [mmap.mmap(-1, elements * a.dtype.itemsize) for a in (array, target)]
+        arrays = (target, *[array] * reads)
+        self._maps = [mmap.mmap(-1, elements * a.dtype.itemsize) for a in arrays]
+        # Those that are read into, the next one first.
+        self._inputs = deque(range(0 if self._same else 1, len(arrays)))
         for block in self._maps:
             with contextlib.suppress(AttributeError, OSError):
                 block.madvise(mmap.MADV_HUGEPAGE)
-        self._turn = 0
 
     def __enter__(self) -> _Buffers:
         return self
@@ -612,16 +639,14 @@ class _Buffers:
     def input(self, key: tuple[slice, ...]) -> NDArray[Any]:
         """Where to read the tile at `key`."""
         shape = tuple(part.stop - part.start for part in key)
-        if not self._same:
-            return self._view(0, self._read_as, shape)
-        self._turn = 1 - self._turn
-        return self._view(self._turn, self._read_as, shape)
+        self._inputs.rotate(-1)
+        return self._view(self._inputs[-1], self._read_as, shape)
 
     def output(self, data: NDArray[Any]) -> NDArray[Any]:
         """What to write: `data` itself, or cast."""
         if self._same:
             return data
-        cast = self._view(1, self._write_as, data.shape)
+        cast = self._view(0, self._write_as, data.shape)
         np.copyto(cast, data, casting="unsafe")
         return cast
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
+from outcore import tiling
 from outcore.convert import _Checkpoints
 
 SUFFIX = {"raw": "bin", "npy": "npy", "hdf5": "h5", "netcdf4": "nc", "zarr": "zarr"}
@@ -94,6 +95,54 @@ def test_many_tiles_with_little_memory(tmp_path, order):
     assert len(seen) > 8
     assert seen == sorted(seen)
     assert seen[-1] == (data.nbytes, data.nbytes)
+
+
+def started(monkeypatch, *conversion, **words):
+    """What a conversion starts, in order: R for the read of a tile, W for the write of one."""
+    log = []
+    for kind, name in (("R", "iread"), ("W", "iwrite")):
+        start = getattr(outcore.DiskArray, name)
+
+        def logged(self, *args, kind=kind, start=start, **kwargs):
+            log.append(kind)
+            return start(self, *args, **kwargs)
+
+        monkeypatch.setattr(outcore.DiskArray, name, logged)
+    outcore.convert(*conversion, **words)
+    monkeypatch.undo()
+    return "".join(log)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_the_disk_has_the_next_read_before_one_ends(tmp_path, monkeypatch, dtype):
+    from outcore import _core
+
+    data = make(tmp_path / "a.npy", (2048, 2048), "f8")
+    paths = (tmp_path / "a.npy", tmp_path / "b.npy")
+    monkeypatch.setattr(tiling, "_LARGE_TILE", 2**20)
+    _core.reset_memory_peak()
+    log = started(monkeypatch, *paths, memory="16 MiB", dtype=dtype)
+    tiles = log.count("W")
+    assert tiles > 8
+    assert log == "RR" + "WR" * (tiles - 2) + "WW"
+    assert _core.memory_state()[2] <= 16 * 2**20
+    np.testing.assert_array_equal(np.load(paths[1]), data.astype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("codec", "order", "memory"), [("zstd", "C", "32 MiB"), ("none", "F", "8 MiB")]
+)
+def test_tiles_are_read_one_by_one_where_that_is_better_or_all_that_fits(
+    tmp_path, monkeypatch, codec, order, memory
+):
+    """Encoded chunks keep the processor busy; tiles of a transposition take all memory there is."""
+    data = make(tmp_path / "a.zarr", (2048, 2048), "f8", chunks=(256, 256), compression=codec)
+    paths = (tmp_path / "a.zarr", tmp_path / "b.npy")
+    monkeypatch.setattr(tiling, "_LARGE_TILE", 2**20)
+    log = started(monkeypatch, *paths, memory=memory, order=order)
+    assert log == "R" + "WR" * (log.count("W") - 1) + "W"
+    assert len(log) > 8
+    np.testing.assert_array_equal(np.load(paths[1]), data)
 
 
 def test_attributes_names_and_fill_value_are_carried_over(tmp_path):
