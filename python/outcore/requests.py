@@ -4,7 +4,9 @@ Started I/O: what `DiskArray.iread` and `DiskArray.iwrite` return.
 The work runs in background threads of this process; the core releases the GIL, so a few threads
 keep a disk busy. The pool belongs to a process id: a forked child makes its own and refuses to wait
 for requests that its parent started. An error is delivered by `wait`; one that nobody waited for is
-reported as a warning when the request goes away.
+reported as a warning when the request goes away. A thread of the pool that waits for a request that
+none of them has begun does it itself: a copy between two arrays reads block after block this way, and
+with as many copies as threads nobody else would be left.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ class IORequest(Generic[T]):
     np.float64(100.0)
     """
 
-    def __init__(self, future: Future[T], what: str) -> None:
+    def __init__(self, future: Future[T], what: str, run: Callable[[], None]) -> None:
         self._future = future
+        self._run = run
         self._what = what
         self._pid = os.getpid()
         self._delivered = False
@@ -92,6 +95,8 @@ class IORequest(Generic[T]):
             Whatever the read or write itself raised.
         """
         self._own()
+        if timeout is None and _in_pool():
+            self._run()
         try:
             result = self._future.result(timeout)
         except FutureTimeout:
@@ -108,6 +113,8 @@ class IORequest(Generic[T]):
     def finish(self, *, unwanted: bool = False) -> None:
         """Wait for the end, well or not; the error, if any, is left for `wait`, or `unwanted`."""
         if self._pid == os.getpid():
+            if _in_pool():
+                self._run()
             wait([self._future])
             self._delivered = self._delivered or unwanted
 
@@ -155,14 +162,25 @@ class _Pool:
         self._lock = threading.Lock()
         self._executor: ThreadPoolExecutor | None = None
 
-    def submit(self, work: Callable[[], T]) -> Future[T]:
+    def submit(self, run: Callable[[], None]) -> None:
         with self._lock:
             if self._executor is None:
-                self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="outcore")
-            return self._executor.submit(work)
+                self._executor = ThreadPoolExecutor(
+                    _THREADS, thread_name_prefix="outcore", initializer=_mark
+                )
+            self._executor.submit(run)
 
 
 _pool = _Pool()
+_thread = threading.local()
+
+
+def _mark() -> None:
+    _thread.of_pool = True
+
+
+def _in_pool() -> bool:
+    return getattr(_thread, "of_pool", False)
 
 
 def _fresh_pool() -> None:
@@ -176,4 +194,21 @@ os.register_at_fork(after_in_child=_fresh_pool)
 
 def start(work: Callable[[], T], what: str) -> IORequest[T]:
     """Run `work` in the background; `what` names it in messages."""
-    return IORequest(_pool.submit(work), what)
+    future: Future[T] = Future()
+    # Taken by who does it. A request that is done keeps no buffers alive.
+    todo = [work]
+    del work
+
+    def run() -> None:
+        try:
+            mine = todo.pop()
+        except IndexError:
+            return
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(mine())
+        except BaseException as error:
+            future.set_exception(error)
+
+    _pool.submit(run)
+    return IORequest(future, what, run)

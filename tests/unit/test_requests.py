@@ -125,3 +125,15 @@ def test_writes_that_are_started_by_many_threads_are_all_waited_for(tmp_path):
         a.flush()
         assert not a._writes
         assert (a[...] == np.arange(400)[:, None]).all()
+
+
+def test_as_many_copies_as_threads_end(tmp_path):
+    """Each occupies a thread of the pool, and reads blocks in the background."""
+    data = np.arange(40_000.0).reshape(200, 200)
+    source = outcore.create(tmp_path / "a.npy", data=data)
+    copies = [outcore.create(tmp_path / f"{k}.npy", data.shape, "f4") for k in range(12)]
+    with outcore.memory("1 MiB"):
+        for request in [b.iwrite(..., source) for b in copies]:
+            request.wait(60)
+    for b in copies:
+        np.testing.assert_array_equal(data, b[...])
