@@ -1,5 +1,6 @@
 """The compiled core: plans accesses and runs them. Private; use `outcore.open` and `DiskArray`."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, final
 
@@ -10,6 +11,7 @@ from outcore.hints import Hints
 
 __all__ = [
     "Array",
+    "Loop",
     "Reservation",
     "__version__",
     "error_codes",
@@ -33,7 +35,7 @@ def reset_memory_peak() -> None: ...
 
 @final
 class Reservation:
-    def __new__(cls, what: str, nbytes: int) -> Self: ...
+    def __new__(cls, what: str, nbytes: int, promised: bool = False) -> Self: ...
     @property
     def nbytes(self) -> int: ...
     def release(self) -> None: ...
@@ -45,6 +47,11 @@ class Reservation:
         trace: TracebackType | None,
         /,
     ) -> None: ...
+
+@final
+class Loop:
+    def step(self) -> None: ...
+    def release(self) -> None: ...
 
 @final
 class Array:
@@ -63,4 +70,5 @@ class Array:
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
+    def begin_loop(self, choose: Callable[[int], int], writes_to: Array | None = None) -> Loop: ...
     def budget(self) -> int: ...

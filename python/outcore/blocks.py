@@ -7,9 +7,10 @@ in the background. What neighbouring blocks share is copied from the last block 
 again (``read_with_reuse`` of the PASSION papers).
 
 Invariants. At most three blocks exist at once (the one the caller may still hold, the one being
-handed out, the one being read); all three are reserved in the memory budget. A buffer is used again
-only when nobody but us refers to it. The shared part is copied before the caller sees the block, who
-may change it.
+handed out, the one being read). A loop begins only with memory for these, and with enough left to read
+them, whatever other loops do (``_core.Array.begin_loop``): so one that begins ends. A buffer is used
+again only when nobody but us refers to it. The shared part is copied before the caller sees the block,
+who may change it.
 
 Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O".
 """
@@ -20,22 +21,21 @@ import itertools
 import math
 import operator
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore import _core
-from outcore.errors import BudgetError, UsageError
-from outcore.report import human
+from outcore.errors import UsageError
 
 if TYPE_CHECKING:
+    from outcore import _core
     from outcore.disk import DiskArray
     from outcore.requests import IORequest
 
-__all__ = ["BlockShape", "iterate", "plan_blocks"]
+__all__ = ["walk"]
 
 Key = tuple[slice, ...]
 
@@ -58,20 +58,53 @@ class BlockShape:
             return range(0, min(length, 1))
         return range(0, length - shared, size - shared)
 
+    def bytes_held(self, array: DiskArray) -> int:
+        """Bytes of all blocks that exist at once."""
+        blocks = math.prod(len(self.starts(d, n)) for d, n in enumerate(array.shape))
+        return min(blocks, _ALIVE) * math.prod(self.shape) * array.dtype.itemsize
 
-def plan_blocks(
+
+# Chooses blocks that take at most so many bytes together, or else as few as possible.
+Choose = Callable[[int], BlockShape]
+
+
+def walk(
     array: DiskArray,
     axis: SupportsIndex | Sequence[int | None] | None = None,
     shape: Sequence[int | None] | int | None = None,
     overlap: Sequence[int] | int = 0,
-) -> BlockShape:
-    """Choose or check the shape of the blocks; see `DiskArray.blocks`."""
+    target: DiskArray | None = None,
+) -> Iterator[tuple[Key, NDArray[Any]]]:
+    """
+    Begin a loop; see `DiskArray.blocks`.
+
+    If the caller copies the blocks to `target`, there will be memory for that, too.
+    """
+    choose = _chooser(array, axis, shape, overlap)
+    chosen = choose(0)
+    if array.size == 0:
+        return iter(())
+
+    def held(room: int) -> int:
+        nonlocal chosen
+        chosen = choose(room)
+        return chosen.bytes_held(array)
+
+    loop = array._core.begin_loop(held, None if target is None else target._core)
+    return _iterate(array, chosen, loop)
+
+
+def _chooser(
+    array: DiskArray,
+    axis: SupportsIndex | Sequence[int | None] | None,
+    shape: Sequence[int | None] | int | None,
+    overlap: Sequence[int] | int,
+) -> Choose:
     ndim = array.ndim
     if axis is not None and shape is not None:
         raise UsageError("blocks() takes axis= or shape=, not both", code="bad-blocks")
     if isinstance(axis, Sequence):
         axis, shape = None, axis
-    budget = array.budget // (_ALIVE + 1)
     if shape is not None:
         shared = _per_axis(overlap, ndim, range(ndim))
         given = (shape,) * ndim if isinstance(shape, int | np.integer) else tuple(shape)
@@ -85,16 +118,22 @@ def plan_blocks(
             length if n is None else min(operator.index(n), max(length, 1))
             for n, length in zip(given, array.shape, strict=True)
         )
-    else:
-        slow = (0 if array.order == "C" else ndim - 1) if axis is None else operator.index(axis)
-        if ndim and not -ndim <= slow < ndim:
-            raise UsageError(
-                f"blocks: axis {axis} of {ndim} axes; give one of {-ndim}..{ndim - 1}",
-                code="bad-blocks",
-            )
-        slow %= max(ndim, 1)
-        shared = _per_axis(overlap, ndim, (slow,))
-        sizes = _slab(array, slow, shared, budget) if ndim else ()
+        _check_overlap(array, sizes, shared)
+        block = BlockShape(sizes, shared)
+        return lambda room: block
+    slow = (0 if array.order == "C" else ndim - 1) if axis is None else operator.index(axis)
+    if ndim and not -ndim <= slow < ndim:
+        raise UsageError(
+            f"blocks: axis {axis} of {ndim} axes; give one of {-ndim}..{ndim - 1}",
+            code="bad-blocks",
+        )
+    slow %= max(ndim, 1)
+    shared = _per_axis(overlap, ndim, (slow,))
+    _check_overlap(array, array.shape, shared)
+    return lambda room: _slab(array, slow, shared, room)
+
+
+def _check_overlap(array: DiskArray, sizes: tuple[int, ...], shared: tuple[int, ...]) -> None:
     for d, (size, both, length) in enumerate(zip(sizes, shared, array.shape, strict=True)):
         if both < 0:
             raise UsageError(
@@ -106,8 +145,6 @@ def plan_blocks(
                 "make the blocks larger or the overlap smaller",
                 code="bad-blocks",
             )
-    _check_budget(array, sizes, budget)
-    return BlockShape(sizes, shared)
 
 
 def _per_axis(overlap: Sequence[int] | int, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
@@ -121,58 +158,60 @@ def _per_axis(overlap: Sequence[int] | int, ndim: int, axes: Sequence[int]) -> t
     return tuple(operator.index(overlap) if d in axes else 0 for d in range(ndim))
 
 
-def _slab(array: DiskArray, axis: int, shared: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """The thickest slab across `axis` that fits, in whole chunks where that is possible."""
-    length = array.shape[axis]
+def _slab(array: DiskArray, axis: int, shared: tuple[int, ...], room: int) -> BlockShape:
+    """The thickest slab across `axis` that leaves a share to read with, in whole chunks if possible."""
+    if not array.shape:
+        return BlockShape((), ())
+    length, both = array.shape[axis], shared[axis]
     row = max(1, array.nbytes // max(length, 1))
-    most = max(1 + shared[axis], min(budget, _LARGEST) // row)
+    each = room // (_ALIVE + 1)
+
+    def slab(thickness: int) -> BlockShape:
+        most = min(thickness, length)
+        sizes = tuple(most if d == axis else n for d, n in enumerate(array.shape))
+        return BlockShape(sizes, shared)
+
+    most = max(1 + both, min(each, _LARGEST) // row)
     if array.chunks is not None and most < length:
         # Whole chunks, even if large: a chunk that is cut is decoded twice.
         chunk = array.chunks[axis]
-        whole = (most - shared[axis]) // chunk * chunk or chunk
-        most = whole + shared[axis] if (whole + shared[axis]) * row <= budget else most
-    return tuple(min(most, n) if d == axis else n for d, n in enumerate(array.shape))
+        whole = (most - both) // chunk * chunk or chunk
+        most = whole + both if (whole + both) * row <= each else most
+    if slab(most).bytes_held(array) <= room:
+        return slab(most)
+    # The least: three thin slabs, or two, or all at once, as these share nothing.
+    two = both + -(-(length - both) // 2)
+    thin = [slab(n) for n in (1 + both, two, length) if n > both]
+    return min(thin, key=lambda block: block.bytes_held(array))
 
 
-def _check_budget(array: DiskArray, sizes: tuple[int, ...], budget: int) -> None:
-    size = math.prod(sizes) * array.dtype.itemsize
-    if size > budget:
-        needed = size * (_ALIVE + 1)
-        raise BudgetError(
-            f"blocks of shape {sizes} of {array.path!r} hold {human(size)} each; {_ALIVE} of them and "
-            f"the buffers to read them need {needed} bytes, but {array.budget} are left. Raise "
-            "outcore.memory() to that, or pass a smaller shape=",
-            code="block-too-large",
-            path=array.path,
-            needed=needed,
-        )
-
-
-def iterate(array: DiskArray, block: BlockShape) -> Iterator[tuple[Key, NDArray[Any]]]:
+def _iterate(
+    array: DiskArray, block: BlockShape, loop: _core.Loop
+) -> Iterator[tuple[Key, NDArray[Any]]]:
     """Yield ``(key, data)`` for all blocks, reading one ahead."""
-    size = math.prod(block.shape) * array.dtype.itemsize
     keys = _keys(array, block)
     # The axis that moves from one block to the next, along which the overlap is kept.
     fast = array.ndim - 1 if array.order == "C" else 0
     buffers = _Buffers(array, block.shape)
-    with _core.Reservation("blocks", min(len(keys), _ALIVE) * size):
-        ahead: _Block | None = None
-        try:
-            for number, key in enumerate(keys):
-                current = ahead or _start(array, buffers, key, None, 0)
-                ahead = None
-                current.request.wait()
-                if number + 1 < len(keys):
-                    after = keys[number + 1]
-                    ahead = _start(array, buffers, after, current, _moving_axis(key, after, fast))
-                data = current.data
-                del current
-                yield key, data
-                del data
-        finally:
-            if ahead is not None:
-                # Its memory must not be written any more; its error is of a block nobody came to.
-                ahead.request.finish(unwanted=True)
+    ahead: _Block | None = None
+    try:
+        for number, key in enumerate(keys):
+            loop.step()
+            current = ahead or _start(array, buffers, key, None, 0)
+            ahead = None
+            current.request.wait()
+            if number + 1 < len(keys):
+                after = keys[number + 1]
+                ahead = _start(array, buffers, after, current, _moving_axis(key, after, fast))
+            data = current.data
+            del current
+            yield key, data
+            del data
+    finally:
+        if ahead is not None:
+            # Its memory must not be written any more; its error is of a block nobody came to.
+            ahead.request.finish(unwanted=True)
+        loop.release()
 
 
 @dataclass(slots=True)

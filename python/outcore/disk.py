@@ -311,7 +311,7 @@ class DiskArray:
             with _core.Reservation("copying an array onto itself", source.nbytes):
                 self._core.write(key, source[...])
         else:
-            for part, data in source.blocks():
+            for part, data in blocks.walk(source, target=self):
                 self._core.write_part(key, part, data)
 
     def iread(self, key: Key = ..., *, out: NDArray[Any] | None = None) -> IORequest[Any]:
@@ -440,14 +440,18 @@ class DiskArray:
         Raises
         ------
         BudgetError
-            Not even the thinnest slab fits; ``needed`` says what would do.
+            At the start: the blocks, or the thinnest slabs, do not fit beside what reading them takes;
+            ``needed`` says what would do. A loop that begins is not refused memory later, unless the
+            budget is lowered meanwhile.
         UsageError
             An impossible axis, shape or overlap.
 
         Notes
         -----
         The next block is read in the background. Three blocks and the buffers to read them fit the
-        budget together.
+        budget together. While other loops hold much of it, slabs are thinner; blocks of a given shape
+        wait until other threads' loops have ended. A thread never waits for a loop that it has open
+        itself, as in nested loops: if there is not enough for both, the inner one is refused.
 
         Examples
         --------
@@ -456,8 +460,7 @@ class DiskArray:
         >>> [float(data.sum()) for key, data in a.blocks(shape=4, overlap=1)]
         [6.0, 18.0, 30.0]
         """
-        plan = blocks.plan_blocks(self, axis, shape, overlap)
-        return blocks.iterate(self, plan)
+        return blocks.walk(self, axis, shape, overlap)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:

@@ -72,6 +72,31 @@ def test_a_refusal_names_what_does_and_so_does_more(tmp_path, kind, work):
             np.testing.assert_array_equal(DATA, a[...])
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "least"),
+    [
+        ("a.npy", {}, 4096),
+        ("f.npy", {"order": "F"}, 4096),
+        ("a.zarr", {"chunks": (40, 48)}, 8192),
+        ("s.zarr", {"chunks": (40, 48), "shards": (80, 96)}, 8192),
+        ("a.h5::/x", {"chunks": (40, 48)}, 12288),  # its table is held, 1120 bytes
+    ],
+)
+def test_plain_elements_take_a_page_and_one_for_the_table_of_chunks(tmp_path, name, options, least):
+    a = outcore.create(f"{tmp_path}/{name}", data=DATA, hints={"method": "list"}, **options)
+    list(a.blocks())
+    for work in (read, write):
+        for key in KEYS:
+            for limit in (least, least + 1, 3 * least):
+                with outcore.memory(limit):
+                    work(a, key)
+            with outcore.memory(least - 4095), pytest.raises(outcore.BudgetError) as caught:
+                work(a, key)
+            # A chunk of HDF5 that is missing has to be made first; who does not look yet says so.
+            made = work is write and "h5" in name
+            assert caught.value.needed == least or (made and caught.value.needed == 40960)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_hints_bound_an_operation_and_explain_says_how_much_it_takes(tmp_path, kind):
     name, options = KINDS[kind]

@@ -169,8 +169,18 @@ impl Arena {
 
     /// Counts `bytes` as held. `what` names the use, for the error.
     pub fn reserve(&self, what: &'static str, bytes: u64) -> Result<Reservation, StorageError> {
+        self.reserve_leaving(what, bytes, 0)
+    }
+
+    /// Counts `bytes` as held if so many more (`left`) stay free.
+    pub fn reserve_leaving(
+        &self,
+        what: &'static str,
+        bytes: u64,
+        left: u64,
+    ) -> Result<Reservation, StorageError> {
         let mut state = self.state();
-        state.admit(what, bytes)?;
+        state.admit(what, bytes.saturating_add(left))?;
         state.take(bytes);
         self.settle(state);
         Ok(Reservation { arena: self.clone(), bytes })
@@ -487,6 +497,10 @@ mod tests {
         drop(held);
         assert_eq!(0, arena.used());
         arena.buffer("a window", 4 << 20).unwrap();
+        assert!(arena.reserve_leaving("a test", 6 << 20, (2 << 20) + 1).is_err());
+        let held = arena.reserve_leaving("a test", 6 << 20, 2 << 20).unwrap();
+        assert_eq!((6 << 20, 2 << 20), (held.bytes(), arena.available()));
+        drop(held);
         assert!(arena.buffer("a window", usize::MAX).is_err());
         arena.set_limit(1 << 20);
         assert_eq!(0, arena.kept());

@@ -266,7 +266,7 @@ impl Open {
     }
 
     /// Runs `work` without the GIL, and names the array in what it raises.
-    fn outside<T: Send>(
+    pub fn outside<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&Interrupts) -> Result<T, Fault> + Send,
@@ -349,14 +349,34 @@ impl Open {
         work(Step { plan, files, data, section, cached, sink: None, tables: 0, alone })
     }
 
-    /// Bytes of buffer with which any one chunk can be written in part.
-    pub fn least_write(&self) -> i64 {
+    /// Bytes of buffer with which any section can be read, or written.
+    pub fn least(&self, direction: Direction) -> i64 {
         match (&self.described.layout, &self.place) {
             (Layout::Chunked(layout), Place::Chunks(chunks)) => {
-                chunks.least(layout, &self.described, Direction::Write)
+                chunks.least(layout, &self.described, direction)
             }
             _ => PAGE as i64,
         }
+    }
+
+    /// The same for many reads, also if others change the file meanwhile. What the first of them would
+    /// keep is there afterwards. In a turn of the caller's.
+    pub fn least_to_read(&self) -> Result<i64, Fault> {
+        self.least_for_many(Direction::Read, 0)
+    }
+
+    /// The same for writes of `elements` in all, of another type: cast one at a time at least.
+    pub fn least_to_cast(&self, elements: i64) -> Result<i64, Fault> {
+        let cast = terms::pages(self.described.item());
+        Ok(self.least_for_many(Direction::Write, elements)?.saturating_add(cast))
+    }
+
+    fn least_for_many(&self, direction: Direction, new: i64) -> Result<i64, Fault> {
+        let again = match &self.place {
+            Place::Files(_) => 0,
+            Place::Chunks(chunks) => chunks.prepare(new)?,
+        };
+        Ok(terms::pages(self.least(direction).saturating_add(again)))
     }
 
     /// The plan for a file that nobody else has open, if that is so and makes a difference: windows

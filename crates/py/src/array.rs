@@ -27,6 +27,7 @@ use crate::errors::{Class, Fault};
 use crate::hints::Wishes;
 use crate::key::{self, Selection};
 use crate::layout::{describe, Described};
+use crate::loops::{Loop, Start};
 
 /// An array on disk.
 #[pyclass(module = "outcore._core", frozen)]
@@ -247,6 +248,24 @@ impl Array {
     #[getter]
     fn closed(&self) -> bool {
         matches!(*self.lock(), State::Closed)
+    }
+
+    /// Begin a loop over blocks; see `loops::Start`. `writes_to` is the array to which the caller
+    /// copies each block, if he does.
+    #[pyo3(signature = (choose, writes_to = None))]
+    fn begin_loop(
+        &self,
+        py: Python<'_>,
+        choose: &Bound<'_, PyAny>,
+        writes_to: Option<&Bound<'_, Array>>,
+    ) -> PyResult<Loop> {
+        let open = self.open()?;
+        let target = writes_to.map(|target| target.get().open_for_writing()).transpose()?;
+        let (path, wishes) = (self.path.as_str(), &self.wishes);
+        let choose = &choose.clone().unbind();
+        let elements = open.shape().iter().fold(1, |all: i64, n| all.saturating_mul(*n));
+        let start = Start { open: &open, path, wishes, choose, target, elements };
+        Ok(open.outside(py, |interrupts| start.begin(interrupts))?)
     }
 
     /// Bytes of buffer that one operation may hold now.

@@ -112,9 +112,9 @@ impl Cast<'_> {
         let bytes = limit.min(slab.count.iter().product::<i64>());
         let bytes = bytes.saturating_mul(self.described.item());
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let buffer = Arena::global()
-            .buffer("casting a value", bytes)
-            .map_err(|refused| Fault::from(refused).beside("the write", self.open.least_write()))?;
+        let buffer = Arena::global().buffer("casting a value", bytes).map_err(|refused| {
+            Fault::from(refused).beside("the write", self.open.least(Direction::Write))
+        })?;
         // What one operation may hold is for both, the cast and the write.
         let mut wishes = self.wishes.clone();
         let rounded = bytes.next_multiple_of(PAGE) as u64;

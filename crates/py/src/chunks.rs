@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outcore_io::lock::Patience;
-use outcore_io::pool::PAGE;
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved, BYTES_A_CHUNK};
@@ -26,8 +25,8 @@ use crate::errors::{Class, Fault};
 use crate::gate::Mode;
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
-use crate::table::{PyTable, HANDFUL};
-use crate::terms::{self, Found};
+use crate::table::{self, PyTable, HANDFUL};
+use crate::terms::{self, pages, Found};
 
 /// Chunks in files of their own: each is an open file while its batch lasts.
 const FILES_AT_ONCE: i64 = 192;
@@ -88,11 +87,12 @@ impl Chunks {
         };
         let grid = layout.grid();
         let (store, coarse, at_once) = match source {
-            Source::Table { path, fetch, commit } => {
-                let (fetch, commit) = Python::attach(|py| {
-                    (fetch.clone_ref(py), commit.as_ref().map(|c| c.clone_ref(py)))
+            Source::Table { path, fetch, commit, load } => {
+                let table = Python::attach(|py| {
+                    let some = |call: &Option<Py<PyAny>>| call.as_ref().map(|c| c.clone_ref(py));
+                    let calls = (fetch.clone_ref(py), some(commit), some(load));
+                    PyTable::new(path.clone(), calls, size)
                 });
-                let table = PyTable::new(path.clone(), fetch, commit, size);
                 (Store::Table(Box::new(table)), None, ROWS_AT_ONCE)
             }
             Source::Files { root, prefix, separator, lock, shard } => {
@@ -137,6 +137,15 @@ impl Chunks {
         }
     }
 
+    /// Loads what is kept of the format's own table from the first access on; returns the bytes that
+    /// loading it once more takes beyond that, `new` chunks later. In a turn of the caller's.
+    pub fn prepare(&self, new: i64) -> Result<i64, Fault> {
+        match &self.store {
+            Store::Core(_) => Ok(0),
+            Store::Table(table) => table.load(new),
+        }
+    }
+
     /// Waits until what was written is on the disk.
     pub fn flush(&self) -> Result<(), StorageError> {
         match &self.store {
@@ -168,48 +177,71 @@ impl Chunks {
         };
         let replacing = access.direction == Direction::Write;
         let coding = self.coding(context.described, access.direction);
-        let pipeline = &context.described.pipeline;
-        let least = terms::least(layout, pipeline, &coding, access.direction);
+        let least = self.least_plan(layout, context.described, access.direction);
         // The table of one chunk, or shard, and what its chunks take, must fit; more at once if there
         // is plenty.
         let each = self.table_bytes(&self.unit(), replacing);
         let plenty = (terms::budget(access.wishes) - least - pages(each)).max(0) / TABLES;
         let at_once = 1 + (plenty / each.max(1)).min(most - 1);
-        for Batch { section, at, .. } in grouping.batches(access.section, at_once)? {
-            let GridBox { lo, count } = layout.touched(&section)?;
-            let cells = Cells::new(&lo, &count, &self.grid)?;
-            let shift: i64 = at.iter().zip(access.strides).map(|(i, stride)| i * stride).sum();
-            let tables = pages(self.table_bytes(&cells, replacing));
-            let more_follow = section != *access.section || mode == Mode::Nested;
-            mode.step(context.interrupts, || {
-                let budget = terms::budget(access.wishes) - tables;
-                let batch = Part {
-                    context,
-                    access,
-                    section: &section,
-                    cells: &cells,
-                    data: access.data.wrapping_offset(shift as isize),
-                    codecs: layout.encoded.then_some(coding),
-                    budget,
-                    tables,
-                    least,
-                    more_follow,
-                    mode,
-                };
-                let _tables = batch.reserve_tables()?;
-                match access.direction {
-                    Direction::Write if mode != Mode::Look && layout.encoded => {
-                        self.replace(&batch, work)
+        let terms = Each { context, access, mode, coding, least };
+        for batch in grouping.batches(access.section, at_once)? {
+            match self.batch(&terms, &batch, work) {
+                // Others may hold by now what was plenty when batches were cut.
+                Err(refused) if refused.is_about_memory() && at_once > 1 => {
+                    for mut one in grouping.batches(&batch.section, 1)? {
+                        one.at.iter_mut().zip(&batch.at).for_each(|(at, first)| *at += first);
+                        self.batch(&terms, &one, work)?;
                     }
-                    Direction::Write if mode != Mode::Look => self.patch(&batch, work),
-                    _ => self.look(&batch, work),
                 }
-            })?;
-            if context.interrupts.check() {
-                return Err(StorageError::Cancelled.into());
+                done => done?,
             }
         }
         Ok(())
+    }
+
+    /// Does one batch in its turn.
+    fn batch(
+        &self,
+        each: &Each,
+        batch: &Batch,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let Each { context, access, mode, coding, least } = *each;
+        let (layout, section) = (context.layout, &batch.section);
+        let replacing = access.direction == Direction::Write;
+        let GridBox { lo, count } = layout.touched(section)?;
+        let cells = Cells::new(&lo, &count, &self.grid)?;
+        let shift: i64 = batch.at.iter().zip(access.strides).map(|(i, stride)| i * stride).sum();
+        let tables = pages(self.table_bytes(&cells, replacing));
+        let more_follow = *section != *access.section || mode == Mode::Nested;
+        mode.step(context.interrupts, || {
+            let budget = terms::budget(access.wishes) - tables;
+            let batch = Part {
+                context,
+                access,
+                section,
+                cells: &cells,
+                data: access.data.wrapping_offset(shift as isize),
+                codecs: layout.encoded.then_some(coding),
+                budget,
+                tables,
+                least,
+                more_follow,
+                mode,
+            };
+            let _tables = batch.reserve_tables()?;
+            match access.direction {
+                Direction::Write if mode != Mode::Look && layout.encoded => {
+                    self.replace(&batch, work)
+                }
+                Direction::Write if mode != Mode::Look => self.patch(&batch, work),
+                _ => self.look(&batch, work),
+            }
+        })?;
+        match context.interrupts.check() {
+            true => Err(StorageError::Cancelled.into()),
+            false => Ok(()),
+        }
     }
 
     /// What coding takes.
@@ -230,10 +262,19 @@ impl Chunks {
 
     /// Bytes of buffer with which any one chunk can be read, or written in part, its table included.
     pub fn least(&self, layout: &Chunked, described: &Described, direction: Direction) -> i64 {
-        let coding = self.coding(described, direction);
         let tables = self.table_bytes(&self.unit(), direction == Direction::Write);
-        let least = terms::least(layout, &described.pipeline, &coding, direction);
-        least.saturating_add(pages(tables))
+        self.least_plan(layout, described, direction).saturating_add(pages(tables))
+    }
+
+    /// The same without the table.
+    fn least_plan(&self, layout: &Chunked, described: &Described, direction: Direction) -> i64 {
+        let coding = self.coding(described, direction);
+        let plan = terms::least(layout, &described.pipeline, &coding, direction);
+        let made = matches!(self.store, Store::Table(_)) && direction == Direction::Write;
+        match made && !layout.encoded {
+            true => plan.max(table::to_make(layout.chunk_bytes())),
+            false => plan,
+        }
     }
 
     /// What is held besides chunks while a batch lasts.
@@ -335,6 +376,16 @@ impl Chunks {
         }
         Ok(())
     }
+}
+
+/// What all batches of an access share.
+struct Each<'a> {
+    context: &'a Context<'a>,
+    access: &'a Access<'a>,
+    mode: Mode,
+    coding: Coding,
+    /// A budget of a plan that does whatever is stored.
+    least: i64,
 }
 
 /// A batch of one access.
@@ -511,11 +562,6 @@ fn on_disk(table: &ChunkTable, files: &FileTable) -> bool {
     let mut few = stored.iter().step_by(stored.len().div_ceil(LOOKS).max(1));
     let hole = |file: FileRef, at: &Stored| probe::hole(file.fd(), at.offset, at.len);
     few.any(|at| files.open(at.file).map_or(true, |file| !hole(file, at)))
-}
-
-/// Whole pages, as buffers are: what is left beside them is a budget in whole pages again.
-fn pages(bytes: i64) -> i64 {
-    bytes.saturating_add(PAGE as i64 - 1) & -(PAGE as i64)
 }
 
 fn to_i64(bytes: usize) -> i64 {

@@ -99,6 +99,21 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// What Python code of ours raised; a refusal of memory is one again.
+    pub fn of_python(py: Python<'_>, error: PyErr) -> Fault {
+        let needed = error.value(py).getattr("needed").and_then(|needed| needed.extract());
+        match needed {
+            Ok(needed) => {
+                let text = error.value(py).getattr("message").and_then(|text| text.extract());
+                let text: String = text.unwrap_or_default();
+                Fault::new(Class::Budget, "budget-too-small", text).with("needed", needed)
+            }
+            Err(_) => error.into(),
+        }
+    }
+}
+
 impl From<PyErr> for Fault {
     fn from(error: PyErr) -> Fault {
         let mut fault = Fault::new(Class::Internal, "raised", "");
@@ -272,6 +287,7 @@ pub const CODES: &[(&str, Class)] = &[
     ("bad-layout-info", Class::Internal),
     ("object-dtype", Class::Unsupported),
     ("missing-chunk", Class::Storage),
+    ("block-too-large", Class::Budget),
     ("panic", Class::Internal),
 ];
 

@@ -52,6 +52,8 @@ pub enum Source {
         fetch: Py<PyAny>,
         /// `commit(chunks)`, or None.
         commit: Option<Py<PyAny>>,
+        /// `load(new)`, or None.
+        load: Option<Py<PyAny>>,
     },
     /// One file per chunk, or per shard.
     Files {
@@ -175,11 +177,14 @@ fn codecs(list: &Bound<'_, PyAny>) -> PyResult<Vec<CodecSpec>> {
 fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
     let kind: String = source.getattr("kind")?.extract()?;
     if kind == "table" {
-        let commit = source.getattr("commit")?;
+        let some = |name: &str| -> PyResult<Option<Py<PyAny>>> {
+            Ok(Some(source.getattr(name)?).filter(|call| !call.is_none()).map(Bound::unbind))
+        };
         return Ok(Source::Table {
             path: source.getattr("path")?.extract()?,
             fetch: source.getattr("fetch")?.unbind(),
-            commit: (!commit.is_none()).then(|| commit.unbind()),
+            commit: some("commit")?,
+            load: some("load")?,
         });
     }
     let shard = if kind == "shards" {

@@ -34,6 +34,7 @@ mod hints;
 mod interrupt;
 mod key;
 mod layout;
+mod loops;
 mod measure;
 mod memory;
 mod prefetch;
@@ -51,6 +52,8 @@ mod _core {
     use crate::array::Array;
     #[pymodule_export]
     use crate::errors::error_codes;
+    #[pymodule_export]
+    use crate::loops::Loop;
     #[pymodule_export]
     use crate::measure::{measure_disk, set_disks};
     #[pymodule_export]

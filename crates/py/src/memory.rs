@@ -6,6 +6,7 @@ use outcore_io::Arena;
 use pyo3::prelude::*;
 
 use crate::errors::Fault;
+use crate::loops;
 
 /// The budget of this process, bytes.
 #[pyfunction]
@@ -40,16 +41,19 @@ pub struct Reservation {
 
 #[pymethods]
 impl Reservation {
-    /// Count `nbytes` for `what` (a word of a fixed list, else "a task").
+    /// Count `nbytes` for `what` (a word of a fixed list, else "a task"). What loops over blocks were
+    /// promised stays free, unless this is a part of it (`promised`).
     #[new]
-    fn new(what: &str, nbytes: u64) -> PyResult<Reservation> {
+    #[pyo3(signature = (what, nbytes, promised = false))]
+    fn new(what: &str, nbytes: u64, promised: bool) -> PyResult<Reservation> {
         // The core names purposes by static words.
         let what = match what {
             "blocks" => "blocks()",
             "convert" => "convert",
             _ => "a task",
         };
-        let held = Arena::global().reserve(what, nbytes).map_err(Fault::from)?;
+        let left = if promised { 0 } else { loops::promised() };
+        let held = Arena::global().reserve_leaving(what, nbytes, left).map_err(Fault::from)?;
         Ok(Reservation { held: Mutex::new(Some(held)) })
     }
 

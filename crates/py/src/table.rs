@@ -24,6 +24,9 @@ use outcore_io::{Arena, Buffer, FileTable, OpenFile, StorageError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+use crate::errors::Fault;
+use crate::terms::pages;
+
 /// Encoded bytes that are collected before they are handed to the format.
 pub const HANDFUL: usize = 8 << 20;
 
@@ -33,9 +36,15 @@ pub struct PyTable {
     path: PathBuf,
     fetch: Py<PyAny>,
     commit: Option<Py<PyAny>>,
+    load: Option<Py<PyAny>>,
     size: ChunkSize,
     raised: Mutex<Option<PyErr>>,
     flushes: Flushes,
+}
+
+/// What making a missing chunk takes: the chunk, and the same on its way to the format.
+pub fn to_make(chunk: i64) -> i64 {
+    pages(chunk).saturating_mul(2)
 }
 
 /// Encoded chunks on their way to the format: their bytes one behind the other in counted memory.
@@ -91,6 +100,9 @@ impl Staged {
     }
 }
 
+/// `fetch`, `commit` and `load` of a `TableSource`.
+type Calls = (Py<PyAny>, Option<Py<PyAny>>, Option<Py<PyAny>>);
+
 /// Grid coordinates, filter mask, bytes.
 type PyRow<'py> = (Bound<'py, PyTuple>, u32, Bound<'py, PyBytes>);
 
@@ -119,14 +131,19 @@ impl EncodedChunks {
 
 impl PyTable {
     /// From the callables of a `TableSource`.
-    pub fn new(
-        path: PathBuf,
-        fetch: Py<PyAny>,
-        commit: Option<Py<PyAny>>,
-        size: ChunkSize,
-    ) -> PyTable {
+    pub fn new(path: PathBuf, (fetch, commit, load): Calls, size: ChunkSize) -> PyTable {
         let (raised, flushes) = (Mutex::new(None), Flushes::default());
-        PyTable { path, fetch, commit, size, raised, flushes }
+        PyTable { path, fetch, commit, load, size, raised, flushes }
+    }
+
+    /// Loads the table, if there is one to load; returns what loading it again takes beside it, `new`
+    /// chunks later.
+    pub fn load(&self, new: i64) -> Result<i64, Fault> {
+        let Some(load) = &self.load else { return Ok(0) };
+        Python::attach(|py| {
+            let loaded = load.bind(py).call1((new,)).and_then(|bytes| bytes.extract());
+            loaded.map_err(|error| Fault::of_python(py, error))
+        })
     }
 
     /// The exception behind the last failure, if Python raised one.
@@ -176,9 +193,8 @@ impl PyTable {
             return Ok(());
         };
         let bytes = usize::try_from(self.size.decoded).unwrap_or(usize::MAX);
-        // For one chunk, and for the same on its way to the format: both or none.
-        let whole = bytes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
-        drop(Arena::global().reserve("a chunk to be made", whole.saturating_mul(2) as u64)?);
+        // Both or none.
+        drop(Arena::global().reserve("a chunk to be made", to_make(self.size.decoded) as u64)?);
         let mut staged = Staged::with_room(bytes, bytes)?;
         if let (Some(buffer), false) = (&mut staged.buffer, fill.is_empty()) {
             for item in buffer.as_mut_slice()[..bytes].chunks_mut(fill.len()) {

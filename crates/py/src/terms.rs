@@ -26,9 +26,6 @@ const LOOK: i64 = 64 << 10;
 /// Slots for data that comes from the disk: some are being read while others are being copied.
 const DEEP: i64 = 4;
 
-/// Plain chunks go through buffers of any size; this one is worth keeping free.
-const LEAST_PLAIN: i64 = 64 << 10;
-
 /// What was found out about the files of an array, once.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -80,7 +77,7 @@ pub fn coding(pipeline: &Pipeline, collected: Option<usize>) -> Coding {
 pub fn least(layout: &Chunked, pipeline: &Pipeline, coding: &Coding, direction: Direction) -> i64 {
     let (page, chunk) = (PAGE as i64, layout.chunk_bytes());
     if !layout.encoded {
-        return chunk.min(LEAST_PLAIN).saturating_add(page - 1) & -page;
+        return page; // Plain bytes go through buffers of any size.
     }
     let limit = i64::try_from(pipeline.stored_limit()).unwrap_or(i64::MAX / 8);
     let decoding = limit.saturating_add(coding.decode_scratch);
@@ -98,6 +95,11 @@ pub fn budget(wishes: &Wishes) -> i64 {
     i64::try_from(wishes.budget()).unwrap_or(i64::MAX) & -(PAGE as i64)
 }
 
+/// Whole pages, as buffers are: what is left beside them is a budget in whole pages again.
+pub fn pages(bytes: i64) -> i64 {
+    bytes.saturating_add(PAGE as i64 - 1) & -(PAGE as i64)
+}
+
 /// A refusal, in terms of the budget that was set: `needed` is what would do beside the bytes that
 /// this access holds (`ours`) and those that others keep.
 pub fn refused(error: PlanError, wishes: &Wishes, ours: i64) -> PlanError {
@@ -106,8 +108,8 @@ pub fn refused(error: PlanError, wishes: &Wishes, ours: i64) -> PlanError {
     let by_wish = wishes.memory.is_some_and(|wish| wish <= arena.available());
     let used = i64::try_from(arena.used()).unwrap_or(i64::MAX);
     let others = if by_wish { 0 } else { (used - ours).max(0) };
-    let page = PAGE as i64;
-    let needed = needed.saturating_add(others).saturating_add(page - 1) & -page;
+    // Buffers take whole pages, whatever the others hold.
+    let needed = pages(pages(needed).saturating_add(others));
     let budget = i64::try_from(wishes.budget()).unwrap_or(i64::MAX);
     PlanError::BudgetTooSmall { what, needed, budget }
 }

@@ -83,6 +83,7 @@ class ChunkTable:
         self.encoded = encoded
         self._loaded: Loaded | None = None
         self._looked_up = 0
+        self._promised = False
 
     def fetch(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
         """Offset (-1: never written), stored bytes and filter mask of the cells of a box, C order."""
@@ -106,6 +107,20 @@ class ChunkTable:
             answer[found] = rows[at[found]]
         return answer
 
+    def load(self, new: int) -> int:
+        """
+        Read the table if need be.
+
+        Returns the bytes that reading it again takes beside it, at most `new` chunks later.
+        """
+        table = self._loaded
+        if table is None or not self._still_valid(table):
+            self._forget()
+            table = self._load()
+        self._promised = True  # by the loop that asks: no loop runs short when it is read again
+        new = min(new, max(math.prod(self.grid) - len(table.keys), 0))
+        return table.held.nbytes + 2 * _ROW_BYTES * new
+
     def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
         """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced."""
         with access.changing(self.path, None, sync=False) as file:
@@ -127,13 +142,13 @@ class ChunkTable:
         stamp = self._stamp_now()
         count = int(dset.id.get_num_chunks())
         # Twice: in blocks, and as one sorted table.
-        with _core.Reservation("chunk table", 2 * _ROW_BYTES * count):
+        with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, self._promised):
             keys, rows = self._collect(dset)
             if (keys[1:] < keys[:-1]).any():
                 order = np.argsort(keys, kind="stable")
                 keys, rows = keys[order], rows[order]
             self._check(rows)
-        held = _core.Reservation("chunk table", _ROW_BYTES * len(keys))
+        held = _core.Reservation("chunk table", _ROW_BYTES * len(keys), self._promised)
         self._loaded = Loaded(keys, rows, stamp, held)
         return self._loaded
 

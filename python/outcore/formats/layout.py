@@ -79,11 +79,14 @@ class TableSource:
     chunk never written), stored bytes, filter mask; cells of the box in C order.
     `commit(chunks)` stores encoded chunks ``(grid coordinates, filter mask, bytes)``, each, through
     the format's own library; `None` if chunks are only ever patched in place.
+    `load(new)` reads the table now, if it is one that is kept in memory, and returns the bytes that
+    reading it again takes beside it, `new` chunks later: for who must know what will be needed.
     """
 
     path: str
     fetch: Callable[[tuple[int, ...], tuple[int, ...]], NDArray[np.int64]]
     commit: Callable[[Iterable[tuple[tuple[int, ...], int, bytes]]], None] | None
+    load: Callable[[int], int] | None = None
     kind: str = "table"
 
 

@@ -1,0 +1,332 @@
+//! Loops over blocks: memory that is held between accesses.
+//!
+//! Problem. An access holds memory while it runs, and then it ends. A loop holds its blocks for as long
+//! as its caller likes, and needs memory to read the next one all the time. Several loops could take so
+//! much together that none can read.
+//!
+//! Idea. The least that a loop needs to read its blocks is known before it begins (`Open::least`). A
+//! loop begins only if beside its blocks the largest such least of all running loops stays free:
+//! accesses that are refused run one at a time (`gate.rs`), so that much serves all of them. Who does
+//! not fit because of other loops waits until one ends, in the order of arrival.
+//!
+//! Invariants. What is held between accesses leaves [`promised`] bytes free. A thread that has a loop
+//! open itself never waits here, since it might wait for itself. Nobody waits for loops that stand
+//! still: they may wait for him. Who waits has no turn at the gate.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use outcore_io::pool::PAGE;
+use outcore_io::process::PerProcess;
+use outcore_io::{Arena, Reservation, StorageError};
+use outcore_plan::Direction;
+use pyo3::prelude::*;
+
+use crate::access::Open;
+use crate::errors::{Class, Fault};
+use crate::gate;
+use crate::hints::Wishes;
+use crate::interrupt::Interrupts;
+use crate::terms;
+
+static LOOPS: PerProcess<Loops> = PerProcess::new(Loops::default);
+
+/// Between two looks for Ctrl-C while waiting.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How long to wait while no other loop gets to its next block.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+struct Loops {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    running: Vec<Running>,
+    /// Who waits, in the order of arrival.
+    queue: VecDeque<u64>,
+    /// Loops that have begun or waited.
+    numbers: u64,
+    /// Loops that have ended.
+    ended: u64,
+    /// Signs of life: blocks that were asked for, and loops that have ended.
+    steps: u64,
+}
+
+struct Running {
+    number: u64,
+    /// The thread that asked for a block last.
+    thread: ThreadId,
+    held: u64,
+    least: u64,
+}
+
+impl Loops {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn promised(&self) -> u64 {
+        self.running.iter().map(|one| one.least).max().unwrap_or(0)
+    }
+
+    fn held(&self) -> u64 {
+        self.running.iter().map(|one| one.held).sum()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn in_this_thread(&self) -> bool {
+        let me = std::thread::current().id();
+        self.running.iter().any(|one| one.thread == me)
+    }
+}
+
+/// Bytes that loops were promised: who holds memory between accesses leaves so much free.
+pub fn promised() -> u64 {
+    LOOPS.get().lock().promised()
+}
+
+/// A loop that has begun: the memory of its blocks, until it is released.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct Loop {
+    number: u64,
+    pid: u32,
+    held: Mutex<Option<Reservation>>,
+}
+
+#[pymethods]
+impl Loop {
+    /// The thread that calls this is the one that works with the blocks.
+    fn step(&self) {
+        if self.pid == std::process::id() {
+            let mut state = LOOPS.get().lock();
+            state.steps += 1;
+            let me = std::thread::current().id();
+            let mine = state.running.iter_mut().find(|one| one.number == self.number);
+            mine.into_iter().for_each(|one| one.thread = me);
+        }
+    }
+
+    /// The loop has ended. Saying so twice does nothing.
+    fn release(&self) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if self.pid == std::process::id() {
+            let loops = LOOPS.get();
+            let mut state = loops.lock();
+            let before = state.running.len();
+            state.running.retain(|one| one.number != self.number);
+            let ended = (before - state.running.len()) as u64;
+            state.ended += ended;
+            state.steps += ended;
+            loops.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// What is about to begin.
+pub struct Start<'a> {
+    /// The array.
+    pub open: &'a Open,
+    /// Its path, for messages.
+    pub path: &'a str,
+    /// Its hints.
+    pub wishes: &'a Wishes,
+    /// Chooses blocks: takes the bytes that they may have together, returns those that they will
+    /// have, or would need. What it chose last counts.
+    pub choose: &'a Py<PyAny>,
+    /// Where each block is copied to, if it is.
+    pub target: Option<Arc<Open>>,
+    /// Elements of the array.
+    pub elements: i64,
+}
+
+/// What came of a try.
+enum Tried {
+    Begun(Loop),
+    /// Other loops hold too much.
+    Full(Fault),
+}
+
+impl Start<'_> {
+    /// Begins the loop; waits for others if need be.
+    pub fn begin(&self, interrupts: &Interrupts) -> Result<Loop, Fault> {
+        let loops = LOOPS.get();
+        let queued = Queued::new(loops);
+        let mut ended = None;
+        loop {
+            let patient = queued
+                .wait(interrupts, |state| queued.first(state) && ended != Some(state.ended))?;
+            ended = Some(loops.lock().ended);
+            let mut tried = None;
+            gate::in_turn(interrupts, || {
+                tried = Some(self.attempt(loops)?);
+                Ok(())
+            })?;
+            match tried {
+                Some(Tried::Begun(begun)) => return Ok(begun),
+                Some(Tried::Full(refused)) if !patient => return Err(refused),
+                _ => {}
+            }
+        }
+    }
+
+    /// Begins the loop if it fits. In a turn.
+    fn attempt(&self, loops: &Loops) -> Result<Tried, Fault> {
+        let arena = Arena::global();
+        let alone = gate::is_alone();
+        let least = match self.least() {
+            Err(refused) if refused.is_about_memory() => {
+                let more = self.chosen(0)?.saturating_add(self.least_besides_tables());
+                let more = i64::try_from(more).unwrap_or(i64::MAX);
+                return Err(refused.beside("the blocks, and to read them", more));
+            }
+            least => least?,
+        };
+        let (promised, held) = {
+            let state = loops.lock();
+            (state.promised().max(least), state.held())
+        };
+        let hint = self.wishes.memory.unwrap_or(u64::MAX).saturating_sub(least);
+        let room = |free: u64| free.saturating_sub(promised).min(hint);
+        // Accesses that run now hold memory for a moment only: no reason for smaller blocks.
+        let best = if alone { None } else { Some(self.chosen(room(arena.limit() - held))?) };
+        let room = room(arena.available());
+        let wanted = self.chosen(room)?;
+        if !alone && (wanted > room || best != Some(wanted)) {
+            return Err(busy());
+        }
+        let mut state = loops.lock();
+        if wanted > room {
+            return self.does_not_fit(&state, wanted, least);
+        }
+        let promised = state.promised().max(least);
+        let reserved = arena.reserve_leaving("blocks()", wanted, promised)?;
+        let (number, thread) = (state.number(), std::thread::current().id());
+        state.running.push(Running { number, thread, held: wanted, least });
+        let held = Mutex::new(Some(reserved));
+        Ok(Tried::Begun(Loop { number, pid: std::process::id(), held }))
+    }
+
+    /// What reading a block takes at least, or copying it.
+    fn least(&self) -> Result<u64, Fault> {
+        let read = self.open.least_to_read()?;
+        let write = self.target.as_ref().map(|target| target.least_to_cast(self.elements));
+        Ok(u64::try_from(write.transpose()?.unwrap_or(0).max(read)).unwrap_or(0))
+    }
+
+    /// The same but for tables that could not be loaded, if these are small.
+    fn least_besides_tables(&self) -> u64 {
+        let write = self.target.as_ref().map(|target| target.least(Direction::Write));
+        let least = self.open.least(Direction::Read).max(write.unwrap_or(0));
+        u64::try_from(terms::pages(least).saturating_add(2 * PAGE as i64)).unwrap_or(0)
+    }
+
+    fn chosen(&self, room: u64) -> Result<u64, Fault> {
+        Ok(Python::attach(|py| self.choose.bind(py).call1((room,))?.extract::<u64>())?)
+    }
+
+    /// Whether it will fit when other loops have ended, and whether they may be waited for.
+    fn does_not_fit(&self, state: &State, wanted: u64, least: u64) -> Result<Tried, Fault> {
+        let arena = Arena::global();
+        let others = arena.used().saturating_sub(state.held());
+        let needed = wanted.saturating_add(least);
+        if self.wishes.memory.is_some_and(|wish| wish < needed) {
+            return Err(self.refused(needed, least, "Hints(memory=...) allows less"));
+        }
+        let needed = needed.saturating_add(others);
+        if needed > arena.limit() {
+            return Err(self.refused(needed, least, "the memory budget is less"));
+        }
+        let beside =
+            wanted.saturating_add(arena.used()).saturating_add(state.promised().max(least));
+        if state.in_this_thread() {
+            let why = "loops that this thread has not ended hold the rest: end or close() them";
+            return Err(self.refused(beside, least, why));
+        }
+        let why = "loops of other threads hold the rest, and stand still: end or close() them";
+        Ok(Tried::Full(self.refused(beside, least, why)))
+    }
+
+    fn refused(&self, needed: u64, least: u64, why: &str) -> Fault {
+        let limit = Arena::global().limit();
+        let text = format!(
+            "a loop over blocks of '{}' needs a budget of {needed} bytes, {least} of them to read \
+             with, and the budget is {limit}: {why}. Raise outcore.memory() or Hints(memory=...) to \
+             that or more, or pass a smaller shape=",
+            self.path
+        );
+        let needed = i64::try_from(needed).unwrap_or(i64::MAX);
+        Fault::new(Class::Budget, "block-too-large", text).with("needed", needed)
+    }
+}
+
+/// Others are in the way for a moment: seen by the gate only, which lets the caller try again alone.
+fn busy() -> Fault {
+    Fault::new(Class::Budget, "budget-too-small", "others hold the memory budget for a moment")
+}
+
+/// A place in the queue, given up on drop. Threads that have a loop open are not in it.
+struct Queued<'a> {
+    loops: &'a Loops,
+    number: Option<u64>,
+}
+
+impl Queued<'_> {
+    fn new(loops: &Loops) -> Queued<'_> {
+        let mut state = loops.lock();
+        let number = (!state.in_this_thread()).then(|| state.number());
+        state.queue.extend(number);
+        Queued { loops, number }
+    }
+
+    fn first(&self, state: &State) -> bool {
+        self.number.is_none() || state.queue.front() == self.number.as_ref()
+    }
+
+    /// Waits until `ready`; false if the others stand still.
+    fn wait(&self, interrupts: &Interrupts, ready: impl Fn(&State) -> bool) -> Result<bool, Fault> {
+        let mut state = self.loops.lock();
+        let (mut steps, mut since) = (state.steps, Instant::now());
+        while !ready(&state) {
+            let waited = self.loops.changed.wait_timeout(state, GLANCE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.steps != steps {
+                (steps, since) = (state.steps, Instant::now());
+            }
+            // The GIL is asked for, and who has it may want the lock.
+            drop(state);
+            if interrupts.check() {
+                return Err(StorageError::Cancelled.into());
+            }
+            if since.elapsed() > PATIENCE {
+                return Ok(false);
+            }
+            state = self.loops.lock();
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        let mut state = self.loops.lock();
+        state.queue.retain(|number| Some(*number) != self.number);
+        self.loops.changed.notify_all();
+    }
+}
