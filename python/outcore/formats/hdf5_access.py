@@ -156,7 +156,11 @@ def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]
             if overlay.failure is not None:
                 overlay.discard()
                 raise overlay.failure
-            overlay.commit(sync=sync)
+            try:
+                overlay.commit(sync=sync)
+            except BaseException:
+                overlay.discard()
+                raise
 
 
 # Files that are open through an overlay: the library knows them by the name of an object.

@@ -56,6 +56,7 @@ class Overlay(io.RawIOBase):
         self._fd = fd
         self._log = -1
         self._log_end = 0
+        self._decided = False
         self._crc = 0
         self._old_size = self._size = os.fstat(fd).st_size
         self._at = 0
@@ -185,11 +186,17 @@ class Overlay(io.RawIOBase):
         if sync:
             os.fsync(self._log)
             durable.fsync_folder(self.path)
+        # The change is decided: what fails from here on, `recover` completes.
+        self._decided = True
         _apply(self._log, self._fd, index, final, sync)
         self._forget_log()
 
     def discard(self) -> None:
-        """Leave the file as it was."""
+        """Leave the file as it was; or, once the log is complete, to whoever opens it next."""
+        if self._decided:
+            os.close(self._log)
+            self._log = -1
+            return
         with contextlib.suppress(OSError):
             if os.fstat(self._fd).st_size > self._old_size:
                 os.ftruncate(self._fd, self._old_size)
@@ -218,7 +225,7 @@ def _apply(log: int, fd: int, index: array[int], final: int, sync: bool) -> None
     for k in range(0, len(index), 3):
         start, length, place = index[k : k + 3]
         for at in range(0, length, _PIECE):
-            piece = os.pread(log, min(_PIECE, length - at), place + at)
+            piece = _read(log, min(_PIECE, length - at), place + at)
             _write_all(fd, memoryview(piece), start + at)
     if final >= 0:
         os.ftruncate(fd, final)
@@ -284,13 +291,13 @@ def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
     size = os.fstat(log).st_size
     if size < _FOOTER.size:
         return None
-    footer = os.pread(log, _FOOTER.size, size - _FOOTER.size)
+    footer = _read(log, _FOOTER.size, size - _FOOTER.size)
     magic, inode, device, old, final, count, length, crc, index_crc = _FOOTER.unpack(footer)
     fits = min(length, count) >= 0 and length + 24 * count + _FOOTER.size == size
     if magic != _MAGIC or (inode, device) != (file.st_ino, file.st_dev) or not fits:
         return None
     index = array("q")
-    raw = os.pread(log, 24 * count, length)
+    raw = _read(log, 24 * count, length)
     if zlib.crc32(raw) != index_crc:
         return None
     index.frombytes(raw)
@@ -300,8 +307,16 @@ def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
             return None
     found = 0
     for at in range(0, length, _PIECE):
-        found = zlib.crc32(os.pread(log, min(_PIECE, length - at), at), found)
+        found = zlib.crc32(_read(log, min(_PIECE, length - at), at), found)
     return (index, final) if found == crc else None
+
+
+def _read(fd: int, length: int, offset: int) -> bytearray:
+    """So many bytes: a single call may give fewer. The end of the file is the log's end."""
+    found = bytearray(length)
+    if _read_all(fd, memoryview(found), offset) < length:
+        raise OSError(errno.EIO, "the log became shorter while it was read")
+    return found
 
 
 def _read_all(fd: int, view: memoryview, offset: int) -> int:

@@ -1,0 +1,74 @@
+"""
+Each call of a write fails once, for every format: what is found then is old or new, and goes on working.
+
+The calls of the whole process are met (Python's, the core's, those of HDF5's library), by a library that
+is loaded before all others (``failing.c``): nothing in the shipped module knows of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMPILER = shutil.which("cc")
+pytestmark = pytest.mark.skipif(
+    COMPILER is None or not sys.platform.startswith("linux"),
+    reason="no C compiler, or not Linux: failing calls are NOT tested one by one",
+)
+KINDS = {
+    "npy": ("a.npy", {}),
+    "npy F": ("a.npy", {"order": "F"}),
+    "raw": ("a.raw", {}),
+    "zarr": ("a.zarr", {"chunks": (20, 40)}),
+    "zarr zstd": ("a.zarr", {"chunks": (20, 20), "compression": "zstd"}),
+    "zarr shards": ("a.zarr", {"chunks": (10, 20), "shards": (20, 40)}),
+    "zarr shards gzip": ("a.zarr", {"chunks": (10, 20), "shards": (20, 40), "compression": "gzip"}),
+    "zarr2 lz4": ("a.zarr2", {"chunks": (20, 20), "compression": "lz4"}),
+    "h5": ("a.h5", {}),
+    "h5 gzip": ("a.h5", {"chunks": (20, 20), "compression": "gzip"}),
+    "nc": ("a.nc", {"chunks": (20, 20), "compression": "gzip"}),
+}
+GROWING = ("npy", "zarr", "zarr zstd", "zarr shards gzip", "zarr2 lz4")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("failing") / "failing.so"
+    source = Path(__file__).with_name("failing.c")
+    words = ["-O1", "-shared", "-fPIC", "-o", str(made), str(source), "-ldl"]
+    subprocess.run([str(COMPILER), *words], check=True)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr shards gzip"])
+@pytest.mark.parametrize("change", ["write", "append"])
+def test_each_call_fails(tmp_path, library, kind, change):
+    fail_each(tmp_path, library, kind, change, "EIO")
+
+
+@pytest.mark.parametrize("how", ["EIO", "ENOSPC for good", "half"])
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [(kind, "write") for kind in KINDS] + [(kind, "append") for kind in GROWING],
+)
+def test_each_call_fails_in_each_way_slow(tmp_path, library, kind, change, how):
+    fail_each(tmp_path, library, kind, change, how)
+
+
+def fail_each(tmp_path: Path, library: Path, kind: str, change: str, how: str) -> None:
+    name, options = KINDS[kind]
+    child = Path(__file__).with_name("each_call.py")
+    words = [str(child), str(tmp_path), name, repr(options), change, how]
+    environment = {**os.environ, "LD_PRELOAD": str(library), "FAILING": str(library)}
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    calls, failures = map(int, done.stdout.split())
+    assert calls >= 3
+    assert failures == 0 if how == "half" else failures >= 2
