@@ -176,6 +176,14 @@ def _read_row(
     return row
 
 
+def _forget(_name: str) -> None:
+    """Have outcore give up the decoded chunks that it keeps; h5py comes to others each time."""
+    import outcore
+
+    with outcore.memory("4 KiB"):
+        pass
+
+
 def _column_rows(kind: Kind, path: Path, data: np.ndarray, options: Any) -> list[Row]:
     """A column of chunks that were not read just now, and neighbours of it one by one."""
     n = len(data)
@@ -210,6 +218,7 @@ def _column_rows(kind: Kind, path: Path, data: np.ndarray, options: Any) -> list
             Row(f"{kind.name}: read {label}", nbytes),
             {name: (lambda name=name, call=call: call(name)) for name in peers},
             repeat=options.repeat,
+            before=_forget,
             check=check,
         )
         for label, call, check, nbytes in cases

@@ -392,7 +392,7 @@ class DiskArray:
         -------
         dict
             ``reads``, ``read_bytes``, ``writes``, ``written_bytes``, ``mapped_bytes``, ``decodes``,
-            ``encodes``, ``rounds``: as in `Report`, summed over all accesses.
+            ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses.
 
         Examples
         --------

@@ -52,6 +52,7 @@ class Hints:
     cache
         ``"keep"`` reads through the page cache, ``"bypass"`` past it (direct I/O), ``"auto"`` decides
         by the size of the access and by what is cached already. Writes always go through it.
+        ``"bypass"`` also decodes compressed chunks anew instead of keeping them.
     memory
         Bytes of buffer one operation on this array may hold, as a number or as text
         (``"64 MiB"``). Never more than `outcore.memory` allows.

@@ -1,8 +1,8 @@
 """
 What an access will do: the answer of `DiskArray.explain`.
 
-The numbers are counted from the plan that would run, so they are exact; only the share that is in the
-page cache is a measurement (a sample), and it may change before the access is made.
+The numbers are counted from the plan that would run, so they are exact. Two things may change before
+the access is made: the share that is in the page cache, a sample, and which decoded chunks are kept.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ class Report:
         Bytes of the section itself.
     decodes, encodes
         Chunks that go through a codec.
+    kept
+        Chunks that are kept decoded from an access before, and so are neither read nor decoded. They
+        may have to give way before this access is made; then it reads them.
     rounds
         Steps of the plan.
     peak_bytes
@@ -81,6 +84,7 @@ class Report:
     useful_bytes: int
     decodes: int
     encodes: int
+    kept: int
     rounds: int
     peak_bytes: int
     budget: int
@@ -114,8 +118,9 @@ class Report:
                 lines.append((name, f"{_count(count, 'request')}, {human(size)}{share}"))
         if self.mapped_bytes:
             lines.append(("mapping", f"{human(self.mapped_bytes)} copied, no requests{share}"))
-        if self.decodes or self.encodes:
-            lines.append(("chunks", f"{self.decodes} decoded, {self.encodes} encoded"))
+        if self.decodes or self.encodes or self.kept:
+            kept = f", {self.kept} kept" if self.kept else ""
+            lines.append(("chunks", f"{self.decodes} decoded, {self.encodes} encoded{kept}"))
         peak = f"{human(self.peak_bytes)} besides the result, of {human(self.budget)}"
         lines.append(("memory", f"{peak}, in {_count(self.rounds, 'round')}"))
         if self.cached is not None:

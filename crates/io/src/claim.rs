@@ -17,6 +17,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::files::OpenFile;
 
+/// Whether a file lies on a file system of this machine alone, whose kernel knows of every change.
+pub(crate) fn is_local(file: &OpenFile) -> bool {
+    system::is_local(file)
+}
+
 /// What an open file knows about claims of it.
 #[derive(Debug)]
 pub(crate) struct Lease {

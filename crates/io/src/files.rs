@@ -268,13 +268,18 @@ impl OpenFile {
     /// Length now, bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> Result<i64, StorageError> {
+        Ok(self.stat()?.st_size)
+    }
+
+    /// What the system says of the file now.
+    pub(crate) fn stat(&self) -> Result<libc::stat, StorageError> {
         let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
         // SAFETY: the descriptor is open, the memory is large enough.
         if unsafe { libc::fstat(self.fd(), stat.as_mut_ptr()) } != 0 {
             return Err(StorageError::last("stat", &self.path));
         }
         // SAFETY: fstat succeeded and filled it.
-        Ok(unsafe { stat.assume_init() }.st_size)
+        Ok(unsafe { stat.assume_init() })
     }
 
     /// The whole file, mapped; mapped anew when it has grown past `needed` or a mapping has failed.

@@ -6,17 +6,20 @@
 //!
 //! Idea: one [`Arena`] counts every byte that is held, as a [`Buffer`] (memory of the arena) or as a
 //! [`Reservation`] (memory that somebody else holds). Buffers that are dropped stay mapped in a free
-//! list, which is given up when the room is needed.
+//! list, which is given up when the room is needed. So are decoded chunks (`chunk_cache.rs`), in
+//! memory that is lent to them.
 //!
-//! Invariants: bytes held + kept for reuse + mapped pages (`resident.rs`) stay within the limit; a
-//! request that does not fit is refused at once (waiting for others could wait for ever); after a
-//! fork the child has its own, empty arena and never touches the lock of its parent's.
+//! Invariants: bytes held + kept for reuse + lent + mapped pages (`resident.rs`) stay within the
+//! limit; whoever asks for memory sees only what is held; a request that does not fit is refused at
+//! once (waiting for others could wait for ever); after a fork the child has its own, empty arena and
+//! never touches the lock of its parent's.
 
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::chunk_cache::ChunkCache;
 use crate::error::{BudgetFailure, StorageError};
 use crate::probe;
 use crate::resident::Resident;
@@ -40,6 +43,7 @@ struct Shared {
     pid: u32,
     state: Mutex<State>,
     resident: Mutex<Resident>,
+    chunks: ChunkCache,
 }
 
 #[derive(Debug)]
@@ -48,13 +52,14 @@ struct State {
     used: u64,
     peak: u64,
     kept: u64,
+    lent: u64,
     mapped: u64,
     free: Vec<Region>,
 }
 
 /// A piece of anonymous memory.
 #[derive(Debug)]
-struct Region {
+pub(crate) struct Region {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -85,10 +90,11 @@ static GLOBAL: AtomicPtr<Arena> = AtomicPtr::new(std::ptr::null_mut());
 impl Arena {
     /// An arena of its own, for tests and embedders.
     pub fn new(limit: u64) -> Arena {
-        let state = State { limit, used: 0, peak: 0, kept: 0, mapped: 0, free: Vec::new() };
-        let resident = Mutex::new(Resident::default());
-        let pid = std::process::id();
-        Arena { shared: Arc::new(Shared { pid, state: Mutex::new(state), resident }) }
+        let state =
+            State { limit, used: 0, peak: 0, kept: 0, lent: 0, mapped: 0, free: Vec::new() };
+        let (state, resident) = (Mutex::new(state), Mutex::default());
+        let (pid, chunks) = (std::process::id(), ChunkCache::default());
+        Arena { shared: Arc::new(Shared { pid, state, resident, chunks }) }
     }
 
     /// The arena of this process. Its limit is a quarter of what its control group and the
@@ -124,6 +130,7 @@ impl Arena {
         let mut state = self.state();
         state.limit = bytes;
         self.settle(state);
+        self.trim_chunks();
     }
 
     /// The budget, bytes.
@@ -190,13 +197,14 @@ impl Arena {
     pub fn buffer(&self, what: &'static str, bytes: usize) -> Result<Buffer, StorageError> {
         let whole = bytes.max(1).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
         let mut state = self.state();
-        if let Some((region, surplus)) = state.reuse(whole) {
+        state.admit(what, whole as u64)?;
+        let reused = state.reuse(whole);
+        state.take(whole as u64);
+        if let Some((region, surplus)) = reused {
             drop(state);
             drop(surplus);
             return Ok(Buffer { arena: self.clone(), region: Some(region), len: bytes });
         }
-        state.admit(what, whole as u64)?;
-        state.take(whole as u64);
         self.settle(state);
         match Region::map(whole) {
             Ok(region) => Ok(Buffer { arena: self.clone(), region: Some(region), len: bytes }),
@@ -207,15 +215,67 @@ impl Arena {
         }
     }
 
-    /// Gives up what is kept for reuse, and then mapped pages, until all fits the limit again.
+    /// Gives up what is kept for reuse, then decoded chunks, then mapped pages, until all fits the
+    /// limit again.
     fn settle(&self, mut state: MutexGuard<'_, State>) {
         let dropped = state.make_room();
-        let excess = state.excess().min(state.mapped);
+        let (excess, lent, mapped) = (state.excess(), state.lent, state.mapped);
         drop(state);
         drop(dropped);
+        if excess > 0 && lent > 0 {
+            self.give_way(excess);
+        }
+        let excess = excess.saturating_sub(lent).min(mapped);
         if excess > 0 {
             self.evict_mapped(excess);
         }
+    }
+
+    /// Memory for something that gives way at once (`give_way`): counted within the limit, but
+    /// nobody is refused for it, so it is not held. `None` if others need the room.
+    pub(crate) fn lend(&self, bytes: usize) -> Option<Region> {
+        let whole = bytes.max(1).checked_next_multiple_of(PAGE)?;
+        let mut state = self.state();
+        let others = state.used.saturating_add(state.lent).saturating_add(state.mapped);
+        if others.saturating_add(whole as u64) > state.limit {
+            return None;
+        }
+        let reused = state.reuse(whole);
+        state.lent += whole as u64;
+        let dropped = state.make_room();
+        drop(state);
+        drop(dropped);
+        if let Some((region, surplus)) = reused {
+            drop(surplus);
+            return Some(region);
+        }
+        let fresh = Region::map(whole).ok();
+        if fresh.is_none() {
+            self.state().lent -= whole as u64;
+        }
+        fresh
+    }
+
+    /// Takes back what was lent; returns its bytes.
+    pub(crate) fn take_back(&self, region: Region) -> u64 {
+        let bytes = region.bytes as u64;
+        let mut state = self.state();
+        state.lent = state.lent.saturating_sub(bytes);
+        let surplus = state.keep(region);
+        drop(state);
+        drop(surplus);
+        bytes
+    }
+
+    /// All bytes, whoever has them.
+    #[cfg(test)]
+    pub(crate) fn committed(&self) -> u64 {
+        self.state().all()
+    }
+
+    /// The decoded chunks that are kept.
+    pub(crate) fn chunks(&self) -> &ChunkCache {
+        &self.shared.chunks
     }
 
     /// Pages of mapped files that are resident, bytes; given back when the room is needed.
@@ -233,16 +293,21 @@ impl Arena {
         state.mapped += bytes;
         let most = state.limit - state.limit / 8;
         let over = state.mapped.saturating_sub(most);
-        state.excess().saturating_sub(state.kept).max(over)
+        state.excess().saturating_sub(state.kept).saturating_sub(state.lent).max(over)
     }
 
-    /// Counts mapped pages as given back, and buffers kept for reuse where it is still too much.
+    /// Counts mapped pages as given back; buffers kept for reuse, and decoded chunks, go where it is
+    /// still too much.
     pub(crate) fn uncount_mapped(&self, bytes: u64) {
         let mut state = self.state();
         state.mapped = state.mapped.saturating_sub(bytes);
         let dropped = state.make_room();
+        let excess = state.excess().min(state.lent);
         drop(state);
         drop(dropped);
+        if excess > 0 {
+            self.give_way(excess);
+        }
     }
 
     /// Whether two handles are of the same arena.
@@ -277,7 +342,12 @@ impl State {
 
     /// Bytes over the limit, all together.
     fn excess(&self) -> u64 {
-        self.used.saturating_add(self.kept).saturating_add(self.mapped).saturating_sub(self.limit)
+        self.all().saturating_sub(self.limit)
+    }
+
+    fn all(&self) -> u64 {
+        let parts = [self.kept, self.lent, self.mapped];
+        parts.into_iter().fold(self.used, u64::saturating_add)
     }
 
     /// Takes kept regions out, oldest first, until all fits. The caller drops them after the lock.
@@ -304,20 +374,20 @@ impl State {
             .filter(|(_, region)| (whole..=most).contains(&region.bytes))
             .map(|(index, region)| (index, region.bytes as u64))
             .min_by_key(|(index, bytes)| (*bytes, usize::MAX - *index))?;
-        if self.used.checked_add(whole as u64)? > self.limit {
-            return None;
-        }
         self.kept -= bytes;
-        self.take(whole as u64);
         Some(self.free.remove(index).cut(whole))
     }
 
     /// Accepts a region back; returns it when there is no room to keep it.
     fn give_back(&mut self, region: Region) -> Option<Region> {
+        self.used = self.used.saturating_sub(region.bytes as u64);
+        self.keep(region)
+    }
+
+    /// Keeps a region for reuse; returns it when there is no room.
+    fn keep(&mut self, region: Region) -> Option<Region> {
         let bytes = region.bytes as u64;
-        self.used = self.used.saturating_sub(bytes);
-        let all = self.used.saturating_add(self.kept).saturating_add(self.mapped);
-        if all.saturating_add(bytes) > self.limit {
+        if self.all().saturating_add(bytes) > self.limit {
             return Some(region);
         }
         self.kept += bytes;
@@ -327,6 +397,18 @@ impl State {
 }
 
 impl Region {
+    /// The memory, to read.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: anonymous memory, so initialised, and owned by this value.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// The memory, to write.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above; `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
     /// The first `bytes`, whole pages, and the rest.
     fn cut(mut self, bytes: usize) -> (Region, Option<Region>) {
         let rest = self.bytes.saturating_sub(bytes);

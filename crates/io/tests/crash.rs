@@ -15,7 +15,7 @@ use outcore_io::backend::replay::{Disk, Loss};
 use outcore_io::backend::sys::{self, Kind};
 use outcore_io::backend::{choose, Choice, Request};
 use outcore_io::durable;
-use outcore_io::exec::{run, Job, User};
+use outcore_io::exec::{run, CacheUse, Job, User};
 use outcore_io::lock::Patience;
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
@@ -660,6 +660,7 @@ fn what_threads_wrote_through_mappings_is_safe_after_their_flush() {
             sink: None,
             engine: &*engine,
             arena: &arena,
+            chunk_cache: CacheUse::Never,
             threads: 2,
             cached: true,
             flushed: false,

@@ -100,6 +100,8 @@ struct Whole {
     old: Option<Stored>,
     /// To be filled first.
     fill: bool,
+    /// The section holds a part of it only.
+    partly: bool,
     len: i64,
 }
 
@@ -285,7 +287,8 @@ impl Cells {
             _ => {}
         }
         let write = self.means.direction == Direction::Write;
-        let covered = write && cell.iter().all(|h| h.count == h.has);
+        let partly = cell.iter().any(|h| h.count < h.has);
+        let covered = write && !partly;
         let edge = cell.iter().zip(&self.layout.chunk).any(|(h, n)| h.has < *n);
         let old = stored.filter(|_| !covered);
         Ok(Task::Whole(Whole {
@@ -293,6 +296,7 @@ impl Cells {
             nest: self.nest(&cell, 0, 0),
             old,
             fill: write && old.is_none() && (edge || !covered),
+            partly,
             len,
         }))
     }
@@ -461,7 +465,8 @@ impl Cells {
                 true => (round_up(stored.len, SIDE), self.terms.coding.decode_scratch),
                 false => (at, 0),
             };
-            let read = ChunkRead { chunk, stored, staged_at, scratch_at, scratch, at, len };
+            let partly = whole.partly;
+            let read = ChunkRead { chunk, stored, staged_at, scratch_at, scratch, at, len, partly };
             round.chunk_reads.push(read);
         }
         if whole.fill {

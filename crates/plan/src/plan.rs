@@ -117,6 +117,8 @@ pub struct ChunkRead {
     pub at: i64,
     /// Bytes of the decoded chunk.
     pub len: i64,
+    /// Whether only a part of the elements that the array has in it is used.
+    pub partly: bool,
 }
 
 /// One chunk, encoded from the slot and stored.

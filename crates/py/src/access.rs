@@ -17,7 +17,8 @@ use std::sync::{
 use std::time::Duration;
 
 use outcore_io::backend::{self, Chosen};
-use outcore_io::exec::{self, Job, Report, Sink, User};
+use outcore_io::chunk_cache;
+use outcore_io::exec::{self, CacheUse, Job, Report, Sink, User};
 use outcore_io::pool::PAGE;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
 use outcore_plan::{Cost, Direction, Layout, Plan, Request, Section, Strided, Terms};
@@ -129,6 +130,8 @@ pub struct Step<'a> {
     pub sink: Option<&'a Sink<'a>>,
     /// Bytes of tables that are held meanwhile.
     pub tables: i64,
+    /// What it does with decoded chunks that are kept.
+    pub chunk_cache: CacheUse,
     /// The plan is for somebody who has the file to himself.
     pub alone: Option<Alone<'a>>,
 }
@@ -141,8 +144,10 @@ pub struct Alone<'a> {
 
 /// What `explain` tells.
 pub struct Survey {
-    /// Summed over all steps.
+    /// Summed over all steps, without chunks that are kept decoded.
     pub cost: Cost,
+    /// Chunks that are kept.
+    pub kept: i64,
     /// Of the first step.
     pub method: String,
     /// Of the first step.
@@ -221,11 +226,16 @@ impl Open {
             self.each(access, Mode::Look, interrupts, &mut |step| {
                 let mut cost = step.plan.cost();
                 cost.peak_bytes = cost.peak_bytes.saturating_add(step.tables);
+                let kept = self.spare(&step, &mut cost)?;
                 match &mut survey {
-                    Some(survey) => add(&mut survey.cost, &cost),
+                    Some(survey) => {
+                        add(&mut survey.cost, &cost);
+                        survey.kept += kept;
+                    }
                     None => {
                         survey = Some(Survey {
                             cost,
+                            kept,
                             method: format!("{:?}", step.plan.method()).to_lowercase(),
                             why: match step.alone {
                                 Some(_) => format!("{}; nobody else has the file", step.plan.why()),
@@ -239,11 +249,25 @@ impl Open {
             })?;
             Ok(survey.unwrap_or_else(|| Survey {
                 cost: Cost::default(),
+                kept: 0,
                 method: "none".to_owned(),
                 why: "the section is empty".to_owned(),
                 cached: None,
             }))
         })
+    }
+
+    /// Takes from a cost what need not be read, because it is kept; returns the number of chunks.
+    fn spare(&self, step: &Step, cost: &mut Cost) -> Result<i64, Fault> {
+        if step.chunk_cache == CacheUse::Never {
+            return Ok(0);
+        }
+        let (pipeline, arena) = (&self.described.pipeline, Arena::global());
+        let spared = chunk_cache::spared(&step.plan, step.files, pipeline, &arena)?;
+        cost.reads -= spared.reads;
+        cost.read_bytes -= spared.read_bytes;
+        cost.decodes -= spared.decodes;
+        Ok(spared.kept)
     }
 
     /// Asks the system to read ahead what the section needs.
@@ -346,7 +370,8 @@ impl Open {
         let plan = plan.map_err(|error| terms::refused(error, access.wishes, ours))?;
         let (plan, alone) = self.alone(plan, &request, terms, access, files)?;
         let Access { section, data, .. } = *access;
-        work(Step { plan, files, data, section, cached, sink: None, tables: 0, alone })
+        let (sink, tables, chunk_cache) = (None, 0, CacheUse::Never);
+        work(Step { plan, files, data, section, cached, sink, tables, chunk_cache, alone })
     }
 
     /// Bytes of buffer with which any section can be read, or written.
@@ -452,6 +477,7 @@ impl Open {
             sink: step.sink,
             engine: &*self.engine(access.wishes).engine,
             arena: &Arena::global(),
+            chunk_cache: step.chunk_cache,
             threads: terms::lanes(access.wishes) as usize,
             cached: step.cached.is_some_and(|permille| permille >= 950),
             flushed: self.flushed(access),

@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use outcore_io::exec::CacheUse;
 use outcore_io::lock::Patience;
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
@@ -23,6 +24,7 @@ use pyo3::prelude::*;
 use crate::access::{Access, Step};
 use crate::errors::{Class, Fault};
 use crate::gate::Mode;
+use crate::hints::Cache;
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
 use crate::table::{self, PyTable, HANDFUL};
@@ -181,9 +183,10 @@ impl Chunks {
         // The table of one chunk, or shard, and what its chunks take, must fit; more at once if there
         // is plenty.
         let each = self.table_bytes(&self.unit(), replacing);
+        let chunk_cache = chunk_cache(layout, access)?;
         let plenty = (terms::budget(access.wishes) - least - pages(each)).max(0) / TABLES;
         let at_once = 1 + (plenty / each.max(1)).min(most - 1);
-        let terms = Each { context, access, mode, coding, least };
+        let terms = Each { context, access, mode, coding, least, chunk_cache };
         for batch in grouping.batches(access.section, at_once)? {
             match self.batch(&terms, &batch, work) {
                 // Others may hold by now what was plenty when batches were cut.
@@ -206,7 +209,7 @@ impl Chunks {
         batch: &Batch,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let Each { context, access, mode, coding, least } = *each;
+        let Each { context, access, mode, coding, least, chunk_cache } = *each;
         let (layout, section) = (context.layout, &batch.section);
         let replacing = access.direction == Direction::Write;
         let GridBox { lo, count } = layout.touched(section)?;
@@ -227,6 +230,7 @@ impl Chunks {
                 tables,
                 least,
                 more_follow,
+                chunk_cache,
                 mode,
             };
             let _tables = batch.reserve_tables()?;
@@ -386,6 +390,7 @@ struct Each<'a> {
     coding: Coding,
     /// A budget of a plan that does whatever is stored.
     least: i64,
+    chunk_cache: CacheUse,
 }
 
 /// A batch of one access.
@@ -404,6 +409,7 @@ struct Part<'a> {
     least: i64,
     /// Whether other batches belong to the same access.
     more_follow: bool,
+    chunk_cache: CacheUse,
     mode: Mode,
 }
 
@@ -503,9 +509,21 @@ impl Part<'_> {
             cached,
             sink,
             tables: self.tables,
+            chunk_cache: self.chunk_cache,
             alone: None,
         })
     }
+}
+
+/// What an access does with decoded chunks that are kept.
+fn chunk_cache(layout: &Chunked, access: &Access) -> Result<CacheUse, StorageError> {
+    let reads = access.direction == Direction::Read && layout.encoded;
+    if !reads || access.wishes.cache == Cache::Bypass {
+        return Ok(CacheUse::Never);
+    }
+    let touched = layout.touched(access.section)?.count;
+    let bytes = touched.iter().fold(layout.chunk_bytes(), |all, n| all.saturating_mul(*n));
+    Ok(Arena::global().cache_use(bytes))
 }
 
 /// A grid whose cells are shards.

@@ -58,7 +58,8 @@ mod _core {
     use crate::measure::{measure_disk, set_disks};
     #[pymodule_export]
     use crate::memory::{
-        memory_limit, memory_state, reset_memory_peak, set_memory_limit, Reservation,
+        keep_chunks_after, kept_chunks, memory_limit, memory_state, reset_memory_peak,
+        set_memory_limit, Reservation,
     };
 
     #[pymodule_init]

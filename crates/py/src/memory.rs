@@ -1,8 +1,10 @@
 //! The memory budget, seen from Python.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use outcore_io::Arena;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::Fault;
@@ -31,6 +33,20 @@ pub fn memory_state() -> (u64, u64, u64) {
 #[pyfunction]
 pub fn reset_memory_peak() {
     Arena::global().reset_peak();
+}
+
+/// Decoded chunks that are kept, and their bytes.
+#[pyfunction]
+pub fn kept_chunks() -> (usize, u64) {
+    Arena::global().kept_chunks()
+}
+
+/// Changes for how many seconds nobody may have changed a file of which chunks are kept; for tests.
+#[pyfunction]
+pub fn keep_chunks_after(seconds: f64) -> PyResult<()> {
+    let quiet = Duration::try_from_secs_f64(seconds);
+    Arena::global().keep_chunks_after(quiet.map_err(|e| PyValueError::new_err(e.to_string()))?);
+    Ok(())
 }
 
 /// Memory that Python code holds, counted against the budget until released.

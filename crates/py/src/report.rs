@@ -39,6 +39,7 @@ pub fn explain<'py>(
         ("encodes", cost.encodes),
         ("rounds", cost.rounds),
         ("peak_bytes", cost.peak_bytes),
+        ("kept", survey.kept),
     ] {
         fields.set_item(name, value)?;
     }
@@ -60,6 +61,7 @@ pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> 
         ("decodes", done.decodes),
         ("encodes", done.encodes),
         ("rounds", done.rounds),
+        ("kept", done.kept),
     ] {
         fields.set_item(name, value)?;
     }

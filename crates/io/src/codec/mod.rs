@@ -42,7 +42,7 @@ use crate::error::{BudgetFailure, CodecFailure, StorageError};
 use crate::pool::{Arena, Reservation};
 
 /// The value of one option of a codec.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum OptionValue {
     /// A number, such as a level.
     Int(i64),
@@ -51,7 +51,7 @@ pub enum OptionValue {
 }
 
 /// A codec as the format names it: see `Codec` in `python/outcore/formats/layout.py`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CodecSpec {
     /// One of the names in the table of this module.
     pub name: String,

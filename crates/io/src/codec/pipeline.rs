@@ -11,6 +11,8 @@
 //! Invariants. `scratch_bytes` and `encoded_bound` hold for every input. A step never sees an
 //! output larger than its bound, so what a damaged stream claims is compared with it, not believed.
 
+use std::sync::Arc;
+
 use super::{build, Codec, CodecSpec, Coder, Encoded, Fault, Needs, Step};
 use crate::error::StorageError;
 use crate::pool::PAGE;
@@ -23,6 +25,7 @@ const ALIGN: usize = 64;
 /// A list of codecs for chunks of one size.
 #[derive(Debug)]
 pub struct Pipeline {
+    specs: Arc<[CodecSpec]>,
     pub(super) steps: Vec<Step>,
     /// `bounds[k]`: the most bytes that the first `k` steps make of a chunk.
     bounds: Vec<usize>,
@@ -80,7 +83,8 @@ impl Pipeline {
         };
         let encoders = needs(&|codec, len| codec.encoder(len), &bounds);
         let decoders = needs(&|codec, len| codec.decoder(len), &limits);
-        Ok(Pipeline { steps, bounds, limits, encoders, decoders })
+        let specs = specs.into();
+        Ok(Pipeline { specs, steps, bounds, limits, encoders, decoders })
     }
 
     /// Whether chunks are stored as they are.
@@ -91,6 +95,11 @@ impl Pipeline {
     /// Names of the steps, in the order of encoding.
     pub fn names(&self) -> Vec<&'static str> {
         self.steps.iter().map(Step::name).collect()
+    }
+
+    /// What it was made of: with the same specs and stored bytes, chunks of one size are equal.
+    pub fn specs(&self) -> &Arc<[CodecSpec]> {
+        &self.specs
     }
 
     /// Bytes of a decoded chunk.

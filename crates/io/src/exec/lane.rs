@@ -4,13 +4,14 @@
 //! made of its methods; only who calls them, and when, differs.
 
 use std::path::PathBuf;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use outcore_plan::check::{check, Bounds, CheckedRound};
-use outcore_plan::{Channel, ChunkRead, ChunkWrite, Move, Place, Round, Transfer};
+use outcore_plan::{Channel, ChunkRead, ChunkWrite, Direction, Move, Place, Round, Transfer};
 
 use super::{Report, Room, Shared};
 use crate::backend::sys;
+use crate::chunk_cache::{CacheUse, Chunk, Key, Seen};
 use crate::codec::{Coder, Pipeline};
 use crate::copy::{Loops, Side};
 use crate::error::{CodecFailure, ShortRead, StorageError};
@@ -24,6 +25,10 @@ pub(super) struct Lane<'a> {
     room: Room,
     /// Made when the first chunk is coded.
     coder: Option<Coder<'a>>,
+    /// Of files whose chunks may be kept: as they were before this lane read from them.
+    seen: Vec<Option<Seen>>,
+    /// Chunks of this round that are kept, by their number in it.
+    found: Vec<(usize, Arc<Chunk>)>,
     /// Whether it runs on the thread that called `run`, which is the one to ask for Ctrl-C.
     leads: bool,
     pub(super) report: Report,
@@ -62,7 +67,8 @@ impl<'a> Lane<'a> {
             block: job.plan.block(),
         };
         let (slot, report) = (room.slot, Report::default());
-        Lane { shared, bounds, slot, room, coder: None, leads: false, report }
+        let (coder, seen, found) = (None, vec![None; job.files.len()], Vec::new());
+        Lane { shared, bounds, slot, room, coder, seen, found, leads: false, report }
     }
 
     /// This lane runs on the thread that called `run`.
@@ -259,16 +265,19 @@ impl<'a> Lane<'a> {
 
     /// The moves, in their order.
     fn moves(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
-        round.moves.iter().try_for_each(|one| self.one_move(one))
+        round.moves.iter().try_for_each(|one| self.one_move(one, round))
     }
 
-    fn one_move(&mut self, one: &Move) -> Result<(), StorageError> {
+    fn one_move(&mut self, one: &Move, round: &CheckedRound) -> Result<(), StorageError> {
         let loops = Loops::new(
             (one.src_at, &one.src_stride),
             (one.dst_at, &one.dst_stride),
             &one.count,
             one.item,
         )?;
+        if one.src == Place::Slot && !self.found.is_empty() && self.kept_move(&loops, one, round)? {
+            return Ok(());
+        }
         match (one.src, one.dst) {
             (Place::File(file), _) => self.mapped(&loops, file, Side::Source, one.dst),
             (_, Place::File(file)) => self.mapped(&loops, file, Side::Destination, one.src),
@@ -339,19 +348,92 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Reads and decodes chunks into the slot.
+    /// Reads and decodes chunks into the slot, but for those that are kept.
     fn chunk_reads(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
-        for chunk in &round.chunk_reads {
-            let file = self.shared.job.files.open(chunk.stored.file)?;
-            self.report.reads += 1;
-            self.report.read_bytes += chunk.stored.len;
+        let job = self.shared.job;
+        self.found.clear();
+        for (number, chunk) in round.chunk_reads.iter().enumerate() {
+            let file = job.files.open(chunk.stored.file)?;
+            let Some((seen, key)) = self.key(chunk, &file)? else {
+                self.chunk_read(chunk, &file)?;
+                continue;
+            };
+            if let Some(kept) = job.arena.chunks().find(&key) {
+                self.found.push((number, kept));
+                continue;
+            }
             self.chunk_read(chunk, &file)?;
+            // SAFETY: the round was checked: the chunk lies in the slot, which belongs to this lane
+            // and is not written to meanwhile.
+            let bytes = unsafe { self.piece_of_slot(chunk.at, chunk.len) };
+            job.arena.keep_chunk(&file, (seen, key), bytes, job.chunk_cache);
         }
         Ok(())
     }
 
+    /// Under which name a chunk is kept; `None` if this job has nothing to do with that.
+    fn key(
+        &mut self,
+        chunk: &ChunkRead,
+        file: &FileRef,
+    ) -> Result<Option<(Seen, Key)>, StorageError> {
+        let job = self.shared.job;
+        let of_use = match job.chunk_cache {
+            CacheUse::Never => false,
+            CacheUse::Find => !job.arena.chunks().is_empty(),
+            CacheUse::Again | CacheUse::Keep => true,
+        };
+        // What a write puts beside new elements is read anew, under its lock.
+        let of_use = of_use && chunk.partly && job.direction == Direction::Read;
+        let (Some(pipeline), FileRef::Kept(open)) = (job.pipeline, file) else { return Ok(None) };
+        let Some(slot) = self.seen.get_mut(chunk.stored.file as usize) else { return Ok(None) };
+        if !of_use || pipeline.is_empty() {
+            return Ok(None);
+        }
+        let seen = match *slot {
+            Some(seen) => seen,
+            None => *slot.insert(Seen::now(open, job.arena)?),
+        };
+        let key = Key::new(seen, &chunk.stored, chunk.len as usize, pipeline);
+        Ok(Some((seen, key)))
+    }
+
+    /// If the source of a move is a chunk that is kept: copies out of it, and says so. If it gave way
+    /// since it was found, it is in the slot afterwards.
+    fn kept_move(
+        &mut self,
+        loops: &Loops,
+        one: &Move,
+        round: &CheckedRound,
+    ) -> Result<bool, StorageError> {
+        let (first, end) = loops.span(Side::Source);
+        let inside = |(number, _): &(usize, Arc<Chunk>)| {
+            let chunk = &round.chunk_reads[*number];
+            first as i64 >= chunk.at && end as i64 <= chunk.at + chunk.len
+        };
+        let Some(place) = self.found.iter().position(inside) else { return Ok(false) };
+        let (number, kept) = self.found.swap_remove(place);
+        let (chunk, dst) = (&round.chunk_reads[number], self.base(one.dst));
+        let copied = kept.with(|bytes| {
+            let base = bytes.as_ptr().wrapping_offset(-(chunk.at as isize));
+            // SAFETY: the round was checked: the destination lies in its place, which is not this
+            // memory; the source lies in the chunk, as was just seen, and the chunk has its length by
+            // its key.
+            unsafe { loops.run(base, dst) };
+        });
+        if copied.is_some() {
+            self.report.kept += 1;
+            return Ok(true);
+        }
+        let file = self.shared.job.files.open(chunk.stored.file)?;
+        self.chunk_read(chunk, &file)?;
+        Ok(false)
+    }
+
     fn chunk_read(&mut self, chunk: &ChunkRead, file: &FileRef) -> Result<(), StorageError> {
         let stored = &chunk.stored;
+        self.report.reads += 1;
+        self.report.read_bytes += stored.len;
         let named =
             |error| name_chunk(error, file.path().to_path_buf(), Some(stored.offset), &chunk.chunk);
         let Some(pipeline) = self.shared.job.pipeline.filter(|p| !p.is_empty()) else {

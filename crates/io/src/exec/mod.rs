@@ -26,6 +26,7 @@ use outcore_plan::{Direction, Method, Plan};
 
 use self::writeback::Writeback;
 use crate::backend::Engine;
+pub use crate::chunk_cache::CacheUse;
 use crate::codec::Pipeline;
 use crate::error::StorageError;
 use crate::files::{FileTable, OpenFile};
@@ -68,8 +69,10 @@ pub struct Job<'a> {
     pub sink: Option<&'a Sink<'a>>,
     /// For data that is not cached.
     pub engine: &'a dyn Engine,
-    /// The budget for slots and contexts.
+    /// The budget for slots and contexts, and the decoded chunks that it keeps.
     pub arena: &'a Arena,
+    /// What a read does with those.
+    pub chunk_cache: CacheUse,
     /// Threads that may work at once, the calling one included.
     pub threads: usize,
     /// Whether the data is known to be in the page cache, so that asking for it ahead is a waste.
@@ -96,6 +99,8 @@ pub struct Report {
     pub mapped_bytes: i64,
     /// Chunks decoded.
     pub decodes: i64,
+    /// Chunks that were kept decoded: not read, not decoded.
+    pub kept: i64,
     /// Chunks encoded.
     pub encodes: i64,
     /// Rounds.
@@ -111,6 +116,7 @@ impl Report {
         self.written_bytes += other.written_bytes;
         self.mapped_bytes += other.mapped_bytes;
         self.decodes += other.decodes;
+        self.kept += other.kept;
         self.encodes += other.encodes;
         self.rounds += other.rounds;
     }

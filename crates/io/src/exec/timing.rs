@@ -112,6 +112,7 @@ fn timing() {
                             sink: None,
                             engine: &uring,
                             arena: &arena,
+                            chunk_cache: CacheUse::Never,
                             threads,
                             cached: !cold,
                             flushed: false,
