@@ -297,12 +297,13 @@ def test_a_chunk_table_is_read_again_while_a_change_may_hide(tmp_path, monkeypat
     table = hdf5_chunks.ChunkTable(str(path), "x", (5, 7), CHUNKS, 4 * 40 * 48, True)
     now = time.time_ns()
     monkeypatch.setattr(table, "_stamp_now", lambda: (now, now, 1, 2, 3))
+    monkeypatch.setattr(hdf5_chunks, "_TICK_NS", 10**15)
     before = table.fetch((0, 0), (5, 7))
     with h5py.File(path, "r+") as file:
         file["x"][:, :48] = 0
     after = table.fetch((0, 0), (5, 7))
     assert not np.array_equal(before, after)
-    time.sleep(0.06)
+    monkeypatch.setattr(hdf5_chunks, "_TICK_NS", 0)
     loads = []
     load = table._load
     monkeypatch.setattr(table, "_load", lambda: loads.append(1) or load())
