@@ -13,7 +13,6 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.formats import hdf5_chunks
 
 DATA = np.random.default_rng(1).integers(0, 2**20, (200, 300), dtype="i4")
 KINDS = {
@@ -286,27 +285,3 @@ def test_threads_that_want_the_same_chunks(array):
         pressing.result()
         assert _core.memory_state()[0] <= 8 << 20
     assert array.stats()["kept"] > 0
-
-
-def test_a_chunk_table_is_read_again_while_a_change_may_hide(tmp_path, monkeypatch):
-    """A clock that stands still: two changes of an HDF5 file bear the same time."""
-    h5py = pytest.importorskip("h5py")
-    path = tmp_path / "a.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=DATA, chunks=CHUNKS, compression="gzip")
-    table = hdf5_chunks.ChunkTable(str(path), "x", (5, 7), CHUNKS, 4 * 40 * 48, True)
-    now = time.time_ns()
-    monkeypatch.setattr(table, "_stamp_now", lambda: (now, now, 1, 2, 3))
-    monkeypatch.setattr(hdf5_chunks, "_TICK_NS", 10**15)
-    before = table.fetch((0, 0), (5, 7))
-    with h5py.File(path, "r+") as file:
-        file["x"][:, :48] = 0
-    after = table.fetch((0, 0), (5, 7))
-    assert not np.array_equal(before, after)
-    monkeypatch.setattr(hdf5_chunks, "_TICK_NS", 0)
-    loads = []
-    load = table._load
-    monkeypatch.setattr(table, "_load", lambda: loads.append(1) or load())
-    for _ in range(3):
-        np.testing.assert_array_equal(after, table.fetch((0, 0), (5, 7)))
-    assert len(loads) == 1

@@ -6,8 +6,7 @@ library should read, at a microsecond or so per chunk; compressed chunks change 
 every write; and other processes may write between our accesses.
 Idea. The table is read once, when first needed, into sorted NumPy arrays (32 bytes per stored chunk,
 counted in the memory budget), and looked up by binary search. Encoded chunks are handed to HDF5 ready
-made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile; not if
-the file was changed so shortly before the table was read that a later change may bear the same time.
+made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile.
 Invariants. Every address handed out lies inside the file as it was when the table was read; no two
 chunks share a byte; a chunk that is not encoded has exactly the size of a chunk.
 """
@@ -17,7 +16,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import time
 from array import array
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -37,10 +35,8 @@ _LOOK_UPS = 24
 _ROW_BYTES = 32
 # Numbers that are collected from HDF5 one by one before they go into arrays.
 _BLOCK = 1 << 18
-# The clock of file times ticks every 10 ms or faster.
-_TICK_NS = 50_000_000
 
-Stamp = tuple[int, ...]
+Stamp = tuple[int, int, int]
 
 
 class Loaded(NamedTuple):
@@ -49,7 +45,6 @@ class Loaded(NamedTuple):
     keys: NDArray[np.int64]
     rows: NDArray[np.int64]
     stamp: Stamp
-    settled: bool  # Any later change has another stamp.
     held: _core.Reservation
 
 
@@ -144,7 +139,7 @@ class ChunkTable:
 
     def _read(self, dset: Any) -> Loaded:
         """Read the whole table, check it and keep it."""
-        stamp, now = self._stamp_now(), time.time_ns()
+        stamp = self._stamp_now()
         count = int(dset.id.get_num_chunks())
         # Twice: in blocks, and as one sorted table.
         with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, self._promised):
@@ -154,8 +149,7 @@ class ChunkTable:
                 keys, rows = keys[order], rows[order]
             self._check(rows)
         held = _core.Reservation("chunk table", _ROW_BYTES * len(keys), self._promised)
-        settled = stamp[1] + _TICK_NS < now  # Whatever the other time was set to.
-        self._loaded = Loaded(keys, rows, stamp, settled, held)
+        self._loaded = Loaded(keys, rows, stamp, held)
         return self._loaded
 
     def _collect(self, dset: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -248,8 +242,8 @@ class ChunkTable:
 
     def _still_valid(self, table: Loaded) -> bool:
         """Addresses of chunks that are not encoded never change once all are there."""
-        complete = not self.encoded and len(table.rows) == math.prod(self.grid)
-        return complete or (table.settled and self._stamp_now() == table.stamp)
+        settled = not self.encoded and len(table.rows) == math.prod(self.grid)
+        return settled or self._stamp_now() == table.stamp
 
     def _stamp_now(self) -> Stamp:
         try:
@@ -261,7 +255,7 @@ class ChunkTable:
                 path=self.path,
                 errno=error.errno,
             ) from error
-        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def nothing_stored(lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
