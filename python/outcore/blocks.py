@@ -107,21 +107,26 @@ def _chooser(
         axis, shape = None, axis
     if shape is not None:
         shared = _per_axis(overlap, ndim, range(ndim))
-        given = (shape,) * ndim if isinstance(shape, int | np.integer) else tuple(shape)
-        if len(given) != ndim or any(n is not None and operator.index(n) < 1 for n in given):
+        given = _integers(
+            shape, ndim, "shape", "an integer of at least 1, or None for the whole axis"
+        )
+        if any(n is not None and n < 1 for n in given):
             raise UsageError(
                 f"blocks: shape {shape} for {ndim} axes; give an integer of at least 1 (None: the "
                 "whole axis) per axis",
                 code="bad-blocks",
             )
         sizes = tuple(
-            length if n is None else min(operator.index(n), max(length, 1))
+            length if n is None else min(n, max(length, 1))
             for n, length in zip(given, array.shape, strict=True)
         )
         _check_overlap(array, sizes, shared)
         block = BlockShape(sizes, shared)
         return lambda room: block
-    slow = (0 if array.order == "C" else ndim - 1) if axis is None else operator.index(axis)
+    slow = 0 if array.order == "C" else ndim - 1
+    if axis is not None:
+        # What is no integer is no axis.
+        slow = operator.index(axis) if hasattr(axis, "__index__") else ndim
     if ndim and not -ndim <= slow < ndim:
         raise UsageError(
             f"blocks: axis {axis} of {ndim} axes; give one of {-ndim}..{ndim - 1}",
@@ -148,14 +153,24 @@ def _check_overlap(array: DiskArray, sizes: tuple[int, ...], shared: tuple[int, 
 
 
 def _per_axis(overlap: Sequence[int] | int, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(overlap, int | np.integer):
-        if len(overlap) != ndim:
-            raise UsageError(
-                f"blocks: overlap {overlap} for {ndim} axes; give one per axis, or a single integer",
-                code="bad-blocks",
-            )
-        return tuple(operator.index(n) for n in overlap)
-    return tuple(operator.index(overlap) if d in axes else 0 for d in range(ndim))
+    given = _integers(overlap, ndim, "overlap", "an integer of at least 0")
+    if not np.iterable(overlap):
+        given = [n if d in axes else 0 for d, n in enumerate(given)]
+    return tuple(n or 0 for n in given)
+
+
+def _integers(value: Any, ndim: int, name: str, wanted: str) -> list[int | None]:
+    """One integer, or one or None per axis, as a list."""
+    try:
+        values = tuple(value) if np.iterable(value) else (value,) * ndim
+        if len(values) == ndim:
+            return [None if n is None else operator.index(n) for n in values]
+    except TypeError:
+        pass
+    raise UsageError(
+        f"blocks: {name} {value!r} for {ndim} axes; give {wanted}, or one per axis",
+        code="bad-blocks",
+    )
 
 
 def _slab(array: DiskArray, axis: int, shared: tuple[int, ...], room: int) -> BlockShape:
@@ -195,13 +210,14 @@ def _iterate(
     buffers = _Buffers(array, block.shape)
     ahead: _Block | None = None
     try:
-        for number, key in enumerate(keys):
+        after = next(keys, None)
+        while (key := after) is not None:
+            after = next(keys, None)
             loop.step()
             current = ahead or _start(array, buffers, key, None, 0)
             ahead = None
             current.request.wait()
-            if number + 1 < len(keys):
-                after = keys[number + 1]
+            if after is not None:
                 ahead = _start(array, buffers, after, current, _moving_axis(key, after, fast))
             data = current.data
             del current
@@ -221,19 +237,17 @@ class _Block:
     request: IORequest[NDArray[Any]]
 
 
-def _keys(array: DiskArray, block: BlockShape) -> list[Key]:
+def _keys(array: DiskArray, block: BlockShape) -> Iterator[Key]:
+    """Keys of all blocks, in the order of the file."""
     starts = [block.starts(d, n) for d, n in enumerate(array.shape)]
-    if array.order == "F":
-        corners = [tuple(reversed(c)) for c in itertools.product(*reversed(starts))]
-    else:
-        corners = list(itertools.product(*starts))
-    return [
-        tuple(
+    slowest_first = array.order != "F"
+    for corner in itertools.product(*(starts if slowest_first else reversed(starts))):
+        yield tuple(
             slice(at, min(at + n, length))
-            for at, n, length in zip(corner, block.shape, array.shape, strict=True)
+            for at, n, length in zip(
+                corner if slowest_first else reversed(corner), block.shape, array.shape, strict=True
+            )
         )
-        for corner in corners
-    ]
 
 
 def _moving_axis(key: Key, after: Key, fast: int) -> int | None:

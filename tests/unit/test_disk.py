@@ -395,8 +395,13 @@ def test_blocks_that_cannot_fit_are_refused(field):
         {"axis": 0, "shape": (1, 1)},
         {"shape": (0, 1)},
         {"shape": (1, 2, 3)},
+        {"shape": (1.5, 2)},
+        {"axis": "xy"},
+        {"axis": 1.5},
+        {"overlap": 0.5},
+        {"overlap": (1, 1, 1)},
     ):
-        with pytest.raises(outcore.UsageError):
+        with pytest.raises(outcore.UsageError, match="bad-blocks"):
             a.blocks(**wrong)
     with pytest.raises(outcore.UsageError, match="overlap"):
         a.blocks(shape=(4, None), overlap=4)
