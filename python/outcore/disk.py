@@ -653,6 +653,7 @@ class DiskArray:
                 request.finish()
                 self._writes.pop(request, None)
             self._core.close()
+            self._info.forget()
 
     def __enter__(self) -> Self:
         return self

@@ -72,6 +72,15 @@ def test_a_refusal_names_what_does_and_so_does_more(tmp_path, kind, work):
             np.testing.assert_array_equal(DATA, a[...])
 
 
+def test_a_closed_array_holds_nothing(tmp_path):
+    a = outcore.create(f"{tmp_path}/a.h5::/x", data=DATA, chunks=(40, 48), compression="gzip")
+    before = _core.memory_state()[0]
+    list(a.blocks())
+    assert _core.memory_state()[0] > before  # its table of chunks
+    a.close()
+    assert _core.memory_state()[0] == before
+
+
 @pytest.mark.parametrize(
     ("name", "options", "least"),
     [

@@ -92,7 +92,7 @@ class ChunkTable:
         cells = math.prod(count)
         table = self._loaded
         if table is not None and not self._still_valid(table):
-            self._forget()
+            self.forget()
             table = None
         if table is None and self._looked_up + cells <= _LOOK_UPS:
             self._looked_up += cells
@@ -115,7 +115,7 @@ class ChunkTable:
         """
         table = self._loaded
         if table is None or not self._still_valid(table):
-            self._forget()
+            self.forget()
             table = self._load()
         self._promised = True  # by the loop that asks: no loop runs short when it is read again
         new = min(new, max(math.prod(self.grid) - len(table.keys), 0))
@@ -128,9 +128,10 @@ class ChunkTable:
             for cell, mask, data in chunks:
                 place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))
                 dset.id.write_direct_chunk(place, bytes(data), mask)
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Let go of the table; it is read again when it is needed."""
         self._loaded, self._looked_up = None, 0
 
     def _load(self) -> Loaded:

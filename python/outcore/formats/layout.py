@@ -81,12 +81,14 @@ class TableSource:
     the format's own library; `None` if chunks are only ever patched in place.
     `load(new)` reads the table now, if it is one that is kept in memory, and returns the bytes that
     reading it again takes beside it, `new` chunks later: for who must know what will be needed.
+    `forget()` lets go of it again, and of its memory; it is read anew when it is asked for.
     """
 
     path: str
     fetch: Callable[[tuple[int, ...], tuple[int, ...]], NDArray[np.int64]]
     commit: Callable[[Iterable[tuple[tuple[int, ...], int, bytes]]], None] | None
     load: Callable[[int], int] | None = None
+    forget: Callable[[], None] | None = None
     kind: str = "table"
 
 
@@ -189,6 +191,13 @@ class ArrayInfo:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     dims: tuple[str | None, ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Let go of what is remembered of the file, and of its memory."""
+        if isinstance(self.layout, Chunked) and isinstance(self.layout.source, TableSource):
+            forget = self.layout.source.forget
+            if forget is not None:
+                forget()
 
 
 def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
