@@ -117,6 +117,14 @@ def allocate(fd: int, start: int, end: int) -> None:
         os.ftruncate(fd, max(end, os.fstat(fd).st_size))
 
 
+def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of it: a single call may take fewer bytes."""
+    view = memoryview(data)
+    while len(view):
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count
+
+
 def fsync_folder(path: str) -> None:
     """Make the names in the folder of `path` durable."""
     fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)

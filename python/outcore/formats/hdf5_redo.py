@@ -107,7 +107,7 @@ class Overlay(io.RawIOBase):
             if inside:
                 self._overwrite(self._at, view[:inside])
             if inside < len(view):
-                _write_all(self._fd, view[inside:], self._at + inside)
+                durable.write_all(self._fd, view[inside:], self._at + inside)
         self._at += len(view)
         self._size = max(self._size, self._at)
         return len(view)
@@ -138,7 +138,7 @@ class Overlay(io.RawIOBase):
     def _overwrite(self, offset: int, data: memoryview) -> None:
         if self._log < 0:
             self._log = _open_log(self.path)
-        _write_all(self._log, data, self._log_end)
+        durable.write_all(self._log, data, self._log_end)
         self._crc = zlib.crc32(data, self._crc)
         end = offset + len(data)
         # Cut what was there: at most one extent remains in front, one behind.
@@ -182,7 +182,7 @@ class Overlay(io.RawIOBase):
         counts = (self._old_size, final, len(self._starts), self._log_end)
         crcs = (self._crc, zlib.crc32(raw))
         footer = _FOOTER.pack(_MAGIC, found.st_ino, found.st_dev, *counts, *crcs)
-        _write_all(self._log, memoryview(raw + footer), self._log_end)
+        durable.write_all(self._log, memoryview(raw + footer), self._log_end)
         if sync:
             os.fsync(self._log)
             durable.fsync_folder(self.path)
@@ -226,7 +226,7 @@ def _apply(log: int, fd: int, index: array[int], final: int, sync: bool) -> None
         start, length, place = index[k : k + 3]
         for at in range(0, length, _PIECE):
             piece = _read(log, min(_PIECE, length - at), place + at)
-            _write_all(fd, memoryview(piece), start + at)
+            durable.write_all(fd, memoryview(piece), start + at)
     if final >= 0:
         os.ftruncate(fd, final)
     if sync:
@@ -324,9 +324,3 @@ def _read_all(fd: int, view: memoryview, offset: int) -> int:
     while done < len(view) and (count := os.preadv(fd, [view[done:]], offset + done)):
         done += count
     return done
-
-
-def _write_all(fd: int, view: memoryview, offset: int) -> None:
-    while len(view):
-        count = os.pwrite(fd, view, offset)
-        view, offset = view[count:], offset + count

@@ -141,7 +141,7 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     with durable.os_errors("resizing", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.pwrite(fd, header, 0)
+            durable.write_all(fd, header, 0)
             os.fsync(fd)
         finally:
             os.close(fd)
