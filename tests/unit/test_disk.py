@@ -417,7 +417,9 @@ def test_iterating_gives_rows(field):
 
 def test_append_makes_the_array_longer(field, tmp_path):
     a, data = field
+    a[:2] = data[:2]
     a.append(data[:3] + 1)
+    assert data[:5].nbytes == a.stats()["written_bytes"]
     a.append(data[0])
     expected = np.concatenate([data, data[:3] + 1, data[:1]])
     np.testing.assert_array_equal(expected, a[...])

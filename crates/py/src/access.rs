@@ -64,7 +64,7 @@ pub struct Open {
     habit: Habit,
     /// Held by writes where windows may be written back: alone by those that do so.
     windows: Arc<RwLock<()>>,
-    done: Mutex<Report>,
+    done: Arc<Mutex<Report>>,
 }
 
 /// Between two tries to get a turn at the windows.
@@ -158,10 +158,11 @@ pub struct Survey {
 
 impl Open {
     /// The same array as its metadata say from now on, while accesses to what they said before may
-    /// still run: writes of both wait for each other where they must.
+    /// still run: writes of both wait for each other where they must, and what is done is counted in
+    /// one place.
     pub fn beside(&self, described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
-        let windows = Arc::clone(&self.windows);
-        Ok(Open { windows, ..Open::new(described, writable)? })
+        let (windows, done) = (Arc::clone(&self.windows), Arc::clone(&self.done));
+        Ok(Open { windows, done, ..Open::new(described, writable)? })
     }
 
     /// Opens nothing yet: files are opened when they are first used.
@@ -174,7 +175,7 @@ impl Open {
             _ => Place::Files(Box::new(FileTable::new(described.files.clone(), writable))),
         };
         let (engine, found, habit) = (OnceLock::new(), Found::default(), Habit::default());
-        let (windows, done) = (Arc::default(), Mutex::default());
+        let (windows, done) = (Arc::default(), Arc::default());
         Ok(Open { pid: std::process::id(), described, place, engine, found, habit, windows, done })
     }
 
