@@ -15,21 +15,16 @@ from pathlib import Path
 
 import pytest
 
+import cases
+
 COMPILER = shutil.which("cc")
 pytestmark = pytest.mark.skipif(
     COMPILER is None or not sys.platform.startswith("linux"),
     reason="no C compiler, or not Linux: failing calls are NOT tested one by one",
 )
 KINDS = {
-    "npy": ("a.npy", {}),
-    "npy F": ("a.npy", {"order": "F"}),
-    "raw": ("a.raw", {}),
-    "zarr": ("a.zarr", {"chunks": (20, 40)}),
-    "zarr zstd": ("a.zarr", {"chunks": (20, 20), "compression": "zstd"}),
-    "zarr shards": ("a.zarr", {"chunks": (10, 20), "shards": (20, 40)}),
-    "zarr shards gzip": ("a.zarr", {"chunks": (10, 20), "shards": (20, 40), "compression": "gzip"}),
+    **cases.KINDS,
     "zarr2 lz4": ("a.zarr2", {"chunks": (20, 20), "compression": "lz4"}),
-    "h5": ("a.h5", {}),
     "h5 gzip": ("a.h5", {"chunks": (20, 20), "compression": "gzip"}),
     "nc": ("a.nc", {"chunks": (20, 20), "compression": "gzip"}),
 }
