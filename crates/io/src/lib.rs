@@ -23,6 +23,7 @@ pub mod pool;
 pub mod probe;
 pub mod process;
 mod resident;
+pub mod slot;
 pub mod store;
 #[cfg(test)]
 mod testdir;

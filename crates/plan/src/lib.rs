@@ -25,6 +25,7 @@
 pub mod check;
 mod choose;
 mod chunks;
+pub mod collective;
 mod cost;
 mod cut;
 mod emit;

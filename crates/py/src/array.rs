@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use outcore_plan::collective::{section_words, Ground};
 use outcore_plan::{nests, Direction, Layout};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
@@ -25,8 +26,8 @@ use crate::buffers::{self, Memory};
 use crate::cast::Cast;
 use crate::errors::{Class, Fault};
 use crate::hints::Wishes;
-use crate::key::{self, Selection};
-use crate::layout::{describe, Described};
+use crate::key::{self, Axis, Selection};
+use crate::layout::{describe, Described, Source};
 use crate::loops::{Loop, Start};
 
 /// An array on disk.
@@ -148,6 +149,34 @@ impl Array {
     ) -> PyResult<Bound<'py, PyTuple>> {
         let open = self.open()?;
         PyTuple::new(py, key::parse(key, open.shape(), &self.path)?.shape())
+    }
+
+    /// What a collective has to know of the array: `collective::Ground` as words.
+    fn ground(&self) -> PyResult<Vec<i64>> {
+        let open = self.open()?;
+        let shard = match &open.described.source {
+            Some(Source::Files { shard: Some(shard), .. }) => Some(&shard.per_shard[..]),
+            _ => None,
+        };
+        Ok(Ground::of(&open.described.layout, shard).words())
+    }
+
+    /// The section of a key as words (start, count, step per axis), and what the result has of each
+    /// axis: for each result axis the axis of the array and whether it is reversed, or None.
+    #[allow(clippy::type_complexity, reason = "a row of plain numbers for Python")]
+    fn section_of(
+        &self,
+        key: &Bound<'_, PyAny>,
+    ) -> PyResult<(Vec<i64>, Vec<Option<(usize, bool)>>, bool)> {
+        let open = self.open()?;
+        let found = key::parse(key, open.shape(), &self.path)?;
+        found.size()?;
+        let axis = |axis: &Axis| match *axis {
+            Axis::New => None,
+            Axis::Of(number, reversed) => Some((number, reversed)),
+        };
+        let axes = found.axes.iter().map(axis).collect();
+        Ok((section_words(&found.section), axes, found.scalar))
     }
 
     /// What an access would do, as the fields of `Report`.

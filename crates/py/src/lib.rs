@@ -9,6 +9,7 @@
 //! | `hints.rs`   | `Hints` to wishes |
 //! | `access.rs`  | an access to plans that run |
 //! | `chunks.rs`  | a chunked array to batches |
+//! | `collective.rs` | the plan of a collective, and its copies |
 //! | `table.rs`   | a chunk table kept by a format's library |
 //! | `terms.rs`   | the machine and the wishes to terms |
 //! | `prefetch.rs`| a plan to read-ahead |
@@ -28,6 +29,7 @@ mod array;
 mod buffers;
 mod cast;
 mod chunks;
+mod collective;
 mod errors;
 mod gate;
 mod hints;
@@ -50,6 +52,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::array::Array;
+    #[pymodule_export]
+    use crate::collective::Collective;
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]

@@ -1,0 +1,115 @@
+//! Who wants what: the accesses of all ranks, equal on every rank.
+//!
+//! [`Ground`] is what planning needs to know of an array, whatever its format; the accesses of all
+//! ranks to it are the papers' *file access descriptor* (FAD). Both travel as 64-bit words, three for
+//! each axis of a section, so their size depends on neither elements nor pieces (flattened lists of
+//! offsets grow with both).
+//!
+//! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of
+//! Out-of-Core Arrays", section 3.1.
+
+use crate::error::PlanError;
+use crate::layout::Layout;
+use crate::section::{Range, Section};
+
+/// What is known of an array: its shape, and how its elements follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ground {
+    /// Length of each axis.
+    pub shape: Vec<i64>,
+    /// Bytes of an element.
+    pub item: i64,
+    /// Axes, from the one that runs slowest in the file (in a chunk) to the fastest.
+    pub order: Vec<usize>,
+    /// Shape of the blocks that have one owner: chunks, or shards; 1 where there are none.
+    pub grain: Vec<i64>,
+    /// Whether blocks are stored encoded: never cut, read and written whole.
+    pub encoded: bool,
+}
+
+/// One section that one rank wants, or gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// The rank.
+    pub rank: u32,
+    /// Which of that rank's arrays in memory it goes to or comes from.
+    pub item: u32,
+    /// The elements; may be empty.
+    pub section: Section,
+}
+
+impl Ground {
+    /// Of a layout; `per_shard` tells how many chunks a shard has per axis, if there are shards.
+    pub fn of(layout: &Layout, per_shard: Option<&[i64]>) -> Ground {
+        let (shape, item, strides) = match layout {
+            Layout::Strided(s) => (&s.shape, s.item, &s.strides),
+            Layout::Chunked(c) => (&c.shape, c.item, &c.strides),
+        };
+        let mut order: Vec<usize> = (0..shape.len()).collect();
+        order.sort_by_key(|axis| (std::cmp::Reverse(strides[*axis]), *axis));
+        let (grain, encoded) = match layout {
+            Layout::Strided(_) => (vec![1; shape.len()], false),
+            Layout::Chunked(c) => {
+                let shard = |d: usize| per_shard.and_then(|n| n.get(d)).copied().unwrap_or(1);
+                let grain = |(d, n): (usize, &i64)| n.saturating_mul(shard(d).max(1));
+                (c.chunk.iter().enumerate().map(grain).collect(), c.encoded || per_shard.is_some())
+            }
+        };
+        Ground { shape: shape.clone(), item, order, grain, encoded }
+    }
+
+    /// As words: `item, encoded, ndim`, then order, shape and grain of each axis.
+    pub fn words(&self) -> Vec<i64> {
+        let mut words = vec![self.item, i64::from(self.encoded), self.shape.len() as i64];
+        words.extend(self.order.iter().map(|axis| *axis as i64));
+        words.extend(&self.shape);
+        words.extend(&self.grain);
+        words
+    }
+
+    /// From words; refuses what no array could be.
+    pub fn from_words(words: &[i64]) -> Result<Ground, PlanError> {
+        let bad = || PlanError::BadLayout(format!("words of an array: {words:?}"));
+        let [item, encoded, ndim, rest @ ..] = words else { return Err(bad()) };
+        let n = rest.len() / 3;
+        if rest.len() % 3 != 0 || *ndim != n as i64 {
+            return Err(bad());
+        }
+        let order: Vec<usize> = rest[..n].iter().map(|axis| *axis as usize).collect();
+        let (shape, grain) = (rest[n..2 * n].to_vec(), rest[2 * n..].to_vec());
+        let mut seen = order.clone();
+        seen.sort_unstable();
+        let sane = *item > 0
+            && seen.into_iter().eq(0..n)
+            && shape.iter().all(|n| *n >= 0)
+            && grain.iter().all(|n| *n >= 1);
+        let bytes = shape.iter().try_fold(*item, |all, n| all.checked_mul((*n).max(1)));
+        if !sane || bytes.is_none() {
+            return Err(bad());
+        }
+        Ok(Ground { shape, item: *item, order, grain, encoded: *encoded != 0 })
+    }
+
+    /// Bytes in the file from one index of an axis to the next, as if nothing were in chunks.
+    pub(crate) fn stride(&self, place: usize) -> i64 {
+        let faster = self.order[place + 1..].iter().map(|axis| self.shape[*axis].max(1));
+        faster.fold(self.item, i64::saturating_mul)
+    }
+}
+
+/// A section as words: start, count and step of each axis.
+pub fn section_words(section: &Section) -> Vec<i64> {
+    section.ranges().iter().flat_map(|r| [r.start, r.count, r.step]).collect()
+}
+
+/// A section from words; refuses what does not lie within the array.
+pub fn section_from_words(words: &[i64], shape: &[i64]) -> Result<Section, PlanError> {
+    let range = |w: &[i64]| Range::new(w[0], w[1], w[2]);
+    if words.len() != 3 * shape.len() {
+        let what = format!("{words:?}");
+        return Err(PlanError::BadSection { what, why: "three words for each axis are needed" });
+    }
+    let section = Section::new(words.chunks_exact(3).map(range).collect::<Result<_, _>>()?);
+    section.within(shape)?;
+    Ok(section)
+}

@@ -1,0 +1,211 @@
+//! File domains: who touches which part of the file.
+//!
+//! Problem. P ranks want sections of the same arrays. If each reads its own, the disk sees many small
+//! interleaved requests, some of them twice. So the files are divided: inside one operation each byte
+//! has one owner, and only the owner reads or writes it.
+//!
+//! Idea. The units of all regions of an array stand in line, in the order of the file; a domain is a
+//! stretch of the line. The ways of cutting differ only in what is measured along it:
+//!
+//! | [`Cut`]     | equal parts of                                 | use when                        |
+//! |-------------|------------------------------------------------|---------------------------------|
+//! | `Fixed`     | the whole array (the paper's static partition) | requests cover the array        |
+//! | `Bounding`  | the bounding sections (the paper's dynamic one) | requests are dense in them      |
+//! | `Requested` | the bytes that are asked for                   | they are not; the default       |
+//! | `Cyclic`    | tiles, dealt out one by one                    | what is asked for comes in lumps |
+//!
+//! With several arrays each has its own shares: which ranks, and how much of it each gets
+//! ([`assign`](crate::assign) finds good ones).
+//!
+//! Invariants. Domains are disjoint and cover every region, whatever the shares. Equal input gives
+//! equal output on every rank: integers only.
+//!
+//! Cost. O(P log P) time, O(P) memory; `Cyclic` also keeps each tile.
+//!
+//! Reference: Thakur and Choudhary, section 4 (static, dynamic) and 6 (block-cyclic, fewer I/O ranks).
+
+use super::access::Access;
+use super::regions::Region;
+use super::tiles::Tiling;
+
+/// What a file is cut into equal parts of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// The whole array, along its slowest axis.
+    Fixed,
+    /// The bounding sections.
+    Bounding,
+    /// The bytes that are asked for.
+    Requested,
+    /// Tiles, in turn.
+    Cyclic,
+}
+
+/// A stretch of units of one region that one rank owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Number of the array.
+    pub array: u32,
+    /// Number of its region.
+    pub region: u32,
+    /// First unit.
+    pub low: i64,
+    /// One past the last.
+    pub high: i64,
+}
+
+/// So much of an array is one rank's: parts of the sum of all shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// The rank.
+    pub rank: u32,
+    /// Its share.
+    pub part: i64,
+}
+
+/// One region on the line, with what is measured along its slowest axis.
+struct Stretch<'a> {
+    tiling: &'a Tiling,
+    /// Where the measure changes: cell of the slowest axis, measure of all cells before it.
+    profile: Vec<(i64, i128)>,
+}
+
+impl Stretch<'_> {
+    fn weight(&self) -> i128 {
+        self.profile.last().map_or(0, |(_, sum)| *sum)
+    }
+
+    /// The unit before which so much of the measure lies.
+    fn unit(&self, weight: i128) -> i64 {
+        let per_cell = i128::from(self.tiling.units_per_cell());
+        let k = self.profile.partition_point(|(_, sum)| *sum <= weight);
+        let Some((cell, sum)) = self.profile.get(k) else { return self.tiling.units() };
+        let (from, before) = if k == 0 { (0, 0) } else { self.profile[k - 1] };
+        let (cells, part) = (i128::from(cell - from), sum - before);
+        let units = i128::from(from) * per_cell + scaled(cells * per_cell, weight - before, part);
+        units as i64
+    }
+}
+
+/// Cuts one array: the spans of each share, in order.
+pub fn cut(
+    array: u32,
+    length: i64,
+    accesses: &[Access],
+    regions: &[Region],
+    tilings: &[Tiling],
+    shares: &[Share],
+    how: Cut,
+) -> Vec<(u32, Span)> {
+    let span = |region: usize, low, high| Span { array, region: region as u32, low, high };
+    let mut spans = Vec::new();
+    if how == Cut::Cyclic {
+        let mut turn = 0;
+        for (region, tiling) in tilings.iter().enumerate() {
+            let mut low = 0;
+            let units = tiling.units();
+            while low < units {
+                let high = tiling.end_of_tile(low).min(units);
+                spans.push((shares[turn % shares.len()].rank, span(region, low, high)));
+                (turn, low) = (turn + 1, high);
+            }
+        }
+        return spans;
+    }
+    let stretches: Vec<Stretch> = tilings
+        .iter()
+        .zip(regions)
+        .map(|(tiling, region)| Stretch { tiling, profile: profile(tiling, region, accesses, how) })
+        .collect();
+    let all: i128 = stretches.iter().map(Stretch::weight).sum();
+    let parts: i128 = shares.iter().map(|share| i128::from(share.part)).sum();
+    // How much of the measure lies before the end of each share.
+    let mut given = 0_i128;
+    let ends: Vec<i128> = shares
+        .iter()
+        .map(|share| {
+            given += i128::from(share.part);
+            scaled(all, given, parts)
+        })
+        .collect();
+    let (mut owner, mut before) = (0, 0_i128);
+    for (region, stretch) in stretches.iter().enumerate() {
+        let (units, weight) = (stretch.tiling.units(), stretch.weight());
+        let mut low = 0;
+        while low < units {
+            let last = owner + 1 >= shares.len();
+            let high = match how {
+                _ if last => units,
+                Cut::Fixed => {
+                    let index =
+                        scaled(i128::from(length), (owner + 1) as i128, shares.len() as i128);
+                    stretch.tiling.cell_at(index as i64) * stretch.tiling.units_per_cell()
+                }
+                _ if ends[owner] >= before + weight => units,
+                _ => stretch.unit(ends[owner] - before),
+            };
+            if high > low {
+                spans.push((shares[owner].rank, span(region, low, high)));
+                low = high;
+            }
+            if low < units {
+                owner += 1;
+            }
+        }
+        before += weight;
+    }
+    spans
+}
+
+/// `all * part / parts` for a part of the parts, nearly so where they are very many.
+fn scaled(all: i128, mut part: i128, mut parts: i128) -> i128 {
+    while parts >= 1 << 56 {
+        (part, parts) = (part / 2, parts / 2);
+    }
+    if parts <= 0 {
+        return all;
+    }
+    all / parts * part + all % parts * part / parts
+}
+
+/// The measure along the slowest axis of a region.
+fn profile(tiling: &Tiling, region: &Region, accesses: &[Access], how: Cut) -> Vec<(i64, i128)> {
+    let per_cell = tiling.units_per_cell();
+    let cells = tiling.units() / per_cell.max(1);
+    let box_weight = i128::from(tiling.unit_bytes()) * i128::from(per_cell);
+    let even = vec![(cells, box_weight * i128::from(cells))];
+    let Some(axis) = tiling.slowest().filter(|_| how == Cut::Requested) else { return even };
+    // Sections that several ranks want count once.
+    let mut sections: Vec<_> =
+        region.members.iter().map(|k| &accesses[*k as usize].section).collect();
+    sections.sort();
+    sections.dedup();
+    let mut events: Vec<(i64, i128)> = Vec::with_capacity(2 * sections.len());
+    for section in sections {
+        let range = section.ranges()[axis];
+        let others = section.ranges().iter().enumerate().filter(|(d, _)| *d != axis);
+        let each: i128 = others.fold(1, |n, (_, r)| n.saturating_mul(i128::from(r.count)));
+        let (low, high) = (tiling.cell_at(range.start), tiling.cell_at(range.stop()).max(1));
+        let low = low.min(high - 1);
+        let density = (each * i128::from(range.count) * 64 / i128::from(high - low)).max(1);
+        events.push((low, density));
+        events.push((high, -density));
+    }
+    events.sort_unstable();
+    let (mut sum, mut density, mut at) = (0_i128, 0_i128, 0_i64);
+    let mut profile = Vec::new();
+    for (cell, change) in events {
+        if cell > at {
+            // What nobody wants is nearly free: it is not read.
+            sum += density.max(1).min(box_weight * 64) * i128::from(cell - at);
+            profile.push((cell, sum));
+            at = cell;
+        }
+        density += change;
+    }
+    if at < cells {
+        sum += i128::from(cells - at);
+        profile.push((cells, sum));
+    }
+    profile
+}

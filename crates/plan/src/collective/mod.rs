@@ -1,0 +1,254 @@
+//! Collective access: many ranks, each byte across the disk once. The extended two-phase method.
+//!
+//! Problem. P ranks want sections of the same arrays at the same time. Independently they make many
+//! small requests in no order, and read twice what two of them want.
+//!
+//! Idea. Every rank knows the accesses of all (`access`). Those that belong together have a bounding
+//! section (`regions`), which is cut into one domain for each I/O rank (`domains`), each of which is
+//! read or written in tiles that fit a slot (`tiles`). In round `k` every owner has its tile `k` in
+//! its slot, packed in the order of the file; who wants a part of it copies it out (into it, in a
+//! write). Which part that is, and where in the slot, follows from the accesses alone: nothing is
+//! said between the ranks but that a round is there.
+//!
+//! Invariants. Every element asked for lies in exactly one tile of exactly one owner. A slot never
+//! holds more than `slot` bytes. All answers are pure functions of the accesses and a number, so all
+//! ranks agree without asking. Memory is O(accesses + owners).
+//!
+//! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of
+//! Out-of-Core Arrays", sections 3 and 4. Its *file domain access table* is [`Collective::table`].
+
+mod access;
+mod domains;
+mod regions;
+mod tiles;
+
+pub use access::{section_from_words, section_words, Access, Ground};
+pub use domains::{Cut, Share, Span};
+pub use regions::{hull, overlap, regions, Region};
+pub use tiles::Tiling;
+
+use crate::error::PlanError;
+use crate::section::Section;
+
+/// One array of a collective, and all accesses to it.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The array.
+    pub ground: Ground,
+    /// The accesses of all ranks, in the order of the ranks.
+    pub accesses: Vec<Access>,
+    /// Which ranks own how much of it.
+    pub shares: Vec<Share>,
+}
+
+/// What the ranks have agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agreed {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Bytes of a slot.
+    pub slot: i64,
+    /// Reading a gap below this many bytes is cheaper than a request.
+    pub gap: i64,
+    /// Domains begin at multiples of so many bytes where rows are shorter.
+    pub align: i64,
+    /// No tile is smaller, unless there is no more.
+    pub least: i64,
+    /// How domains are cut.
+    pub cut: Cut,
+}
+
+/// A tile: what an owner holds in its slot in one round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tile {
+    /// Number of the array.
+    pub array: u32,
+    /// Number of its region.
+    pub region: u32,
+    /// The elements, packed in the slot in the order of the file.
+    pub section: Section,
+}
+
+/// A part of a tile that an access wants or gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Number of the access in its array's list.
+    pub access: u32,
+    /// The elements.
+    pub section: Section,
+}
+
+/// The plan of a collective: who owns what, in which round.
+#[derive(Debug, Clone)]
+pub struct Collective {
+    jobs: Vec<Planned>,
+    /// Spans of each rank, and the number of tiles before each.
+    owned: Vec<Vec<(Span, i64)>>,
+    rounds: i64,
+    slot: i64,
+}
+
+#[derive(Debug, Clone)]
+struct Planned {
+    job: Job,
+    regions: Vec<Region>,
+    tilings: Vec<Tiling>,
+    /// Numbers of the accesses of each rank that has any, sorted by rank.
+    by_rank: Vec<(u32, u32)>,
+}
+
+impl Collective {
+    /// Plans; a pure function.
+    ///
+    /// # Errors
+    /// A section outside its array; shares of ranks that do not exist, or none; a slot that is too
+    /// small for a block of an encoded array (`needed` says what would do).
+    pub fn new(jobs: Vec<Job>, agreed: &Agreed) -> Result<Collective, PlanError> {
+        let mut owned: Vec<Vec<(Span, i64)>> = vec![Vec::new(); agreed.ranks as usize];
+        let mut planned = Vec::with_capacity(jobs.len());
+        let mut slot = 0;
+        for (number, job) in jobs.into_iter().enumerate() {
+            check(&job, agreed)?;
+            let regions = regions(&job.ground, &job.accesses, agreed.gap);
+            let bytes = |r: &Region| {
+                let ranges = r.section.ranges().iter();
+                ranges.fold(i128::from(job.ground.item), |n, r| n * i128::from(r.count))
+            };
+            let all: i128 = regions.iter().map(bytes).sum();
+            // Small enough that there is one for each owner.
+            let even = all / (job.shares.len() as i128) + 1;
+            let wanted =
+                even.clamp(i128::from(agreed.least.max(1)), i128::from(agreed.slot.max(1)));
+            let tilings = regions
+                .iter()
+                .map(|r| Tiling::new(&job.ground, r, wanted as i64, agreed.slot, agreed.align))
+                .collect::<Result<Vec<_>, _>>()?;
+            let length = job.ground.order.first().map_or(1, |axis| job.ground.shape[*axis]);
+            let (accesses, shares) = (&job.accesses, &job.shares);
+            let spans = domains::cut(
+                number as u32,
+                length,
+                accesses,
+                &regions,
+                &tilings,
+                shares,
+                agreed.cut,
+            );
+            for (rank, span) in spans {
+                let list = &mut owned[rank as usize];
+                list.push((span, 0));
+                let bytes = tilings[span.region as usize].tile_bytes();
+                slot = slot.max(bytes);
+            }
+            let mut by_rank: Vec<(u32, u32)> =
+                job.accesses.iter().enumerate().map(|(k, a)| (a.rank, k as u32)).collect();
+            by_rank.sort_unstable();
+            planned.push(Planned { job, regions, tilings, by_rank });
+        }
+        let mut rounds = 0;
+        for list in &mut owned {
+            let mut before = 0_i64;
+            for (span, first) in list.iter_mut() {
+                *first = before;
+                let tiling = &planned[span.array as usize].tilings[span.region as usize];
+                before = before.saturating_add(tiling.tiles(span.low, span.high));
+            }
+            rounds = rounds.max(before);
+        }
+        Ok(Collective { jobs: planned, owned, rounds, slot })
+    }
+
+    /// Number of rounds: that of the rank with most tiles.
+    pub fn rounds(&self) -> i64 {
+        self.rounds
+    }
+
+    /// Bytes of the largest tile.
+    pub fn slot_bytes(&self) -> i64 {
+        self.slot
+    }
+
+    /// The arrays and accesses.
+    pub fn job(&self, array: u32) -> Option<&Job> {
+        self.jobs.get(array as usize).map(|planned| &planned.job)
+    }
+
+    /// The regions of an array.
+    pub fn regions(&self, array: u32) -> &[Region] {
+        self.jobs.get(array as usize).map_or(&[], |planned| &planned.regions)
+    }
+
+    /// What a rank owns.
+    pub fn spans(&self, rank: u32) -> impl Iterator<Item = &Span> {
+        self.owned.get(rank as usize).into_iter().flatten().map(|(span, _)| span)
+    }
+
+    /// Ranks that own anything.
+    pub fn owners(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.owned.len() as u32).filter(|rank| !self.owned[*rank as usize].is_empty())
+    }
+
+    /// Number of tiles of a rank.
+    pub fn tiles(&self, owner: u32) -> i64 {
+        let last = self.owned.get(owner as usize).and_then(|list| list.last());
+        last.map_or(0, |(span, first)| {
+            let tiling = &self.jobs[span.array as usize].tilings[span.region as usize];
+            first + tiling.tiles(span.low, span.high)
+        })
+    }
+
+    /// What an owner has in its slot in round `k`; nothing once it is through.
+    pub fn tile(&self, owner: u32, k: i64) -> Option<Tile> {
+        let list = self.owned.get(owner as usize)?;
+        let at = list.partition_point(|(_, first)| *first <= k).checked_sub(1)?;
+        let (span, first) = &list[at];
+        let tiling = &self.jobs[span.array as usize].tilings[span.region as usize];
+        let section = tiling.tile(span.low, span.high, k - first)?;
+        Some(Tile { array: span.array, region: span.region, section })
+    }
+
+    /// Which parts of a tile a rank wants or gives, in the order of its accesses.
+    pub fn pieces(&self, tile: &Tile, rank: u32) -> Vec<Piece> {
+        let planned = &self.jobs[tile.array as usize];
+        let first = planned.by_rank.partition_point(|(other, _)| *other < rank);
+        let mine = planned.by_rank[first..].iter().take_while(|(other, _)| *other == rank);
+        mine.filter_map(|(_, access)| planned.piece(*access, tile)).collect()
+    }
+
+    /// Who wants which parts of a tile, in the order of the ranks: the paper's file domain access
+    /// table.
+    pub fn table(&self, tile: &Tile) -> Vec<Piece> {
+        let planned = &self.jobs[tile.array as usize];
+        let members = &planned.regions[tile.region as usize].members;
+        members.iter().filter_map(|access| planned.piece(*access, tile)).collect()
+    }
+
+    /// Whether two accesses share an element (in a write: whose comes last counts). If that would
+    /// take long to find out: yes.
+    pub fn overlap(&self) -> bool {
+        self.jobs.iter().any(|planned| {
+            let job = &planned.job;
+            planned.regions.iter().any(|region| overlap(&job.ground, &job.accesses, region))
+        })
+    }
+}
+
+impl Planned {
+    fn piece(&self, access: u32, tile: &Tile) -> Option<Piece> {
+        let section = self.job.accesses[access as usize].section.intersect(&tile.section)?;
+        (!section.is_empty()).then_some(Piece { access, section })
+    }
+}
+
+fn check(job: &Job, agreed: &Agreed) -> Result<(), PlanError> {
+    for access in &job.accesses {
+        access.section.within(&job.ground.shape)?;
+    }
+    let known = |share: &Share| share.rank < agreed.ranks && share.part >= 0;
+    let sane = !job.shares.is_empty() && job.shares.iter().all(known);
+    if !sane || job.accesses.iter().any(|access| access.rank >= agreed.ranks) {
+        let text = format!("shares {:?} or accesses of {} ranks", job.shares, agreed.ranks);
+        return Err(PlanError::BadLayout(text));
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Regions: the bounding sections of accesses that belong together.
+//!
+//! Problem. The paper's bounding section holds all requests. Where these lie apart (blocks along a
+//! diagonal, a column at either end), most of it is wanted by nobody.
+//!
+//! Idea. Requests are cut into groups along one axis after the other, as long as that pays: two
+//! groups stay together if reading what lies between them is cheaper than a request (a gap below
+//! `gap` bytes in each row), or if nothing does. What is left of each group is its bounding section,
+//! on the coarsest lattice that all its members lie on: if everybody wants every seventh row, the rows
+//! between are in nobody's way. In encoded arrays a block is touched by one group only.
+//!
+//! Invariants. Regions are disjoint, in the order of the file, and hold every element asked for. Equal
+//! input gives equal output on every rank.
+//!
+//! Cost. O(P log P) for each axis that cuts, O(P) memory; independent of the number of elements.
+
+use super::access::{Access, Ground};
+use crate::section::{Range, Section};
+
+/// A bounding section and the accesses (by number) that lie in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// One range per axis of the array.
+    pub section: Section,
+    /// Numbers of the accesses, ascending.
+    pub members: Vec<u32>,
+}
+
+/// First and one past the last index per axis, in file order.
+type Bounds = Vec<(i64, i64)>;
+
+/// Cuts the accesses to one array into regions.
+pub fn regions(ground: &Ground, accesses: &[Access], gap: i64) -> Vec<Region> {
+    let all: Vec<u32> =
+        (0..accesses.len() as u32).filter(|k| !accesses[*k as usize].section.is_empty()).collect();
+    let bounds: Vec<Bounds> = accesses.iter().map(|a| bounds_of(ground, &a.section)).collect();
+    let mut found = Vec::new();
+    let mut todo = if all.is_empty() { vec![] } else { vec![all] };
+    while let Some(members) = todo.pop() {
+        let cut = (0..ground.order.len())
+            .map(|place| groups(ground, &bounds, &members, place, gap))
+            .find(|groups| groups.len() > 1);
+        match cut {
+            Some(groups) => todo.extend(groups),
+            None => found.push(bounding(ground, accesses, members)),
+        }
+    }
+    let start = |r: &Region, axis: &usize| r.section.ranges()[*axis].start;
+    found.sort_by(|a, b| {
+        let key = |r| ground.order.iter().map(move |axis| start(r, axis));
+        key(a).cmp(key(b))
+    });
+    found
+}
+
+/// In whole blocks where these have one owner.
+fn bounds_of(ground: &Ground, section: &Section) -> Bounds {
+    let outward = |axis: &usize| {
+        let r = &section.ranges()[*axis];
+        if !ground.encoded {
+            return (r.start, r.stop());
+        }
+        let grain = ground.grain[*axis];
+        (r.start / grain * grain, r.stop().saturating_add(grain - 1) / grain * grain)
+    };
+    ground.order.iter().map(outward).collect()
+}
+
+fn around(a: &Bounds, b: &Bounds) -> Bounds {
+    a.iter().zip(b).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1))).collect()
+}
+
+fn bytes(ground: &Ground, bounds: &Bounds) -> i128 {
+    let lengths = bounds.iter().map(|(low, high)| i128::from(high - low));
+    // Lengths of an array whose bytes fit 63 bits, a block more at most.
+    lengths.fold(i128::from(ground.item), i128::saturating_mul)
+}
+
+/// Groups along one axis, neighbours joined where that pays.
+fn groups(
+    ground: &Ground,
+    bounds: &[Bounds],
+    members: &[u32],
+    place: usize,
+    gap: i64,
+) -> Vec<Vec<u32>> {
+    let of = |k: &u32| &bounds[*k as usize];
+    let mut sorted = members.to_vec();
+    sorted.sort_by_key(|k| (of(k)[place], *k));
+    let mut groups: Vec<(Bounds, Vec<u32>)> = Vec::new();
+    for k in sorted {
+        match groups.last_mut() {
+            Some((bounds, members)) if of(&k)[place].0 < bounds[place].1 => {
+                *bounds = around(bounds, of(&k));
+                members.push(k);
+            }
+            _ => groups.push((of(&k).clone(), vec![k])),
+        }
+    }
+    let mut joined: Vec<(Bounds, Vec<u32>)> = Vec::new();
+    for (bounds, mut members) in groups {
+        if let Some((last, others)) = joined.last_mut() {
+            let both = around(last, &bounds);
+            let extra = bytes(ground, &both) - bytes(ground, last) - bytes(ground, &bounds);
+            let pieces = both[..place].iter().fold(1_i128, |n, (a, b)| n * i128::from(b - a));
+            if extra <= pieces.saturating_mul(i128::from(gap)) {
+                *last = both;
+                others.append(&mut members);
+                continue;
+            }
+        }
+        joined.push((bounds, members));
+    }
+    joined.into_iter().map(|(_, members)| members).collect()
+}
+
+/// The smallest section that holds all members, on the coarsest lattice they share.
+fn bounding(ground: &Ground, accesses: &[Access], mut members: Vec<u32>) -> Region {
+    members.sort_unstable();
+    let all = hull(members.iter().map(|k| &accesses[*k as usize].section));
+    let dense = |r: &Range| Range { start: r.start, count: r.stop() - r.start, step: 1 };
+    let section = match all {
+        Some(all) if ground.encoded => Section::new(all.ranges().iter().map(dense).collect()),
+        Some(all) => all,
+        None => Section::new(vec![]),
+    };
+    Region { section, members }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Whether any element is in two of the accesses. If that would take long to find out: yes.
+pub fn overlap(ground: &Ground, accesses: &[Access], region: &Region) -> bool {
+    const MOST: usize = 1 << 20;
+    let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
+    // Only pairs that meet on an axis can share anything: take the axis with the fewest.
+    let mut fewest: Option<(usize, usize)> = None;
+    for axis in 0..ground.shape.len() {
+        let mut starts: Vec<i64> = region.members.iter().map(|k| range(*k, axis).start).collect();
+        let mut stops: Vec<i64> = region.members.iter().map(|k| range(*k, axis).stop()).collect();
+        starts.sort_unstable();
+        stops.sort_unstable();
+        let mut pairs = 0_usize;
+        let mut ended = 0;
+        for (begun, start) in starts.iter().enumerate() {
+            while ended < stops.len() && stops[ended] <= *start {
+                ended += 1;
+            }
+            pairs = pairs.saturating_add(begun - ended.min(begun));
+        }
+        if fewest.is_none_or(|(least, _)| pairs < least) {
+            fewest = Some((pairs, axis));
+        }
+    }
+    let Some((pairs, axis)) = fewest else { return region.members.len() > 1 };
+    if pairs > MOST {
+        return true;
+    }
+    let mut sorted = region.members.clone();
+    sorted.sort_by_key(|k| (range(*k, axis).start, *k));
+    let mut open: Vec<u32> = Vec::new();
+    for k in sorted {
+        open.retain(|other| range(*other, axis).stop() > range(k, axis).start);
+        let mine = &accesses[k as usize].section;
+        let meets = |other: &u32| {
+            let both = accesses[*other as usize].section.intersect(mine);
+            both.is_some_and(|section| !section.is_empty())
+        };
+        if open.iter().any(meets) {
+            return true;
+        }
+        open.push(k);
+    }
+    false
+}
+
+/// The smallest section, on the coarsest lattice, that holds all of these; none if there are none.
+pub fn hull<'a>(sections: impl Iterator<Item = &'a Section>) -> Option<Section> {
+    let mut hull: Option<Vec<Range>> = None;
+    for section in sections.filter(|section| !section.is_empty()) {
+        hull = Some(match hull {
+            None => section.ranges().to_vec(),
+            Some(hull) => {
+                let both = hull.into_iter().zip(section.ranges());
+                both.map(|(a, b)| around_ranges(a, *b)).collect()
+            }
+        });
+    }
+    hull.map(Section::new)
+}
+
+fn around_ranges(a: Range, b: Range) -> Range {
+    let own = |r: Range| if r.count > 1 { r.step } else { 0 };
+    let step = gcd(gcd(own(a), own(b)), (a.start - b.start).abs()).max(1);
+    let start = a.start.min(b.start);
+    let count = (a.stop().max(b.stop()) - 1 - start) / step + 1;
+    Range { start, count, step: if count == 1 { 1 } else { step } }
+}

@@ -1,0 +1,212 @@
+//! Tiles: how a region is cut into pieces that fit a slot.
+//!
+//! Problem. A rank reads its part of a region piece by piece, each piece as long in the file as its
+//! slot allows; and every rank must be able to say where piece `k` of any other rank lies, without
+//! being told.
+//!
+//! Idea. In file order, take whole axes from the fast end while they fit a slot; the next axis is cut,
+//! the ones outside are walked. What is one index thick there is a *unit*: units are numbered along
+//! the file, a part of a region is a range of numbers, and a *tile* is as many units in a row as fit a
+//! slot. Where blocks have one owner a unit is one block thick, so no tile cuts any.
+//!
+//! Invariants. Tiles of a range of units are disjoint and cover it; tile `k` is arithmetic.
+
+use super::access::Ground;
+use super::regions::Region;
+use crate::error::PlanError;
+use crate::section::{Range, Section};
+
+/// A region with the way it is cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tiling {
+    section: Section,
+    order: Vec<usize>,
+    /// Blocks per axis, in file order: 1 where any cut will do.
+    grain: Vec<i64>,
+    /// Cells (indices, or blocks) per axis, in file order.
+    cells: Vec<i64>,
+    /// The place in file order of the axis that is cut.
+    cut: usize,
+    /// Bytes of a unit, at most.
+    unit: i64,
+    /// Units in a tile, at most.
+    most: i64,
+}
+
+impl Tiling {
+    /// Cuts a region into tiles of at most `slot` bytes; smaller ones (`wanted` bytes), if that
+    /// cuts no unit. What is stored in rows of less than `align` bytes is cut at multiples of it.
+    pub fn new(
+        ground: &Ground,
+        region: &Region,
+        wanted: i64,
+        slot: i64,
+        align: i64,
+    ) -> Result<Tiling, PlanError> {
+        let order = ground.order.clone();
+        let section = region.section.clone();
+        let ranges: Vec<Range> = order.iter().map(|axis| section.ranges()[*axis]).collect();
+        let block = order.iter().fold(ground.item, |n, axis| n.saturating_mul(ground.grain[*axis]));
+        // Blocks that can be read in parts are cut where they do not fit. A block that a long step
+        // leaps over would be a cell with nothing in it.
+        let whole = ground.encoded || block <= wanted.min(slot);
+        let thickness = |(axis, r): (&usize, &Range)| {
+            if whole && r.step == 1 {
+                ground.grain[*axis]
+            } else {
+                1
+            }
+        };
+        let grain: Vec<i64> = order.iter().zip(&ranges).map(thickness).collect();
+        let cells: Vec<i64> = ranges
+            .iter()
+            .zip(&grain)
+            .map(|(r, g)| if *g == 1 { r.count } else { (r.stop() - 1) / g - r.start / g + 1 })
+            .collect();
+        let thick = |place: usize| grain[place].min(ranges[place].count.max(1));
+        let outside = |place: usize| (0..place).fold(1, |n: i64, k| n.saturating_mul(thick(k)));
+        let (mut cut, mut inner) = (0, ground.item);
+        for place in (0..order.len()).rev() {
+            let full = inner.saturating_mul(ranges[place].count);
+            let fits = full.saturating_mul(outside(place)) <= wanted.min(slot);
+            if !fits || place == 0 {
+                cut = place;
+                break;
+            }
+            inner = full;
+        }
+        let thickness = if order.is_empty() { 1 } else { thick(cut) };
+        let unit = inner.saturating_mul(thickness).saturating_mul(outside(cut));
+        if unit > slot {
+            return Err(PlanError::BudgetTooSmall {
+                what: "a block of the array in a collective",
+                needed: unit,
+                budget: slot,
+            });
+        }
+        let mut most = (wanted.min(slot) / unit).max(1);
+        let step = ranges.get(cut).map_or(1, |r| r.step);
+        let apart = if order.is_empty() { align } else { ground.stride(cut).saturating_mul(step) };
+        if apart < align && align % apart == 0 && most > align / apart {
+            most -= most % (align / apart);
+        }
+        Ok(Tiling { section, order, grain, cells, cut, unit, most })
+    }
+
+    /// Number of units.
+    pub fn units(&self) -> i64 {
+        self.cells.iter().take(self.cut + 1).product()
+    }
+
+    /// Units one index of the slowest axis (one block) thick.
+    pub(super) fn units_per_cell(&self) -> i64 {
+        self.cells.iter().take(self.cut + 1).skip(1).product()
+    }
+
+    /// The bounding section.
+    pub fn section(&self) -> &Section {
+        &self.section
+    }
+
+    /// The cell of the slowest axis that holds the first index at or after `index`.
+    pub(super) fn cell_at(&self, index: i64) -> i64 {
+        let Some(axis) = self.order.first() else { return 0 };
+        let r = self.section.ranges()[*axis];
+        let below = r.members(0, index).1;
+        if self.grain[0] == 1 {
+            return below;
+        }
+        let first = r.start / self.grain[0];
+        let cell = (index + self.grain[0] - 1) / self.grain[0] - first;
+        cell.clamp(0, self.cells[0])
+    }
+
+    /// Bytes of a unit, at most.
+    pub fn unit_bytes(&self) -> i64 {
+        self.unit
+    }
+
+    /// Bytes of a tile, at most.
+    pub fn tile_bytes(&self) -> i64 {
+        let row = self.cells.get(self.cut).copied().unwrap_or(1);
+        self.unit.saturating_mul(self.most.min(row))
+    }
+
+    /// The axis of the array that runs slowest.
+    pub(super) fn slowest(&self) -> Option<usize> {
+        self.order.first().copied()
+    }
+
+    /// One past the last unit of the tile that begins with unit `low`.
+    pub(super) fn end_of_tile(&self, low: i64) -> i64 {
+        (low + self.most).min((low / self.row() + 1) * self.row())
+    }
+
+    /// Units that lie next to each other.
+    fn row(&self) -> i64 {
+        self.cells.get(self.cut).copied().unwrap_or(1).max(1)
+    }
+
+    /// Number of tiles in the units `low..high`.
+    pub fn tiles(&self, low: i64, high: i64) -> i64 {
+        if low >= high {
+            return 0;
+        }
+        let row = self.row();
+        let in_row = |n: i64| (n + self.most - 1) / self.most;
+        let (first, last) = (low / row, (high - 1) / row);
+        if first == last {
+            return in_row(high - low);
+        }
+        let begun = in_row((first + 1) * row - low);
+        let ended = in_row(high - last * row);
+        begun + (last - first - 1) * in_row(row) + ended
+    }
+
+    /// Tile number `k` of the units `low..high`.
+    pub fn tile(&self, low: i64, high: i64, k: i64) -> Option<Section> {
+        if k < 0 || k >= self.tiles(low, high) {
+            return None;
+        }
+        let row = self.row();
+        let in_row = |n: i64| (n + self.most - 1) / self.most;
+        let first_end = ((low / row + 1) * row).min(high);
+        let begun = in_row(first_end - low);
+        let from = if k < begun {
+            low + k * self.most
+        } else {
+            let (line, place) = ((k - begun) / in_row(row), (k - begun) % in_row(row));
+            first_end + line * row + place * self.most
+        };
+        let to = (from + self.most).min(high).min((from / row + 1) * row);
+        Some(self.part(from, to))
+    }
+
+    /// The units `from..to`, which lie next to each other.
+    fn part(&self, from: i64, to: i64) -> Section {
+        let mut ranges = self.section.ranges().to_vec();
+        if self.order.is_empty() {
+            return Section::new(ranges);
+        }
+        let mut outer = from / self.row();
+        for place in (0..=self.cut).rev() {
+            let (low, high) = if place == self.cut {
+                (from % self.row(), (to - 1) % self.row() + 1)
+            } else {
+                let cell = outer % self.cells[place];
+                outer /= self.cells[place];
+                (cell, cell + 1)
+            };
+            let range = &mut ranges[self.order[place]];
+            let grain = self.grain[place];
+            let (first, count) = if grain == 1 {
+                (low, high - low)
+            } else {
+                let block = range.start / grain;
+                range.members((block + low) * grain, (block + high) * grain)
+            };
+            *range = range.part(first, count);
+        }
+        Section::new(ranges)
+    }
+}

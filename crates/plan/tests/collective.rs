@@ -1,0 +1,265 @@
+//! Collective plans against element-by-element enumeration, for any ranks, arrays, accesses, slots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outcore_plan::collective::{
+    overlap, regions, Access, Agreed, Collective, Cut, Ground, Job, Share,
+};
+use outcore_plan::{Range, Section};
+use proptest::prelude::*;
+
+fn range(len: i64) -> impl Strategy<Value = Range> {
+    (0..=len, 0..=len, 1..5_i64).prop_map(move |(a, b, step)| {
+        let (low, high) = (a.min(b), a.max(b));
+        Range::new(low, (high - low + step - 1) / step, step).unwrap()
+    })
+}
+
+fn section(shape: Vec<i64>) -> impl Strategy<Value = Section> {
+    shape.into_iter().map(range).collect::<Vec<_>>().prop_map(Section::new)
+}
+
+fn ground() -> impl Strategy<Value = Ground> {
+    (prop::collection::vec(0..14_i64, 0..4), 1..9_i64, any::<bool>()).prop_flat_map(
+        |(shape, item, encoded)| {
+            let n = shape.len();
+            let order = Just((0..n).collect::<Vec<_>>()).prop_shuffle();
+            let most: i64 = if encoded { 5 } else { 3 };
+            (order, prop::collection::vec(1..most, n)).prop_map(move |(order, grain)| Ground {
+                shape: shape.clone(),
+                item,
+                order,
+                grain,
+                encoded,
+            })
+        },
+    )
+}
+
+fn job(ranks: u32) -> impl Strategy<Value = Job> {
+    ground().prop_flat_map(move |ground| {
+        let one = (0..ranks, section(ground.shape.clone()));
+        let shares = prop::collection::vec((0..ranks, 0..4_i64), 1..=ranks as usize);
+        (prop::collection::vec(one, 0..12), shares, Just(ground)).prop_map(
+            |(list, shares, ground)| {
+                let mut accesses: Vec<Access> = list
+                    .into_iter()
+                    .enumerate()
+                    .map(|(k, (rank, section))| Access { rank, item: k as u32, section })
+                    .collect();
+                accesses.sort_by_key(|a| a.rank);
+                let share = |(rank, part)| Share { rank, part };
+                Job { ground, accesses, shares: shares.into_iter().map(share).collect() }
+            },
+        )
+    })
+}
+
+fn cut() -> impl Strategy<Value = Cut> {
+    prop_oneof![Just(Cut::Fixed), Just(Cut::Bounding), Just(Cut::Requested), Just(Cut::Cyclic)]
+}
+
+fn case() -> impl Strategy<Value = (Vec<Job>, Agreed)> {
+    (1..7_u32).prop_flat_map(|ranks| {
+        let jobs = prop::collection::vec(job(ranks), 1..3);
+        // A block of an encoded array has at most 4 * 4 * 4 elements of 8 bytes.
+        let sizes = (512..2000_i64, 0..300_i64, 0..64_i64, 1..300_i64, cut());
+        (jobs, sizes).prop_map(move |(jobs, (slot, gap, align, least, cut))| {
+            (jobs, Agreed { ranks, slot, gap, align, least, cut })
+        })
+    })
+}
+
+/// Coordinates of the block of an element.
+fn block(ground: &Ground, index: &[i64]) -> Vec<i64> {
+    index.iter().zip(&ground.grain).map(|(i, g)| i / g).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_element_asked_for_is_in_one_tile((jobs, agreed) in case()) {
+        let plan = Collective::new(jobs.clone(), &agreed).unwrap();
+        prop_assert!(plan.slot_bytes() <= agreed.slot);
+        // Array and element, and the tile that holds it.
+        let mut held: BTreeMap<(u32, Vec<i64>), (u32, i64)> = BTreeMap::new();
+        let mut blocks: BTreeMap<(u32, Vec<i64>), (u32, i64)> = BTreeMap::new();
+        let mut served: BTreeMap<(u32, u32), BTreeSet<Vec<i64>>> = BTreeMap::new();
+        for owner in 0..agreed.ranks {
+            prop_assert_eq!(None, plan.tile(owner, plan.tiles(owner)));
+            prop_assert!(plan.tiles(owner) <= plan.rounds());
+            for k in 0..plan.tiles(owner) {
+                let tile = plan.tile(owner, k).unwrap();
+                let ground = &jobs[tile.array as usize].ground;
+                let count = tile.section.count().unwrap();
+                prop_assert!(count > 0 && count * ground.item <= plan.slot_bytes());
+                for index in tile.section.indices() {
+                    if ground.encoded {
+                        let of = blocks.entry((tile.array, block(ground, &index)));
+                        prop_assert_eq!((owner, k), *of.or_insert((owner, k)));
+                    }
+                    prop_assert_eq!(None, held.insert((tile.array, index), (owner, k)));
+                }
+                let table = plan.table(&tile);
+                let mut by_rank = Vec::new();
+                for rank in 0..agreed.ranks {
+                    by_rank.extend(plan.pieces(&tile, rank));
+                }
+                prop_assert_eq!(&by_rank, &table);
+                for piece in table {
+                    let got = served.entry((tile.array, piece.access)).or_default();
+                    for index in piece.section.indices() {
+                        prop_assert!(got.insert(index), "an element comes twice");
+                    }
+                }
+            }
+        }
+        let most = (0..agreed.ranks).map(|owner| plan.tiles(owner)).max().unwrap_or(0);
+        prop_assert_eq!(most, plan.rounds());
+        for (array, job) in jobs.iter().enumerate() {
+            for (k, access) in job.accesses.iter().enumerate() {
+                let expected: BTreeSet<Vec<i64>> = access.section.indices().collect();
+                let got = served.remove(&(array as u32, k as u32)).unwrap_or_default();
+                prop_assert_eq!(expected, got);
+            }
+        }
+    }
+
+    #[test]
+    fn regions_hold_their_members_and_are_apart(job in job(5), gap in 0..200_i64) {
+        let found = regions(&job.ground, &job.accesses, gap);
+        let mut seen = BTreeSet::new();
+        for region in &found {
+            for index in region.section.indices() {
+                prop_assert!(seen.insert(index), "regions overlap");
+            }
+            for k in &region.members {
+                let member = &job.accesses[*k as usize].section;
+                prop_assert_eq!(Some(member.clone()), member.intersect(&region.section));
+            }
+            let mut elements = BTreeSet::new();
+            let mut twice = false;
+            for k in &region.members {
+                for index in job.accesses[*k as usize].section.indices() {
+                    twice |= !elements.insert(index);
+                }
+            }
+            prop_assert_eq!(twice, overlap(&job.ground, &job.accesses, region));
+        }
+        let members: Vec<u32> = found.iter().flat_map(|r| r.members.clone()).collect();
+        let wanted = job.accesses.iter().filter(|a| !a.section.is_empty()).count();
+        prop_assert_eq!(wanted, members.len());
+    }
+
+    #[test]
+    fn words_come_back(job in job(3)) {
+        use outcore_plan::collective::{section_from_words, section_words};
+        prop_assert_eq!(Ok(job.ground.clone()), Ground::from_words(&job.ground.words()));
+        for access in &job.accesses {
+            let words = section_words(&access.section);
+            let section = section_from_words(&words, &job.ground.shape);
+            prop_assert_eq!(Ok(access.section.clone()), section);
+        }
+    }
+
+    #[test]
+    fn any_words_are_an_array_or_an_error(words in prop::collection::vec(any::<i64>(), 0..12)) {
+        let _ = Ground::from_words(&words);
+    }
+}
+
+fn square(n: i64) -> Ground {
+    Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false }
+}
+
+fn of_ranks(sections: Vec<Section>) -> Vec<Access> {
+    let access = |(k, section)| Access { rank: k as u32, item: 0, section };
+    sections.into_iter().enumerate().map(access).collect()
+}
+
+fn slices(a: (i64, i64, i64), b: (i64, i64, i64)) -> Section {
+    let range = |(low, high, step)| Range::new(low, (high - low + step - 1) / step, step).unwrap();
+    Section::new(vec![range(a), range(b)])
+}
+
+fn all(ranks: u32) -> Vec<Share> {
+    (0..ranks).map(|rank| Share { rank, part: 1 }).collect()
+}
+
+const KIB: i64 = 1 << 10;
+
+fn agreed(ranks: u32, cut: Cut) -> Agreed {
+    Agreed { ranks, slot: 4 << 20, gap: 24 * KIB, align: 4096, least: 64 * KIB, cut }
+}
+
+#[test]
+fn blocks_along_a_diagonal_are_regions_of_their_own() {
+    // The paper's Table 5 II: (1+250p : 250+250p : 2) on both axes.
+    let diagonal =
+        (0..16).map(|p| slices((250 * p, 250 * p + 250, 2), (250 * p, 250 * p + 250, 2)));
+    let found = regions(&square(4096), &of_ranks(diagonal.collect()), 24 * KIB);
+    assert_eq!(16, found.len());
+    assert!(found.iter().all(|r| r.section.shape() == [125, 125]), "{found:?}");
+}
+
+#[test]
+fn neighbours_share_a_region_and_so_do_interleaved_columns() {
+    let rows = (0..8).map(|p| slices((512 * p, 512 * p + 512, 1), (0, 4096, 1)));
+    assert_eq!(1, regions(&square(4096), &of_ranks(rows.collect()), 24 * KIB).len());
+    let columns = (0..8).map(|p| slices((0, 4096, 1), (p, 4096, 8)));
+    let found = regions(&square(4096), &of_ranks(columns.collect()), 24 * KIB);
+    assert_eq!(vec![vec![4096, 4096]], found.iter().map(|r| r.section.shape()).collect::<Vec<_>>());
+    // Everybody wants the same lattice: what lies between is in no tile.
+    let common = (0..8).map(|_| slices((3, 4096, 7), (1, 4096, 5)));
+    let found = regions(&square(4096), &of_ranks(common.collect()), 24 * KIB);
+    assert_eq!(vec![slices((3, 4096, 7), (1, 4096, 5))], [found[0].section.clone()]);
+}
+
+#[test]
+fn domains_follow_the_bytes_that_are_asked_for() {
+    // Rank 0 wants all columns of the first eighth, the others a few columns of the rest.
+    let mut sections = vec![slices((0, 512, 1), (0, 4096, 1))];
+    sections.extend((1..4).map(|p| slices((512, 4096, 1), (40 * p, 40 * p + 40, 1))));
+    let job = Job { ground: square(4096), accesses: of_ranks(sections), shares: all(4) };
+    let bytes = |cut| {
+        let plan = Collective::new(vec![job.clone()], &agreed(4, cut)).unwrap();
+        let wanted = |tile| -> i64 {
+            plan.table(&tile).iter().map(|p| p.section.count().unwrap() * 4).sum()
+        };
+        let of = |owner| (0..plan.tiles(owner)).map(|k| wanted(plan.tile(owner, k).unwrap())).sum();
+        (0..4).map(of).collect::<Vec<i64>>()
+    };
+    let total: i64 = 512 * 4096 * 4 + 3 * 3584 * 40 * 4;
+    let requested = bytes(Cut::Requested);
+    assert_eq!(total, requested.iter().sum::<i64>());
+    assert!(requested.iter().all(|b| (b - total / 4).abs() < total / 20), "{requested:?}");
+    let fixed = bytes(Cut::Fixed);
+    assert!(fixed[0] > 2 * total / 3, "the static partition does not: {fixed:?}");
+}
+
+#[test]
+fn a_block_that_is_larger_than_the_slot_is_refused_with_the_size_that_would_do() {
+    let mut ground = square(4096);
+    (ground.grain, ground.encoded) = (vec![1024, 1024], true);
+    let accesses = of_ranks(vec![slices((0, 4096, 1), (0, 4096, 1))]);
+    let job = Job { ground, accesses, shares: all(1) };
+    let small = Agreed { slot: 1 << 20, ..agreed(1, Cut::Requested) };
+    let error = Collective::new(vec![job.clone()], &small).unwrap_err();
+    let outcore_plan::PlanError::BudgetTooSmall { needed, .. } = error else { panic!("{error}") };
+    assert!(Collective::new(vec![job], &Agreed { slot: needed, ..small }).is_ok());
+}
+
+#[test]
+fn huge_arrays_do_not_wrap() {
+    let n = 1_i64 << 30;
+    let ground =
+        Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false };
+    let rows = (0..5).map(|p| slices((p, n, 5), (0, n, 1))).collect();
+    let job = Job { ground, accesses: of_ranks(rows), shares: all(5) };
+    for cut in [Cut::Fixed, Cut::Bounding, Cut::Requested] {
+        let plan = Collective::new(vec![job.clone()], &agreed(5, cut)).unwrap();
+        assert!(plan.rounds() >= n / 5 * (n / (1 << 20)) && plan.overlap() == false);
+        assert!(plan.tile(4, plan.tiles(4) - 1).is_some());
+    }
+}

@@ -1,0 +1,353 @@
+//! `_core.Collective`: the plan of a collective, and the copies between slots and the ranks' arrays.
+//!
+//! Python keeps the loop over rounds, because the messages are its own; here is what each round asks:
+//! which tile, who wants what, and the copies, made without the GIL.
+
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use outcore_io::slot::{self, Held, Slot};
+use outcore_plan::collective::{
+    self as plan, Access, Agreed, Cut, Ground, Job, Piece, Share, Tile,
+};
+use outcore_plan::{Direction, PlanError, Section};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::buffers::{self, Memory};
+use crate::errors::{Class, Fault};
+
+/// Start, count and step of each axis.
+type Ranges = Vec<(i64, i64, i64)>;
+
+/// The plan of a collective.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct Collective {
+    plan: plan::Collective,
+}
+
+fn ranges(section: &Section) -> Ranges {
+    section.ranges().iter().map(|r| (r.start, r.count, r.step)).collect()
+}
+
+fn wrong(text: String) -> Fault {
+    Fault::new(Class::Internal, "broken-plan", text)
+}
+
+fn job(ground: &[i64], accesses: &[i64], shares: &[(u32, i64)]) -> Result<Job, PlanError> {
+    let ground = Ground::from_words(ground)?;
+    let each = 2 + 3 * ground.shape.len();
+    let access = |words: &[i64]| {
+        let section = plan::section_from_words(&words[2..], &ground.shape)?;
+        let number = |n: i64| u32::try_from(n).map_err(|_| PlanError::TooLarge("a rank"));
+        Ok(Access { rank: number(words[0])?, item: number(words[1])?, section })
+    };
+    if accesses.len() % each != 0 {
+        let text = format!("{} words of accesses of {each}", accesses.len());
+        return Err(PlanError::BadLayout(text));
+    }
+    let accesses = accesses.chunks_exact(each).map(access).collect::<Result<_, PlanError>>()?;
+    let shares = shares.iter().map(|(rank, part)| Share { rank: *rank, part: *part }).collect();
+    Ok(Job { ground, accesses, shares })
+}
+
+#[pymethods]
+impl Collective {
+    /// `jobs`: for each array its words (`Array.ground`), its accesses (rank, item, section; words of
+    /// all one after another), and the shares of its owners.
+    #[new]
+    #[pyo3(signature = (jobs, *, ranks, slot, gap, align, least, cut))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
+    fn new(
+        py: Python<'_>,
+        jobs: Vec<(Vec<i64>, Vec<i64>, Vec<(u32, i64)>)>,
+        ranks: u32,
+        slot: i64,
+        gap: i64,
+        align: i64,
+        least: i64,
+        cut: &str,
+    ) -> PyResult<Collective> {
+        let cut = match cut {
+            "fixed" => Cut::Fixed,
+            "bounding" => Cut::Bounding,
+            "cyclic" => Cut::Cyclic,
+            _ => Cut::Requested,
+        };
+        let agreed = Agreed { ranks, slot, gap, align, least, cut };
+        let plan = py.detach(|| {
+            let jobs = jobs.iter().map(|(ground, accesses, shares)| job(ground, accesses, shares));
+            plan::Collective::new(jobs.collect::<Result<_, _>>()?, &agreed)
+        });
+        Ok(Collective { plan: plan.map_err(Fault::from)? })
+    }
+
+    /// Number of rounds.
+    #[getter]
+    fn rounds(&self) -> i64 {
+        self.plan.rounds()
+    }
+
+    /// Bytes of the largest tile.
+    #[getter]
+    fn slot_bytes(&self) -> i64 {
+        self.plan.slot_bytes()
+    }
+
+    /// Whether accesses share elements.
+    fn overlap(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.plan.overlap())
+    }
+
+    /// Ranks that own anything.
+    fn owners(&self) -> Vec<u32> {
+        self.plan.owners().collect()
+    }
+
+    /// Number of tiles of a rank.
+    fn tiles(&self, owner: u32) -> i64 {
+        self.plan.tiles(owner)
+    }
+
+    /// The bounding sections of an array, and how many accesses lie in each.
+    fn regions(&self, array: u32) -> Vec<(Ranges, usize)> {
+        let regions = self.plan.regions(array).iter();
+        regions.map(|region| (ranges(&region.section), region.members.len())).collect()
+    }
+
+    /// Number of the array, and the section, that an owner has in its slot in round `k`.
+    fn tile(&self, owner: u32, k: i64) -> Option<(u32, Ranges)> {
+        self.plan.tile(owner, k).map(|tile| (tile.array, ranges(&tile.section)))
+    }
+
+    /// Who wants which part of a tile: rank, item, section; in the order of the ranks.
+    fn table(&self, py: Python<'_>, owner: u32, k: i64) -> Vec<(u32, u32, Ranges)> {
+        let pieces = py.detach(|| match self.plan.tile(owner, k) {
+            Some(tile) => {
+                let table = self.plan.table(&tile);
+                table.into_iter().map(|piece| (tile.array, piece)).collect()
+            }
+            None => vec![],
+        });
+        let row = |(array, piece): (u32, Piece)| {
+            let access = &self.plan.job(array)?.accesses[piece.access as usize];
+            Some((access.rank, access.item, ranges(&piece.section)))
+        };
+        pieces.into_iter().filter_map(row).collect()
+    }
+
+    /// What the owner has to read of its tile: the smallest section that holds all that is wanted
+    /// (None if nothing is), its elements, those that are wanted (each as often as it is), and the
+    /// number of pieces.
+    fn wanted(&self, py: Python<'_>, owner: u32, k: i64) -> Option<(Ranges, i64, i64, usize)> {
+        py.detach(|| {
+            let tile = self.plan.tile(owner, k)?;
+            let table = self.plan.table(&tile);
+            let held = plan::hull(table.iter().map(|piece| &piece.section))?;
+            let job = self.plan.job(tile.array)?;
+            // What is stored in blocks is written in whole ones where that is possible.
+            let held = if job.ground.encoded { tile.section.clone() } else { held };
+            let count = |s: &Section| s.count().unwrap_or(i64::MAX);
+            let useful = table.iter().fold(0, |n: i64, p| n.saturating_add(count(&p.section)));
+            Some((ranges(&held), count(&held), useful, table.len()))
+        })
+    }
+
+    /// Bytes that each rank wants of a tile, one number per rank.
+    fn counts(&self, py: Python<'_>, owner: u32, k: i64, ranks: u32) -> Vec<i64> {
+        py.detach(|| {
+            let mut counts = vec![0; ranks as usize];
+            if let Some(tile) = self.plan.tile(owner, k) {
+                if let Some(job) = self.plan.job(tile.array) {
+                    for piece in self.plan.table(&tile) {
+                        let rank = job.accesses[piece.access as usize].rank;
+                        let bytes = piece.section.count().unwrap_or(0) * job.ground.item;
+                        counts[rank as usize] += bytes;
+                    }
+                }
+            }
+            counts
+        })
+    }
+
+    /// Bytes of a tile that a rank wants.
+    fn share(&self, owner: u32, k: i64, rank: u32) -> i64 {
+        let Some(tile) = self.plan.tile(owner, k) else { return 0 };
+        let Some(job) = self.plan.job(tile.array) else { return 0 };
+        let pieces = self.plan.pieces(&tile, rank);
+        pieces.iter().map(|p| p.section.count().unwrap_or(0) * job.ground.item).sum()
+    }
+
+    /// Copies what `rank` wants of (`write`: gives to) the tiles that owners have in their slots in
+    /// round `k`. `slots`: owner and its slot, bytes. `items`: the rank's arrays by number, each with
+    /// the axes of the array on disk, upwards. Returns bytes.
+    #[pyo3(signature = (k, rank, slots, items, write = false))]
+    fn copy(
+        &self,
+        py: Python<'_>,
+        k: i64,
+        rank: u32,
+        slots: Vec<(u32, Bound<'_, PyUntypedArray>)>,
+        items: &Bound<'_, PyList>,
+        write: bool,
+    ) -> PyResult<usize> {
+        let arrays = memories(items)?;
+        let mut places = Vec::with_capacity(slots.len());
+        for (owner, array) in &slots {
+            places.push((*owner, place(array)?));
+        }
+        let direction = if write { Direction::Write } else { Direction::Read };
+        let copied = py.detach(|| -> Result<usize, Fault> {
+            let mut bytes = 0;
+            for (owner, (memory, len)) in &places {
+                let Some(tile) = self.plan.tile(*owner, k) else { continue };
+                for piece in self.plan.pieces(&tile, rank) {
+                    bytes += self.piece(&tile, &piece, (memory.data, *len), &arrays, direction)?;
+                }
+            }
+            Ok(bytes)
+        });
+        Ok(copied?)
+    }
+
+    /// Packs what ranks want of the owner's tile into `packed`, one after another in the order of
+    /// `ranks`; or, to `write`, unpacks what they gave, a later rank over an earlier one. Returns bytes.
+    #[pyo3(signature = (owner, k, slot, ranks, packed, write = false))]
+    #[allow(clippy::too_many_arguments, reason = "one end and the other")]
+    fn pack(
+        &self,
+        py: Python<'_>,
+        owner: u32,
+        k: i64,
+        slot: &Bound<'_, PyUntypedArray>,
+        ranks: Vec<u32>,
+        packed: &Bound<'_, PyUntypedArray>,
+        write: bool,
+    ) -> PyResult<usize> {
+        let (slot, packed) = (place(slot)?, place(packed)?);
+        let direction = if write { Direction::Write } else { Direction::Read };
+        let done = py.detach(|| -> Result<usize, Fault> {
+            let Some(tile) = self.plan.tile(owner, k) else { return Ok(0) };
+            let mut at = 0;
+            for rank in ranks {
+                for piece in self.plan.pieces(&tile, rank) {
+                    at += self.packed(&tile, &piece, &slot, &packed, at, direction)?;
+                }
+            }
+            Ok(at)
+        });
+        Ok(done?)
+    }
+
+    /// The other end: copies what came from the owners, one after another, into the rank's arrays; or
+    /// packs what they are to get. Returns bytes.
+    #[pyo3(signature = (k, rank, owners, packed, items, write = false))]
+    #[allow(clippy::too_many_arguments, reason = "one end and the other")]
+    fn unpack(
+        &self,
+        py: Python<'_>,
+        k: i64,
+        rank: u32,
+        owners: Vec<u32>,
+        packed: &Bound<'_, PyUntypedArray>,
+        items: &Bound<'_, PyList>,
+        write: bool,
+    ) -> PyResult<usize> {
+        let arrays = memories(items)?;
+        let buffer = [place(packed)?];
+        let direction = if write { Direction::Write } else { Direction::Read };
+        let done = py.detach(|| -> Result<usize, Fault> {
+            let [(memory, len)] = &buffer;
+            let mut at = 0;
+            for owner in owners {
+                let Some(tile) = self.plan.tile(owner, k) else { continue };
+                for piece in self.plan.pieces(&tile, rank) {
+                    // What is packed is a tile of its own: just this piece.
+                    let alone = Tile { section: piece.section.clone(), ..tile };
+                    let rest = len.checked_sub(at).ok_or_else(|| short(at, *len))?;
+                    let data = memory.data.wrapping_add(at);
+                    at += self.piece(&alone, &piece, (data, rest), &arrays, direction)?;
+                }
+            }
+            Ok(at)
+        });
+        Ok(done?)
+    }
+}
+
+fn short(at: usize, len: usize) -> Fault {
+    wrong(format!("a buffer of {len} bytes ended at {at}"))
+}
+
+/// Memory of a one-dimensional array of bytes, and its length.
+fn place(array: &Bound<'_, PyUntypedArray>) -> Result<(Memory, usize), Fault> {
+    let sane = array.ndim() == 1 && array.dtype().itemsize() == 1 && buffers::writeable(array);
+    if !sane || buffers::memory(array).strides != [1] && array.len() > 1 {
+        return Err(wrong("a slot is a writable array of bytes".to_owned()));
+    }
+    Ok((buffers::memory(array), array.len()))
+}
+
+/// An array of a rank: memory, shape, bytes of an element.
+type Array = (Memory, Vec<i64>, i64);
+
+fn memories(items: &Bound<'_, PyList>) -> PyResult<Vec<Array>> {
+    let mut found = Vec::with_capacity(items.len());
+    for item in items {
+        let array = item.cast::<PyUntypedArray>()?;
+        let item = array.dtype().itemsize() as i64;
+        found.push((buffers::memory(array), buffers::shape(array), item));
+    }
+    Ok(found)
+}
+
+impl Collective {
+    /// Copies one piece between a slot and an array of the rank whose access it is.
+    fn piece(
+        &self,
+        tile: &Tile,
+        piece: &Piece,
+        (data, len): (*mut u8, usize),
+        arrays: &[Array],
+        direction: Direction,
+    ) -> Result<usize, Fault> {
+        let job = self.plan.job(tile.array).ok_or_else(|| wrong("no such array".to_owned()))?;
+        let access = &job.accesses[piece.access as usize];
+        let fits = |(_, shape, item): &&Array| {
+            *shape == access.section.shape() && *item == job.ground.item
+        };
+        let Some((memory, _, item)) = arrays.get(access.item as usize).filter(fits) else {
+            return Err(wrong(format!("array {} is not of its section's shape", access.item)));
+        };
+        let strides = slot::packed(&tile.section, &job.ground.order, *item);
+        let slot = Slot { data, len, tile: &tile.section, strides: &strides };
+        let held = Held { data: memory.data, section: &access.section, strides: &memory.strides };
+        // SAFETY: the slot is a live array of `len` bytes; the other has the shape of the section, and
+        // was made for it by the caller, who holds both. What is written to is written by us alone in
+        // this round: slots are touched by their users between two meetings of all ranks.
+        Ok(unsafe { slot::copy(&slot, &held, &piece.section, *item, direction) }?)
+    }
+
+    /// Copies one piece between the owner's slot and its place in a packed buffer.
+    fn packed(
+        &self,
+        tile: &Tile,
+        piece: &Piece,
+        slot: &(Memory, usize),
+        packed: &(Memory, usize),
+        at: usize,
+        direction: Direction,
+    ) -> Result<usize, Fault> {
+        let job = self.plan.job(tile.array).ok_or_else(|| wrong("no such array".to_owned()))?;
+        let item = job.ground.item;
+        let bytes = usize::try_from(piece.section.count()? * item).unwrap_or(usize::MAX);
+        if packed.1.checked_sub(at).is_none_or(|rest| bytes > rest) {
+            return Err(short(at, packed.1));
+        }
+        let strides = slot::packed(&tile.section, &job.ground.order, item);
+        let along = slot::packed(&piece.section, &job.ground.order, item);
+        let data = packed.0.data.wrapping_add(at);
+        let place = Slot { data: slot.0.data, len: slot.1, tile: &tile.section, strides: &strides };
+        let held = Held { data, section: &piece.section, strides: &along };
+        // SAFETY: `bytes` of the packed buffer are there, dense, and nobody else's in this round.
+        Ok(unsafe { slot::copy(&place, &held, &piece.section, item, direction) }?)
+    }
+}
