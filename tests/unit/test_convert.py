@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import tiling
-from outcore.convert import _Checkpoints
+from outcore.convert.carry import _Checkpoints
 
 SUFFIX = {"raw": "bin", "npy": "npy", "hdf5": "h5", "netcdf4": "nc", "zarr": "zarr"}
 CHUNKED = ("hdf5", "netcdf4", "zarr")
@@ -192,8 +192,9 @@ def test_the_source_keeps_its_hints(tmp_path, monkeypatch, how):
 
 def test_what_cannot_be_kept_is_told(tmp_path):
     data = make(tmp_path / "a.zarr", chunks=(100, 100), attrs={"units": "K"})
-    with pytest.warns(UserWarning, match="cannot keep attrs"):
+    with pytest.warns(UserWarning, match="cannot keep attrs") as told:
         outcore.convert(tmp_path / "a.zarr", tmp_path / "b.npy")
+    assert [__file__] == [warning.filename for warning in told]  # the line of the caller
     np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), data)
 
 
@@ -427,7 +428,7 @@ def test_another_job_is_not_resumed(tmp_path):
 
 KILLED = """
 import importlib, sys, time, outcore
-importlib.import_module("outcore.convert")._CHECKPOINT = 0.0
+importlib.import_module("outcore.convert.carry")._CHECKPOINT = 0.0
 src, dst = sys.argv[1:3]
 def progress(done, total):
     print(done, flush=True)

@@ -1,0 +1,159 @@
+"""
+From any format, chunking, order and dtype to any other, within the budget.
+
+Problem. Source and target rarely like the same pieces, the array does not fit in memory, the job takes
+hours, and the machine may go down in the middle.
+Idea. `outcore.tiling` cuts the array into tiles that suit both sides. While one tile is written the
+next is read, and the one after it too if there is memory, so that the disk is not idle where one read
+ends and the next begins; the buffers are counted in the budget. The target grows under a name of its own
+and takes its place when it is complete and durable; a journal beside it says which tiles are durable.
+
+Invariants. What is at the target's name is the old array or the complete new one (except inside an
+existing container, which cannot be exchanged as a whole). A buffer is touched by one of read, cast and
+write at a time. Resuming never mixes two jobs.
+
+Here is what the user calls. `job` runs one conversion from the first step to the last, with `target`
+(the new array: where it grows, what it keeps of the old one), `shares` (which tiles, and who gets which
+part of the budget) and `carry` (the tiles on their way, and the points from which a job can go on).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outcore.convert.job import Job
+from outcore.convert.target import Place, Target
+from outcore.disk import DiskArray
+from outcore.errors import UsageError
+from outcore.formats.spec import as_dtype
+from outcore.hints import memory, nbytes
+from outcore.journal import Journal
+from outcore.opening import open
+
+__all__ = ["convert"]
+
+Path = str | os.PathLike[str]
+
+_CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+
+def convert(
+    src: Path | Sequence[Path] | DiskArray,
+    dst: Path,
+    *,
+    format: str | None = None,
+    dtype: DTypeLike | None = None,
+    order: str | None = None,
+    chunks: int | Sequence[int | None] | None = None,
+    shards: int | Sequence[int | None] | None = None,
+    compression: Any = None,
+    memory: int | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "same_kind",
+    source: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
+    """
+    Copy an array of any size into another format, chunking, order or dtype.
+
+    Parameters
+    ----------
+    src
+        What to read: a path (a list of paths for a raw array in pieces), or an open array.
+    dst
+        Where to write; the suffix tells the format, or `format` does.
+    dtype, order
+        Of the new array; by default those of the source. Casting follows NumPy's rule `casting`.
+    chunks, shards, compression
+        As for `outcore.create`. By default the new array has no compression, and the chunks of the
+        source if both formats have chunks.
+    memory
+        Bytes that the copy may hold, as a number or as text (``"256 MiB"``). By default, and at
+        most, what `outcore.memory` allows.
+    progress
+        Called as ``progress(done, total)`` in bytes of the source, from this thread.
+    resume
+        Go on where an interrupted conversion stopped. Without one, it starts at the beginning.
+    overwrite
+        Replace `dst` if it exists; it is there, complete, until the new one is.
+    casting
+        ``"same_kind"`` allows float64 to float32, ``"unsafe"`` anything, ``"safe"`` no loss.
+    source
+        Options to open `src` with, such as ``{"dtype": "f4", "shape": (100, 100)}`` for raw files.
+    options
+        Further options for creating `dst`.
+
+    Raises
+    ------
+    BudgetError
+        Not even one chunk of each side fits; ``needed`` says what would do.
+    UsageError
+        The dtype cannot be cast, `dst` is `src`, or the journal belongs to another job.
+    StorageError
+        ``already-exists``: `dst` is there and `overwrite` is not set; or the system said no. Nothing is
+        lost: call again with ``resume=True``.
+
+    Notes
+    -----
+    Attributes, names of axes and fill value are carried over; what the new format cannot keep is
+    left out with a warning. Until the end the data lies in ``<name>.outcore-partial<suffix>`` and
+    the journal in ``<dst>.outcore-journal``, next to `dst`. An array inside an existing HDF5 file or
+    Zarr group is written in place, and resumed there.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("rows.npy", np.arange(12.0).reshape(3, 4))
+    >>> outcore.convert("rows.npy", "columns.npy", order="F")
+    >>> np.load("columns.npy").flags.f_contiguous
+    True
+    """
+    wishes = {"order": order, "chunks": chunks, "shards": shards, "compression": compression}
+    wishes = {k: v for k, v in wishes.items() if v is not None and v != "none"}
+    if casting not in _CASTINGS:
+        raise UsageError(
+            f"casting={casting!r} is no rule for casts; rules: {', '.join(_CASTINGS)}",
+            code="bad-casting",
+        )
+    budget = _budget(memory)
+    with _opened(src, source or {}) as array:
+        kind = array.dtype if dtype is None else _dtype(dtype)
+        if not np.can_cast(array.dtype, kind, casting):
+            raise UsageError(
+                f"{array.path!r}: {array.dtype} cannot be cast to {kind} under casting={casting!r}; "
+                "casting='unsafe' does it all the same",
+                code="bad-cast",
+                path=array.path,
+            )
+        place = Place.of(os.fspath(dst), array, overwrite)
+        job = Job(Target(array, place, kind, format, {**wishes, **options}), budget)
+        with place.named(), Journal(place.journal) as journal:
+            job.run(journal, resume, progress or (lambda done, total: None))
+
+
+def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
+    if isinstance(src, DiskArray):
+        # A handle of our own, which the caller's close does not touch.
+        return DiskArray(src.info, "r", src.hints, src._options)
+    return open(src, **options)
+
+
+def _dtype(wanted: DTypeLike) -> np.dtype[Any]:
+    kind = as_dtype(wanted, "the new array")
+    if kind.subdtype is not None:
+        raise UsageError(
+            f"dtype {kind} would add axes to the array; convert to {kind.base}", code="bad-dtype"
+        )
+    return kind
+
+
+def _budget(wanted: int | str | None) -> int:
+    limit = int(memory())
+    return limit if wanted is None else min(nbytes(wanted), limit)

@@ -1,0 +1,242 @@
+"""
+The new array: where it grows, what it keeps of the old one, how it takes its name.
+
+Problem. A conversion may stop anywhere; whoever opens the target's name then must not find half an
+array. And formats differ in what they can say of an array besides its elements.
+Idea. The array is made under a name of its own beside the final one and renamed at the end (decision
+0006); inside a container that exists already it is made in place. What it should keep (attributes, fill
+value, axes) is tried together, then with as little left out as the format asks for.
+
+Invariants. Until `Place.publish` nothing is at the final name that was not there before, unless the
+array lies in an existing container. What cannot be kept is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from outcore import formats
+from outcore.disk import DiskArray
+from outcore.errors import OutcoreError, StorageError, UnsupportedError, UsageError
+from outcore.formats import durable
+from outcore.formats.zarr_tree import check_replaceable
+from outcore.hints import Hints
+from outcore.opening import create, open
+
+__all__ = ["Place", "Target"]
+
+# Codes of attributes that a format cannot keep.
+_BAD_ATTRIBUTES = ("bad-attribute", "bad-attributes")
+# A longer one tells no format.
+_LONGEST_SUFFIX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the target grows and where it goes."""
+
+    final: str
+    outer: str
+    #: Equal to `final` if the array lies in a container that exists already.
+    partial: str
+    partial_outer: str
+    journal: str
+    overwrite: bool
+
+    @classmethod
+    def of(cls, dst: str, array: DiskArray, overwrite: bool) -> Place:
+        """For a target `dst`; refuses what is not to be replaced."""
+        outer, inner = formats.split_path(dst.rstrip("/"))
+        if os.path.islink(outer):
+            outer = os.path.realpath(outer)  # the link stays, as with `create`
+        name = outer + (inner.replace("/", ".") if inner else "")
+        there = os.path.lexists(outer)
+        durable.refuse_special(outer)
+        if there and os.path.realpath(outer) == _real(array.path) and not _other(array, inner):
+            raise UsageError(
+                f"{dst!r} is the array that is read; choose another name",
+                code="same-file",
+                path=dst,
+            )
+        if there and inner is None and not overwrite:
+            raise StorageError(
+                f"{dst!r} exists already; pass overwrite=True to replace it",
+                code="already-exists",
+                path=dst,
+                errno=17,
+            )
+        if inner is None and os.path.isdir(outer):
+            check_replaceable(outer)
+        partial = outer
+        if inner is None or not there:
+            stem, suffix = os.path.splitext(outer)
+            if len(suffix) > _LONGEST_SUFFIX:
+                stem, suffix = outer, ""
+            partial = durable.neighbour(stem, f".outcore-partial{suffix}")
+        tail = f"::{inner}" if inner is not None else ""
+        journal = durable.neighbour(name, ".outcore-journal")
+        return cls(outer + tail, outer, partial + tail, partial, journal, overwrite)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the array lies in a container that exists already."""
+        return self.partial == self.final
+
+    def discard(self) -> None:
+        """Remove what an earlier attempt left."""
+        if self.in_place:
+            return
+        with durable.os_errors("removing", self.partial_outer):
+            if os.path.isdir(self.partial_outer):
+                shutil.rmtree(self.partial_outer)
+            elif os.path.lexists(self.partial_outer):
+                os.unlink(self.partial_outer)
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors of the block tell the name that the target will have."""
+        try:
+            yield
+        except OutcoreError as error:
+            if not self.in_place:
+                names = map(os.path.basename, (self.outer, self.partial_outer))
+                error.speak_of(*names)
+            raise
+
+    def publish(self) -> None:
+        """Give the complete array its name."""
+        if self.in_place:
+            return
+        if os.path.isdir(self.outer):
+            check_replaceable(self.outer)  # hours have passed
+        with durable.os_errors("renaming to", self.outer):
+            durable.move_into_place(self.partial_outer, self.outer, exclusive=not self.overwrite)
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(formats.split_path(path)[0])
+
+
+def _other(array: DiskArray, inner: str | None) -> bool:
+    """Whether `inner` names another array of the same container."""
+    here = formats.split_path(array.path)[1]
+    return inner is not None and here is not None and inner != here
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be made of `array`, and where."""
+
+    array: DiskArray
+    place: Place
+    dtype: np.dtype[Any]
+    #: As the user gave it; None if the suffix tells.
+    format: str | None
+    #: For `outcore.create`, beyond what is kept of `array`.
+    wishes: Mapping[str, Any]
+
+    def hints(self, memory: int) -> Hints:
+        """How the new array is opened."""
+        # The file is nobody else's until it gets its name.
+        return Hints.of(Hints(memory=memory, exclusive=not self.place.in_place))
+
+    def reopen(self, memory: int) -> DiskArray:
+        """What an interrupted conversion left, to go on with."""
+        words: dict[str, Any] = {} if self.format is None else {"format": self.format}
+        if not os.path.lexists(self.place.partial_outer):
+            raise StorageError(
+                f"the unfinished copy of {self.place.final!r} is gone; start again without resume",
+                code="not-found",
+                path=self.place.final,
+                errno=2,
+            )
+        if self.array.format == "raw" or self.format == "raw":
+            words = {**words, "dtype": self.dtype, "shape": self.array.shape, **self.wishes}
+        target = open(self.place.partial, "r+", hints=self.hints(memory), **words)
+        if target.shape != self.array.shape or target.dtype != self.dtype:
+            target.close()
+            raise UsageError(
+                f"the unfinished copy of {self.place.final!r} is not what the interrupted conversion "
+                "left; start again without resume",
+                code="other-job",
+                path=self.place.final,
+            )
+        return target
+
+    def create(self, memory: int) -> DiskArray:
+        """An empty array that keeps of the old one what its format can."""
+        self.place.discard()
+        kept = {
+            "fill_value": self.array.fill_value,
+            "dims": self.array.dims,
+            "attrs": dict(self.array.attrs) or None,
+            "chunks": self.array.chunks,
+            "order": "F" if self.array.order == "F" else None,
+        }
+        kept = {k: v for k, v in kept.items() if v is not None and k not in self.wishes}
+        if "shards" in self.wishes:
+            kept.pop("chunks", None)
+        refusal: UnsupportedError | UsageError | None = None
+        for lost in _subsets(list(kept)):
+            words = {k: v for k, v in kept.items() if k not in lost}
+            try:
+                target = create(
+                    self.place.partial,
+                    self.array.shape,
+                    self.dtype,
+                    exclusive=not (self.place.overwrite and self.place.in_place),
+                    hints=self.hints(memory),
+                    format=self.format,
+                    **words,
+                    **self.wishes,
+                )
+            except (UnsupportedError, UsageError) as error:
+                if isinstance(error, UsageError) and error.code not in _BAD_ATTRIBUTES:
+                    raise
+                refusal = refusal or error
+                continue
+            told = [name for name in lost if name in ("fill_value", "dims")]
+            if "attrs" in lost:
+                told += _attributes_lost(target, kept["attrs"])
+            if told:
+                warnings.warn(
+                    f"{self.place.final!r}: {target.format} cannot keep {', '.join(told)} of "
+                    f"{self.array.path!r}",
+                    stacklevel=4,
+                )
+            return target
+        raise refusal or UnsupportedError(
+            "no way to create it; name another format=", code="cannot-keep"
+        )
+
+
+def _attributes_lost(target: DiskArray, attrs: Mapping[str, Any]) -> list[str]:
+    """Set one by one what could not be set together; what `target` cannot keep."""
+    lost = []
+    try:
+        for name, value in attrs.items():
+            try:
+                target.attrs[name] = value
+            except UsageError:
+                lost.append(f"attribute {name!r}")
+    except UnsupportedError:
+        return ["attrs"]
+    except BaseException:
+        target.close()
+        raise
+    return lost
+
+
+def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
+    """All subsets, the smallest first."""
+    for count in range(len(names) + 1):
+        yield from combinations(names, count)
