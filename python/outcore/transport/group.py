@@ -87,7 +87,7 @@ class Group:
         self._check()
         record = record_of(record)
         said = record.tobytes()
-        rows: bytes | bytearray | None
+        rows: bytearray | None
         if self._far or len(said) > CELL:
             rows = self._gather(at.ALLGATHER, said)
         else:
@@ -200,7 +200,7 @@ class Group:
             self._mismatched()
         return heard
 
-    def _gather(self, call: int, said: bytes) -> bytes | bytearray:
+    def _gather(self, call: int, said: bytes) -> bytearray:
         """Rows of any one length, in as many steps as it takes."""
         with Holding(self.vigil):
             most = FAR_CELL if self._far else CELL
@@ -211,9 +211,9 @@ class Group:
                 part = said[start : start + most]
                 rows = np.frombuffer(self._step(call, len(said), part), np.uint8)
                 parts.append(rows.reshape(self.size, len(part)))
-            return np.concatenate(parts, axis=1).tobytes()
+            return bytearray(np.concatenate(parts, axis=1))
 
-    def _step(self, call: int, total: int, said: bytes) -> bytes | bytearray:
+    def _step(self, call: int, total: int, said: bytes) -> bytearray:
         heard = self._board.gather(call, total, said, self._watch)
         if not self._far:
             if heard is None:
