@@ -16,6 +16,7 @@ from outcore.convert import convert
 from outcore.disk import DiskArray
 from outcore.errors import (
     BudgetError,
+    CollectiveError,
     FormatError,
     InternalError,
     OutcoreError,
@@ -35,6 +36,7 @@ from outcore.verify import Damage, verify
 __all__ = [
     "BudgetError",
     "Codec",
+    "CollectiveError",
     "Damage",
     "DiskArray",
     "FormatError",

@@ -9,6 +9,7 @@ Everything outcore raises.
     ├── FormatError(ValueError)        the file is not what its format promises   .offset
     │   └── UnsupportedError           valid, but outcore cannot read or write this feature
     ├── StorageError(OSError)          the operating system said no    .errno .offset .length
+    ├── CollectiveError                some rank failed or is missing; all ranks raise it  .ranks
     ├── UsageError(ValueError)         an argument no call would accept (mode, hint, option)
     └── InternalError                  a bug in outcore; please report
 
@@ -23,6 +24,7 @@ from typing import Any
 
 __all__ = [
     "BudgetError",
+    "CollectiveError",
     "FormatError",
     "InternalError",
     "OutcoreError",
@@ -118,6 +120,12 @@ class StorageError(OutcoreError, OSError):
 
     offset: int | None = None
     length: int | None = None
+
+
+class CollectiveError(OutcoreError):
+    """A rank failed, called something else, or is missing; ``ranks`` says which."""
+
+    ranks: tuple[int, ...] = ()
 
 
 class UsageError(OutcoreError, ValueError):

@@ -4,6 +4,7 @@
 //! what.
 
 pub mod backend;
+pub mod board;
 pub mod chunk_cache;
 pub mod claim;
 pub mod codec;

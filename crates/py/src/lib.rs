@@ -15,6 +15,7 @@
 //! | `prefetch.rs`| a plan to read-ahead |
 //! | `gate.rs`    | several accesses to one budget |
 //! | `interrupt.rs`| Ctrl-C |
+//! | `board.rs`   | steps of the ranks of one node |
 //! | `cast.rs`    | a value of another type to the array's |
 //! | `slabs.rs`   | a large cast to small ones |
 //! | `report.rs`  | a plan to what `explain` shows |
@@ -26,6 +27,7 @@ use pyo3::prelude::*;
 
 mod access;
 mod array;
+mod board;
 mod buffers;
 mod cast;
 mod chunks;
@@ -52,6 +54,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::array::Array;
+    #[pymodule_export]
+    use crate::board::Board;
     #[pymodule_export]
     use crate::collective::Collective;
     #[pymodule_export]

@@ -1,0 +1,633 @@
+//! A board: where the ranks of one node meet.
+//!
+//! Problem. A barrier of an MPI library spins. With more ranks than cores those who spin hold the
+//! cores of those who are waited for, and one barrier costs milliseconds.
+//!
+//! Idea. A small piece of memory that all ranks of a node map. Each rank writes what it has to say
+//! into a cell of its own, and arrives; the last to arrive turns the generation and wakes those who
+//! sleep on it (a futex). Then everybody reads all cells. Each rank has two cells, for even and odd
+//! steps: who writes the cell of step `k + 2` knows that all have arrived at `k + 1`, so all have
+//! read step `k`. One barrier for each step is enough.
+//!
+//! Stopping. Who waits too long writes a text and sets a bit of the generation word, by the same
+//! compare-and-swap that the last to arrive uses: a step is either complete for all or stopped for
+//! all, and a stopped board stays so.
+//!
+//! Invariants. A generation cannot turn before I arrived, so what I read before is mine to wait for.
+//! Ranks make the same steps in the same order; what each calls stands in the head of its cell, and
+//! all see if they differ. Nothing here trusts a length that another rank wrote.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cpu;
+
+const MAGIC: u64 = 0x6f75_7463_6f72_6531;
+const LINE: usize = 64;
+/// The bit of the generation word that says that this board is stopped for ever.
+const STOPPED: u32 = 1 << 31;
+
+// Each word that somebody waits for or counts on has a cache line of its own.
+const AT_MAGIC: usize = 0;
+const AT_RANKS: usize = 8;
+const AT_CELL: usize = 16;
+const AT_RESULT: usize = 24;
+const AT_GENERATION: usize = LINE;
+const AT_ARRIVED: usize = 2 * LINE;
+const AT_SLEEPERS: usize = 3 * LINE;
+const AT_CLAIM: usize = 4 * LINE;
+const AT_TEXT_LEN: usize = 4 * LINE + 8;
+const AT_NOTE: usize = 5 * LINE;
+const AT_TEXT: usize = AT_NOTE + NOTE_WORDS * 8;
+const AT_RANK_AREAS: usize = AT_TEXT + TEXT;
+
+// Within the area of one rank.
+const OF_SEEN: usize = 0;
+const OF_CALL: usize = 8;
+const OF_PID: usize = 16;
+const OF_LEFT: usize = 20;
+const OF_CELLS: usize = LINE;
+
+/// Words of the note that the first rank may leave for the others.
+pub const NOTE_WORDS: usize = 16;
+/// Bytes of the text that a stopped board keeps.
+pub const TEXT: usize = 2048;
+/// Bytes at the head of a cell: which call, how many bytes in this step, how many in all.
+pub const HEAD: usize = 16;
+
+/// Who waits spins this long at most, and only where every rank has a core of its own.
+const SPIN: Duration = Duration::from_micros(5);
+/// For a word that somebody else is writing; he needs microseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sizes of a board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Ranks that meet here.
+    pub ranks: usize,
+    /// Most bytes that a rank can say in one step.
+    pub cell: usize,
+    /// Most bytes that the first rank can publish.
+    pub result: usize,
+}
+
+impl Shape {
+    fn area(&self) -> Option<usize> {
+        let cell = self.cell.checked_add(HEAD)?.checked_next_multiple_of(LINE)?;
+        cell.checked_mul(2)?.checked_add(OF_CELLS)
+    }
+
+    fn result_at(&self) -> Option<usize> {
+        self.area()?.checked_mul(self.ranks)?.checked_add(AT_RANK_AREAS)
+    }
+
+    /// Memory that a board of these sizes needs, bytes.
+    pub fn bytes(&self) -> Option<usize> {
+        self.result_at()?.checked_add(8)?.checked_add(self.result)
+    }
+}
+
+/// What a wait ended with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// All ranks have arrived.
+    Done,
+    /// Not all, so far.
+    NotYet,
+    /// The board was stopped before they had.
+    Stopped,
+}
+
+/// A step that this rank has arrived at.
+#[derive(Debug, Clone, Copy)]
+pub struct Ticket {
+    generation: u32,
+    step: u64,
+}
+
+/// The board was stopped: [`Board::text`] says why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped;
+
+/// What a rank has shown so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Steps it has arrived at.
+    pub steps: u64,
+    /// The call of the last of them.
+    pub call: u32,
+    /// Its process; 0 before it came.
+    pub pid: u32,
+    /// Whether it has left for good.
+    pub left: bool,
+}
+
+/// One rank's handle of a board.
+pub struct Board {
+    base: *mut u8,
+    shape: Shape,
+    area: usize,
+    result_at: usize,
+    rank: usize,
+    spins: bool,
+    /// Steps that this rank has arrived at.
+    steps: AtomicU64,
+}
+
+// SAFETY: the memory is shared between ranks anyway: words are atomic, and cells follow the order of
+// steps that the head of this file describes.
+unsafe impl Send for Board {}
+// SAFETY: as above.
+unsafe impl Sync for Board {}
+
+impl Board {
+    /// The handle of rank `rank`, on memory that starts out as zeros. `first`: this rank made the
+    /// memory, and nobody else has it yet. None if the memory is no board of this shape.
+    ///
+    /// # Safety
+    /// `base` is valid for reads and writes of `len` bytes and aligned to 8 bytes as long as the
+    /// handle lives, and everybody who uses the memory meanwhile does so as a `Board`, with a rank
+    /// of his own.
+    pub unsafe fn attach(
+        base: *mut u8,
+        len: usize,
+        rank: usize,
+        shape: Shape,
+        first: bool,
+    ) -> Option<Board> {
+        let (area, result_at) = (shape.area()?, shape.result_at()?);
+        if shape.bytes()? > len || rank >= shape.ranks || base as usize % 8 != 0 {
+            return None;
+        }
+        let spins = shape.ranks < cpu::cores();
+        let steps = AtomicU64::new(0);
+        let board = Board { base, shape, area, result_at, rank, spins, steps };
+        let words = [
+            (AT_RANKS, shape.ranks as u64),
+            (AT_CELL, shape.cell as u64),
+            (AT_RESULT, shape.result as u64),
+            (AT_MAGIC, MAGIC),
+        ];
+        for (at, value) in words {
+            if first {
+                board.long(at).store(value, Ordering::SeqCst);
+            } else if board.long(at).load(Ordering::SeqCst) != value {
+                return None;
+            }
+        }
+        board.word(board.of(rank) + OF_PID).store(std::process::id(), Ordering::SeqCst);
+        Some(board)
+    }
+
+    fn of(&self, rank: usize) -> usize {
+        AT_RANK_AREAS + rank * self.area
+    }
+
+    fn cell(&self, rank: usize, step: u64) -> usize {
+        self.of(rank) + OF_CELLS + (step as usize & 1) * (self.area - OF_CELLS) / 2
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        debug_assert!(at % 4 == 0);
+        // SAFETY: every offset in use lies below `shape.bytes()`, which fits the memory, and is a
+        // multiple of 4; the base is aligned to 8 (`attach`). Words are only used as atomics.
+        unsafe { &*self.base.add(at).cast::<AtomicU32>() }
+    }
+
+    fn long(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at % 8 == 0);
+        // SAFETY: as in `word`, with multiples of 8.
+        unsafe { &*self.base.add(at).cast::<AtomicU64>() }
+    }
+
+    fn put(&self, at: usize, bytes: &[u8]) {
+        // SAFETY: callers stay inside a cell, the text or the result area, all inside the memory;
+        // by the order of steps nobody else reads or writes there now. A slice of ours cannot
+        // overlap the board, which is never lent as one.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) }
+    }
+
+    fn get(&self, at: usize, bytes: &mut [u8]) {
+        // SAFETY: as in `put`; who wrote there arrived before this rank was let through.
+        unsafe { std::ptr::copy_nonoverlapping(self.base.add(at), bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// Says `bytes` in the next step and arrives at it. `total`: of how many bytes these are a part.
+    ///
+    /// `bytes` is cut at the size of a cell.
+    pub fn arrive(&self, call: u32, total: u64, bytes: &[u8]) -> Result<Ticket, Stopped> {
+        let generation = self.word(AT_GENERATION).load(Ordering::Acquire);
+        if generation & STOPPED != 0 {
+            return Err(Stopped);
+        }
+        let step = self.steps.fetch_add(1, Ordering::Relaxed);
+        let bytes = &bytes[..bytes.len().min(self.shape.cell)];
+        let mut head = [0; HEAD];
+        head[..4].copy_from_slice(&call.to_le_bytes());
+        head[4..8].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        head[8..].copy_from_slice(&total.to_le_bytes());
+        let cell = self.cell(self.rank, step);
+        self.put(cell, &head);
+        self.put(cell + HEAD, bytes);
+        let mine = self.of(self.rank);
+        self.word(mine + OF_CALL).store(call, Ordering::Relaxed);
+        self.long(mine + OF_SEEN).store(step + 1, Ordering::Release);
+        let before = self.word(AT_ARRIVED).fetch_add(1, Ordering::AcqRel);
+        if before + 1 == self.shape.ranks as u32 {
+            // Nobody arrives again before the generation turns.
+            self.word(AT_ARRIVED).store(0, Ordering::Relaxed);
+            if self.turn(generation, (generation + 1) & !STOPPED) {
+                self.wake();
+            }
+        }
+        Ok(Ticket { generation, step })
+    }
+
+    /// Replaces the generation, unless somebody did so first.
+    fn turn(&self, from: u32, to: u32) -> bool {
+        let word = self.word(AT_GENERATION);
+        word.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    fn wake(&self) {
+        // Sequentially consistent, like the count in `doze`: either we see the sleeper, or the
+        // kernel shows him the new generation.
+        if self.word(AT_SLEEPERS).load(Ordering::SeqCst) > 0 {
+            futex::wake_all(self.word(AT_GENERATION));
+        }
+    }
+
+    fn state(&self, ticket: &Ticket) -> Wait {
+        let now = self.word(AT_GENERATION).load(Ordering::Acquire);
+        if now & !STOPPED != ticket.generation {
+            Wait::Done
+        } else if now & STOPPED != 0 {
+            Wait::Stopped
+        } else {
+            Wait::NotYet
+        }
+    }
+
+    /// Waits until all have arrived at the step, at most `patience`.
+    pub fn wait(&self, ticket: &Ticket, patience: Duration) -> Wait {
+        let state = self.state(ticket);
+        if state != Wait::NotYet || patience.is_zero() {
+            return state;
+        }
+        let began = Instant::now();
+        while self.spins && began.elapsed() < SPIN.min(patience) {
+            std::hint::spin_loop();
+            let state = self.state(ticket);
+            if state != Wait::NotYet {
+                return state;
+            }
+        }
+        loop {
+            let left = patience.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Wait::NotYet;
+            }
+            self.word(AT_SLEEPERS).fetch_add(1, Ordering::SeqCst);
+            futex::wait(self.word(AT_GENERATION), ticket.generation, left, began.elapsed());
+            self.word(AT_SLEEPERS).fetch_sub(1, Ordering::SeqCst);
+            let state = self.state(ticket);
+            if state != Wait::NotYet {
+                return state;
+            }
+        }
+    }
+
+    /// Heads of all cells of a complete step, one after the other.
+    pub fn heads(&self, ticket: &Ticket, out: &mut [u8]) {
+        for (rank, head) in out.chunks_exact_mut(HEAD).take(self.shape.ranks).enumerate() {
+            self.get(self.cell(rank, ticket.step), head);
+        }
+    }
+
+    /// Bytes that each rank said in a complete step, if all made the same call.
+    pub fn same(&self, ticket: &Ticket) -> Option<usize> {
+        let (mut mine, mut other) = ([0; HEAD], [0; HEAD]);
+        self.get(self.cell(self.rank, ticket.step), &mut mine);
+        for rank in 0..self.shape.ranks {
+            self.get(self.cell(rank, ticket.step), &mut other);
+            if mine != other {
+                return None;
+            }
+        }
+        let len = u32::from_le_bytes([mine[4], mine[5], mine[6], mine[7]]) as usize;
+        Some(len.min(self.shape.cell))
+    }
+
+    /// What the ranks said in a complete step, `len` bytes each.
+    pub fn rows(&self, ticket: &Ticket, len: usize, out: &mut [u8]) {
+        if len == 0 || len > self.shape.cell {
+            return;
+        }
+        for (rank, row) in out.chunks_exact_mut(len).take(self.shape.ranks).enumerate() {
+            self.get(self.cell(rank, ticket.step) + HEAD, row);
+        }
+    }
+
+    /// Lays out `bytes` for all, before arriving at a step after which they read them. One rank does
+    /// so, in a step before which all have arrived at another since they read last.
+    pub fn publish(&self, bytes: &[u8]) -> bool {
+        if bytes.len() > self.shape.result {
+            return false;
+        }
+        self.put(self.result_at, &(bytes.len() as u64).to_le_bytes());
+        self.put(self.result_at + 8, bytes);
+        true
+    }
+
+    /// How many bytes were published.
+    pub fn published(&self) -> usize {
+        let mut len = [0; 8];
+        self.get(self.result_at, &mut len);
+        usize::try_from(u64::from_le_bytes(len)).map_or(0, |len| len.min(self.shape.result))
+    }
+
+    /// What was published; `out` is at most that long.
+    pub fn read_published(&self, out: &mut [u8]) {
+        let len = out.len().min(self.shape.result);
+        self.get(self.result_at + 8, &mut out[..len]);
+    }
+
+    /// Stops the board for ever with a text, which is cut to [`TEXT`] bytes; with a ticket, only if
+    /// that step is not complete. Whether the board is stopped now.
+    pub fn stop(&self, text: &[u8], only: Option<&Ticket>) -> bool {
+        let claim = self.word(AT_CLAIM);
+        let began = Instant::now();
+        while claim.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            // Somebody is at it; he may have died at it, too.
+            if self.is_stopped() || began.elapsed() > PATIENCE {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        if self.is_stopped() {
+            return true;
+        }
+        let text = &text[..text.len().min(TEXT)];
+        self.put(AT_TEXT, text);
+        self.word(AT_TEXT_LEN).store(text.len() as u32, Ordering::Release);
+        loop {
+            let now = self.word(AT_GENERATION).load(Ordering::SeqCst);
+            if now & STOPPED != 0 {
+                return true;
+            }
+            if only.is_some_and(|ticket| ticket.generation != now) {
+                claim.store(0, Ordering::SeqCst);
+                return false;
+            }
+            if self.turn(now, now | STOPPED) {
+                self.wake();
+                return true;
+            }
+        }
+    }
+
+    /// Whether the board is stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.word(AT_GENERATION).load(Ordering::Acquire) & STOPPED != 0
+    }
+
+    /// Why it was.
+    pub fn text(&self) -> Vec<u8> {
+        let len = self.word(AT_TEXT_LEN).load(Ordering::Acquire) as usize;
+        let mut text = vec![0; len.min(TEXT)];
+        self.get(AT_TEXT, &mut text);
+        text
+    }
+
+    /// What a rank has shown so far.
+    pub fn seen(&self, rank: usize) -> Seen {
+        let at = self.of(rank.min(self.shape.ranks - 1));
+        Seen {
+            steps: self.long(at + OF_SEEN).load(Ordering::Acquire),
+            call: self.word(at + OF_CALL).load(Ordering::Relaxed),
+            pid: self.word(at + OF_PID).load(Ordering::Relaxed),
+            left: self.word(at + OF_LEFT).load(Ordering::Acquire) != 0,
+        }
+    }
+
+    /// Steps that this rank has arrived at.
+    pub fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// Says that this rank will not come again.
+    pub fn leave(&self) {
+        self.word(self.of(self.rank) + OF_LEFT).store(1, Ordering::Release);
+    }
+
+    /// Leaves a note for those who wait for this rank.
+    pub fn set_note(&self, words: &[u64; NOTE_WORDS]) {
+        for (k, word) in words.iter().enumerate() {
+            self.long(AT_NOTE + 8 * k).store(*word, Ordering::Relaxed);
+        }
+    }
+
+    /// The note.
+    pub fn note(&self) -> [u64; NOTE_WORDS] {
+        std::array::from_fn(|k| self.long(AT_NOTE + 8 * k).load(Ordering::Relaxed))
+    }
+
+    /// Ranks that meet here.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod futex {
+    //! Sleeping on a word that other processes map too.
+
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    /// Sleeps while the word is `expected`, at most `patience`.
+    pub fn wait(word: &AtomicU32, expected: u32, patience: Duration, _waited: Duration) {
+        let time = libc::timespec {
+            tv_sec: patience.as_secs().min(1 << 30) as libc::time_t,
+            tv_nsec: patience.subsec_nanos() as _,
+        };
+        // SAFETY: the word is a live, aligned futex word and the kernel only reads the time. Without
+        // FUTEX_PRIVATE_FLAG the kernel finds it by its page, so all processes mean the same. An
+        // early return (another value, a signal) is for the caller to find out.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word.as_ptr(),
+                libc::FUTEX_WAIT,
+                expected,
+                &raw const time,
+            )
+        };
+    }
+
+    /// Wakes all who sleep on the word.
+    pub fn wake_all(word: &AtomicU32) {
+        // SAFETY: as above; the kernel only uses the address.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod futex {
+    //! Without futexes: short naps that grow.
+
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    /// A nap, the longer the longer was waited.
+    pub fn wait(_word: &AtomicU32, _expected: u32, patience: Duration, waited: Duration) {
+        let nap = (waited / 4).clamp(Duration::from_micros(20), Duration::from_millis(1));
+        std::thread::sleep(nap.min(patience));
+    }
+
+    /// Nobody sleeps for long.
+    pub fn wake_all(_word: &AtomicU32) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Zeroed memory for a board, aligned as pages are.
+    struct Paper(Vec<u64>);
+
+    impl Paper {
+        fn new(shape: Shape) -> Paper {
+            Paper(vec![0; shape.bytes().unwrap().div_ceil(8)])
+        }
+
+        fn board(&self, rank: usize, shape: Shape) -> Board {
+            let (base, len) = (self.0.as_ptr().cast_mut().cast(), self.0.len() * 8);
+            // SAFETY: the vector outlives the boards of a test and is used by nothing else.
+            unsafe { Board::attach(base, len, rank, shape, rank == 0).unwrap() }
+        }
+    }
+
+    fn on_all<T: Send>(ranks: usize, work: impl Fn(Board) -> T + Sync) -> Vec<T> {
+        let shape = Shape { ranks, cell: 40, result: 64 };
+        let paper = Paper::new(shape);
+        let boards: Vec<Board> = (0..ranks).map(|rank| paper.board(rank, shape)).collect();
+        let work = &work;
+        std::thread::scope(|scope| {
+            let made: Vec<_> = boards
+                .into_iter()
+                .map(|board| std::thread::Builder::new().spawn_scoped(scope, move || work(board)))
+                .collect();
+            made.into_iter().map(|thread| thread.unwrap().join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn every_rank_reads_what_all_said_in_this_step() {
+        for ranks in [1, 2, 3, 8] {
+            on_all(ranks, |board| {
+                for step in 0..500_u64 {
+                    let said = (step * 1000 + board.rank as u64).to_le_bytes();
+                    let ticket = board.arrive(7, 8, &said).unwrap();
+                    assert_eq!(Wait::Done, board.wait(&ticket, LONG));
+                    assert_eq!(Some(8), board.same(&ticket));
+                    let mut rows = vec![0; 8 * ranks];
+                    board.rows(&ticket, 8, &mut rows);
+                    for (rank, row) in rows.chunks(8).enumerate() {
+                        let read = u64::from_le_bytes(row.try_into().unwrap());
+                        assert_eq!(step * 1000 + rank as u64, read);
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn what_the_first_publishes_reaches_all() {
+        on_all(4, |board| {
+            for step in 0..200_u8 {
+                let ticket = board.arrive(1, 0, &[]).unwrap();
+                board.wait(&ticket, LONG);
+                if board.rank == 0 {
+                    assert!(board.publish(&vec![step; 1 + usize::from(step % 60)]));
+                }
+                let ticket = board.arrive(2, 0, &[]).unwrap();
+                board.wait(&ticket, LONG);
+                let mut read = vec![0; board.published()];
+                board.read_published(&mut read);
+                assert_eq!(vec![step; 1 + usize::from(step % 60)], read);
+            }
+        });
+    }
+
+    #[test]
+    fn different_calls_are_seen_by_all() {
+        let seen = on_all(3, |board| {
+            let ticket = board.arrive(if board.rank == 1 { 5 } else { 4 }, 0, &[]).unwrap();
+            board.wait(&ticket, LONG);
+            let mut heads = vec![0; 3 * HEAD];
+            board.heads(&ticket, &mut heads);
+            (board.same(&ticket), heads.chunks(HEAD).map(|h| h[0]).collect::<Vec<_>>())
+        });
+        assert_eq!(vec![(None, vec![4, 5, 4]); 3], seen);
+    }
+
+    #[test]
+    fn a_stopped_board_lets_everybody_go_and_keeps_its_text() {
+        let ends = on_all(3, |board| {
+            if board.rank == 2 {
+                // Comes late: the others have given up.
+                while !board.is_stopped() {
+                    std::thread::yield_now();
+                }
+                return (board.arrive(1, 0, &[]).err(), board.text());
+            }
+            let ticket = board.arrive(1, 0, &[]).unwrap();
+            if board.rank == 0 {
+                assert_eq!(Wait::NotYet, board.wait(&ticket, Duration::from_millis(5)));
+                assert!(board.stop(b"rank 2 is late", Some(&ticket)));
+            }
+            assert_eq!(Wait::Stopped, board.wait(&ticket, LONG));
+            (Some(Stopped), board.text())
+        });
+        assert_eq!(vec![(Some(Stopped), b"rank 2 is late".to_vec()); 3], ends);
+    }
+
+    #[test]
+    fn a_step_that_is_complete_is_not_stopped() {
+        let shape = Shape { ranks: 2, cell: 8, result: 0 };
+        let paper = Paper::new(shape);
+        let (a, b) = (paper.board(0, shape), paper.board(1, shape));
+        let first = a.arrive(1, 0, &[]).unwrap();
+        assert_eq!((1, 0), (a.seen(0).steps, a.seen(1).steps));
+        b.arrive(1, 0, &[]).unwrap();
+        assert!(!a.stop(b"too late", Some(&first)));
+        assert_eq!(Wait::Done, a.wait(&first, Duration::ZERO));
+        assert!(a.arrive(1, 0, &[]).is_ok());
+        // Who stops without a step to wait for always does.
+        assert!(b.stop(b"over", None));
+        assert_eq!(Wait::Done, a.wait(&first, Duration::ZERO));
+        assert_eq!(Some(Stopped), b.arrive(1, 0, &[]).err());
+    }
+
+    #[test]
+    fn memory_that_is_no_board_of_this_shape_is_refused() {
+        let shape = Shape { ranks: 2, cell: 8, result: 0 };
+        let paper = Paper::new(shape);
+        let base: *mut u8 = paper.0.as_ptr().cast_mut().cast();
+        let len = shape.bytes().unwrap();
+        // SAFETY: the vector is longer than `len` and used by nothing else.
+        let attach = |len, rank, shape, first| unsafe {
+            Board::attach(base, len, rank, shape, first).is_some()
+        };
+        assert!(!attach(len, 1, shape, false)); // nobody made it yet
+        assert!(!attach(len - 1, 0, shape, true));
+        assert!(!attach(len, 2, shape, true));
+        assert!(attach(len, 0, shape, true));
+        assert!(attach(len, 1, shape, false));
+        assert!(!attach(len, 1, Shape { cell: 7, ..shape }, false));
+        assert_eq!(None, Shape { ranks: usize::MAX, cell: 8, result: 0 }.bytes());
+    }
+}

@@ -1,0 +1,271 @@
+//! A board where the ranks of a node meet: steps that end, or say why not.
+//!
+//! A step is one call from Python, so that nothing comes between its parts. While it waits it looks
+//! for Ctrl-C and, now and then, calls `watch(seconds, interrupts)`, which may warn, or stop the
+//! board and raise. Ctrl-C does not end a step: the other ranks would wait for ever. It is noted, and
+//! raised when the step is complete.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use outcore_io::board::{self, Shape, Ticket, Wait};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes};
+
+use crate::errors::{Class, Fault};
+
+/// Between two looks for Ctrl-C.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// One rank's handle of a board.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct Board {
+    board: board::Board,
+    /// Microseconds between two calls of `watch`.
+    tick: AtomicU64,
+    busy: AtomicBool,
+    last: Mutex<Option<Ticket>>,
+    pid: u32,
+    /// Keeps the memory in its place.
+    _memory: PyBuffer<u8>,
+}
+
+fn usage(text: &str) -> PyErr {
+    Fault::new(Class::Internal, "internal", format!("{text}. Please report")).into()
+}
+
+/// Ends the turn of a thread.
+struct Turn<'a>(&'a AtomicBool);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+#[pymethods]
+impl Board {
+    /// Attach to `memory`, which starts out as zeros; `first` made it.
+    #[new]
+    #[pyo3(signature = (memory, rank, ranks, cell, result, first))]
+    fn new(
+        memory: PyBuffer<u8>,
+        rank: usize,
+        ranks: usize,
+        cell: usize,
+        result: usize,
+        first: bool,
+    ) -> PyResult<Board> {
+        if memory.readonly() || !memory.is_c_contiguous() {
+            return Err(usage("a board needs memory that can be written"));
+        }
+        let shape = Shape { ranks, cell, result };
+        let base = memory.buf_ptr().cast::<u8>();
+        // SAFETY: the buffer is held as long as the board, so its memory stays; it belongs to a
+        // transport, which hands it to boards of different ranks and to nobody else.
+        let board = unsafe { board::Board::attach(base, memory.len_bytes(), rank, shape, first) };
+        let board = board.ok_or_else(|| usage("memory that is no board of this shape"))?;
+        Ok(Board {
+            board,
+            tick: AtomicU64::new(1_000_000),
+            busy: AtomicBool::new(false),
+            last: Mutex::new(None),
+            pid: std::process::id(),
+            _memory: memory,
+        })
+    }
+
+    /// Memory that a board needs.
+    #[staticmethod]
+    fn nbytes(ranks: usize, cell: usize, result: usize) -> PyResult<usize> {
+        Shape { ranks, cell, result }.bytes().ok_or_else(|| usage("a board too large"))
+    }
+
+    /// Say `said` and hear what all say, one after the other; None if ranks made different calls.
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        call: u32,
+        total: u64,
+        said: &[u8],
+        watch: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
+        let ticket = self.step(py, call, total, said, watch)?;
+        let Some(len) = self.board.same(&ticket) else { return Ok(None) };
+        let rows = len * self.board.shape().ranks;
+        let heard = PyByteArray::new_with(py, rows, |out| {
+            self.board.rows(&ticket, len, out);
+            Ok(())
+        })?;
+        Ok(Some(heard))
+    }
+
+    /// The largest number of all ranks; None if ranks made different calls.
+    fn agree(
+        &self,
+        py: Python<'_>,
+        call: u32,
+        code: i64,
+        watch: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<i64>> {
+        let ticket = self.step(py, call, 8, &code.to_le_bytes(), watch)?;
+        let Some(8) = self.board.same(&ticket) else { return Ok(None) };
+        let mut rows = vec![0; 8 * self.board.shape().ranks];
+        self.board.rows(&ticket, 8, &mut rows);
+        let codes = rows.chunks_exact(8).map(|row| {
+            let mut code = [0; 8];
+            code.copy_from_slice(row);
+            i64::from_le_bytes(code)
+        });
+        Ok(codes.max())
+    }
+
+    /// The second half of a step between nodes: one rank gives the result, all get it.
+    #[pyo3(signature = (call, result, watch))]
+    fn share<'py>(
+        &self,
+        py: Python<'py>,
+        call: u32,
+        result: Option<&[u8]>,
+        watch: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyByteArray>> {
+        if result.is_some_and(|bytes| !self.board.publish(bytes)) {
+            return Err(usage("a result that is longer than the board has room for"));
+        }
+        self.step(py, call, 0, &[], watch)?;
+        PyByteArray::new_with(py, self.board.published(), |out| {
+            self.board.read_published(out);
+            Ok(())
+        })
+    }
+
+    /// Heads of the last step: for each rank its call and two lengths, 16 bytes.
+    fn heads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let len = if last.is_some() { board::HEAD * self.board.shape().ranks } else { 0 };
+        PyBytes::new_with(py, len, |out| {
+            if let Some(ticket) = &last {
+                self.board.heads(ticket, out);
+            }
+            Ok(())
+        })
+    }
+
+    /// Stop the board for ever; with `waiting`, only if the step in which this rank waits is not
+    /// complete. Whether it is stopped now.
+    fn stop(&self, text: &[u8], waiting: bool) -> bool {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.board.stop(text, if waiting { last.as_ref() } else { None })
+    }
+
+    /// Why the board was stopped; None if it was not.
+    fn stopped(&self) -> Option<Vec<u8>> {
+        self.board.is_stopped().then(|| self.board.text())
+    }
+
+    /// Of each rank: steps it has arrived at, its last call, its process, whether it has left.
+    fn seen(&self) -> Vec<(u64, u32, u32, bool)> {
+        let ranks = 0..self.board.shape().ranks;
+        let seen = ranks.map(|rank| self.board.seen(rank));
+        seen.map(|seen| (seen.steps, seen.call, seen.pid, seen.left)).collect()
+    }
+
+    /// Steps that this rank has arrived at.
+    #[getter]
+    fn steps(&self) -> u64 {
+        self.board.steps()
+    }
+
+    /// This rank will not come again.
+    fn leave(&self) {
+        self.board.leave();
+    }
+
+    /// For those who wait for this rank: a set of numbers below 1024.
+    fn note(&self, numbers: Vec<u32>) {
+        let mut words = [0; board::NOTE_WORDS];
+        for number in numbers {
+            if let Some(word) = words.get_mut(number as usize / 64) {
+                *word |= 1_u64 << (number % 64);
+            }
+        }
+        self.board.set_note(&words);
+    }
+
+    /// The note.
+    fn noted(&self) -> Vec<u32> {
+        let words = self.board.note();
+        let all = 0..64 * board::NOTE_WORDS as u32;
+        all.filter(|n| words[*n as usize / 64] >> (n % 64) & 1 == 1).collect()
+    }
+
+    /// Seconds between two calls of `watch`.
+    fn set_tick(&self, seconds: f64) {
+        let micros = (seconds * 1e6).clamp(1e3, 1e12) as u64;
+        self.tick.store(micros, Ordering::Relaxed);
+    }
+}
+
+impl Board {
+    fn enter(&self) -> PyResult<Turn<'_>> {
+        if self.pid != std::process::id() {
+            return Err(usage("a transport was used in a child of the process that made it"));
+        }
+        if self.busy.swap(true, Ordering::Acquire) {
+            return Err(usage("two threads used one transport at the same time"));
+        }
+        Ok(Turn(&self.busy))
+    }
+
+    fn step(
+        &self,
+        py: Python<'_>,
+        call: u32,
+        total: u64,
+        said: &[u8],
+        watch: &Bound<'_, PyAny>,
+    ) -> PyResult<Ticket> {
+        let _turn = self.enter()?;
+        let over = |elapsed: f64, interrupts: u32| match watch.call1((elapsed, interrupts)) {
+            Ok(_) => usage("a board was stopped and nobody said why"),
+            Err(error) => error,
+        };
+        let Ok(ticket) = self.board.arrive(call, total, said) else { return Err(over(0.0, 0)) };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+        if self.board.wait(&ticket, Duration::ZERO) == Wait::Done {
+            return Ok(ticket);
+        }
+        let (mut noted, mut interrupts): (Option<PyErr>, u32) = (None, 0);
+        let tick = Duration::from_micros(self.tick.load(Ordering::Relaxed));
+        let (began, mut next) = (Instant::now(), tick);
+        loop {
+            let patience = next.saturating_sub(began.elapsed()).min(GLANCE);
+            let state = py.detach(|| self.board.wait(&ticket, patience));
+            let elapsed = began.elapsed();
+            match state {
+                Wait::Done => break,
+                Wait::Stopped => return Err(over(elapsed.as_secs_f64(), interrupts)),
+                Wait::NotYet => {}
+            }
+            let mut looks = elapsed >= next;
+            if let Err(raised) = py.check_signals() {
+                (interrupts, looks) = (interrupts + 1, true);
+                noted.get_or_insert(raised);
+            }
+            if looks {
+                next = elapsed + tick;
+                if let Err(raised) = watch.call1((elapsed.as_secs_f64(), interrupts)) {
+                    if self.board.is_stopped() {
+                        return Err(raised);
+                    }
+                    // Ctrl-C while it ran: the step goes on.
+                    interrupts += 1;
+                    noted.get_or_insert(raised);
+                }
+            }
+        }
+        noted.map_or(Ok(ticket), Err)
+    }
+}

@@ -1,0 +1,69 @@
+"""
+Transport: the only door to MPI.
+
+| file | holds |
+|---|---|
+| `protocol.py` | the words: `Transport`, `Exchange`, `Shared` |
+| `serial.py`   | a group of one |
+| `group.py`    | a group of ranks: the calls and their steps |
+| `place.py`    | who is where; numbers that ranks agree on |
+| `sharing.py`, `nodememory.py` | memory that the ranks of a node share |
+| `wire.py`     | messages, and collective steps made of them |
+| `vigil.py`, `watch.py` | waiting: warnings, time, dead ranks, Ctrl-C |
+| `mpi.py`      | messages by MPI; imported only for a communicator |
+| `checks.py`   | what is looked at before the first message |
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from outcore.transport.protocol import Exchange, Shared, Transport
+from outcore.transport.serial import SerialTransport
+from outcore.transport.watch import Patience
+
+__all__ = ["Exchange", "SerialTransport", "Shared", "Transport", "transport"]
+
+
+def transport(
+    comm: Any = None, *, warn: float | None = None, timeout: float | None = None
+) -> Transport:
+    """
+    Make the transport of a communicator.
+
+    Parameters
+    ----------
+    comm
+        None (this process alone), a `Transport` (given back), or an intracommunicator of mpi4py.
+        Of a communicator all ranks call this; it is duplicated, and remembers its transport.
+    warn
+        Seconds after which a waiting rank says on stderr for whom it waits: 30.
+    timeout
+        Seconds after which it gives up, and all ranks raise `CollectiveError`: ``OUTCORE_TIMEOUT``,
+        or never.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from outcore.transport import transport
+    >>> transport(None).allgather(np.array([3, 4]))
+    array([[3, 4]])
+    """
+    usual = Patience.of_environment()
+    patience = Patience(
+        usual.warn if warn is None else warn, usual.timeout if timeout is None else timeout
+    )
+    if comm is None:
+        return SerialTransport()
+    if not hasattr(comm, "Get_size"):
+        if not hasattr(comm, "start_exchange"):
+            from outcore.errors import UsageError
+
+            raise UsageError(
+                f"{comm!r} is neither None, a Transport, nor a communicator of mpi4py",
+                code="bad-communicator",
+            )
+        return cast(Transport, comm)
+    from outcore.transport.mpi import of_communicator
+
+    return of_communicator(comm, patience)

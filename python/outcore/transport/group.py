@@ -1,0 +1,421 @@
+"""
+A group of ranks, on one node or on several.
+
+Ranks of one node meet at a board (``crates/io/src/board.rs``): what they tell each other there costs
+tens of microseconds, whatever the MPI library does. Between nodes the first rank of each speaks for
+all: board, messages between these leaders, board. Only `start_exchange` sends messages of its own.
+
+Each step carries the name of its call and its length, of all ranks to all ranks: if ranks made
+different calls, all of them raise, and are in step again afterwards.
+
+A group that was stopped (`vigil.py`) stays so: its ranks may be in the midst of different calls.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import CollectiveError, OutcoreError, UsageError
+from outcore.transport import place as at
+from outcore.transport.checks import counted, flat, of_length, ranges, record_of
+from outcore.transport.nodememory import NodeMemory
+from outcore.transport.place import CELL, FAR_CELL, HEAD, Place, seat
+from outcore.transport.protocol import Bytes
+from outcore.transport.serial import SerialTransport
+from outcore.transport.sharing import GroupShared, share
+from outcore.transport.vigil import Vigil
+from outcore.transport.watch import Held, Patience
+from outcore.transport.wire import Pending, Wire, gather_blocks, settle
+
+__all__ = ["Group", "found"]
+
+_HEAD = struct.Struct("<IIQ")
+# No message is longer: counts of MPI have 31 bits.
+PIECE = 1 << 30
+
+
+class Group:
+    """
+    The transport of a group of ranks. Its calls are made by one thread at a time.
+
+    Parameters
+    ----------
+    place
+        This rank and its group.
+    board
+        The handle of this rank on the board of its node.
+    wire
+        Messages between ranks.
+    memory
+        Memory that ranks of a node share.
+    patience
+        When waits warn and give up.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        board: _core.Board,
+        wire: Wire,
+        memory: NodeMemory,
+        patience: Patience,
+    ) -> None:
+        self.rank = place.rank
+        self.size = place.size
+        self.nodes = place.nodes
+        self.place = place
+        self.wire = wire
+        self.memory = memory
+        self.vigil = Vigil(place, board, wire, patience)
+        self._board = board
+        self._far = place.far
+        self._watch = self.vigil.at_board
+        self._closed = False
+        wire.groups.append(self)
+
+    # ------------------------------------------------------------------------------ the calls
+
+    def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Records of all ranks."""
+        self._check()
+        record = record_of(record)
+        said = record.tobytes()
+        rows: bytearray | None
+        if self._far or len(said) > CELL:
+            rows = self._gather(at.ALLGATHER, said)
+        else:
+            rows = self._board.gather(at.ALLGATHER, len(said), said, self._watch)
+            if rows is None:
+                self._mismatched()
+        if not rows:
+            return np.empty((self.size, 0), np.int64)
+        return np.frombuffer(rows, np.int64).reshape(self.size, record.size)
+
+    def allgather_bytes(self, blob: bytes) -> list[bytes]:
+        """Bytes of all ranks, of any lengths."""
+        self._check()
+        with Holding(self.vigil):
+            said = np.int64(len(blob)).tobytes()
+            lengths = np.frombuffer(self._step(at.ALLGATHER_BYTES, 8, said), np.int64).tolist()
+            longest = max(lengths)
+            if not longest:
+                return [b""] * self.size
+            rows = self._gather(at.ALLGATHER_BYTES, bytes(blob).ljust(longest, b"\0"))
+            return [bytes(rows[k * longest : k * longest + n]) for k, n in enumerate(lengths)]
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come."""
+        self._check()
+        if self._far:
+            self._gather(at.BARRIER, b"")
+        elif self._board.gather(at.BARRIER, 0, b"", self._watch) is None:
+            self._mismatched()
+
+    def agree(self, code: int) -> int:
+        """Tell the largest code of any rank."""
+        self._check()
+        if self._far:
+            rows = self._gather(at.AGREE, np.int64(code).tobytes())
+            return int(np.frombuffer(rows, np.int64).max())
+        largest = self._board.agree(at.AGREE, code, self._watch)
+        if largest is None:
+            self._mismatched()
+        return largest
+
+    def start_exchange(
+        self,
+        send: Any,
+        send_counts: Sequence[int] | NDArray[np.integer[Any]],
+        recv: Any,
+        recv_counts: Sequence[int] | NDArray[np.integer[Any]],
+    ) -> GroupExchange:
+        """Start sending bytes to all ranks and receiving from all."""
+        self._check()
+        self.vigil.check_far()
+        source, target = flat(send, "send"), flat(recv, "recv", writable=True)
+        to = counted(send_counts, self.size, source.size)
+        of = counted(recv_counts, self.size, target.size)
+        of_length(self.rank, self.rank, int(to[self.rank]), int(of[self.rank]))
+        with Holding(self.vigil):
+            return GroupExchange(self, source, to, target, of)
+
+    def shared(self, nbytes: int) -> GroupShared:
+        """Memory that the ranks of this node share."""
+        self._check()
+        with Holding(self.vigil):
+            return share(self, int(nbytes))
+
+    def split(self, color: int, key: int) -> Group | SerialTransport | None:
+        """Part the group."""
+        self._check()
+        with Holding(self.vigil):
+            mine = np.array([color, key, self.wire.context], np.int64)
+            table = np.frombuffer(self._gather(at.SPLIT, mine.tobytes()), np.int64)
+            table = table.reshape(self.size, 3)
+            self.wire.context = context = int(table[:, 2].max()) + 1
+            seats = None
+            if color >= 0:
+                members = np.flatnonzero(table[:, 0] == color)
+                ranks = [int(r) for r in members[np.lexsort((members, table[members, 1]))]]
+                seats = seat(
+                    ranks.index(self.rank),
+                    [self.place.processes[rank] for rank in ranks],
+                    [self.nodes[rank] for rank in ranks],
+                    context,
+                )
+            return found(self, seats, self.wire, self.memory, self.vigil.patience)
+
+    def give_up(self, text: str) -> None:
+        """Tell all ranks that this one cannot go on."""
+        error = CollectiveError(text, code="rank-failed", ranks=(self.rank,))
+        self.vigil.stop(error, waiting=False)
+
+    def close(self) -> None:
+        """Leave the group for good."""
+        if not self._closed:
+            self._closed = True
+            self._board.leave()
+            self.wire.groups.remove(self)
+            if not self.wire.groups:
+                self.wire.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left."""
+        return self._closed
+
+    # --------------------------------------------------------------------------------- steps
+
+    def gather_here(self, call: int, said: bytes) -> bytearray:
+        """What the ranks of this node say, of one length, one after the other."""
+        heard = self._board.gather(call, len(said), said, self._watch)
+        if heard is None:
+            self._mismatched()
+        return heard
+
+    def _gather(self, call: int, said: bytes) -> bytearray:
+        """Rows of any one length, in as many steps as it takes."""
+        with Holding(self.vigil):
+            most = FAR_CELL if self._far else CELL
+            if len(said) <= most:
+                return self._step(call, len(said), said)
+            parts = []
+            for start in range(0, len(said), most):
+                part = said[start : start + most]
+                rows = np.frombuffer(self._step(call, len(said), part), np.uint8)
+                parts.append(rows.reshape(self.size, len(part)))
+            return bytearray(np.concatenate(parts, axis=1))
+
+    def _step(self, call: int, total: int, said: bytes) -> bytearray:
+        heard = self._board.gather(call, total, said, self._watch)
+        if not self._far:
+            if heard is None:
+                self._mismatched()
+            return heard
+        # The leaders go on even if the ranks of their node disagree: the others must hear of it.
+        result = None
+        if self.place.leads:
+            result = self._speak(call, self._board.heads() + (heard or b""))
+        answer = self._board.share(at.SECOND, result, self._watch)
+        heads = bytes(answer[: self.size * HEAD])
+        if heads != heads[:HEAD] * self.size:
+            self._mismatched(heads)
+        return answer[self.size * HEAD :]
+
+    def _speak(self, call: int, block: bytes) -> bytes:
+        """As the leader of a node: tell its block, make heads and rows in order of ranks of all."""
+        place = self.place
+        room = (HEAD + FAR_CELL) * max(map(self.nodes.count, range(len(place.leaders))))
+        processes = [place.processes[rank] for rank in place.leaders]
+        look = self.vigil.of_leader(call)
+        me, tag = self.nodes[self.rank], place.tag(at.TAG_GATHER)
+        look.quickly()
+        blocks = gather_blocks(self.wire, tag, processes, me, block, room, look)
+        self._board.note([])
+        heads: list[bytes] = [b""] * self.size
+        rows: list[bytes] = [b""] * self.size
+        for node, text in enumerate(blocks):
+            ranks = place.on([node])
+            body = text[HEAD * len(ranks) :]
+            length = len(body) // len(ranks)
+            for k, rank in enumerate(ranks):
+                heads[rank] = text[HEAD * k : HEAD * (k + 1)]
+                rows[rank] = body[length * k : length * (k + 1)]
+        return b"".join(heads + rows)
+
+    def _mismatched(self, heads: bytes | None = None) -> NoReturn:
+        """Ranks made different calls: say which."""
+        ranks = self.place.here if heads is None else range(self.size)
+        heads = self._board.heads() if heads is None else heads
+        calls: dict[str, list[int]] = {}
+        for k, rank in enumerate(ranks):
+            call, _, total = _HEAD.unpack_from(heads, HEAD * k)
+            name = at.CALLS[call] if call < len(at.CALLS) else "an unknown call"
+            length = f" of {total} bytes" if call in (at.ALLGATHER, at.ALLGATHER_BYTES) else ""
+            calls.setdefault(f"{name}{length}", []).append(rank)
+        told = ", ".join(f"{ranges(who)} called {name}" for name, who in calls.items())
+        most = max(calls.values(), key=len)
+        odd = tuple(sorted(rank for who in calls.values() if who is not most for rank in who))
+        raise CollectiveError(
+            f"{told}. Every rank must make the same calls in the same order",
+            code="mismatched-call",
+            ranks=odd,
+        )
+
+    def _check(self) -> None:
+        if self._closed:
+            raise UsageError("this transport was closed; make a new one", code="closed")
+
+
+class Holding:
+    """Ctrl-C waits for the end of a call of several steps; the waits inside know of it."""
+
+    def __init__(self, vigil: Vigil) -> None:
+        self._vigil = vigil
+        self._held = Held()
+        self._outer: Held | None = None
+
+    def __enter__(self) -> None:
+        self._outer = self._vigil.held
+        self._vigil.held = self._outer or self._held.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._vigil.held = self._outer
+        if self._outer is None:
+            self._held.__exit__(kind, error, trace)
+
+
+class GroupExchange:
+    """Messages on their way."""
+
+    def __init__(
+        self,
+        group: Group,
+        source: Bytes,
+        to: NDArray[np.int64],
+        target: Bytes,
+        of: NDArray[np.int64],
+    ) -> None:
+        self._group = group
+        self._vigil = group.vigil
+        place, tag, me = group.place, group.place.tag(at.TAG_DATA), group.rank
+        leaving, coming = np.cumsum(to) - to, np.cumsum(of) - of
+        self._pending: list[Pending] = []
+        # Everybody begins with the rank after his own, so that not all write to rank 0 at once.
+        peers = [(me + k) % group.size for k in range(1, group.size)]
+        self._receives = []
+        for peer in peers:
+            for piece in _pieces(target, int(coming[peer]), int(of[peer])):
+                request = group.wire.receive(place.processes[peer], tag, piece)
+                self._receives.append((peer, request, piece.size))
+                self._pending.append((peer, request))
+        for peer in peers:
+            for piece in _pieces(source, int(leaving[peer]), int(to[peer])):
+                self._pending.append((peer, group.wire.send(place.processes[peer], tag, piece)))
+        mine = int(to[me])
+        target[int(coming[me]) : int(coming[me]) + mine] = source[int(leaving[me]) :][:mine]
+
+    def test(self) -> bool:
+        """Whether it is complete."""
+        self._pending = [each for each in self._pending if not each[1].done()]
+        if not self._pending:
+            self._finish()
+        return not self._pending
+
+    def wait(self) -> None:
+        """Wait until everything has been sent and received."""
+        if self._pending:
+            with Holding(self._vigil):
+                pending, self._pending = self._pending, []
+                settle(pending, self._vigil.of_exchange())
+        self._finish()
+
+    def _finish(self) -> None:
+        receives, self._receives = self._receives, []
+        for peer, request, expected in receives:
+            of_length(peer, self._group.rank, request.count(), expected)
+
+
+def _pieces(buffer: Bytes, start: int, count: int) -> list[Bytes]:
+    cuts = range(start, start + count, PIECE)
+    return [buffer[cut : min(cut + PIECE, start + count)] for cut in cuts]
+
+
+class Parent(Protocol):
+    """Those who make a group talk to each other through this."""
+
+    def allgather_bytes(self, blob: bytes) -> list[bytes]:
+        """Bytes of all ranks."""
+        ...
+
+    def agree(self, code: int) -> int:
+        """Tell the largest code of any rank."""
+        ...
+
+
+def found(
+    parent: Parent, place: Place | None, wire: Wire, memory: NodeMemory, patience: Patience
+) -> Group | SerialTransport | None:
+    """
+    Make a group inside another one; collective over that one.
+
+    The first rank of each node makes the board, tells its name, and takes the name away when all
+    have mapped it. Whoever takes no part (``place`` is None) still has to call this.
+    """
+    failure: OutcoreError | None = None
+    board: _core.Board | None = None
+    name = ""
+    joins = place is not None and place.size > 1
+    nbytes = _core.Board.nbytes(*place.board) if place is not None else 0
+    try:
+        if place is not None and joins and place.leads:
+            name = memory.make(nbytes)
+            board = _attach(place, memory.map(name, nbytes, 0, nbytes))
+    except OutcoreError as error:
+        failure = error
+    try:
+        # Boards are told apart by the process that made them.
+        mine = place.processes[place.rank] if place is not None else -1
+        told = parent.allgather_bytes(f"{mine} {name}".encode() if name else b"")
+        names = dict(text.decode().split(" ") for text in told if text)
+        if place is not None and joins and not place.leads:
+            given = names.get(str(place.processes[place.here[0]]))
+            try:
+                if given is not None:
+                    board = _attach(place, memory.map(given, nbytes, 0, 0))
+            except OutcoreError as error:
+                failure = error
+        bad = parent.agree(1 if joins and board is None else 0)
+    finally:
+        if name:
+            memory.unlink(name)
+    if failure is not None:
+        raise failure
+    if bad:
+        raise CollectiveError(
+            "a group could not be made: a rank had no memory for it; what was missing is told there",
+            code="rank-failed",
+        )
+    if place is None:
+        return None
+    if board is None:
+        return SerialTransport()
+    return Group(place, board, wire, memory, patience)
+
+
+def _attach(place: Place, memory: Bytes) -> _core.Board:
+    ranks, cell, result = place.board
+    mine = place.here.index(place.rank)
+    return _core.Board(memory, mine, ranks, cell, result, place.leads)

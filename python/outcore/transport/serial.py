@@ -1,0 +1,143 @@
+"""A group of one: nothing travels."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import CollectiveError, UsageError
+from outcore.transport.checks import counted, flat, of_length, record_of
+from outcore.transport.protocol import Bytes
+
+__all__ = ["SerialTransport"]
+
+
+class SerialTransport:
+    """
+    The transport of a process on its own.
+
+    Examples
+    --------
+    >>> from outcore.transport import transport
+    >>> alone = transport(None)
+    >>> alone.size, alone.agree(7)
+    (1, 7)
+    """
+
+    rank = 0
+    size = 1
+    nodes: tuple[int, ...] = (0,)
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._failed: str | None = None
+
+    def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+        """One row: the record itself, copied."""
+        self._check()
+        return record_of(record)[None, :].copy()
+
+    def allgather_bytes(self, blob: bytes) -> list[bytes]:
+        """Give the blob back."""
+        self._check()
+        return [bytes(blob)]
+
+    def barrier(self) -> None:
+        """Return at once."""
+        self._check()
+
+    def agree(self, code: int) -> int:
+        """Give the code back."""
+        self._check()
+        return int(code)
+
+    def start_exchange(
+        self,
+        send: Any,
+        send_counts: Sequence[int] | NDArray[np.integer[Any]],
+        recv: Any,
+        recv_counts: Sequence[int] | NDArray[np.integer[Any]],
+    ) -> SerialExchange:
+        """Copy what this rank sends to itself."""
+        self._check()
+        source, target = flat(send, "send"), flat(recv, "recv", writable=True)
+        to, of = counted(send_counts, 1, source.size), counted(recv_counts, 1, target.size)
+        of_length(0, 0, int(to[0]), int(of[0]))
+        target[: int(of[0])] = source[: int(to[0])]
+        return SerialExchange()
+
+    def shared(self, nbytes: int) -> SerialShared:
+        """Memory of this process, counted in its budget."""
+        self._check()
+        return SerialShared(nbytes)
+
+    def split(self, color: int, key: int) -> SerialTransport | None:
+        """Another group of one, or None."""
+        self._check()
+        return SerialTransport() if color >= 0 else None
+
+    def give_up(self, text: str) -> None:
+        """Every call raises from now on."""
+        self._failed = text
+
+    def close(self) -> None:
+        """Nothing can be called any more."""
+        self._closed = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def _check(self) -> None:
+        if self._closed:
+            raise UsageError("this transport was closed; make a new one", code="closed")
+        if self._failed is not None:
+            raise CollectiveError(self._failed, code="rank-failed", ranks=(0,))
+
+
+class SerialExchange:
+    """Complete from the start."""
+
+    def test(self) -> bool:
+        """Always true."""
+        return True
+
+    def wait(self) -> None:
+        """Return at once."""
+
+
+class SerialShared:
+    """Pages of one process."""
+
+    def __init__(self, nbytes: int) -> None:
+        if nbytes < 0:
+            raise UsageError(f"shared({nbytes}): bytes are counted from 0", code="bad-record")
+        self._held: _core.Reservation | None = _core.Reservation("shared", nbytes)
+        pages = mmap.mmap(-1, max(nbytes, 1))
+        self._mine: Bytes | None = np.frombuffer(pages, np.uint8, nbytes)
+
+    @property
+    def mine(self) -> Bytes:
+        """The memory."""
+        return self.of(0)
+
+    def of(self, rank: int) -> Bytes:
+        """The memory, if ``rank`` is 0."""
+        if self._mine is None:
+            raise UsageError("this shared memory was closed", code="closed")
+        if rank != 0:
+            raise UsageError(f"rank {rank} is not in this group of 1", code="not-on-node")
+        return self._mine
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._mine = None
+        if self._held is not None:
+            self._held.release()
+            self._held = None

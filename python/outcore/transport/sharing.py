@@ -1,0 +1,124 @@
+"""Memory that the ranks of one node share: one segment, in which each rank has its pages."""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import CollectiveError, OutcoreError, UsageError
+from outcore.transport.checks import ranges
+from outcore.transport.place import SHARED
+from outcore.transport.protocol import Bytes
+
+if TYPE_CHECKING:
+    from outcore.transport.group import Group
+
+__all__ = ["GroupShared", "share"]
+
+_NAME = 64
+
+
+class GroupShared:
+    """Memory of the ranks of one node."""
+
+    def __init__(
+        self, here: tuple[int, ...], rank: int, parts: list[Bytes], held: _core.Reservation | None
+    ) -> None:
+        self._parts: dict[int, Bytes] | None = dict(zip(here, parts, strict=True))
+        self._rank = rank
+        self._held = held
+
+    @property
+    def mine(self) -> Bytes:
+        """The part of this rank."""
+        return self.of(self._rank)
+
+    def of(self, rank: int) -> Bytes:
+        """The part of a rank of this node."""
+        if self._parts is None:
+            raise UsageError("this shared memory was closed", code="closed")
+        part = self._parts.get(rank)
+        if part is None:
+            raise UsageError(
+                f"rank {rank} shares no memory with rank {self._rank}; on this node are"
+                f" {ranges(tuple(self._parts))}. Send a message, or ask Transport.nodes first",
+                code="not-on-node",
+            )
+        return part
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._parts = None
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+
+def share(group: Group, nbytes: int) -> GroupShared:
+    """Make shared memory, or raise on all ranks of the node."""
+    here, mine = group.place.here, group.place.here.index(group.rank)
+    held: _core.Reservation | None = None
+    failure: OutcoreError | None = None
+    name = b""
+    try:
+        if nbytes < 0:
+            raise UsageError(f"shared({nbytes}): bytes are counted from 0", code="bad-record")
+        held = _core.Reservation("shared", nbytes)
+    except OutcoreError as error:
+        failure = error
+    try:
+        said = np.array([failure is not None, max(nbytes, 0)], np.int64)
+        table = np.frombuffer(group.gather_here(SHARED, said.tobytes()), np.int64).reshape(-1, 2)
+        _raise_failed(group, table[:, 0], failure)
+        lengths = [int(n) for n in table[:, 1]]
+        starts = [0]
+        for length in lengths:
+            starts.append(starts[-1] + -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
+        if not starts[-1]:
+            return GroupShared(here, group.rank, [np.empty(0, np.uint8) for _ in here], held)
+
+        if mine == 0:
+            try:
+                name = group.memory.make(starts[-1]).encode()
+            except OutcoreError as error:
+                failure = error
+        names = bytes(group.gather_here(SHARED, name.ljust(_NAME, b"\0")))
+        given = names[:_NAME].rstrip(b"\0").decode()
+        whole: Bytes | None = None
+        try:
+            if given:
+                room = starts[mine + 1] - starts[mine]
+                whole = group.memory.map(given, starts[-1], starts[mine], room)
+        except OutcoreError as error:
+            failure = error
+        said = np.array([whole is None], np.int64)
+        table = np.frombuffer(group.gather_here(SHARED, said.tobytes()), np.int64)
+        _raise_failed(group, table if given else np.eye(1, len(here), dtype=np.int64)[0], failure)
+        assert whole is not None
+        parts = [whole[at : at + length] for at, length in zip(starts, lengths, strict=False)]
+        return GroupShared(here, group.rank, parts, held)
+    except BaseException:
+        if held is not None:
+            held.release()
+        raise
+    finally:
+        if name:
+            group.memory.unlink(name.decode())
+
+
+def _raise_failed(group: Group, bad: NDArray[np.int64], failure: OutcoreError | None) -> None:
+    """Raise if any rank failed: its own error where there is one."""
+    ranks = tuple(rank for rank, failed in zip(group.place.here, bad, strict=True) if failed)
+    if failure is not None:
+        raise failure
+    if ranks:
+        raise CollectiveError(
+            f"shared memory could not be made: {ranges(ranks)} had no room for it; what was missing"
+            " is told there",
+            code="rank-failed",
+            ranks=ranks,
+        )

@@ -1,0 +1,229 @@
+"""
+How one rank of a group waits: what it notices, what it says, and how it ends the wait for all.
+
+Whoever ends a wait stops the board of its node with an error, which all ranks there raise, now and
+at every later call. The leader of the node tells the other leaders, who stop their boards.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from outcore import _core
+from outcore.errors import CollectiveError
+from outcore.transport.checks import ranges
+from outcore.transport.place import CALLS, EXCHANGE, SECOND, TAG_STOP, Place
+from outcore.transport.watch import Held, Patience, decode, encode, is_alive
+from outcore.transport.wire import Pending, Wire
+
+__all__ = ["Vigil"]
+
+
+@dataclass
+class Said:
+    """What one wait has said so far."""
+
+    step: int = -1
+    warned: bool = False
+    noted: bool = False
+
+
+class Vigil:
+    """The waits of one rank in one group."""
+
+    def __init__(
+        self, place: Place, board: _core.Board, wire: Wire, patience: Patience
+    ) -> None:
+        self.place = place
+        self.board = board
+        self.wire = wire
+        self.patience = patience
+        self.held: Held | None = None
+        self._said = Said()
+        self._told = False
+        # Processes of this node that we can see; numbers of another namespace mean nothing here.
+        self._pids = [pid if pid and is_alive(pid) else 0 for _, _, pid, _ in board.seen()]
+        board.set_tick(patience.tick)
+
+    # --------------------------------------------------------------------------- at the board
+
+    def at_board(self, elapsed: float, interrupts: int) -> None:
+        """Called by the board while this rank waits there, and when the board was stopped."""
+        self.check()
+        here, seen, steps = self.place.here, self.board.seen(), self.board.steps
+        late = [k for k, rank in enumerate(seen) if rank[0] < steps]
+        if not late:
+            return
+        self._end_if_gone(late, waiting=True)
+        missing = tuple(here[k] for k in late)
+        call = seen[here.index(self.place.rank)][1]
+        speaks = self.place.rank == min(set(here) - set(missing))
+        nodes = self.board.noted() if call == SECOND and late == [0] else []
+        if nodes:
+            # Our leader waits for other nodes, and speaks for us.
+            missing, speaks = self.place.on(nodes), False
+        if self._said.step != steps:
+            self._said = Said(steps)
+        self._look(elapsed, interrupts, call, missing, self._said if speaks else None, True)
+
+    # --------------------------------------------------------------------------- on the wire
+
+    def of_leader(self, call: int) -> Look:
+        """Wait for other leaders; what is pending names nodes."""
+
+        def missing(pending: list[Pending]) -> tuple[int, ...]:
+            nodes = sorted({node for node, _ in pending})
+            self.board.note(nodes)
+            return self.place.on(nodes)
+
+        return Look(self, call, missing)
+
+    def of_exchange(self) -> Look:
+        """Wait for messages; what is pending names ranks."""
+
+        def missing(pending: list[Pending]) -> tuple[int, ...]:
+            ranks = tuple(sorted({rank for rank, _ in pending}))
+            gone = self._gone([self.place.here.index(r) for r in ranks if r in self.place.here])
+            # Asked once more: what they sent before they left counts.
+            if any(rank in gone and not request.done() for rank, request in pending):
+                self._raise_gone(gone, waiting=False)
+            return ranks
+
+        return Look(self, EXCHANGE, missing)
+
+    # -------------------------------------------------------------------------------- the end
+
+    def check(self) -> None:
+        """Raise if the group was stopped."""
+        stopped = self.board.stopped()
+        if stopped is not None:
+            self._tell(stopped)
+            raise decode(stopped)
+
+    def check_far(self) -> None:
+        """Raise if the group was stopped, here or on another node."""
+        self.check()
+        if self.place.far and self.place.leads:
+            text = self.wire.take(self.place.tag(TAG_STOP))
+            if text is not None:
+                self._told = True
+                self.board.stop(text, False)
+                self.check()
+
+    def stop(self, error: CollectiveError, waiting: bool) -> bool:
+        """
+        Stop the group.
+
+        With ``waiting``, only if the step in which this rank waits at the board is not complete.
+        """
+        text = encode(error)
+        stopped = self.board.stop(text, waiting)
+        if stopped:
+            self._tell(self.board.stopped() or text)
+        return stopped
+
+    def _tell(self, text: bytes) -> None:
+        """As a leader, tell the other nodes, once."""
+        if self._told or not (self.place.far and self.place.leads):
+            return
+        self._told = True
+        data = np.frombuffer(text, np.uint8)
+        for rank in self.place.leaders:
+            if rank != self.place.rank:
+                process = self.place.processes[rank]
+                self.wire.send(process, self.place.tag(TAG_STOP), data).abandon()
+
+    def _raise_if(self, stopped: bool) -> None:
+        if stopped:
+            self.check()  # somebody else may have been first: all raise the same
+
+    def _gone(self, late: list[int]) -> tuple[int, ...]:
+        seen = self.board.seen()
+        return tuple(
+            self.place.here[k]
+            for k in late
+            if seen[k][3] or (self._pids[k] and not is_alive(self._pids[k]))
+        )
+
+    def _end_if_gone(self, late: list[int], waiting: bool) -> None:
+        gone = self._gone(late)
+        if gone:
+            self._raise_gone(gone, waiting)
+
+    def _raise_gone(self, gone: tuple[int, ...], waiting: bool) -> None:
+        error = CollectiveError(
+            f"{ranges(gone)} of {self.place.size} ended, or left the group, while others wait."
+            " Look at what that process said; the job has to be started again",
+            code="rank-died",
+            ranks=gone,
+        )
+        self._raise_if(self.stop(error, waiting))
+
+    def _look(
+        self,
+        elapsed: float,
+        interrupts: int,
+        call: int,
+        missing: tuple[int, ...],
+        said: Said | None,
+        waiting: bool,
+    ) -> None:
+        rank, patience = self.place.rank, self.patience
+        interrupts += self.held.count if self.held is not None else 0
+        told = f"waited {elapsed:.3g} s in {CALLS[call]} for {ranges(missing)} of {self.place.size}"
+        if interrupts > 1:
+            error = CollectiveError(
+                f"rank {rank} was interrupted twice; it had {told}",
+                code="rank-failed",
+                ranks=(rank,),
+            )
+            if self.stop(error, waiting):
+                raise KeyboardInterrupt(error.message)
+        elif patience.timeout is not None and elapsed >= patience.timeout:
+            error = CollectiveError(
+                f"rank {rank} {told}. A rank that fails or takes another branch never makes the"
+                " call; if it is only slow, raise OUTCORE_TIMEOUT (seconds) or unset it",
+                code="timeout",
+                ranks=missing,
+            )
+            self._raise_if(self.stop(error, waiting))
+        elif interrupts and not self._said.noted:
+            self._said.noted = True
+            _say(f"rank {rank}: Ctrl-C is noted; {told}; Ctrl-C once more gives up on them")
+        elif said is not None and elapsed >= patience.warn and not said.warned:
+            said.warned = True
+            _say(f"rank {rank} {told}, and waits on (OUTCORE_TIMEOUT=seconds would end it)")
+
+
+class Look:
+    """One wait on the wire."""
+
+    def __init__(
+        self, vigil: Vigil, call: int, missing: Callable[[list[Pending]], tuple[int, ...]]
+    ) -> None:
+        self._vigil = vigil
+        self._call = call
+        self._missing = missing
+        self._said = Said()
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two slow looks."""
+        return self._vigil.patience.tick
+
+    def quickly(self) -> None:
+        """Raise if the group was stopped."""
+        self._vigil.check_far()
+
+    def slowly(self, elapsed: float, pending: list[Pending]) -> None:
+        """Warn, or end the wait."""
+        missing = self._missing(pending)
+        self._vigil._look(elapsed, 0, self._call, missing, self._said, False)
+
+
+def _say(text: str) -> None:
+    print(f"outcore: {text}", file=sys.stderr, flush=True)

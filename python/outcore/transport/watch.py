@@ -1,0 +1,122 @@
+"""
+Patience: how long a rank waits, what it says meanwhile, and what ends it.
+
+A rank that never makes a call cannot be told from one that is late. So waits warn after a while,
+give up only if told to (``OUTCORE_TIMEOUT``), and look every second whether those they wait for are
+still there. Ctrl-C during a call with several messages is held back until the call is over: the
+other ranks would wait for the rest of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any
+
+from outcore.errors import CollectiveError, UsageError
+
+__all__ = ["Held", "Patience", "decode", "encode", "is_alive"]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds until a waiting rank warns, and until it gives up (None: never)."""
+
+    warn: float = 30.0
+    timeout: float | None = None
+
+    @staticmethod
+    def of_environment() -> Patience:
+        """Take the patience that ``OUTCORE_TIMEOUT`` asks for."""
+        text = os.environ.get("OUTCORE_TIMEOUT", "")
+        if not text:
+            return Patience()
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not seconds > 0:
+            raise UsageError(
+                f"OUTCORE_TIMEOUT={text!r} is no number of seconds above 0", code="bad-hint"
+            )
+        return Patience(timeout=seconds)
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two looks."""
+        return max(0.02, min(1.0, self.warn / 4, (self.timeout or 4.0) / 4))
+
+
+def encode(error: CollectiveError) -> bytes:
+    """Write an error so that it fits the board."""
+    ranks = list(error.ranks[:64])
+    text = error.message.encode()[:1500].decode(errors="ignore")
+    return json.dumps([error.code, ranks, text], ensure_ascii=False).encode()
+
+
+def decode(text: bytes) -> CollectiveError:
+    """Read what `encode` wrote."""
+    try:
+        code, ranks, message = json.loads(text)
+    except ValueError:
+        return CollectiveError("a rank gave up; why is not known", code="rank-failed")
+    return CollectiveError(message, code=code, ranks=tuple(ranks))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine still runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as stat:
+        # Dead, and not yet fetched by who started it.
+        return stat.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    return True
+
+
+class Held:
+    """
+    Hold Ctrl-C back; it is raised at the end. ``count`` tells how often it came.
+
+    Examples
+    --------
+    >>> with Held() as held:
+    ...     held.count
+    0
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: Any = None
+        self._replaced = False
+
+    def __enter__(self) -> Held:
+        if threading.current_thread() is threading.main_thread():
+            before = signal.getsignal(signal.SIGINT)
+            if callable(before):
+                self._before, self._replaced = before, True
+                signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._replaced:
+            signal.signal(signal.SIGINT, self._before)
+            self._replaced = False
+            if self.count and kind is None:
+                self._before(signal.SIGINT, None)
