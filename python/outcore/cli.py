@@ -27,7 +27,7 @@ from outcore import formats, measured
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, SectionError, UsageError
 from outcore.formats.layout import Chunked
-from outcore.hints import nbytes
+from outcore.hints import check_environment, nbytes
 from outcore.report import human
 
 __all__ = ["main", "parse_section"]
@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = _parser().parse_args(arguments)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
+        check_environment()
         status = words.run(words)
         sys.stdout.flush()
     except OutcoreError as error:

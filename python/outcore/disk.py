@@ -30,7 +30,7 @@ from outcore import _core, blocks, formats
 from outcore.attributes import Attributes
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, share_bytes
-from outcore.hints import Hints
+from outcore.hints import Hints, check_environment
 from outcore.report import Report, human
 from outcore.requests import IORequest, start
 
@@ -61,6 +61,7 @@ class DiskArray:
     def __init__(
         self, info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]
     ) -> None:
+        check_environment()
         self._mode: Mode = mode
         self._hints = hints
         self._options = dict(options)

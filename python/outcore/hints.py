@@ -281,13 +281,27 @@ def memory(limit: int | str | None = None) -> MemoryLimit:
     ...     int(limit)
     67108864
     """
+    global _complaint
     before = _core.memory_limit()
     if limit is None:
+        check_environment()
         return MemoryLimit(before)
     wanted = MemoryLimit(nbytes(limit))
     _core.set_memory_limit(wanted)
     wanted._before = before
+    _complaint = None
     return wanted
+
+
+# What is wrong with the environment. Said at the first use, not at import: the command line, which is
+# imported like everything else, answers with one line.
+_complaint: UsageError | None = None
+
+
+def check_environment() -> None:
+    """Raise what is wrong with ``OUTCORE_MEMORY``, unless a budget was set since."""
+    if _complaint is not None:
+        raise UsageError(_complaint.message, code=_complaint.code)
 
 
 def _keep_limit_over_fork() -> None:
@@ -302,5 +316,8 @@ def _keep_limit_over_fork() -> None:
 
 _keep_limit_over_fork()
 if _text := os.environ.get("OUTCORE_MEMORY"):
-    with _named("OUTCORE_MEMORY"):
-        memory(_text)
+    try:
+        with _named("OUTCORE_MEMORY"):
+            memory(_text)
+    except UsageError as _error:
+        _complaint = _error

@@ -296,6 +296,24 @@ def test_the_budget_comes_from_the_environment(monkeypatch):
     assert int(python(program)) >= 64 * 2**20
 
 
+def test_a_bad_budget_in_the_environment_is_said_at_the_first_use(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", np.arange(3))
+    monkeypatch.setenv("OUTCORE_MEMORY", "lots")
+    program = f"""
+import outcore
+for use in (outcore.memory, lambda: outcore.open({str(tmp_path / "a.npy")!r})):
+    try:
+        use()
+    except outcore.errors.UsageError as error:
+        assert "OUTCORE_MEMORY" in str(error), error
+    else:
+        raise AssertionError("not refused")
+outcore.memory("1 MiB")
+print(int(outcore.memory()))
+"""
+    assert int(python(program)) == 2**20
+
+
 def test_elements_of_megabytes_take_no_memory_until_they_are_read(tmp_path):
     """A header may claim any size of element; the fill value is one, and is counted."""
     path = tmp_path / "a.npy"

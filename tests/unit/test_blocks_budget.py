@@ -44,7 +44,9 @@ def made(tmp_path_factory):
     arrays = {}
     for kind, (name, options) in KINDS.items():
         arrays[kind] = outcore.create(f"{folder}/{name}", data=DATA, **options)
-        list(arrays[kind].blocks())  # HDF5's table of chunks is held from now on
+    time.sleep(2.1)  # a table of a file that changes is read again each time
+    for a in arrays.values():
+        list(a.blocks())  # HDF5's table of chunks is held from now on
     yield arrays
     for a in arrays.values():
         a.close()
@@ -339,6 +341,46 @@ def test_a_wait_for_other_loops_ends_with_ctrl_c(made):
         killer.join()
         stop.set()
         other.join()
+        walk(a.blocks(shape=(40, None)))
+
+
+@pytest.fixture
+def impatient():
+    """Who waits for loops that stand still gives up after half a second, not after a minute."""
+    _core.wait_for_loops(0.5)
+    yield
+    _core.wait_for_loops(60)
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["stands", "goes on"])
+def test_a_wait_for_loops_that_stand_still_ends_with_a_refusal(made, impatient, goes_on):
+    a, ready, stop = made["npy"], threading.Event(), threading.Event()
+
+    def hold():
+        loop = a.blocks(shape=(40, None))
+        next(loop)
+        ready.set()
+        if goes_on:
+            time.sleep(0.35)
+            next(loop)
+        stop.wait(30)
+        loop.close()
+
+    with outcore.memory(45_000):
+        other = threading.Thread(target=hold)
+        other.start()
+        try:
+            ready.wait()
+            started = time.monotonic()
+            with pytest.raises(outcore.BudgetError, match="stand still") as refused:
+                a.blocks(shape=(40, None))
+            waited = time.monotonic() - started
+        finally:
+            stop.set()
+            other.join()
+        assert refused.value.code == "block-too-large"
+        # From the last sign of life on.
+        assert (0.8 if goes_on else 0.45) < waited < 20
         walk(a.blocks(shape=(40, None)))
 
 

@@ -351,3 +351,12 @@ def test_the_bar_is_silent_in_a_pipe(capsys):
     with _Bar("converting", quiet=False) as bar:
         bar(1, 2)
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("words", [["info", "a.npy"], ["--memory", "1MiB", "ls", "."]])
+def test_a_bad_environment_is_a_usage_error(monkeypatch, words):
+    monkeypatch.setenv("OUTCORE_MEMORY", "lots")
+    done = subprocess.run([sys.executable, "-m", "outcore", *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("outcore: ") and "OUTCORE_MEMORY: " in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -138,6 +138,19 @@ pub enum StorageError {
         /// How long the lock was waited for.
         waited: std::time::Duration,
     },
+    /// A program that changes a file through its own library has it open.
+    #[error(
+        "{} is open for writing in a program that uses the HDF5 library, which may move what lies in \
+         it at any moment; gave up after {} ms; close it there (in this process, close the h5py or \
+         netCDF4 handle) and try again",
+        path.display(), waited.as_millis()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// How long the lock was waited for.
+        waited: std::time::Duration,
+    },
     /// The caller asked to stop (Ctrl-C); everything in flight was waited for.
     #[error("interrupted; nothing is in flight any more")]
     Cancelled,
@@ -239,7 +252,7 @@ impl StorageError {
             StorageError::Codec(_) => "codec-failure",
             StorageError::Index(_) => "chunk-table-damaged",
             StorageError::ReadOnly { .. } => "read-only",
-            StorageError::Locked { .. } => "locked",
+            StorageError::Locked { .. } | StorageError::InUse { .. } => "locked",
             StorageError::Cancelled => "interrupted",
             StorageError::Unavailable { .. } => "unavailable",
             StorageError::BadJob(_) => "internal-job",
@@ -255,7 +268,8 @@ impl StorageError {
             StorageError::Index(failure) => &failure.path,
             StorageError::Shrunk { path }
             | StorageError::ReadOnly { path }
-            | StorageError::Locked { path, .. } => path,
+            | StorageError::Locked { path, .. }
+            | StorageError::InUse { path, .. } => path,
             _ => return None,
         };
         (!path.as_os_str().is_empty()).then_some(path)

@@ -14,6 +14,9 @@
 //!   there meanwhile, that one is locked instead;
 //! - a forked child that drops an inherited guard does not release its parent's lock.
 //!
+//! HDF5 locks whole files with `flock`, of which these locks know nothing: [`FileLock::beside`] takes
+//! both, for readers that no HDF5 library may disturb.
+//!
 //! Waiting is polling (1 to 20 ms), so that a timeout and Ctrl-C work; waiters are not queued in
 //! order of arrival. Elsewhere than on Linux the whole file is locked with `flock`.
 
@@ -46,6 +49,13 @@ pub struct Range {
 impl Range {
     /// The whole file, also what will be appended.
     pub const WHOLE: Range = Range { start: 0, len: 0 };
+
+    /// Where who wants `flock` for writing stands meanwhile (`hdf5_access.py`): beyond every file. New
+    /// readers wait behind him, so they cannot keep him waiting for ever.
+    pub const TURNSTILE: Range = Range { start: 1 << 62, len: 1 };
+
+    /// All that lies before it.
+    pub const CONTENT: Range = Range { start: 0, len: 1 << 62 };
 }
 
 /// How long to wait for others.
@@ -67,6 +77,8 @@ impl Patience<'_> {
 pub struct FileLock {
     fd: OwnedFd,
     ranges: Vec<Range>,
+    /// Whether `flock` is held too.
+    flocked: bool,
     pid: u32,
 }
 
@@ -105,7 +117,8 @@ impl FileLock {
             let fd = sys::open(path, access, 0)
                 .map_err(|errno| StorageError::io("open for locking", path, errno))?;
             // From here on what is locked is given back when `lock` is dropped.
-            let lock = FileLock { fd, ranges: ranges.to_vec(), pid: std::process::id() };
+            let (ranges_held, pid) = (ranges.to_vec(), std::process::id());
+            let lock = FileLock { fd, ranges: ranges_held, flocked: false, pid };
             for &range in ranges {
                 wait_for(lock.fd(), path, range, mode, patience, started)?;
             }
@@ -113,6 +126,45 @@ impl FileLock {
                 return Ok(lock);
             }
         }
+    }
+
+    /// Locks a file for reading beside others who read, or write elements in place; keeps out who
+    /// rewrites chunks: writers of ours, and programs that have it open for writing in the HDF5
+    /// library, unless `flocks` says that nobody uses that lock.
+    ///
+    /// # Errors
+    /// [`StorageError::Locked`] if a writer of ours stays, [`StorageError::InUse`] if another does,
+    /// and as [`acquire`](FileLock::acquire).
+    pub fn beside(
+        path: &Path,
+        flocks: bool,
+        patience: Patience<'_>,
+    ) -> Result<FileLock, StorageError> {
+        let mut lock = FileLock::acquire(path, Range::WHOLE, Mode::Shared, patience)?;
+        // Elsewhere the lock that is held is `flock` already.
+        if cfg!(target_os = "linux") && flocks {
+            let started = Instant::now();
+            let outcome = poll(patience, started, || flock(lock.fd(), libc::LOCK_SH));
+            lock.flocked = match outcome {
+                Ok(()) => true,
+                Err(Refused::Busy(waited)) => {
+                    return Err(StorageError::InUse { path: path.to_path_buf(), waited })
+                }
+                Err(Refused::Cancelled) => return Err(StorageError::Cancelled),
+                // A file system without this lock: HDF5 has none there either.
+                Err(Refused::Errno(_)) => false,
+            };
+        }
+        if cfg!(target_os = "linux") {
+            // An error leaves it to the end of the lock.
+            let _ = set(lock.fd(), Range::TURNSTILE, None);
+        }
+        Ok(lock)
+    }
+
+    /// Whether HDF5 libraries respect this lock.
+    pub fn flocked(&self) -> bool {
+        self.flocked
     }
 
     /// The locked file, open for reading (and writing, if the lock is exclusive).
@@ -130,8 +182,18 @@ impl Drop for FileLock {
             for &range in &self.ranges {
                 let _ = set(self.fd.as_raw_fd(), range, None);
             }
+            if self.flocked {
+                let _ = flock(self.fd.as_raw_fd(), libc::LOCK_UN);
+            }
         }
     }
+}
+
+/// Why there is no lock.
+enum Refused {
+    Busy(Duration),
+    Cancelled,
+    Errno(i32),
 }
 
 fn wait_for(
@@ -142,26 +204,48 @@ fn wait_for(
     patience: Patience<'_>,
     started: Instant,
 ) -> Result<(), StorageError> {
+    poll(patience, started, || set(fd, range, Some(mode))).map_err(|refused| match refused {
+        Refused::Busy(waited) => StorageError::Locked { path: path.to_path_buf(), waited },
+        Refused::Cancelled => StorageError::Cancelled,
+        Refused::Errno(errno) => StorageError::io("lock", path, errno),
+    })
+}
+
+/// Tries until nobody is in the way, or patience ends.
+fn poll(
+    patience: Patience<'_>,
+    started: Instant,
+    attempt: impl Fn() -> Result<(), i32>,
+) -> Result<(), Refused> {
     let mut pause = Duration::from_millis(1);
     loop {
-        match set(fd, range, Some(mode)) {
+        match attempt() {
             Ok(()) => return Ok(()),
             Err(libc::EINTR) => continue,
             Err(libc::EAGAIN | libc::EACCES) => {}
-            Err(errno) => return Err(StorageError::io("lock", path, errno)),
+            Err(errno) => return Err(Refused::Errno(errno)),
         }
         if patience.cancelled.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-            return Err(StorageError::Cancelled);
+            return Err(Refused::Cancelled);
         }
         let waited = started.elapsed();
         if let Some(timeout) = patience.timeout {
             if waited >= timeout {
-                return Err(StorageError::Locked { path: path.to_path_buf(), waited });
+                return Err(Refused::Busy(waited));
             }
             pause = pause.min(timeout - waited);
         }
         std::thread::sleep(pause);
         pause = (pause * 2).clamp(Duration::from_millis(1), Duration::from_millis(20));
+    }
+}
+
+/// The lock of BSD, which knows nothing of ranges.
+fn flock(fd: RawFd, operation: libc::c_int) -> Result<(), i32> {
+    // SAFETY: plain numbers.
+    match unsafe { libc::flock(fd, operation | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(crate::error::errno()),
     }
 }
 
@@ -185,16 +269,14 @@ fn set(fd: RawFd, range: Range, mode: Option<Mode>) -> Result<(), i32> {
 
 #[cfg(not(target_os = "linux"))]
 fn set(fd: RawFd, _range: Range, mode: Option<Mode>) -> Result<(), i32> {
-    let operation = match mode {
-        Some(Mode::Shared) => libc::LOCK_SH | libc::LOCK_NB,
-        Some(Mode::Exclusive) => libc::LOCK_EX | libc::LOCK_NB,
-        None => libc::LOCK_UN,
-    };
-    // SAFETY: plain numbers.
-    match unsafe { libc::flock(fd, operation) } {
-        0 => Ok(()),
-        _ => Err(crate::error::errno()),
-    }
+    flock(
+        fd,
+        match mode {
+            Some(Mode::Shared) => libc::LOCK_SH,
+            Some(Mode::Exclusive) => libc::LOCK_EX,
+            None => libc::LOCK_UN,
+        },
+    )
 }
 
 /// Does `path` still name the open file? A path that is gone was replaced or removed.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outcore_io::exec::CacheUse;
-use outcore_io::lock::Patience;
+use outcore_io::lock::{FileLock, Patience};
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved, BYTES_A_CHUNK};
@@ -40,6 +40,8 @@ const ROWS_AT_ONCE: i64 = 1 << 14;
 const TABLES: i64 = 8;
 /// How long to wait for another writer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The same for a program that has the file open in the HDF5 library: it may for hours.
+const HDF5_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(100);
 /// Looks at the page cache per batch, and bytes per look.
@@ -89,10 +91,11 @@ impl Chunks {
         };
         let grid = layout.grid();
         let (store, coarse, at_once) = match source {
-            Source::Table { path, fetch, commit, load } => {
+            Source::Table { path, fetch, commit, load, guard } => {
                 let table = Python::attach(|py| {
                     let some = |call: &Option<Py<PyAny>>| call.as_ref().map(|c| c.clone_ref(py));
-                    let calls = (fetch.clone_ref(py), some(commit), some(load));
+                    let guard = guard.as_ref().map(|guard| guard.clone_ref(py));
+                    let calls = (fetch.clone_ref(py), some(commit), some(load), guard);
                     PyTable::new(path.clone(), calls, size)
                 });
                 (Store::Table(Box::new(table)), None, ROWS_AT_ONCE)
@@ -129,14 +132,6 @@ impl Chunks {
             }
         };
         Ok(Chunks { store, coarse, at_once, grid, chunk: layout.chunk.clone() })
-    }
-
-    /// Where the chunks of a box are, and their open files.
-    fn resolve(&self, cells: &Cells) -> Result<Resolved, StorageError> {
-        match &self.store {
-            Store::Core(store) => store.resolve(cells, false),
-            Store::Table(table) => table.resolve(cells, false),
-        }
     }
 
     /// Loads what is kept of the format's own table from the first access on; returns the bytes that
@@ -303,11 +298,14 @@ impl Chunks {
         batch: &Part,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let _guard = patiently(batch.context, |patience| match &self.store {
-            Store::Core(_) => Ok(None),
-            Store::Table(table) => table.share(patience),
-        })?;
-        let resolved = self.resolve(batch.cells)?;
+        let (resolved, _guard) = match &self.store {
+            Store::Core(store) => (store.resolve(batch.cells, false)?, None),
+            Store::Table(table) => {
+                let guard = patiently(batch.context, |patience| table.share(patience))?;
+                let locked = guard.as_ref().is_some_and(FileLock::flocked);
+                (table.resolve(batch.cells, false, locked)?, guard)
+            }
+        };
         self.refuse_missing(batch, &resolved.table)?;
         batch.step(&resolved, None, work)
     }
@@ -322,7 +320,13 @@ impl Chunks {
             Store::Core(store) => store.lock(batch.cells, patience),
             Store::Table(table) => table.lock(patience),
         })?;
-        // What is covered whole is not read: its old file need not even be opened.
+        // What is covered whole is not read: its old file need not even be opened, and the library's
+        // own lock is wanted for storing only.
+        let in_part = |cell: &Vec<i64>| batch.touches(cell) && !batch.covers(cell);
+        let held = match &self.store {
+            Store::Table(table) if batch.cells.iter().any(|cell| in_part(&cell)) => table.hold()?,
+            _ => None,
+        };
         let room = AtomicUsize::new(0);
         let (before, sink) = match &self.store {
             Store::Core(store) => (
@@ -331,7 +335,7 @@ impl Chunks {
             ),
             Store::Table(table) => {
                 let largest = batch.context.described.pipeline.encoded_bound();
-                (table.resolve(batch.cells, false)?, table.begin(largest, &room))
+                (table.resolve(batch.cells, false, held.is_some())?, table.begin(largest, &room))
             }
         };
         let commit = |chunk: &[i64], mask: u32, bytes: &[u8]| sink.commit(chunk, mask, bytes);
@@ -357,7 +361,7 @@ impl Chunks {
                 batch.step(&place.resolved, None, work)
             }
             Store::Table(table) => {
-                let place =
+                let (place, _guard) =
                     patiently(batch.context, |wait| table.in_place(batch.cells, fill, wait))?;
                 batch.step(&place, None, work)
             }
@@ -545,16 +549,27 @@ fn patiently<T>(
     loop {
         match attempt(Patience { timeout: Some(GLANCE), cancelled: None }) {
             Err(StorageError::Locked { path, .. }) => {
-                if context.interrupts.check() {
-                    return Err(StorageError::Cancelled.into());
-                }
-                let waited = started.elapsed();
+                let waited = glance(context, started)?;
                 if waited > PATIENCE {
                     return Err(StorageError::Locked { path, waited }.into());
                 }
             }
+            Err(StorageError::InUse { path, .. }) => {
+                let waited = glance(context, started)?;
+                if waited > HDF5_PATIENCE {
+                    return Err(StorageError::InUse { path, waited }.into());
+                }
+            }
             other => return Ok(other?),
         }
+    }
+}
+
+/// Looks for Ctrl-C; how long it has been.
+fn glance(context: &Context, started: Instant) -> Result<Duration, Fault> {
+    match context.interrupts.check() {
+        true => Err(StorageError::Cancelled.into()),
+        false => Ok(started.elapsed()),
     }
 }
 

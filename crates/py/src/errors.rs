@@ -174,7 +174,7 @@ impl From<StorageError> for Fault {
             StorageError::Codec(codec) => new(Class::Format).maybe("offset", codec.offset),
             StorageError::Index(index) => new(Class::Format).maybe("offset", index.offset),
             StorageError::ReadOnly { .. } => new(Class::Usage),
-            StorageError::Locked { .. } => new(Class::Storage),
+            StorageError::Locked { .. } | StorageError::InUse { .. } => new(Class::Storage),
             StorageError::Cancelled => new(Class::Interrupt),
             StorageError::Unavailable { .. } => new(Class::Usage),
             StorageError::BadJob(_) => new(Class::Internal),

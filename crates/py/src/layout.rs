@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Class, Fault};
+use crate::table::Guard;
 
 /// Elements of so many bytes are counted in the budget where one is kept.
 const LARGE_ITEM: i64 = 4096;
@@ -52,6 +53,8 @@ pub enum Source {
         fetch: Py<PyAny>,
         /// `commit(chunks)`, or None.
         commit: Option<Py<PyAny>>,
+        /// How the file is kept from others.
+        guard: Option<Guard>,
         /// `load(new)`, or None.
         load: Option<Py<PyAny>>,
     },
@@ -134,6 +137,15 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
     Ok(described)
 }
 
+fn guard(guard: &Bound<'_, PyAny>) -> PyResult<Option<Guard>> {
+    if guard.is_none() {
+        return Ok(None);
+    }
+    let call = |name: &str| guard.getattr(name).map(Bound::unbind);
+    let log = guard.getattr("log")?.extract()?;
+    Ok(Some(Guard { log, recover: call("recover")?, hold: call("hold")? }))
+}
+
 fn parts(layout: &Bound<'_, PyAny>, files: &mut Vec<PathBuf>) -> PyResult<Vec<Part>> {
     let mut parts = vec![];
     for part in layout.getattr("parts")?.try_iter()? {
@@ -185,6 +197,7 @@ fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
             fetch: source.getattr("fetch")?.unbind(),
             commit: some("commit")?,
             load: some("load")?,
+            guard: guard(&source.getattr("guard")?)?,
         });
     }
     let shard = if kind == "shards" {

@@ -61,7 +61,7 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
-    use crate::loops::Loop;
+    use crate::loops::{wait_for_loops, Loop};
     #[pymodule_export]
     use crate::measure::{measure_disk, set_disks};
     #[pymodule_export]

@@ -14,6 +14,7 @@
 //! still: they may wait for him. Who waits has no turn at the gate.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use outcore_io::pool::PAGE;
 use outcore_io::process::PerProcess;
 use outcore_io::{Arena, Reservation, StorageError};
 use outcore_plan::Direction;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::access::Open;
@@ -35,8 +37,18 @@ static LOOPS: PerProcess<Loops> = PerProcess::new(Loops::default);
 
 /// Between two looks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long to wait while no other loop gets to its next block.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait while no other loop gets to its next block, milliseconds.
+static PATIENCE: AtomicU64 = AtomicU64::new(60_000);
+
+/// Changes for how many seconds a loop waits for others that stand still; for tests.
+#[pyfunction]
+pub fn wait_for_loops(seconds: f64) -> PyResult<()> {
+    let patience = Duration::try_from_secs_f64(seconds);
+    let patience = patience.map_err(|e| PyValueError::new_err(e.to_string()))?;
+    let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+    PATIENCE.store(millis, Ordering::Relaxed);
+    Ok(())
+}
 
 #[derive(Default)]
 struct Loops {
@@ -314,7 +326,7 @@ impl Queued<'_> {
             if interrupts.check() {
                 return Err(StorageError::Cancelled.into());
             }
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > Duration::from_millis(PATIENCE.load(Ordering::Relaxed)) {
                 return Ok(false);
             }
             state = self.loops.lock();

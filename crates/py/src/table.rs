@@ -7,6 +7,10 @@
 //! `fetch` (where are the chunks of a box) and `commit` (store these encoded chunks). Encoded chunks
 //! are collected and handed over some megabytes at a time.
 //!
+//! Chunks move whenever the library stores them anew, and their old place soon belongs to others. So
+//! whoever finds chunks through the table holds the library's own lock from before he looks them up
+//! until he has read or written them ([`PyTable::share`], [`PyTable::hold`]).
+//!
 //! Invariants. Rows from Python are checked before they are believed. An exception of the format is
 //! kept and raised as it was; the core sees only that something failed.
 
@@ -37,9 +41,46 @@ pub struct PyTable {
     fetch: Py<PyAny>,
     commit: Option<Py<PyAny>>,
     load: Option<Py<PyAny>>,
+    guard: Option<Guard>,
     size: ChunkSize,
     raised: Mutex<Option<PyErr>>,
     flushes: Flushes,
+}
+
+/// How the file is kept from those who change it through the library.
+#[derive(Debug)]
+pub struct Guard {
+    /// Where a change of the file lies that was interrupted.
+    pub log: PathBuf,
+    /// Completes, or forgets, such a change.
+    pub recover: Py<PyAny>,
+    /// Takes the library's lock for writing; what it returns gives it back when called.
+    pub hold: Py<PyAny>,
+}
+
+impl Guard {
+    /// The same, once more.
+    pub fn clone_ref(&self, py: Python<'_>) -> Guard {
+        let (recover, hold) = (self.recover.clone_ref(py), self.hold.clone_ref(py));
+        Guard { log: self.log.clone(), recover, hold }
+    }
+}
+
+/// The library's lock for writing, until it is dropped.
+#[must_use]
+pub struct Held(Py<PyAny>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Giving a lock back closes a descriptor: nothing that could be told to anybody.
+        Python::attach(|py| self.0.call0(py).map(drop).unwrap_or_default());
+    }
+}
+
+/// Whether HDF5 was told to use no locks: then neither side takes any.
+fn unlocked() -> bool {
+    let told = std::env::var_os("HDF5_USE_FILE_LOCKING");
+    told.is_some_and(|word| word == "0" || word.eq_ignore_ascii_case("false"))
 }
 
 /// What making a missing chunk takes: the chunk, and the same on its way to the format.
@@ -100,8 +141,8 @@ impl Staged {
     }
 }
 
-/// `fetch`, `commit` and `load` of a `TableSource`.
-type Calls = (Py<PyAny>, Option<Py<PyAny>>, Option<Py<PyAny>>);
+/// `fetch`, `commit`, `load` and `guard` of a `TableSource`.
+type Calls = (Py<PyAny>, Option<Py<PyAny>>, Option<Py<PyAny>>, Option<Guard>);
 
 /// Grid coordinates, filter mask, bytes.
 type PyRow<'py> = (Bound<'py, PyTuple>, u32, Bound<'py, PyBytes>);
@@ -131,9 +172,9 @@ impl EncodedChunks {
 
 impl PyTable {
     /// From the callables of a `TableSource`.
-    pub fn new(path: PathBuf, (fetch, commit, load): Calls, size: ChunkSize) -> PyTable {
+    pub fn new(path: PathBuf, (fetch, commit, load, guard): Calls, size: ChunkSize) -> PyTable {
         let (raised, flushes) = (Mutex::new(None), Flushes::default());
-        PyTable { path, fetch, commit, load, size, raised, flushes }
+        PyTable { path, fetch, commit, load, guard, size, raised, flushes }
     }
 
     /// Loads the table, if there is one to load; returns what loading it again takes beside it, `new`
@@ -157,11 +198,11 @@ impl PyTable {
         StorageError::BadJob(text)
     }
 
-    fn rows(&self, cells: &Cells) -> PyResult<Vec<i64>> {
+    fn rows(&self, cells: &Cells, locked: bool) -> PyResult<Vec<i64>> {
         Python::attach(|py| {
             let lo = PyTuple::new(py, &cells.lo)?;
             let count = PyTuple::new(py, &cells.count)?;
-            let rows = self.fetch.bind(py).call1((lo, count))?;
+            let rows = self.fetch.bind(py).call1((lo, count, locked))?;
             let rows: Bound<'_, PyArray2<i64>> = rows.cast_into()?;
             let view = rows.readonly();
             Ok(view.as_array().iter().copied().collect())
@@ -210,9 +251,15 @@ impl PyTable {
 }
 
 impl PyTable {
-    /// Where the chunks of a box are now, and the open file.
-    pub fn resolve(&self, cells: &Cells, writable: bool) -> Result<Resolved, StorageError> {
-        let rows = self.rows(cells).map_err(|error| self.failed(error))?;
+    /// Where the chunks of a box are now, and the open file; `locked` if the caller holds the
+    /// library's lock.
+    pub fn resolve(
+        &self,
+        cells: &Cells,
+        writable: bool,
+        locked: bool,
+    ) -> Result<Resolved, StorageError> {
+        let rows = self.rows(cells, locked).map_err(|error| self.failed(error))?;
         let files = FileTable::new(vec![self.path.clone()], writable);
         let len = files.open(0)?.len()?;
         let table = table::from_rows(cells, &rows, self.size, 0, len, &self.path)?;
@@ -222,21 +269,42 @@ impl PyTable {
     /// Keeps other writers out. The library's own tables change with every chunk that moves, so
     /// there is one writer a file.
     pub fn lock(&self, patience: Patience<'_>) -> Result<FileLock, StorageError> {
-        FileLock::acquire(&self.path, Range::WHOLE, Mode::Exclusive, patience)
+        FileLock::acquire(&self.path, Range::CONTENT, Mode::Exclusive, patience)
     }
 
-    /// Keeps writers of encoded chunks out while such chunks are looked up and read: a chunk that is
-    /// stored anew moves, and its old place soon belongs to another chunk, whose bytes would decode
-    /// as well. Where files cannot be locked, reading goes on without.
+    /// Keeps out whoever stores chunks anew, here or in a program that uses the HDF5 library, while
+    /// chunks are looked up and read, or elements written in place: such a chunk moves, and its old
+    /// place soon belongs to another, whose bytes would pass for its own. Where files cannot be
+    /// locked, the caller goes on without. A change that a killed process left half done is
+    /// completed first.
     pub fn share(&self, patience: Patience<'_>) -> Result<Option<FileLock>, StorageError> {
-        if !self.size.encoded {
-            return Ok(None);
+        let Some(guard) = &self.guard else { return Ok(None) };
+        let lock = self.beside(patience)?;
+        // Nobody who lives makes a log while we hold the lock.
+        if std::fs::symlink_metadata(&guard.log).is_err() {
+            return Ok(lock);
         }
-        match FileLock::acquire(&self.path, Range::WHOLE, Mode::Shared, patience) {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error @ (StorageError::Locked { .. } | StorageError::Cancelled)) => Err(error),
+        drop(lock);
+        let recovered = Python::attach(|py| guard.recover.call0(py).map(drop));
+        recovered.map_err(|error| self.failed(error))?;
+        self.beside(patience)
+    }
+
+    fn beside(&self, patience: Patience<'_>) -> Result<Option<FileLock>, StorageError> {
+        use StorageError::{Cancelled, InUse, Locked};
+        match FileLock::beside(&self.path, !unlocked(), patience) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(error @ (Locked { .. } | InUse { .. } | Cancelled)) => Err(error),
             Err(_) => Ok(None),
         }
+    }
+
+    /// Keeps programs that use the HDF5 library out from the look-up of chunks until they are stored
+    /// anew. The caller keeps other writers of ours out ([`PyTable::lock`]).
+    pub fn hold(&self) -> Result<Option<Held>, StorageError> {
+        let Some(guard) = &self.guard else { return Ok(None) };
+        let held = Python::attach(|py| guard.hold.call0(py));
+        held.map(|release| Some(Held(release))).map_err(|error| self.failed(error))
     }
 
     /// Takes encoded chunks of at most `largest` bytes, within `room` bytes of memory as soon as that
@@ -245,23 +313,29 @@ impl PyTable {
         Box::new(Sink { table: self, largest, room, staged: Mutex::default() })
     }
 
-    /// Makes the chunks of a box exist, so that they can be written in place.
+    /// Makes the chunks of a box exist, so that they can be written in place for as long as the lock
+    /// is held.
     pub fn in_place(
         &self,
         cells: &Cells,
         fill: &[u8],
         patience: Patience<'_>,
-    ) -> Result<Resolved, StorageError> {
-        let found = self.resolve(cells, true)?;
-        if found.table.stored.iter().all(Option::is_some) {
-            return Ok(found);
+    ) -> Result<(Resolved, Option<FileLock>), StorageError> {
+        loop {
+            let shared = self.share(patience)?;
+            let locked = shared.as_ref().is_some_and(FileLock::flocked);
+            let found = self.resolve(cells, true, locked)?;
+            if found.table.stored.iter().all(Option::is_some) {
+                return Ok((found, shared));
+            }
+            drop((found, shared));
+            let _guard = self.lock(patience)?;
+            let now = self.resolve(cells, true, false)?;
+            let missing = cells.iter().zip(&now.table.stored);
+            let missing = missing.filter(|(_, at)| at.is_none()).map(|(cell, _)| cell).collect();
+            drop(now);
+            self.create_missing(missing, fill)?;
         }
-        let _guard = self.lock(patience)?;
-        let now = self.resolve(cells, true)?;
-        let missing = cells.iter().zip(&now.table.stored);
-        let missing = missing.filter(|(_, at)| at.is_none()).map(|(cell, _)| cell).collect();
-        self.create_missing(missing, fill)?;
-        self.resolve(cells, true)
     }
 
     /// Waits until what was written is on the disk.

@@ -17,17 +17,21 @@ import errno
 import fcntl
 import os
 import re
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, hdf5_redo
+from outcore.formats.layout import TableGuard
 
 #: Seconds to wait for another process to close the file.
 PATIENCE_TO_READ = 2.0
 PATIENCE_TO_WRITE = 10.0
+#: The same if it is an access of outcore, which ends by itself.
+PATIENCE_AMONG_US = 60.0
 
 # HDF5 opens a file once in a process: while one thread reads, another cannot open it for writing. So
 # threads take turns (the library would make them anyway). A forked child begins with a free turn.
@@ -35,8 +39,9 @@ _turn = threading.RLock()
 
 
 def _new_turn() -> None:
-    global _turn
-    _turn = threading.RLock()
+    global _turn, _holds_change
+    _turn, _holds_change = threading.RLock(), threading.Lock()
+    _holds.clear()
 
 
 os.register_at_fork(after_in_child=_new_turn)
@@ -80,7 +85,7 @@ def has_signature(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def session(path: str, mode: str, **settings: Any) -> Iterator[Any]:
+def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> Iterator[Any]:
     """
     An open `h5py.File` for the length of the block.
 
@@ -90,10 +95,14 @@ def session(path: str, mode: str, **settings: Any) -> Iterator[Any]:
         The file.
     mode
         ``"r"`` or ``"w"``.
+    locked
+        The caller holds the lock for reading: a writer who waits for it must not be waited for.
     settings
         For `h5py.File`.
     """
     h5py = library(path)
+    if mode == "r" and not locked:
+        _let_writers_end(path)
     with _turn:
         if mode != "w":
             hdf5_redo.recover(path)
@@ -125,16 +134,16 @@ def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]
         Wait for the disk, so that the promise holds for a power cut too.
     """
     h5py = library(path)
-    with _turn, contextlib.ExitStack() as stack:
-        hdf5_redo.recover(path)
+    with contextlib.ExitStack() as stack:
         if name is not None:
             with session(path, "r") as file:
                 elsewhere = _leads_elsewhere(h5py, file, name)
             if elsewhere:
                 yield stack.enter_context(session(path, "r+"))
                 return
-        fd = _locked(path)
+        fd = os.dup(stack.enter_context(exclusive(path)))
         stack.callback(os.close, fd)
+        stack.enter_context(_turn)
         overlay = stack.enter_context(hdf5_redo.Overlay(path, fd))
         with _translated(path):
             handle = h5py.File(overlay, "r+")
@@ -189,38 +198,160 @@ def _held_by_a_library(fd: int) -> bool:
     return False
 
 
-def _locked(path: str) -> int:
-    """A descriptor of the file with the lock that HDF5 takes for writing."""
+class _Hold:
+    """The lock for writing, held by this process for so many users at once."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.users = 1
+
+
+# By device and inode. A forked child holds none of its parent's.
+_holds: dict[tuple[int, int], _Hold] = {}
+_holds_change = threading.Lock()
+# `CONTENT` and `TURNSTILE` of `outcore_io::lock::Range`. Who accesses chunks locks the first. Who wants
+# the lock for writing, or has it, stands at the second, so that readers of ours wait behind him: they
+# could keep him waiting for ever, and he is soon done.
+_CONTENT, _TURNSTILE = (0, 1 << 62), (1 << 62, 1)
+
+
+@contextlib.contextmanager
+def exclusive(path: str) -> Iterator[int]:
+    """
+    A descriptor of the file with the lock that HDF5 takes for writing.
+
+    Threads of this process share the lock, and take turns at the library. So it is taken before a turn:
+    readers that hold it for reading may want a turn before they let go of it.
+    """
+    key, hold = _take(path)
+    try:
+        yield hold.fd
+    finally:
+        with _holds_change:
+            hold.users -= 1
+            if not hold.users:
+                if _holds.get(key) is hold:
+                    del _holds[key]
+                os.close(hold.fd)
+
+
+def _is_held(path: str) -> bool:
+    if not _holds:
+        return False
+    with contextlib.suppress(OSError):
+        found = os.stat(path)
+        return (found.st_dev, found.st_ino) in _holds
+    return False
+
+
+def _take(path: str) -> tuple[tuple[int, int], _Hold]:
+    started, pause = time.monotonic(), 0.001
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        if _held_by_a_library(fd):
-            raise UsageError(
-                f"{path!r} is open in this process in another mode; close that h5py or netCDF4 "
-                "handle first",
-                code="file-in-use",
-                path=path,
-            )
-        if os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
-            return fd
-        give_up = time.monotonic() + PATIENCE_TO_WRITE
-        pause = 0.001
+        found = os.fstat(fd)
+        key = (found.st_dev, found.st_ino)
+        first = False  # at the turnstile
         while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except OSError as error:
-                if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP):
-                    return fd
-                if time.monotonic() + pause > give_up:
-                    raise _from_os_error(
-                        path, OSError(errno.EAGAIN, "unable to lock file")
-                    ) from error
+            with _turn:  # nothing of ours is open in the library
+                with _holds_change:
+                    if key in _holds:
+                        _holds[key].users += 1
+                        os.close(fd)
+                        return key, _holds[key]
+                if _held_by_a_library(fd):
+                    raise UsageError(
+                        f"{path!r} is open in this process in another mode; close that h5py or "
+                        "netCDF4 handle first",
+                        code="file-in-use",
+                        path=path,
+                    )
+                first = first or _at_the_turnstile(fd)
+                if first and _lock_now(fd):
+                    with _holds_change:
+                        _holds[key] = hold = _Hold(fd)
+                    hdf5_redo.recover(path, fd)
+                    return key, hold
+            waited = time.monotonic() + pause - started
+            if waited > PATIENCE_TO_WRITE and (waited > PATIENCE_AMONG_US or not _read_by_us(fd)):
+                raise _from_os_error(path, OSError(errno.EAGAIN, "unable to lock file"))
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
     except BaseException:
+        with _holds_change:
+            if _holds.get(key) and _holds[key].fd == fd:
+                del _holds[key]
         os.close(fd)
         raise
+
+
+def _lock_now(fd: int) -> bool:
+    """Take the lock if nobody else has it; where there is none, HDF5 has none either."""
+    if os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.ENOSYS, errno.EOPNOTSUPP)
+    return True
+
+
+_FLOCK = struct.Struct("hhqqi4x")
+
+
+def _at_the_turnstile(fd: int) -> bool:
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        return True
+    lock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, *_TURNSTILE, 0)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES)  # a file system without locks
+    return True
+
+
+def _in_the_way(fd: int, kind: int, place: tuple[int, int]) -> int | None:
+    """The kind of a lock that does not admit another of `kind`."""
+    with contextlib.suppress(OSError, AttributeError):  # no such locks here
+        lock = _FLOCK.pack(kind, os.SEEK_SET, *place, 0)
+        found = int(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, lock))[0])
+        return None if found == fcntl.F_UNLCK else found
+    return None
+
+
+def _read_by_us(fd: int) -> bool:
+    return _in_the_way(fd, fcntl.F_WRLCK, _CONTENT) == fcntl.F_RDLCK
+
+
+def _let_writers_end(path: str) -> None:
+    """Wait for a writer of outcore's in another process, without a turn at the library."""
+    give_up = time.monotonic() + PATIENCE_AMONG_US
+    with contextlib.suppress(OSError):  # opening tells what is wrong
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pause = 0.001
+            while time.monotonic() < give_up and not _is_held(path):
+                if _in_the_way(fd, fcntl.F_RDLCK, _TURNSTILE) is None:
+                    return
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+        finally:
+            os.close(fd)
+
+
+def guard(path: str) -> TableGuard:
+    """What readers and writers of chunks keep others out with."""
+
+    def recover() -> None:
+        with _turn:
+            hdf5_redo.recover(path)
+
+    def hold() -> Callable[[], None]:
+        held = contextlib.ExitStack()
+        held.enter_context(exclusive(path))
+        return held.close
+
+    return TableGuard(hdf5_redo.log_of(path), recover, hold)
 
 
 def _leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
@@ -251,8 +382,10 @@ def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
     pause = 0.001
     while True:
         try:
+            # While another thread holds the lock, the library must not want it too.
+            unlocked = {"locking": False} if mode == "r" and _is_held(path) else {}
             with _translated(path):
-                return h5py.File(path, mode, **settings)
+                return h5py.File(path, mode, **unlocked, **settings)
         except StorageError as error:
             if error.code != "locked" or time.monotonic() + pause > give_up:
                 raise

@@ -6,7 +6,8 @@ library should read, at a microsecond or so per chunk; compressed chunks change 
 every write; and other processes may write between our accesses.
 Idea. The table is read once, when first needed, into sorted NumPy arrays (32 bytes per stored chunk,
 counted in the memory budget), and looked up by binary search. Encoded chunks are handed to HDF5 ready
-made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile.
+made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile: if it
+was old enough when it was taken that a later change must have another (decision 0011), and anew if not.
 Invariants. Every address handed out lies inside the file as it was when the table was read; no two
 chunks share a byte; a chunk that is not encoded has exactly the size of a chunk.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import time
 from array import array
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -36,7 +38,12 @@ _ROW_BYTES = 32
 # Numbers that are collected from HDF5 one by one before they go into arrays.
 _BLOCK = 1 << 18
 
-Stamp = tuple[int, int, int]
+# For so many seconds nobody may have changed the file when its stamp was taken. With HDF5's lock held
+# nobody was in the middle of a change, and ticks of the clock of file times are all that matters.
+QUIET = 2.0
+QUIET_IF_LOCKED = 0.05
+
+Stamp = tuple[int, int, int, int]
 
 
 class Loaded(NamedTuple):
@@ -45,6 +52,7 @@ class Loaded(NamedTuple):
     keys: NDArray[np.int64]
     rows: NDArray[np.int64]
     stamp: Stamp
+    settled: bool
     held: _core.Reservation
 
 
@@ -85,7 +93,9 @@ class ChunkTable:
         self._looked_up = 0
         self._promised = False
 
-    def fetch(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+    def fetch(
+        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+    ) -> NDArray[np.int64]:
         """Offset (-1: never written), stored bytes and filter mask of the cells of a box, C order."""
         rank = len(self.grid)
         lo, count = lo[:rank], count[:rank]  # further axes are an array type's: one cell
@@ -96,8 +106,8 @@ class ChunkTable:
             table = None
         if table is None and self._looked_up + cells <= _LOOK_UPS:
             self._looked_up += cells
-            return self._look_up(lo, count)
-        keys, rows, *_ = self._load() if table is None else table
+            return self._look_up(lo, count, locked)
+        keys, rows, *_ = self._load(locked) if table is None else table
         wanted = self._linear(lo, count)
         answer = np.full((cells, 3), (-1, 0, 0), np.int64)
         if len(keys):
@@ -134,13 +144,15 @@ class ChunkTable:
         """Let go of the table; it is read again when it is needed."""
         self._loaded, self._looked_up = None, 0
 
-    def _load(self) -> Loaded:
-        with access.session(self.path, "r") as file:
-            return self._read(file[self.name])
+    def _load(self, locked: bool = False) -> Loaded:
+        with access.session(self.path, "r", locked=locked) as file:
+            return self._read(file[self.name], QUIET_IF_LOCKED if locked else QUIET)
 
-    def _read(self, dset: Any) -> Loaded:
+    def _read(self, dset: Any, quiet: float) -> Loaded:
         """Read the whole table, check it and keep it."""
         stamp = self._stamp_now()
+        # By the change time alone, which nobody can set.
+        settled = time.time_ns() - stamp[1] > quiet * 1e9
         count = int(dset.id.get_num_chunks())
         # Twice: in blocks, and as one sorted table.
         with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, self._promised):
@@ -150,7 +162,7 @@ class ChunkTable:
                 keys, rows = keys[order], rows[order]
             self._check(rows)
         held = _core.Reservation("chunk table", _ROW_BYTES * len(keys), self._promised)
-        self._loaded = Loaded(keys, rows, stamp, held)
+        self._loaded = Loaded(keys, rows, stamp, settled, held)
         return self._loaded
 
     def _collect(self, dset: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -217,9 +229,11 @@ class ChunkTable:
             offset=int(row[0]),
         )
 
-    def _look_up(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+    def _look_up(
+        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
+    ) -> NDArray[np.int64]:
         rows = []
-        with access.session(self.path, "r") as file:
+        with access.session(self.path, "r", locked=locked) as file:
             dset = file[self.name]
             for cell in itertools.product(
                 *(range(a, a + n) for a, n in zip(lo, count, strict=True))
@@ -243,8 +257,8 @@ class ChunkTable:
 
     def _still_valid(self, table: Loaded) -> bool:
         """Addresses of chunks that are not encoded never change once all are there."""
-        settled = not self.encoded and len(table.rows) == math.prod(self.grid)
-        return settled or self._stamp_now() == table.stamp
+        complete = not self.encoded and len(table.rows) == math.prod(self.grid)
+        return complete or (table.settled and self._stamp_now() == table.stamp)
 
     def _stamp_now(self) -> Stamp:
         try:
@@ -256,9 +270,11 @@ class ChunkTable:
                 path=self.path,
                 errno=error.errno,
             ) from error
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def nothing_stored(lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+def nothing_stored(
+    lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+) -> NDArray[np.int64]:
     """The `fetch` of a dataset that has no storage yet: every chunk is missing."""
     return np.full((math.prod(count), 3), (-1, 0, 0), np.int64)

@@ -221,7 +221,7 @@ def _chunked(*, path: str, name: str, dset: Any, dtype: np.dtype[Any], writable:
         full,
         byte_strides(full, base.itemsize, "C"),
         codecs,
-        TableSource(path, table.fetch, commit, table.load, table.forget),
+        TableSource(path, table.fetch, commit, table.load, table.forget, access.guard(path)),
     )
 
 

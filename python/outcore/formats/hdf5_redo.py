@@ -233,12 +233,12 @@ def _apply(log: int, fd: int, index: array[int], final: int, sync: bool) -> None
         os.fsync(fd)
 
 
-def recover(path: str) -> None:
+def recover(path: str, locked: int | None = None) -> None:
     """
     Complete, or forget, a change that a killed process left behind.
 
     Does nothing, at the price of a look at the folder, if there is none; and while somebody holds the
-    file's lock, who will see to it.
+    file's lock, who will see to it. `locked` is a descriptor of the caller's who holds it himself.
     """
     name = log_of(path)
     if not os.path.lexists(name):
@@ -253,7 +253,7 @@ def recover(path: str) -> None:
             return
         held.callback(os.close, log)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC) if locked is None else locked
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
@@ -266,9 +266,11 @@ def recover(path: str) -> None:
                 path=path,
                 errno=error.errno,
             ) from error
-        held.callback(os.close, fd)
+        if locked is None:
+            held.callback(os.close, fd)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if locked is None:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return  # its owner lives, or others read

@@ -71,12 +71,28 @@ class Codec:
 
 
 @dataclass(frozen=True, slots=True)
+class TableGuard:
+    """
+    How a file is kept from programs that change it through the format's own library.
+
+    `log` is a file that exists while a change is under way, or after one that was interrupted, which
+    `recover()` then completes or forgets. `hold()` takes the lock that the library takes for writing,
+    also for accesses by the library in this process, and returns what gives it back.
+    """
+
+    log: str
+    recover: Callable[[], None]
+    hold: Callable[[], Callable[[], None]]
+
+
+@dataclass(frozen=True, slots=True)
 class TableSource:
     """
     All chunks lie in one file, found through a table (HDF5).
 
-    `fetch(lo, count)` returns an int64 array of shape ``(prod(count), 3)``: file offset (-1 for a
-    chunk never written), stored bytes, filter mask; cells of the box in C order.
+    `fetch(lo, count, locked=False)` returns an int64 array of shape ``(prod(count), 3)``: file offset
+    (-1 for a chunk never written), stored bytes, filter mask; cells of the box in C order.
+    `locked`: nobody changes the file through the library until the answer has been used.
     `commit(chunks)` stores encoded chunks ``(grid coordinates, filter mask, bytes)``, each, through
     the format's own library; `None` if chunks are only ever patched in place.
     `load(new)` reads the table now, if it is one that is kept in memory, and returns the bytes that
@@ -85,10 +101,11 @@ class TableSource:
     """
 
     path: str
-    fetch: Callable[[tuple[int, ...], tuple[int, ...]], NDArray[np.int64]]
+    fetch: Callable[..., NDArray[np.int64]]
     commit: Callable[[Iterable[tuple[tuple[int, ...], int, bytes]]], None] | None
     load: Callable[[int], int] | None = None
     forget: Callable[[], None] | None = None
+    guard: TableGuard | None = None
     kind: str = "table"
 
 
