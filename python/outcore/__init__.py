@@ -12,6 +12,7 @@ array([1.5, 0. , 0. , 1.5])
 
 from outcore import measured as _measured
 from outcore._core import __version__
+from outcore.collective import CollectiveArray, CollectiveReport, read_all, write_all
 from outcore.convert import convert
 from outcore.disk import DiskArray
 from outcore.errors import (
@@ -36,7 +37,9 @@ from outcore.verify import Damage, verify
 __all__ = [
     "BudgetError",
     "Codec",
+    "CollectiveArray",
     "CollectiveError",
+    "CollectiveReport",
     "Damage",
     "DiskArray",
     "FormatError",
@@ -55,7 +58,9 @@ __all__ = [
     "ls",
     "memory",
     "open",
+    "read_all",
     "verify",
+    "write_all",
 ]
 
 # Figures of disks that `outcore bench` has measured.

@@ -591,6 +591,9 @@ class DiskArray:
                 code="read-only",
                 path=self.path,
             )
+        self._check_open(verb)
+
+    def _check_open(self, verb: str = "read") -> None:
         if self.closed:
             raise UsageError(
                 f"cannot {verb} {self.path!r}: it is closed; open it again with outcore.open()",

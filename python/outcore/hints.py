@@ -29,6 +29,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "method": ("auto", "straight", "window", "mapped", "list"),
     "cache": ("auto", "keep", "bypass"),
     "missing": ("fill", "error"),
+    "domains": ("requested", "bounding", "fixed", "cyclic"),
+    "overlap": ("last", "error"),
 }
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
@@ -66,6 +68,16 @@ class Hints:
         What a chunk that was never written means: ``"fill"`` (the fill value) or ``"error"``.
     sync
         Make every write durable before it returns.
+    io_ranks
+        Of a collective: so many ranks touch files, evenly spread; all by default.
+    domains
+        Of a collective: files are divided by the bytes that are ``"requested"``, by the ``"bounding"``
+        section, in ``"fixed"`` parts of the whole array, or tile by tile (``"cyclic"``).
+    overlap
+        Ranks that write the same element: the highest rank wins (``"last"``), or it is refused
+        (``"error"``).
+    stripe
+        Bytes, as a number or text: domains begin at multiples of it where that is possible.
 
     Raises
     ------
@@ -90,6 +102,10 @@ class Hints:
     exclusive: bool
     missing: str
     sync: bool
+    io_ranks: int | None
+    domains: str
+    overlap: str
+    stripe: int | None
 
     def __init__(
         self,
@@ -102,11 +118,16 @@ class Hints:
         exclusive: bool = False,
         missing: str = "fill",
         sync: bool = False,
+        io_ranks: int | None = None,
+        domains: str = "requested",
+        overlap: str = "last",
+        stripe: int | str | None = None,
         **unknown: Never,
     ) -> None:
         if unknown:
             raise _unknown(next(iter(unknown)), "hint", [f.name for f in fields(self)])
         given = {"engine": engine, "method": method, "cache": cache, "missing": missing}
+        given |= {"domains": domains, "overlap": overlap}
         for name, value in given.items():
             if value not in _CHOICES[name]:
                 raise _unknown(value, "hint", _CHOICES[name], prefix=f"{name}=")
@@ -115,12 +136,9 @@ class Hints:
             if not isinstance(flag, bool):
                 raise UsageError(f"{name}={flag!r} must be True or False", code="bad-hint")
             object.__setattr__(self, name, flag)
-        if threads is not None:
-            whole = hasattr(type(threads), "__index__") and not isinstance(threads, bool)
-            if not whole or not 1 <= operator.index(threads) <= 4096:
-                raise UsageError(f"threads={threads!r} must lie in 1..4096", code="bad-hint")
-            threads = operator.index(threads)
-        object.__setattr__(self, "threads", threads)
+        object.__setattr__(self, "threads", _number("threads", threads, 4096))
+        object.__setattr__(self, "io_ranks", _number("io_ranks", io_ranks, 2**31 - 1))
+        object.__setattr__(self, "stripe", None if stripe is None else nbytes(stripe))
         object.__setattr__(self, "memory", None if memory is None else nbytes(memory))
 
     @classmethod
@@ -178,10 +196,19 @@ def _named(variable: str) -> Iterator[None]:
         raise UsageError(f"{variable}: {error.message}", code=error.code) from None
 
 
+def _number(name: str, value: int | None, most: int) -> int | None:
+    if value is None:
+        return None
+    whole = hasattr(type(value), "__index__") and not isinstance(value, bool)
+    if not whole or not 1 <= operator.index(value) <= most:
+        raise UsageError(f"{name}={value!r} must lie in 1..{most}", code="bad-hint")
+    return operator.index(value)
+
+
 def _word(name: str, value: str) -> Any:
-    if name == "threads":
+    if name in ("threads", "io_ranks"):
         if not value.isdecimal():
-            raise UsageError(f"threads={value!r} must be a number", code="bad-hint")
+            raise UsageError(f"{name}={value!r} must be a number", code="bad-hint")
         return int(value)
     if name in ("exclusive", "sync"):
         truth = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}

@@ -19,10 +19,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import formats
+from outcore.collective.array import CollectiveArray
+from outcore.collective.many import together
 from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
+from outcore.transport import Transport, transport
 
 __all__ = ["create", "open"]
 
@@ -34,6 +37,7 @@ def open(
     mode: Mode = "r",
     *,
     hints: Hints | Mapping[str, Any] | None = None,
+    comm: Any = None,
     **options: Any,
 ) -> DiskArray:
     """
@@ -48,6 +52,10 @@ def open(
         refuses to replace. The last two need ``shape=`` and ``dtype=``; see `create`.
     hints
         Wishes that never change results.
+    comm
+        A communicator of mpi4py, or a transport: all its ranks open the array together, and get a
+        `CollectiveArray`. Collective: all return, or all raise `CollectiveError`. With ``"w"`` and
+        ``"x"`` the lowest rank creates the file.
     options
         For the format: ``format=`` by name; ``dtype``, ``shape``, ``offset``, ``order`` for raw
         files.
@@ -73,6 +81,8 @@ def open(
     ...     a[:, 1]
     array([1, 4])
     """
+    if comm is not None:
+        return _open_together(transport(comm), path, mode, hints, options)
     if mode in ("w", "x"):
         return create(path, exclusive=mode == "x", hints=hints, **options)
     if mode not in ("r", "r+"):
@@ -83,6 +93,39 @@ def open(
     resolved = Hints.of(hints)
     info = formats.open_info(path, writable=mode == "r+", **options)
     return DiskArray(info, mode, resolved, options)
+
+
+def _open_together(
+    group: Transport,
+    path: Path,
+    mode: Mode,
+    hints: Hints | Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> CollectiveArray:
+    found: list[DiskArray] = []
+    known = dict(options)
+    if mode in ("w", "x"):
+        made: list[str] = []
+
+        def make() -> None:
+            if group.rank == 0:
+                with open(path, mode, hints=hints, **options) as array:
+                    made.append(array.format)
+
+        together(group, make, "open")
+        name = group.allgather_bytes("".join(made).encode())[0].decode()
+        # What it takes to open it again; the rest was only for creating it. A raw file does not say
+        # what it holds.
+        raw = name == "raw"
+        known = {k: v for k, v in options.items() if raw and k in _RAW} | {"format": name}
+    again: Mode = "r" if mode == "r" else "r+"
+    together(group, lambda: found.append(open(path, again, hints=hints, **known)), "open")
+    array = found[0]
+    return CollectiveArray(array.info, mode, array.hints, known, group)
+
+
+# What `open` has to be told of a raw file.
+_RAW = ("dtype", "shape", "order", "offset")
 
 
 def create(

@@ -97,6 +97,39 @@ impl Collective {
         py.detach(|| self.plan.overlap())
     }
 
+    /// Number of arrays.
+    #[getter]
+    fn arrays(&self) -> usize {
+        self.plan.arrays()
+    }
+
+    /// Bytes of an element of an array.
+    fn item(&self, array: u32) -> i64 {
+        self.plan.job(array).map_or(0, |job| job.ground.item)
+    }
+
+    /// Bytes that all ranks ask for.
+    #[getter]
+    fn wanted_bytes(&self) -> i64 {
+        self.plan.wanted_bytes()
+    }
+
+    /// Whether several ranks may touch the same encoded blocks.
+    #[getter]
+    fn shared_blocks(&self) -> bool {
+        self.plan.shared_blocks()
+    }
+
+    /// What a rank owns, as boxes: number of the array, and section.
+    fn parts(&self, rank: u32) -> Vec<(u32, Ranges)> {
+        self.plan.parts(rank).iter().map(|(array, section)| (*array, ranges(section))).collect()
+    }
+
+    /// Whether an array is stored in blocks that are encoded.
+    fn encoded(&self, array: u32) -> bool {
+        self.plan.job(array).is_some_and(|job| job.ground.encoded)
+    }
+
     /// Ranks that own anything.
     fn owners(&self) -> Vec<u32> {
         self.plan.owners().collect()

@@ -216,9 +216,7 @@ def _mismatch(t: Transport) -> None:
         (lambda: t.split(0, 0), lambda: t.allgather(np.zeros(3, np.int64))),
     ]
     for usual, other in calls:
-        error = _raises(
-            CollectiveError, "mismatched-call", other if t.rank == odd else usual
-        )
+        error = _raises(CollectiveError, "mismatched-call", other if t.rank == odd else usual)
         assert isinstance(error, CollectiveError)
         assert odd in error.ranks or t.size == 2, error
         _same(t.size, t.agree(t.size))

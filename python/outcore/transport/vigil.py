@@ -35,9 +35,7 @@ class Said:
 class Vigil:
     """The waits of one rank in one group."""
 
-    def __init__(
-        self, place: Place, board: _core.Board, wire: Wire, patience: Patience
-    ) -> None:
+    def __init__(self, place: Place, board: _core.Board, wire: Wire, patience: Patience) -> None:
         self.place = place
         self.board = board
         self.wire = wire

@@ -223,6 +223,42 @@ impl Collective {
         members.iter().filter_map(|access| planned.piece(*access, tile)).collect()
     }
 
+    /// What a rank owns, as boxes: array and section.
+    pub fn parts(&self, rank: u32) -> Vec<(u32, Section)> {
+        let part = |span: &Span| {
+            let tiling = &self.jobs[span.array as usize].tilings[span.region as usize];
+            (span.array, tiling.cover(span.low, span.high))
+        };
+        self.spans(rank).map(part).collect()
+    }
+
+    /// Number of arrays.
+    pub fn arrays(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Bytes that all ranks ask for, together.
+    pub fn wanted_bytes(&self) -> i64 {
+        let bytes = |planned: &Planned| {
+            let item = planned.job.ground.item;
+            let counts = planned.job.accesses.iter().map(|a| a.section.count().unwrap_or(i64::MAX));
+            counts.fold(0, |n: i64, count| n.saturating_add(count.saturating_mul(item)))
+        };
+        self.jobs.iter().map(bytes).fold(0, i64::saturating_add)
+    }
+
+    /// Whether accesses of several ranks may touch the same block of an encoded array: they are not
+    /// in regions of their own.
+    pub fn shared_blocks(&self) -> bool {
+        self.jobs.iter().filter(|planned| planned.job.ground.encoded).any(|planned| {
+            let rank = |k: &u32| planned.job.accesses[*k as usize].rank;
+            planned.regions.iter().any(|region| {
+                let first = region.members.first().map(rank);
+                region.members.iter().any(|k| Some(rank(k)) != first)
+            })
+        })
+    }
+
     /// Whether two accesses share an element (in a write: whose comes last counts). If that would
     /// take long to find out: yes.
     pub fn overlap(&self) -> bool {

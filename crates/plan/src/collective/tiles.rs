@@ -142,6 +142,38 @@ impl Tiling {
         (low + self.most).min((low / self.row() + 1) * self.row())
     }
 
+    /// A box that holds the units `low..high`: what they are to the eye, and for a price.
+    pub fn cover(&self, low: i64, high: i64) -> Section {
+        let mut ranges = self.section.ranges().to_vec();
+        let (mut first, mut last) = (low, (high - 1).max(low));
+        // Walk from the axis that is cut outwards: what is inside the outermost axis on which the two
+        // ends differ is covered whole.
+        for place in (0..=self.cut.min(self.order.len().saturating_sub(1))).rev() {
+            if self.order.is_empty() {
+                break;
+            }
+            let cells = self.cells[place].max(1);
+            let (from, to) = (first % cells, last % cells);
+            (first, last) = (first / cells, last / cells);
+            let (from, to) = if first == last { (from, to + 1) } else { (0, cells) };
+            let range = &mut ranges[self.order[place]];
+            *range = self.cells_of(place, *range, from, to);
+        }
+        Section::new(ranges)
+    }
+
+    /// The indices in the cells `low..high` of an axis.
+    fn cells_of(&self, place: usize, range: Range, low: i64, high: i64) -> Range {
+        let grain = self.grain[place];
+        let (first, count) = if grain == 1 {
+            (low, high - low)
+        } else {
+            let block = range.start / grain;
+            range.members((block + low) * grain, (block + high) * grain)
+        };
+        range.part(first, count)
+    }
+
     /// Units that lie next to each other.
     fn row(&self) -> i64 {
         self.cells.get(self.cut).copied().unwrap_or(1).max(1)
@@ -198,14 +230,7 @@ impl Tiling {
                 (cell, cell + 1)
             };
             let range = &mut ranges[self.order[place]];
-            let grain = self.grain[place];
-            let (first, count) = if grain == 1 {
-                (low, high - low)
-            } else {
-                let block = range.start / grain;
-                range.members((block + low) * grain, (block + high) * grain)
-            };
-            *range = range.part(first, count);
+            *range = self.cells_of(place, *range, low, high);
         }
         Section::new(ranges)
     }

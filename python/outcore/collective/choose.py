@@ -1,0 +1,114 @@
+"""
+Which method: everybody on his own, or two-phase? Priced from what all ranks said.
+
+| method      | what happens                                                             |
+|-------------|--------------------------------------------------------------------------|
+| `direct`    | each rank accesses its own section, as if alone                           |
+| `sieve`     | the same, through windows (data sieving)                                  |
+| `two-phase` | owners access what the ranks want together; the ranks exchange            |
+
+Data in the page cache is at hand for every rank of the node, so nothing is won by having somebody else
+copy it: direct. Cold data comes from a disk that all share: what counts is the sum over all ranks, each
+byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of them, or once.
+
+Invariants. Only integers that all ranks have from all ranks are compared, so all choose alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outcore import _core
+from outcore.collective.items import Item
+from outcore.collective.price import of_report, price
+from outcore.disk import DiskArray
+from outcore.errors import OutcoreError
+
+__all__ = ["METHODS", "Choice", "choose", "own_price", "share_of_price"]
+
+METHODS = ("auto", "direct", "sieve", "two-phase")
+# From this share of cached pages on, in thousandths, data counts as cached.
+_CACHED = 950
+# A meeting of all ranks, and a copy out of a slot.
+_MEETING_NS = 60_000
+_COPY = 8_000_000_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, and the reason in one sentence."""
+
+    method: str
+    why: str
+
+
+def own_price(items: list[Item], *, write: bool) -> tuple[int, int]:
+    """Tell what this rank's own accesses cost, and the least share that is cached, in thousandths."""
+    total, cached = 0, 1000
+    for item in items:
+        if not item.nbytes:
+            continue
+        try:
+            report = item.array.explain(item.key, write=write)
+        except OutcoreError:
+            cached = 0  # alone it does not fit the budget
+            total += 1 << 50
+            continue
+        total += of_report(report)
+        share = 1000 if report.cached is None else round(1000 * report.cached)
+        cached = min(cached, share)
+    return total, cached
+
+
+def choose(
+    plan: _core.Collective,
+    *,
+    write: bool,
+    overlap: bool,
+    prices: list[tuple[int, int]],
+    together: int,
+) -> Choice:
+    """
+    Choose; equal on all ranks.
+
+    Parameters
+    ----------
+    prices
+        What `own_price` said on each rank.
+    together
+        What all owners need for their parts, in nanoseconds: summed over the ranks.
+    """
+    if len(prices) == 1:
+        return Choice("direct", "there is one rank")
+    if write and overlap:
+        return Choice("two-phase", "ranks write the same elements: the highest rank wins")
+    encoded = any(plan.encoded(number) for number in range(plan.arrays))
+    alone = sum(cost for cost, _ in prices)
+    cached = min(share for _, share in prices)
+    if not encoded and cached >= _CACHED:
+        return Choice("direct", "what the ranks want is in the page cache")
+    moved = plan.wanted_bytes
+    both = together + moved * 1_000_000_000 // _COPY + plan.rounds * _MEETING_NS
+    if write and encoded and plan.shared_blocks:
+        return Choice("two-phase", "several ranks change the same encoded blocks")
+    told = f"{_ms(alone)} for each rank on its own, {_ms(both)} together"
+    if both < alone:
+        return Choice("two-phase", told)
+    return Choice("direct", told)
+
+
+def _ms(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e6:.3g} ms"
+
+
+def share_of_price(
+    plan: _core.Collective, arrays: list[DiskArray | None], rank: int, *, write: bool
+) -> int:
+    """Tell what this rank's part of the files costs as an owner."""
+    total = 0
+    for number, ranges in plan.parts(rank):
+        array = arrays[number]
+        if array is not None:
+            key = tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in ranges)
+            total += price(array, key, write=write)
+    return total

@@ -1,0 +1,165 @@
+"""
+What one rank brings to a collective: arrays on disk, sections of them, arrays in memory.
+
+An `Item` is one section and the memory that it is read into or written from. The planner walks all
+sections upwards, over the axes of the array on disk; `Item.memory` is a view of the caller's array
+that is walked the same way, whatever steps, integers and new axes the key has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core, formats
+from outcore.disk import DiskArray
+from outcore.errors import UsageError
+from outcore.formats.layout import Chunked, TableSource
+
+__all__ = ["Item", "looking", "reading", "writing"]
+
+
+@dataclass
+class Item:
+    """
+    One section of one array, and its memory.
+
+    Parameters
+    ----------
+    array
+        The array on disk.
+    key
+        What the caller asked for.
+    section
+        The same as words: start, count and step of each axis.
+    memory
+        The caller's array, or a new one, walked upwards along the axes of the array on disk.
+    result
+        What the caller gets of a read.
+    """
+
+    array: DiskArray
+    key: Any
+    section: list[int]
+    memory: NDArray[Any]
+    result: Any = None
+    scalar: bool = False
+
+    @property
+    def core(self) -> _core.Array:
+        """The array, for those who move bytes."""
+        return self.array._core
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the section."""
+        return int(self.memory.nbytes)
+
+    def name(self) -> int:
+        """Tell arrays apart: a number that all ranks compute alike."""
+        info = self.array.info
+        outer, inner = formats.split_path(self.array._where)
+        text = "\0".join(
+            (os.path.realpath(outer), inner or "", info.format, repr(info.shape), info.dtype.str)
+        )
+        if info.format == "raw":
+            text += repr((info.order, info.extra["offset"], self.array._files))
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
+
+    def one_writer(self) -> bool:
+        """Whether the format lets one process at a time change chunks (HDF5)."""
+        layout = self.array.info.layout
+        return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
+
+
+def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
+    """Prepare a section to be read into `out`, or into a new array."""
+    array._check_open()
+    section, axes, scalar = array._core.section_of(key)
+    shape = _shape(section, axes)
+    if out is None:
+        order: Any = "F" if array.order == "F" else "C"
+        result = np.empty(shape, array.dtype, order=order)
+    else:
+        result = _checked(array, out, shape)
+    return Item(array, key, section, _upwards(result, axes, array.ndim), result, scalar)
+
+
+def looking(array: DiskArray, key: Any) -> Item:
+    """Prepare a section of which nothing will be moved."""
+    array._check_open()
+    section, axes, scalar = array._core.section_of(key)
+    one = np.empty((), array.dtype)
+    memory = np.broadcast_to(one, _shape(section, axes))
+    return Item(array, key, section, _upwards(memory, axes, array.ndim), None, scalar)
+
+
+def writing(array: DiskArray, key: Any, value: Any) -> Item:
+    """Prepare a section to be written from `value`, broadcast and cast as NumPy does."""
+    array._must_write("write to")
+    section, axes, _ = array._core.section_of(key)
+    shape = _shape(section, axes)
+    if isinstance(value, DiskArray):
+        raise UsageError(
+            "write_all takes arrays in memory; read the other array first, or use write()",
+            code="bad-value",
+            path=array.path,
+        )
+    data = np.asarray(value) if isinstance(value, np.ndarray | np.generic) else None
+    if data is None:
+        data = np.asarray(value, array.dtype)
+    if data.dtype != array.dtype:
+        cast = np.empty(data.shape, array.dtype)
+        cast[...] = data
+        data = cast
+    try:
+        given = np.broadcast_to(data, shape)
+    except ValueError:
+        raise UsageError(
+            f"a value of shape {data.shape} cannot be broadcast to the section of shape {shape} of "
+            f"{array.path!r}. Trailing axes must be equal or 1",
+            code="broadcast",
+            path=array.path,
+        ) from None
+    return Item(array, key, section, _upwards(given, axes, array.ndim))
+
+
+def _shape(section: list[int], axes: Sequence[tuple[int, bool] | None]) -> tuple[int, ...]:
+    return tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
+
+
+def _upwards(
+    array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
+) -> NDArray[Any]:
+    """See an array with the axes of a key as one with all axes of the array on disk, upwards."""
+    steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
+    there = {axis[0] for axis in axes if axis is not None}
+    whole = tuple(slice(None) if axis in there else None for axis in range(ndim))
+    seen: NDArray[Any] = array[steps][whole]
+    return seen
+
+
+def _checked(array: DiskArray, out: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    if (
+        not isinstance(out, np.ndarray)
+        or out.shape != shape
+        or out.dtype != array.dtype
+        or not out.flags.writeable
+    ):
+        have = (
+            f"shape {out.shape} and dtype {out.dtype}" if isinstance(out, np.ndarray) else repr(out)
+        )
+        raise UsageError(
+            f"out= for {array.path!r} must be a writable numpy.ndarray of shape {shape} and dtype "
+            f"{array.dtype}, not {have}",
+            code="out-mismatch",
+            path=array.path,
+        )
+    return out

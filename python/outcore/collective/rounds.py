@@ -1,0 +1,384 @@
+"""
+The rounds of a two-phase collective: the only loop that alternates I/O and messages.
+
+Reading. In round `k` each owner has its tile `k` in its slot. Ranks of its node copy what they want out
+of it; others are sent theirs, packed. Meanwhile the owner reads tile `k + 1` into its other slot.
+
+    read 0 | agree | copy 0, read 1 | agree | copy 1, read 2 | ...
+
+Writing is the mirror: ranks copy into the slots, or send; then the owner writes its tile. What nobody
+gives of a tile is read first, but only there. Where two ranks give the same element all goes by
+messages, which the owner unpacks in the order of the ranks: the highest rank wins, as in the paper.
+
+Each round begins with an agreement, which is also the meeting after which slots may be looked at. A
+rank that failed says so there, and all stop: whoever fails goes on taking part until then.
+
+Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
+Arrays", sections 3.1 (reading), 3.2 (writing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.collective.items import Item
+from outcore.collective.price import price
+from outcore.collective.slots import Slots, slots_of
+from outcore.disk import DiskArray
+from outcore.errors import InternalError
+from outcore.requests import IORequest, start
+from outcore.transport import Transport
+
+__all__ = ["Work", "read_rounds", "write_rounds"]
+
+Ranges = list[tuple[int, int, int]]
+# A tile of which less than this part is given is written piece by piece, not read first.
+_SPARSE = 4
+
+
+@dataclass
+class Work:
+    """
+    What one rank works with in a collective.
+
+    Parameters
+    ----------
+    transport
+        The ranks.
+    plan
+        Who owns what; equal on all ranks.
+    arrays
+        The arrays of the plan, by number; None where this rank has not opened one (it owns nothing
+        of it then).
+    items
+        This rank's sections, by number.
+    """
+
+    transport: Transport
+    plan: _core.Collective
+    arrays: list[DiskArray | None]
+    items: list[Item]
+
+    def __post_init__(self) -> None:
+        nodes = self.transport.nodes
+        self.rank = self.transport.rank
+        self.memory = [item.memory for item in self.items]
+        owners = self.plan.owners()
+        self.near = [rank for rank in owners if nodes[rank] == nodes[self.rank]]
+        self.far = [rank for rank in owners if nodes[rank] != nodes[self.rank]]
+        self.far_ranks = [r for r in range(len(nodes)) if nodes[r] != nodes[self.rank]]
+        self.mine = self.plan.tiles(self.rank)
+
+    def all_by_messages(self) -> None:
+        """Send everything, to ranks of this node and to itself too."""
+        self.near, self.far = [], self.plan.owners()
+        self.far_ranks = list(range(self.transport.size))
+
+    def array(self, number: int) -> DiskArray:
+        """Give an array that this rank owns a part of."""
+        array = self.arrays[number]
+        if array is None:
+            raise InternalError(f"array {number} is not open here", code="broken-plan")
+        return array
+
+    def tile(self, k: int) -> tuple[int, Ranges]:
+        """Give tile `k` of this rank: number of the array, and section."""
+        tile = self.plan.tile(self.rank, k)
+        if tile is None:
+            raise InternalError(f"there is no tile {k}", code="broken-plan")
+        return tile
+
+    def view(self, slot: NDArray[np.uint8], tile: tuple[int, Ranges]) -> NDArray[Any]:
+        """See a slot as the array that its tile is, packed in the order of the file."""
+        number, ranges = tile
+        array = self.array(number)
+        order = _order(array)
+        counts = [ranges[axis][1] for axis in order]
+        nbytes = int(np.prod(counts, dtype=np.int64)) * array.dtype.itemsize
+        packed = slot[:nbytes].view(array.dtype).reshape(counts)
+        return packed.transpose(np.argsort(order)) if order else packed
+
+
+def _order(array: DiskArray) -> list[int]:
+    ground = array._core.ground()
+    return ground[3 : 3 + ground[2]]
+
+
+def _key(ranges: Ranges) -> tuple[slice, ...]:
+    return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
+
+
+def _within(part: Ranges, tile: Ranges) -> tuple[slice, ...]:
+    """Where a part of a tile lies in the array that the tile is."""
+    places = []
+    for (a, n, s), (low, _, step) in zip(part, tile, strict=True):
+        first, stride = (a - low) // step, max(s // step, 1)
+        places.append(slice(first, first + (n - 1) * stride + 1, stride))
+    return tuple(places)
+
+
+class _Failures:
+    """What went wrong on this rank: the first failure counts."""
+
+    def __init__(self) -> None:
+        self.first: BaseException | None = None
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            if self.first is None:
+                self.first = error
+
+    def finish(self, request: IORequest[None] | None) -> None:
+        """Wait for started work; how it ended counts."""
+        if request is not None:
+            with self.caught():
+                request.wait()
+
+    @property
+    def code(self) -> int:
+        return int(self.first is not None)
+
+
+def _in_background(work: Callable[[], None], what: str) -> IORequest[None]:
+    return start(work, what)
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+def read_rounds(work: Work) -> BaseException | None:
+    """Run the rounds of a read; returns this rank's failure, if any rank failed (else raises none)."""
+    failures = _Failures()
+    transport, plan = work.transport, work.plan
+    slots = slots_of(transport, plan.slot_bytes)
+    reading: IORequest[None] | None = None
+    failed = False
+    with failures.caught():
+        reading = _read_ahead(work, slots, 0)
+    for k in range(plan.rounds):
+        failures.finish(reading)
+        reading = None
+        letters = _Letters()
+        with failures.caught():
+            letters = _pack_read(work, slots, k)
+        if transport.agree(failures.code):
+            failed = True
+            break
+        with failures.caught():
+            reading = _read_ahead(work, slots, k + 1)
+        exchange = letters.start(transport)
+        with failures.caught():
+            near = [(o, slots.of(o, k)) for o in work.near if plan.tiles(o) > k]
+            plan.copy(k, work.rank, near, work.memory)
+        exchange.wait()
+        with failures.caught():
+            plan.unpack(k, work.rank, work.far, letters.recv, work.memory)
+        letters.close()
+    failures.finish(reading)
+    if not failed:
+        # Also the meeting after which slots may be used for something else.
+        failed = bool(transport.agree(failures.code))
+    return _outcome(failures, failed)
+
+
+def _outcome(failures: _Failures, failed: bool) -> BaseException | None:
+    if not failed:
+        return None
+    return failures.first or Elsewhere()
+
+
+class Elsewhere(Exception):
+    """Some other rank failed."""
+
+
+def _read_ahead(work: Work, slots: Slots, k: int) -> IORequest[None] | None:
+    """Start to read tile `k` of this rank."""
+    if k >= work.mine:
+        return None
+    view, array, parts = _needed(work, slots, k)
+
+    def read() -> None:
+        for held, place in parts:
+            array._core.read(_key(held), view[place])
+
+    return _in_background(read, f"round {k} of a collective read of {array.path!r}")
+
+
+def _needed(
+    work: Work, slots: Slots, k: int
+) -> tuple[NDArray[Any], DiskArray, list[tuple[Ranges, tuple[slice, ...]]]]:
+    """Find what of tile `k` has to be read: its wanted part as a whole, or piece by piece."""
+    tile = work.tile(k)
+    array = work.array(tile[0])
+    view = work.view(slots.mine(k), tile)
+    wanted = work.plan.wanted(work.rank, k)
+    if wanted is None:
+        return view, array, []
+    held, elements, useful, pieces = wanted
+    if useful < elements and 1 < pieces <= 64 and not work.plan.encoded(tile[0]):
+        apart: list[Ranges] = []
+        for _, _, piece in work.plan.table(work.rank, k):
+            if piece not in apart:
+                apart.append(piece)
+        if sum(price(array, _key(piece)) for piece in apart) < price(array, _key(held)):
+            return view, array, [(piece, _within(piece, tile[1])) for piece in apart]
+    return view, array, [(held, _within(held, tile[1]))]
+
+
+# ------------------------------------------------------------------------------------- messages
+
+
+class _Letters:
+    """What this rank sends to ranks of other nodes in a round, and what comes from there."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.to = np.zeros(size, np.int64)
+        self.of = np.zeros(size, np.int64)
+        self.send = np.empty(0, np.uint8)
+        self.recv = np.empty(0, np.uint8)
+        self.held: list[_core.Reservation] = []
+
+    def make(self) -> None:
+        """Take the buffers, within the budget."""
+        out, back = int(self.to.sum()), int(self.of.sum())
+        self.held.append(_core.Reservation("collective", out + back))
+        self.send = np.empty(out, np.uint8)
+        self.recv = np.empty(back, np.uint8)
+
+    def start(self, transport: Transport) -> Any:
+        """Send; nothing if all ranks are on one node."""
+        if not len(self.to):
+            return _Nothing()
+        return transport.start_exchange(self.send, self.to, self.recv, self.of)
+
+    def close(self) -> None:
+        for held in self.held:
+            held.release()
+        self.held.clear()
+
+
+class _Nothing:
+    def wait(self) -> None:
+        pass
+
+
+def _pack_read(work: Work, slots: Slots, k: int) -> _Letters:
+    """Pack what ranks of other nodes want of this rank's tile."""
+    if not work.far_ranks:
+        return _Letters()
+    size, plan = work.transport.size, work.plan
+    letters = _Letters(size)
+    counts = np.array(plan.counts(work.rank, k, size), np.int64)
+    letters.to[work.far_ranks] = counts[work.far_ranks]
+    for owner in work.far:
+        letters.of[owner] = plan.share(owner, k, work.rank)
+    letters.make()
+    if k < work.mine:
+        plan.pack(work.rank, k, slots.mine(k), work.far_ranks, letters.send)
+    return letters
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+def write_rounds(work: Work, overlap: bool) -> BaseException | None:
+    """Run the rounds of a write; returns as `read_rounds`."""
+    failures = _Failures()
+    transport, plan = work.transport, work.plan
+    slots = slots_of(transport, plan.slot_bytes)
+    writing: list[IORequest[None] | None] = [None, None]
+    if overlap:
+        work.all_by_messages()
+    failed = False
+    for k in range(plan.rounds):
+        turn = k % 2
+        failures.finish(writing[turn])
+        writing[turn] = None
+        letters, steps = _Letters(), None
+        with failures.caught():
+            letters = _pack_write(work, k)
+            steps = _prepare_write(work, slots, k, overlap)
+        if transport.agree(failures.code):
+            failed = True
+            break
+        exchange = letters.start(transport)
+        with failures.caught():
+            near = [(o, slots.of(o, k)) for o in work.near if plan.tiles(o) > k]
+            plan.copy(k, work.rank, near, work.memory, True)
+        exchange.wait()
+        with failures.caught():
+            if k < work.mine and work.far_ranks:
+                mine = slots.mine(k)
+                plan.pack(work.rank, k, mine, work.far_ranks, letters.recv, True)
+        letters.close()
+        if transport.agree(failures.code):
+            failed = True
+            break
+        with failures.caught():
+            if steps is not None:
+                writing[turn] = _in_background(steps, f"round {k} of a collective write")
+    for request in writing:
+        failures.finish(request)
+    if not failed:
+        failed = bool(transport.agree(failures.code))
+    return _outcome(failures, failed)
+
+
+def _pack_write(work: Work, k: int) -> _Letters:
+    """Pack what this rank gives to owners on other nodes."""
+    if not work.far_ranks:
+        return _Letters()
+    size, plan = work.transport.size, work.plan
+    letters = _Letters(size)
+    counts = np.array(plan.counts(work.rank, k, size), np.int64)
+    letters.of[work.far_ranks] = counts[work.far_ranks]
+    for owner in work.far:
+        letters.to[owner] = plan.share(owner, k, work.rank)
+    letters.make()
+    plan.unpack(k, work.rank, work.far, letters.send, work.memory, True)
+    return letters
+
+
+def _prepare_write(work: Work, slots: Slots, k: int, overlap: bool) -> Callable[[], None] | None:
+    """Read what nobody gives of this rank's tile, if need be; returns what will write it."""
+    if k >= work.mine:
+        return None
+    tile = work.tile(k)
+    array = work.array(tile[0])
+    view = work.view(slots.mine(k), tile)
+    wanted = work.plan.wanted(work.rank, k)
+    if wanted is None:
+        return None
+    held, elements, useful, _ = wanted
+    table = work.plan.table(work.rank, k)
+    whole = any(_count(piece) == elements for _, _, piece in table)
+    if whole or (useful == elements and not overlap):
+        return lambda: array._core.write(_key(held), view[_within(held, tile[1])])
+    if not work.plan.encoded(tile[0]) and useful * _SPARSE < elements:
+        # In the order of the ranks; what two of them give is in the slot once.
+        pieces = [piece for _, _, piece in table]
+
+        def write_pieces() -> None:
+            for piece in pieces:
+                array._core.write(_key(piece), view[_within(piece, tile[1])])
+
+        return write_pieces
+    array._core.read(_key(held), view[_within(held, tile[1])])
+    return lambda: array._core.write(_key(held), view[_within(held, tile[1])])
+
+
+def _count(ranges: Ranges) -> int:
+    count = 1
+    for _, n, _ in ranges:
+        count *= n
+    return count
