@@ -220,6 +220,7 @@ class Group:
                 self._mismatched()
             return heard
         # The leaders go on even if the ranks of their node disagree: the others must hear of it.
+        self.vigil.call = call
         result = None
         if self.place.leads:
             result = self._speak(call, self._board.heads() + (heard or b""))

@@ -41,6 +41,8 @@ class Vigil:
         self.wire = wire
         self.patience = patience
         self.held: Held | None = None
+        self.call = 0
+        """The call that the second half of a step belongs to."""
         self._said = Said()
         self._told = False
         # Processes of this node that we can see; numbers of another namespace mean nothing here.
@@ -66,6 +68,7 @@ class Vigil:
             missing, speaks = self.place.on(nodes), False
         if self._said.step != steps:
             self._said = Said(steps)
+        call = self.call if call == SECOND else call
         self._look(elapsed, interrupts, call, missing, self._said if speaks else None, True)
 
     # --------------------------------------------------------------------------- on the wire

@@ -54,8 +54,8 @@ class Patience:
 
 def encode(error: CollectiveError) -> bytes:
     """Write an error so that it fits the board."""
-    ranks = list(error.ranks[:64])
-    text = error.message.encode()[:1500].decode(errors="ignore")
+    ranks = list(error.ranks[:48])
+    text = error.message.encode()[:1400].decode(errors="ignore")
     return json.dumps([error.code, ranks, text], ensure_ascii=False).encode()
 
 

@@ -1,0 +1,44 @@
+"""
+Tests of several ranks: fixtures, and what keeps ranks together under mpiexec.
+
+Every rank collects the same tests in the same order. After each phase of a test they tell each other
+what came of it: a test that fails on one rank fails on all, and all go on with the next.
+"""
+
+import pytest
+from ranks import UNDER_MPI, World, tell_all
+
+
+@pytest.fixture
+def world(request):
+    """Ranks to run bodies on; `ranks.ranks` says how many."""
+    return World(*request.param)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """One folder for all ranks."""
+    return tell_all(tmp_path)[0] if UNDER_MPI else tmp_path
+
+
+if UNDER_MPI:
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(item, call):
+        report = yield
+        outcomes = tell_all((report.outcome, report.longreprtext[-4000:]))
+        others = [
+            f"rank {rank}: {outcome}\n{text}"
+            for rank, (outcome, text) in enumerate(outcomes)
+            if outcome == "failed"
+        ]
+        if others and report.outcome != "failed":
+            report.outcome = "failed"
+            report.longrepr = "\n".join(others)
+        return report
+
+    def pytest_collection_finish(session):
+        names = [item.nodeid for item in session.items]
+        everywhere = tell_all(names)
+        if any(other != names for other in everywhere):
+            pytest.exit("ranks have collected different tests", returncode=3)

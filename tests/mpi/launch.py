@@ -1,0 +1,35 @@
+"""
+One rank of a test run: ``mpiexec -n N python tests/mpi/launch.py LOGS LIMIT [pytest options]``.
+
+Only rank 0 prints; what others say goes to files in LOGS. After LIMIT seconds each rank tells where
+it is, and ends.
+"""
+
+import faulthandler
+import os
+import sys
+from pathlib import Path
+
+
+def main():
+    logs, limit, *options = sys.argv[1:]
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+    rank = next(int(os.environ[name]) for name in names if name in os.environ)
+    if rank:
+        log = os.open(Path(logs) / f"rank-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        options = [option for option in options if not option.startswith("--junitxml")]
+    faulthandler.dump_traceback_later(float(limit), exit=True)
+    os.environ["OUTCORE_TESTS_UNDER_MPI"] = "1"
+
+    import pytest
+
+    code = pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *options])
+    faulthandler.cancel_dump_traceback_later()
+    sys.stdout.flush()
+    raise SystemExit(int(code))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Waits end: by warnings, time, dead ranks, Ctrl-C; and all ranks raise the same."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from ranks import UNDER_MPI, ranks
+
+import outcore
+from outcore.testing.sim import SimWorld
+from outcore.transport.watch import Held, Patience, decode, encode
+
+simulated = pytest.mark.skipif(UNDER_MPI, reason="simulated ranks: in the normal run")
+
+
+def together(t):
+    counts = np.full(t.size, 3)
+    t.start_exchange(np.zeros(counts.sum(), np.uint8), counts, bytearray(counts.sum()), counts).wait()
+
+
+CALLS = {
+    "barrier": lambda t: t.barrier(),
+    "agree": lambda t: t.agree(1),
+    "allgather": lambda t: t.allgather(np.zeros(64, np.int64)),
+    "allgather_bytes": lambda t: t.allgather_bytes(b"abc"),
+    "split": lambda t: t.split(0, 0),
+    "start_exchange": together,
+}
+
+
+@ranks(5, per_node=(None, 2))
+@pytest.mark.parametrize("name", CALLS)
+def test_a_late_rank_is_named_and_all_raise(world, name):
+    """The late rank too, at once, when it comes."""
+    call = CALLS[name]
+
+    def body(t):
+        late = t.size - 1
+        t.barrier()
+        if t.rank == late:
+            time.sleep(0.6)
+        began = time.monotonic()
+        with pytest.raises(outcore.CollectiveError) as caught:
+            call(t)
+            t.barrier()
+        assert time.monotonic() - began < 5
+        with pytest.raises(outcore.CollectiveError) as again:
+            t.agree(0)
+        assert str(again.value) == str(caught.value)
+        return str(caught.value), caught.value.code, caught.value.ranks
+
+    results = world.run(body, timeout=0.2)
+    late = world.size - 1
+    for text, code, missing in results:
+        assert code == "timeout"
+        assert late in missing
+        assert name in text
+        assert "OUTCORE_TIMEOUT" in text
+
+
+@simulated
+def test_the_first_who_waits_warns_once(capfd):
+    def body(t):
+        t.barrier()
+        if t.rank == 1:
+            time.sleep(0.8)
+        t.agree(3)
+
+    SimWorld(4).run(body)
+    assert capfd.readouterr().err == ""
+    SimWorld(4, warn=0.3).run(body)
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert "rank 0 waited" in lines[0]
+    assert "in agree for rank 1 of 4" in lines[0]
+
+
+@simulated
+def test_a_leader_warns_of_other_nodes(capfd):
+    def body(t):
+        t.barrier()
+        if t.rank == 5:
+            time.sleep(0.8)
+        t.barrier()
+
+    SimWorld(6, 2, warn=0.3).run(body)
+    lines = sorted(capfd.readouterr().err.splitlines())
+    assert [line.split(" waited")[0] for line in lines] == [
+        f"outcore: rank {rank}" for rank in (0, 2, 4)
+    ]
+    assert all("for ranks 4-5 of 6" in line for line in lines[:2])
+    assert "for rank 5 of 6" in lines[2]
+
+
+PROGRAM = """
+import mmap, os, signal, sys, time
+import numpy as np
+from outcore import _core
+from outcore.testing.sim import SimMemory, Mail, SimWire
+from outcore.transport.group import Group
+from outcore.transport.place import seat
+from outcore.transport.watch import Patience
+
+# Two processes on one board, made before a fork; no messages.
+place = [seat(r, range(2), [0, 0], 0) for r in range(2)]
+shape = place[0].board
+paper = np.frombuffer(mmap.mmap(-1, _core.Board.nbytes(*shape)), np.uint8)
+def finish(rank, board):
+    return Group(place[rank], board, SimWire(Mail(), rank), SimMemory(), Patience(30.0, 20.0))
+first = _core.Board(paper, 0, *shape, True)
+child = os.fork()
+if child == 0:
+    board = _core.Board(paper, 1, *shape, False)
+    while not board.seen()[0][2]:
+        pass
+    t = finish(1, board)
+    t.barrier()
+    {child}
+    os._exit(0)
+first = _core.Board(paper, 0, *shape, False)
+while not first.seen()[1][2]:
+    time.sleep(0.01)
+t = finish(0, first)
+t.barrier()
+{parent}
+"""
+
+
+def run(child, parent):
+    code = PROGRAM.replace("{child}", child).replace("{parent}", parent)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+
+
+@simulated
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_killed_rank_is_noticed():
+    result = run("os.kill(os.getpid(), signal.SIGKILL)", "t.barrier()")
+    assert "CollectiveError: [rank-died] rank 1 of 2 ended" in result.stderr
+
+
+@simulated
+def test_ctrl_c_is_raised_when_the_step_is_complete():
+    """The other rank gets its answer; a step later all is well."""
+    child = "time.sleep(0.6); t.agree(5); assert t.agree(6) == 7"
+    parent = """
+import threading
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    t.agree(1)
+except KeyboardInterrupt:
+    print("raised after", time.monotonic() - began)
+print("then", t.agree(7))
+print("child", os.waitpid(child, 0)[1])
+"""
+    result = run(child, parent)
+    lines = result.stdout.split("\n")
+    assert result.stderr.startswith("outcore: rank 0: Ctrl-C is noted"), result.stderr
+    assert float(lines[0].split()[-1]) >= 0.4, result
+    assert lines[1:3] == ["then 7", "child 0"], result
+
+
+@simulated
+def test_ctrl_c_twice_gives_up_for_all():
+    parent = """
+import threading
+for delay in (0.2, 0.5):
+    threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    t.agree(1)
+except KeyboardInterrupt:
+    print("raised")
+print("child", os.waitpid(child, 0)[1])
+"""
+    child = """
+    time.sleep(1.0)
+    try:
+        t.agree(5)
+    except Exception as error:
+        os._exit(0 if "interrupted twice" in str(error) else 2)
+    os._exit(3)
+"""
+    result = run(child.strip(), parent)
+    assert result.stdout.split("\n")[:2] == ["raised", "child 0"], result
+
+
+@simulated
+def test_held_interrupts_come_at_the_end():
+    went_on = False
+    with pytest.raises(KeyboardInterrupt), Held() as held:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        went_on = True
+        assert held.count == 1
+    assert went_on
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@simulated
+def test_patience_of_the_environment(monkeypatch):
+    monkeypatch.delenv("OUTCORE_TIMEOUT", raising=False)
+    assert Patience.of_environment() == Patience(30.0, None)
+    monkeypatch.setenv("OUTCORE_TIMEOUT", "2.5")
+    assert Patience.of_environment() == Patience(30.0, 2.5)
+    for bad in ("soon", "0", "-1", "nan"):
+        monkeypatch.setenv("OUTCORE_TIMEOUT", bad)
+        with pytest.raises(outcore.UsageError, match="OUTCORE_TIMEOUT"):
+            Patience.of_environment()
+
+
+@simulated
+def test_a_stop_of_any_length_fits_the_board():
+    error = outcore.CollectiveError("é" * 5000, code="timeout", ranks=tuple(range(10**6, 10**6 + 500)))
+    text = encode(error)
+    assert len(text) <= 2048
+    assert decode(text).ranks[:2] == (10**6, 10**6 + 1)
+    assert decode(text).message.startswith("ééé")
+    assert decode(b"\xff{").code == "rank-failed"
