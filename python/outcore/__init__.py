@@ -12,6 +12,7 @@ array([1.5, 0. , 0. , 1.5])
 
 from outcore import measured as _measured
 from outcore._core import __version__
+from outcore.assignment import Assignment, assign
 from outcore.convert import convert
 from outcore.disk import DiskArray
 from outcore.errors import (
@@ -33,6 +34,7 @@ from outcore.requests import IORequest
 from outcore.verify import Damage, verify
 
 __all__ = [
+    "Assignment",
     "BudgetError",
     "Codec",
     "Damage",
@@ -48,6 +50,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "assign",
     "convert",
     "create",
     "ls",

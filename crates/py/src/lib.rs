@@ -16,6 +16,7 @@
 //! | `interrupt.rs`| Ctrl-C |
 //! | `cast.rs`    | a value of another type to the array's |
 //! | `slabs.rs`   | a large cast to small ones |
+//! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
 //! | `memory.rs`  | the memory budget |
@@ -25,6 +26,7 @@ use pyo3::prelude::*;
 
 mod access;
 mod array;
+mod assign;
 mod buffers;
 mod cast;
 mod chunks;
@@ -50,6 +52,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::array::Array;
+    #[pymodule_export]
+    use crate::assign::assign;
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
