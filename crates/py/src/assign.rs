@@ -62,10 +62,12 @@ pub fn assign(
         Some(array) if array.shape() == [ranks, files] => {
             Some(array.as_array().iter().copied().collect())
         }
-        Some(array) => return Err(bad(format!(
+        Some(array) => {
+            return Err(bad(format!(
             "eligible has the shape {:?}, the requests have ({ranks}, {files}); it needs the same",
             array.shape()
-        ))),
+        )))
+        }
         None => None,
     };
     let answer = detached(py, || {

@@ -6,27 +6,29 @@
 //! 1. Files larger than a fair share (all bytes / readers) will be cut; the others stay whole.
 //! 2. Whole files are placed largest first on the least loaded rank, then moved and swapped while the
 //!    largest load sinks; then a search of a fixed number of steps, which is complete for few files.
-//!    That load is at most 4/3 of the least possible one. What it is in the end is the *bound*.
+//!    That load is at most 4/3 of the least possible one. What it is in the end, and 1/64 of it more, is
+//!    the *bound*.
 //! 3. Under the bound, files are moved and swapped while traffic sinks, from two starts: the placing
 //!    of step 2, and the matching of largest weight if that keeps the bound. Hence never worse than the
 //!    matching in (largest load, traffic).
 //! 4. Large files are poured into what is free below the bound, first to ranks that want most of them.
 //!    All ranks then read the same, but for parts below 1/16 of a fair share, which are not made.
 //!
-//! Cost: O(m log m + m*p) for the start; each pass of moves and swaps O(m*p + m*m).
+//! Cost: O(m log m + m*p) for the start; each pass of moves and swaps O(m*p + m*m), of which no more than
+//! a fixed number of pairs are tried; the matching only if it is small enough.
 
 use std::cmp::Reverse;
 
 use super::items::{Item, Items};
 use super::{by_rank, matching, Requests, Share};
 
-/// Nodes of the search for a more even placing: enough to find the best one of some 20 files.
-const MOST_STEPS: usize = 100_000;
+/// Nodes of the search for a more even placing: enough to find the best one of some 15 files, a millisecond at most.
+const MOST_STEPS: usize = 20_000;
 /// The most files that are searched; also the depth of the search.
 const MOST_SEARCHED: usize = 64;
 /// Passes over all moves and swaps.
 const PASSES: usize = 32;
-/// The most pairs of files that are tried for swaps in one pass.
+/// The most pairs of files that are tried for swaps: some tenths of a second.
 const MOST_PAIRS: usize = 1 << 24;
 /// The most steps (files * files * ranks) of a matching.
 const MOST_MATCHING: usize = 1 << 28;
@@ -52,7 +54,10 @@ pub(super) fn solve(requests: &Requests) -> (Vec<Vec<Share>>, String) {
         why.push_str("; too many files for a matching, only moves and swaps");
     }
     let least = starts.iter().map(Placing::largest).min().unwrap_or(0);
-    let bound = if large.is_empty() { least } else { least.max(fair) };
+    // Loads that differ by less than 1/64 are one to the disk; traffic is worth more than that. But no
+    // more than the matching needs, so as never to lose against it.
+    let matched = starts.get(1).map_or(i64::MAX, Placing::largest).max(least);
+    let bound = matched.min(least + least / 64).max(if large.is_empty() { 0 } else { fair });
     starts.retain(|start| start.largest() <= bound);
     for start in &mut starts {
         start.save_traffic(bound);
@@ -84,6 +89,8 @@ struct Placing<'a> {
     /// The rank of each file.
     place: Vec<usize>,
     load: Vec<i64>,
+    /// Pairs of files that may still be tried. Counted, not timed, so that all ranks stop together.
+    pairs: usize,
 }
 
 impl<'a> Placing<'a> {
@@ -101,7 +108,7 @@ impl<'a> Placing<'a> {
             place[at] = rank;
             load[rank] += requests.size(file);
         }
-        Placing { requests, readers, files, place, load }
+        Placing { requests, readers, files, place, load, pairs: MOST_PAIRS }
     }
 
     /// As many files each, least traffic; nothing if ranks may not read what that asks.
@@ -119,7 +126,7 @@ impl<'a> Placing<'a> {
         for (&file, &rank) in files.iter().zip(&place) {
             load[rank] += requests.size(file);
         }
-        Some(Placing { requests, readers, files, place, load })
+        Some(Placing { requests, readers, files, place, load, pairs: MOST_PAIRS })
     }
 
     fn largest(&self) -> i64 {
@@ -190,15 +197,20 @@ impl<'a> Placing<'a> {
     }
 
     /// The best way to take load from `from`: a file, its new rank, a file in exchange.
-    fn lower(&self, from: usize) -> Option<(usize, usize, Option<usize>)> {
+    fn lower(&mut self, from: usize) -> Option<(usize, usize, Option<usize>)> {
         let mut best = (self.load[from], None);
-        let mine = (0..self.files.len()).filter(|&at| self.place[at] == from && self.size(at) > 0);
-        for at in mine {
+        for at in 0..self.files.len() {
+            if self.place[at] != from || self.size(at) == 0 {
+                continue;
+            }
             for &rank in self.readers.iter().filter(|&&rank| rank != from && self.may(rank, at)) {
                 let after = (self.load[from] - self.size(at)).max(self.load[rank] + self.size(at));
                 if after < best.0 {
                     best = (after, Some((at, rank, None)));
                 }
+            }
+            if !self.afford_pairs() {
+                continue;
             }
             for other in 0..self.files.len() {
                 let (rank, less) = (self.place[other], self.size(at) - self.size(other));
@@ -214,14 +226,20 @@ impl<'a> Placing<'a> {
         best.1
     }
 
+    /// Whether one file may still be tried with all others.
+    fn afford_pairs(&mut self) -> bool {
+        let enough = self.pairs >= self.files.len();
+        self.pairs = self.pairs.saturating_sub(self.files.len());
+        enough
+    }
+
     /// Moves and swaps while less travels and no load is above `bound`.
     fn save_traffic(&mut self, bound: i64) {
-        let swaps = self.files.len().saturating_mul(self.files.len()) <= MOST_PAIRS;
         for _ in 0..PASSES {
             let mut better = false;
             for at in 0..self.files.len() {
                 better |= self.move_for_traffic(at, bound);
-                if swaps {
+                if self.afford_pairs() {
                     better |= self.swap_for_traffic(at, bound);
                 }
             }

@@ -122,6 +122,18 @@ fn a_file_above_a_fair_share_is_cut() {
 }
 
 #[test]
+fn sizes_that_hardly_differ_cost_no_traffic() {
+    // Each rank wants two files alone. To even 1003 and 997 out is not worth moving whole files.
+    let mut bytes = vec![0; 32];
+    for (file, size) in [1003, 997, 1001, 1000, 1002, 1002, 996, 999].into_iter().enumerate() {
+        bytes[file / 2 * 8 + file] = size;
+    }
+    let requests = Requests::new(4, 8, bytes).unwrap();
+    let answer = assign(&requests, Solver::Balanced, &AIM).unwrap();
+    assert_eq!((0, vec![0, 0, 1, 1, 2, 2, 3, 3]), (answer.traffic, owners(&answer)));
+}
+
+#[test]
 fn the_dual_deals_readers_by_bytes() {
     let requests = Requests::new(8, 3, [[600, 0, 0], [0, 200, 0]].concat().repeat(4)).unwrap();
     assert_eq!(vec![6, 2, 0], readers_of_files(&requests, 8));
