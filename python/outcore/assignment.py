@@ -160,11 +160,11 @@ def assign(
     rank  load  comm  files
        0    54    45  1 2
        1    34    43  0 3
-       2    28    46  4 7
-       3    60    51  5 6
-    traffic 82, cost 111
+       2    25    43  4 7
+       3    42    33  5 6
+    traffic 82, cost 99
     >>> print(outcore.assign(requests).load)
-    (40, 39, 38, 38)
+    (39, 35, 39, 42)
     """
     matrix = _whole(requests, "requests")
     if matrix.ndim != 2 or matrix.shape[0] == 0:

@@ -195,8 +195,8 @@ impl Requests {
         Ok(Assignment { shares, load, comm, traffic, cost, solver, why })
     }
 
-    /// The requests as solvers see them: columns of one group are one column, up to a fair share.
-    /// More would put a whole file on one rank while others are idle.
+    /// The requests as solvers see them: columns of one group are one column, up to a fair share,
+    /// with the tolerance of `balanced`. More would put a whole file on one rank while others are idle.
     pub(super) fn joined(&self) -> Result<Joined, PlanError> {
         let mut runs: Vec<Vec<usize>> = vec![];
         let fair = self.fair(self.readers().len());
@@ -205,7 +205,8 @@ impl Requests {
             let run = self.groups.get(file).and_then(|group| last.get(group)).copied();
             let run = run.filter(|&run: &usize| {
                 let bytes: i64 = runs[run].iter().map(|&f| self.sizes[f]).sum();
-                bytes + self.sizes[file] <= fair && self.same_readers(runs[run][0], file)
+                bytes + self.sizes[file] <= fair + fair / 16
+                    && self.same_readers(runs[run][0], file)
             });
             let run = run.unwrap_or_else(|| {
                 runs.push(vec![]);

@@ -222,7 +222,8 @@ fn only_some_ranks_read() {
         holds(&requests, &answer);
         assert_eq!((0, 0), (answer.load[0], answer.load[2]));
     }
-    assert_eq!(800, largest(&assign(&requests, Solver::Balanced, &AIM).unwrap()));
+    // 800 each is possible; 1/64 more may be spent on less traffic.
+    assert!(largest(&assign(&requests, Solver::Balanced, &AIM).unwrap()) <= 812);
 }
 
 fn matrices(ranks: usize, files: usize) -> impl Strategy<Value = Requests> {
