@@ -180,10 +180,16 @@ def assign(
             " each rank and a column for each file.",
             code="bad-requests",
         )
-    prices = [_integer(alpha, "alpha"), _integer(beta, "beta")]
-    most = None if max_load is None else _integer(max_load, "max_load")
     answer = _core.assign(
-        matrix, method, *prices, objective, most, _list(sizes, "sizes"), _list(groups, "groups"), may
+        matrix,
+        method,
+        _integer(alpha, "alpha"),
+        _integer(beta, "beta"),
+        objective,
+        None if max_load is None else _integer(max_load, "max_load"),
+        _list(sizes, "sizes"),
+        _list(groups, "groups"),
+        may,
     )
     shares, load, comm, traffic, cost, name, why = answer
     return Assignment(

@@ -185,11 +185,11 @@ def test_exact_under_a_bound_is_scipys_program(requests, tenths):
     loads = np.kron(np.eye(p), requests.sum(0))
     most = int(requests.sum()) * tenths // (10 * p)
     least = program(requests, lambda o: [o.LinearConstraint(loads, 0, most)])
-    try:
-        found = outcore.assign(requests, "exact", max_load=most).traffic
-    except outcore.UsageError as error:
-        assert error.code == "assignment-impossible"
-        found = None
+    if least is None:
+        with pytest.raises(outcore.UsageError, match="assignment-impossible"):
+            outcore.assign(requests, "exact", max_load=most)
+        return
+    found = outcore.assign(requests, "exact", max_load=most).traffic
     assert least == found
 
 
@@ -227,7 +227,7 @@ def test_balanced_never_reads_more_than_the_matching(requests):
 
 def test_more_ranks_than_files():
     """F_j by bytes: 300 of 400 bytes are file 0, so six of eight ranks read it."""
-    requests = np.tile([[75, 25]], (8, 1)) // [[1, 1]]
+    requests = np.tile([[75, 25]], (8, 1))
     for method in METHODS:
         answer = outcore.assign(requests, method)
         check(requests, answer)
