@@ -12,6 +12,7 @@ array([1.5, 0. , 0. , 1.5])
 
 from outcore import measured as _measured
 from outcore._core import __version__
+from outcore.assignment import Assignment, assign
 from outcore.collective import CollectiveArray, CollectiveReport, read_all, write_all
 from outcore.convert import convert
 from outcore.disk import DiskArray
@@ -35,6 +36,7 @@ from outcore.requests import IORequest
 from outcore.verify import Damage, verify
 
 __all__ = [
+    "Assignment",
     "BudgetError",
     "Codec",
     "CollectiveArray",
@@ -53,6 +55,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "assign",
     "convert",
     "create",
     "ls",

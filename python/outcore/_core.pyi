@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, final
 
+import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
@@ -17,6 +18,7 @@ __all__ = [
     "Loop",
     "Reservation",
     "__version__",
+    "assign",
     "error_codes",
     "keep_chunks_after",
     "kept_chunks",
@@ -31,6 +33,17 @@ __all__ = [
 
 __version__: Final[str]
 
+def assign(
+    requests: NDArray[np.int64],
+    method: str,
+    alpha: int,
+    beta: int,
+    objective: str,
+    max_load: int | None,
+    sizes: list[int] | None,
+    groups: list[int] | None,
+    eligible: NDArray[np.bool_] | None,
+) -> tuple[list[list[tuple[int, int]]], list[int], list[int], int, int, str, str]: ...
 def error_codes() -> dict[str, str]: ...
 def measure_disk(folder: str, file_bytes: int, slice_ms: int) -> dict[str, Any]: ...
 def set_disks(disks: dict[int, tuple[int, int, int, int]]) -> None: ...

@@ -47,6 +47,18 @@ pub enum PlanError {
         /// The budget given, bytes.
         budget: i64,
     },
+    /// Requests of ranks that are no matrix of bytes, or do not fit what comes with them.
+    #[error("these requests cannot be assigned: {0}")]
+    BadRequests(String),
+    /// No assignment does what was asked.
+    #[error("no assignment: {0}")]
+    Unassignable(String),
+    /// Too large for a search through all assignments.
+    #[error(
+        "method \"exact\" tries all assignments, and {0}. Use method \"matching\", whose traffic is \
+         the least one too, or \"balanced\""
+    )]
+    TooManyToTry(String),
     /// A plan that breaks one of its own rules: a bug in a planner, caught by `check`.
     #[error("plan breaks rule {rule}: {detail}")]
     Broken {
@@ -67,6 +79,9 @@ impl PlanError {
             PlanError::TooLarge(_) => "too-large",
             PlanError::Impossible { .. } => "method-impossible",
             PlanError::BudgetTooSmall { .. } => "budget-too-small",
+            PlanError::BadRequests(_) => "bad-requests",
+            PlanError::Unassignable(_) => "assignment-impossible",
+            PlanError::TooManyToTry(_) => "assignment-too-large",
             PlanError::Broken { .. } => "broken-plan",
         }
     }

@@ -18,10 +18,12 @@
 //! | `cost`      | what does it all take, exactly?                                   |
 //! | `text`      | the plan to read                                                  |
 //! | [`check`]   | is a round safe to run? ([`CheckedRound`])                        |
+//! | [`assign`]  | many files at once: which rank reads which?                       |
 //! | [`error`]   | why can it not be done?                                           |
 //!
 //! `DESIGN.md` beside this crate tells the invariants and how a plan is checked.
 
+pub mod assign;
 pub mod check;
 mod choose;
 mod chunks;

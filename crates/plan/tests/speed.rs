@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use outcore_plan::assign::{assign, Aim, Objective, Requests, Solver};
 use outcore_plan::*;
 
 fn nanoseconds(name: &str, layout: &Layout, section: &Section, user: &[i64], terms: &Terms) {
@@ -69,5 +70,40 @@ fn planning_is_fast() {
         let huge = dense(&[1_000_000, 1_000_000, 1000]);
         let s = Section::new(vec![range(3, 99_999, 7), range(0, 900_000, 1), range(4, 300, 3)]);
         nanoseconds(&format!("{name} huge"), &huge, &s, &[900_000 * 2400, 2400, 8], terms);
+    }
+}
+
+/// Prices that `assign` is given where they do not matter.
+const AIM: Aim = Aim { alpha: 1, beta: 1, objective: Objective::Traffic };
+
+/// A matrix in which every rank wants something of every file, none of it equal.
+fn requests(ranks: usize, files: usize) -> Requests {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        i64::try_from(state >> 40).unwrap()
+    };
+    let bytes = (0..ranks * files).map(|_| next()).collect();
+    Requests::new(ranks, files, bytes).unwrap()
+}
+
+#[test]
+#[ignore = "prints times"]
+fn assigning_is_fast() {
+    let cases =
+        [(8, 64), (64, 512), (512, 64), (64, 2048), (256, 4096), (1024, 1024), (16, 20_000)];
+    for (ranks, files) in cases {
+        let requests = requests(ranks, files);
+        for solver in [Solver::Greedy, Solver::Matching, Solver::Balanced] {
+            if solver == Solver::Matching && files > 10_000 {
+                continue;
+            }
+            let t0 = Instant::now();
+            let answer = assign(&requests, solver, &AIM).unwrap();
+            let took = t0.elapsed();
+            let most = answer.load.iter().max().unwrap();
+            let traffic = answer.traffic;
+            println!("{ranks:5} x {files:5} {solver:?}: {took:?}, load {most}, traffic {traffic}");
+        }
     }
 }

@@ -135,6 +135,9 @@ impl From<PlanError> for Fault {
             | PlanError::BadLayout(_)
             | PlanError::TooLarge(_)
             | PlanError::Impossible { .. }
+            | PlanError::BadRequests(_)
+            | PlanError::Unassignable(_)
+            | PlanError::TooManyToTry(_)
             | PlanError::Broken { .. } => fault,
         }
     }
@@ -146,7 +149,10 @@ fn plan_class(error: &PlanError) -> Class {
             Class::Section
         }
         PlanError::BadLayout(_) => Class::Format,
-        PlanError::Impossible { .. } => Class::Usage,
+        PlanError::Impossible { .. }
+        | PlanError::BadRequests(_)
+        | PlanError::Unassignable(_)
+        | PlanError::TooManyToTry(_) => Class::Usage,
         PlanError::BudgetTooSmall { .. } => Class::Budget,
         PlanError::Broken { .. } => Class::Internal,
     }
@@ -259,6 +265,9 @@ pub const CODES: &[(&str, Class)] = &[
     ("method-impossible", Class::Usage),
     ("budget-too-small", Class::Budget),
     ("broken-plan", Class::Internal),
+    ("bad-requests", Class::Usage),
+    ("assignment-impossible", Class::Usage),
+    ("assignment-too-large", Class::Usage),
     // outcore-io
     ("not-found", Class::Storage),
     ("permission-denied", Class::Storage),

@@ -18,6 +18,7 @@
 //! | `board.rs`   | steps of the ranks of one node |
 //! | `cast.rs`    | a value of another type to the array's |
 //! | `slabs.rs`   | a large cast to small ones |
+//! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
 //! | `memory.rs`  | the memory budget |
@@ -27,6 +28,7 @@ use pyo3::prelude::*;
 
 mod access;
 mod array;
+mod assign;
 mod board;
 mod buffers;
 mod cast;
@@ -54,6 +56,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::array::Array;
+    #[pymodule_export]
+    use crate::assign::assign;
     #[pymodule_export]
     use crate::board::Board;
     #[pymodule_export]

@@ -1,0 +1,67 @@
+//! The paper's first heuristic (its figure 5): largest requests first.
+//!
+//! All requests are sorted by bytes, largest first; each in turn gives its file to its rank, unless
+//! the file is taken or the rank is full. What is left then is wanted by no rank that has room, so
+//! any rank will do: the least loaded. Requests of equal size stand in the order of ranks, then of
+//! files, which is the order of the paper's table 2.
+//!
+//! Cost: sorting the requests that are not empty.
+
+use std::cmp::Reverse;
+
+use super::items::{Items, Room};
+
+/// The rank of each item.
+pub(super) fn solve(items: &Items<'_>) -> Vec<usize> {
+    let requests = items.requests;
+    let mut room = Room::new(items);
+    let mut load = vec![0i64; requests.ranks()];
+    let mut places: Vec<Option<usize>> = vec![None; items.all.len()];
+    // The next free item of each file, and where its items end.
+    let mut free = vec![(0, 0); requests.files()];
+    for (at, item) in items.all.iter().enumerate() {
+        let (start, end) = &mut free[item.file];
+        if *end == 0 {
+            *start = at;
+        }
+        *end = at + 1;
+    }
+    for (rank, file) in sorted(items) {
+        let (next, end) = &mut free[file];
+        if *next < *end && room.has(rank) {
+            room.take(rank);
+            places[*next] = Some(rank);
+            load[rank] += items.all[*next].bytes;
+            *next += 1;
+        }
+    }
+    let mut all = Vec::with_capacity(places.len());
+    for (at, place) in places.into_iter().enumerate() {
+        let rank = place.unwrap_or_else(|| {
+            let file = items.all[at].file;
+            let may = items.readers.iter().copied().filter(|&rank| requests.may(rank, file));
+            // A rank that is full is taken only if no other may read the file.
+            let rank = may.min_by_key(|&rank| (!room.has(rank), load[rank], rank)).unwrap_or(0);
+            room.take(rank);
+            load[rank] += items.all[at].bytes;
+            rank
+        });
+        all.push(rank);
+    }
+    all
+}
+
+/// Requests as (rank, file), largest first: the paper's table 2.
+pub(super) fn sorted(items: &Items<'_>) -> Vec<(usize, usize)> {
+    let requests = items.requests;
+    let mut entries = Vec::new();
+    for &rank in &items.readers {
+        for file in 0..requests.files() {
+            if requests.of(rank, file) > 0 && requests.may(rank, file) {
+                entries.push((Reverse(requests.of(rank, file)), rank, file));
+            }
+        }
+    }
+    entries.sort_unstable();
+    entries.into_iter().map(|(_, rank, file)| (rank, file)).collect()
+}

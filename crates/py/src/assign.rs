@@ -1,0 +1,96 @@
+//! `outcore.assign`: a matrix of requests to an assignment.
+
+use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
+use outcore_plan::assign::{assign as solve, Aim, Objective, Requests, Solver};
+use pyo3::prelude::*;
+
+use crate::errors::{detached, Class, Fault};
+
+/// Shares of each file as (rank, bytes); load and comm of each rank; traffic, cost, method, why.
+type Answer = (Vec<Vec<(usize, i64)>>, Vec<i64>, Vec<i64>, i64, i64, &'static str, String);
+
+/// Gives files to ranks; `outcore.assign` explains the arguments.
+#[pyfunction]
+#[pyo3(signature = (requests, method, alpha, beta, objective, max_load, sizes, groups, eligible))]
+#[allow(clippy::too_many_arguments)]
+pub fn assign(
+    py: Python<'_>,
+    requests: PyReadonlyArray2<'_, i64>,
+    method: &str,
+    alpha: i64,
+    beta: i64,
+    objective: &str,
+    max_load: Option<i64>,
+    sizes: Option<Vec<i64>>,
+    groups: Option<Vec<i64>>,
+    eligible: Option<PyReadonlyArray2<'_, bool>>,
+) -> Result<Answer, Fault> {
+    let solver = match method {
+        "auto" | "balanced" => Solver::Balanced,
+        "greedy" => Solver::Greedy,
+        "matching" => Solver::Matching,
+        "exact" => Solver::Exact,
+        other => {
+            return Err(bad(format!(
+                "there is no method {other:?}; there are \"auto\", \"balanced\", \"greedy\", \
+                 \"matching\" and \"exact\""
+            )))
+        }
+    };
+    let objective = match (objective, max_load) {
+        ("traffic", None) => Objective::Traffic,
+        ("traffic", Some(most)) => Objective::TrafficUnder(most),
+        ("cost", None) => Objective::Cost,
+        ("cost", Some(_)) => {
+            return Err(bad("max_load goes with objective=\"traffic\" only; leave it out".into()))
+        }
+        (other, _) => {
+            return Err(bad(format!(
+                "there is no objective {other:?}; there are \"traffic\" and \"cost\""
+            )))
+        }
+    };
+    if objective != Objective::Traffic && solver != Solver::Exact {
+        return Err(bad(format!(
+            "method {method:?} has an aim of its own; objective and max_load need method=\"exact\""
+        )));
+    }
+    let (ranks, files) = (requests.shape()[0], requests.shape()[1]);
+    // Row by row, whatever the order in memory.
+    let bytes: Vec<i64> = requests.as_array().iter().copied().collect();
+    let eligible: Option<Vec<bool>> = match eligible {
+        Some(array) if array.shape() == [ranks, files] => {
+            Some(array.as_array().iter().copied().collect())
+        }
+        Some(array) => {
+            return Err(bad(format!(
+            "eligible has the shape {:?}, the requests have ({ranks}, {files}); it needs the same",
+            array.shape()
+        )))
+        }
+        None => None,
+    };
+    let answer = detached(py, || {
+        let mut all = Requests::new(ranks, files, bytes)?;
+        if let Some(sizes) = sizes {
+            all = all.with_sizes(sizes)?;
+        }
+        if let Some(groups) = groups {
+            all = all.with_groups(groups)?;
+        }
+        if let Some(eligible) = eligible {
+            all = all.with_eligible(eligible)?;
+        }
+        Ok(solve(&all, solver, &Aim { alpha, beta, objective })?)
+    })?;
+    let pairs = |shares: Vec<outcore_plan::assign::Share>| {
+        shares.into_iter().map(|share| (share.rank, share.bytes)).collect()
+    };
+    let shares = answer.shares.into_iter().map(pairs).collect();
+    let name = answer.solver.name();
+    Ok((shares, answer.load, answer.comm, answer.traffic, answer.cost, name, answer.why))
+}
+
+fn bad(text: String) -> Fault {
+    Fault::new(Class::Usage, "bad-requests", text)
+}

@@ -1,0 +1,210 @@
+"""
+What the papers measured, as data.
+
+The figures are in the two ``.toml`` files beside this one, as printed; what could not be read for
+certain, or contradicts another table, carries a ``note``.
+
+>>> from outcore.model import tables
+>>> one = tables.measurements(table=1)[0]
+>>> one.section, one.ranks, one.method, one.seconds
+('(1:100:1, 1:100:1)', 16, 'direct', 1.632)
+>>> tables.sections("(1:100:1, 1+10p:100+10p:1)", ranks=2)
+[(slice(0, 100, 1), slice(0, 100, 1)), (slice(0, 100, 1), slice(10, 110, 1))]
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+__all__ = [
+    "Improvement",
+    "Measurement",
+    "ProgramTime",
+    "astro3d",
+    "improvements",
+    "measurements",
+    "programs",
+    "sections",
+]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """
+    A cell of tables 1 to 8 of the extended two-phase paper.
+
+    Attributes
+    ----------
+    table, case
+        Where it stands: number of the table, Roman number of the row.
+    operation, kind
+        ``"read"`` or ``"write"``; ``"common"``, ``"overlapping"``, ``"distinct"`` or ``"strided"``.
+    section
+        The sections as printed; `sections` reads them.
+    shape, itemsize, order
+        The array: column-major (``"F"``) single precision.
+    ranks
+        How many processors take part.
+    method
+        ``"direct"``, ``"static"`` or ``"dynamic"``: without two phases, with fixed file domains, with
+        those of the bounding section.
+    seconds
+        What the paper says.
+    note
+        What is doubtful; empty if nothing is.
+    """
+
+    table: int
+    case: str
+    operation: str
+    kind: str
+    section: str
+    shape: tuple[int, ...]
+    itemsize: int
+    order: str
+    ranks: int
+    method: str
+    seconds: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ProgramTime:
+    """A cell of tables 9 and 10: I/O seconds of a whole program."""
+
+    table: int
+    name: str
+    shape: tuple[int, ...]
+    ranks: int
+    method: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """A cell of tables 4 and 5 of the multi-collective paper: percent faster than file by file."""
+
+    table: int
+    access: str
+    files: int
+    ranks: int
+    percent: float
+
+
+@functools.cache
+def _load(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath(f"{name}.toml").read_text("utf-8"))
+
+
+def measurements(table: int | None = None) -> tuple[Measurement, ...]:
+    """Give the cells of tables 1 to 8 of the extended two-phase paper, or of one of them."""
+    return tuple(cell for cell in _measurements() if table in (None, cell.table))
+
+
+def _measurements() -> Iterator[Measurement]:
+    data = _load("extended-two-phase")
+    for table in data["table"]:
+        columns = [(ranks, method) for ranks in table["ranks"] for method in table["methods"]]
+        doubts = {
+            (doubt["case"], doubt["operation"], doubt["ranks"], doubt["method"]): doubt["note"]
+            for doubt in table.get("doubts", ())
+        }
+        for row in table["rows"]:
+            for (ranks, method), seconds in zip(columns, row["seconds"], strict=True):
+                place = (row["case"], row["operation"], ranks, method)
+                yield Measurement(
+                    table=table["number"],
+                    case=row["case"],
+                    operation=row["operation"],
+                    kind=row["kind"],
+                    section=row["section"],
+                    shape=tuple(table["shape"]),
+                    itemsize=data["itemsize"],
+                    order=data["order"],
+                    ranks=ranks,
+                    method=method,
+                    seconds=float(seconds),
+                    note=doubts.pop(place, row.get("note", "")),
+                )
+        if doubts:
+            raise LookupError(f"doubts about cells that table {table['number']} lacks: {doubts}")
+
+
+def programs() -> tuple[ProgramTime, ...]:
+    """Give the cells of tables 9 and 10 of the extended two-phase paper."""
+    return tuple(
+        ProgramTime(table["number"], table["name"], tuple(shape), row["ranks"], method, float(time))
+        for table in _load("extended-two-phase")["program"]
+        for row in table["rows"]
+        for (shape, method), time in zip(
+            [(shape, method) for shape in table["shapes"] for method in table["methods"]],
+            row["seconds"],
+            strict=True,
+        )
+    )
+
+
+def improvements() -> tuple[Improvement, ...]:
+    """Give the cells of tables 4 and 5 of the multi-collective paper."""
+    return tuple(
+        Improvement(table["number"], table["access"], row["files"], ranks, percent)
+        for table in _load("multi-collective-io")["table"]
+        for row in table["rows"]
+        for ranks, percent in zip(table["ranks"], row["percent"], strict=True)
+    )
+
+
+def astro3d() -> dict[int, tuple[float, float]]:
+    """Give table 6 of the multi-collective paper: ranks to seconds of six collectives, and of one."""
+    table = _load("multi-collective-io")["astro3d"]
+    pairs = zip(table["collective"], table["multi"], strict=True)
+    return dict(zip(table["ranks"], pairs, strict=True))
+
+
+_TERM = re.compile(r"(\d*)(nprocs|p|)")
+
+
+def _value(text: str, p: int, nprocs: int) -> int:
+    """Give the value of a sum such as ``1+100p``."""
+    total = 0
+    for term in text.split("+"):
+        match = _TERM.fullmatch(term.strip())
+        if match is None or not term.strip():
+            raise ValueError(f"{term!r} in {text!r} is no number, no p and no nprocs")
+        factor = int(match[1]) if match[1] else 1
+        total += factor * {"p": p, "nprocs": nprocs, "": 1}[match[2]]
+    return total
+
+
+def sections(text: str, ranks: int) -> list[tuple[slice, ...]]:
+    """
+    Give the section of each rank as Python slices: from 0, without the upper bound.
+
+    Parameters
+    ----------
+    text
+        Sections as the papers print them, ``(l1:u1:s1, l2:u2:s2)``, with ``p`` for the number of the
+        processor (from 0) and ``nprocs`` for how many there are.
+    ranks
+        How many there are.
+
+    Examples
+    --------
+    >>> from outcore.model.tables import sections
+    >>> sections("(p+1:4096:nprocs, 500:2500:3)", ranks=4)[3]
+    (slice(3, 4096, 4), slice(499, 2500, 3))
+    """
+    found = []
+    for p in range(ranks):
+        axes = []
+        for axis in text.strip("() ").split(","):
+            low, high, step = (_value(part, p, ranks) for part in axis.split(":"))
+            axes.append(slice(low - 1, high, step))
+        found.append(tuple(axes))
+    return found
