@@ -106,9 +106,9 @@ def assign(
         ``"balanced"``, which is ``"auto"``: the largest load as small as can be, then little traffic;
         a file larger than a fair share (all bytes by all ranks) is cut. ``"greedy"`` and
         ``"matching"``: the paper's heuristics, equally many whole files for each rank; the matching has
-        the least traffic there is under that rule. ``"exact"``: branch and bound, for small cases.
-        With more ranks than files the last three give each rank a share of one file, readers in
-        proportion to bytes.
+        the least traffic there is under that rule. ``"exact"``: branch and bound,
+        up to 32 files and ranks. With more ranks than files the last three give each rank a share of
+        one file, readers in proportion to bytes.
     alpha, beta
         Prices of a byte read, and of one sent or received, in ``cost``; only their ratio matters.
     objective

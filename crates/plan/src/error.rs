@@ -55,8 +55,8 @@ pub enum PlanError {
     Unassignable(String),
     /// Too large for a search through all assignments.
     #[error(
-        "method \"exact\" tries all assignments, and {0}. Use method \"matching\", whose traffic is \
-         the least one too, or \"balanced\""
+        "method \"exact\" tries all assignments, and {0}. Use method \"matching\", which has the least \
+         traffic for equally many files, or \"balanced\""
     )]
     TooManyToTry(String),
     /// A plan that breaks one of its own rules: a bug in a planner, caught by `check`.

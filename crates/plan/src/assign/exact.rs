@@ -12,9 +12,9 @@ use super::{Aim, Objective};
 use crate::error::PlanError;
 
 /// The most items and ranks that are tried.
-const MOST_ITEMS: usize = 40;
+const MOST_ITEMS: usize = 32;
 const MOST_RANKS: usize = 32;
-/// The most nodes of the tree that are visited: a second or so.
+/// The most ranks that are tried for items: a second or so.
 const MOST_STEPS: u64 = 20_000_000;
 
 /// The rank of each item, and what was proven.
@@ -65,8 +65,8 @@ struct Search<'a> {
     /// The least that the items from depth *k* on can add: in all, and to reader *r*.
     rest: Vec<i64>,
     rest_of: Vec<Vec<i64>>,
-    /// Readers whose requests are the same: the number of the first of them.
-    twin: Vec<usize>,
+    /// Of each reader the one before it whose requests are the same.
+    twin: Vec<Option<usize>>,
     /// Whether the largest sum of a reader counts, or the sum of all.
     largest: bool,
     most_load: i64,
@@ -75,6 +75,7 @@ struct Search<'a> {
     /// The largest sum of ranks that read nothing.
     idle: i64,
     load: Vec<i64>,
+    count: Vec<usize>,
     path: Vec<usize>,
     found: i64,
     best: Option<Vec<usize>>,
@@ -111,7 +112,7 @@ impl<'a> Search<'a> {
                 requests.of(a, f) == requests.of(b, f) && requests.may(a, f) == requests.may(b, f)
             })
         };
-        let twin = |at: usize| (0..at).find(|&b| same(readers[at], readers[b])).unwrap_or(at);
+        let twin = |at: usize| (0..at).rev().find(|&b| same(readers[at], readers[b]));
         let wants =
             |rank: usize| -> i64 { (0..requests.files()).map(|f| requests.of(rank, f)).sum() };
         let base = |rank: usize| if largest { aim.beta * wants(rank) } else { 0 };
@@ -132,6 +133,7 @@ impl<'a> Search<'a> {
             sum: readers.iter().map(|&rank| base(rank)).collect(),
             idle: others.map(base).max().unwrap_or(i64::MIN),
             load: vec![0; readers.len()],
+            count: vec![0; readers.len()],
             path: Vec::with_capacity(depth),
             found: i64::MAX,
             best: None,
@@ -153,7 +155,6 @@ impl<'a> Search<'a> {
     }
 
     fn visit(&mut self, depth: usize) {
-        self.steps += 1;
         if self.steps >= MOST_STEPS || (self.best.is_some() && self.bound() >= self.found) {
             return;
         }
@@ -175,6 +176,7 @@ impl<'a> Search<'a> {
             readers.sort_unstable();
         }
         for (price, reader) in readers {
+            self.steps += 1;
             if !self.open(depth, reader, item.bytes) {
                 continue;
             }
@@ -196,9 +198,7 @@ impl<'a> Search<'a> {
             return false;
         }
         // Of two equal ranks that have nothing yet, the lower one.
-        let used = |other: usize| self.path.contains(&other);
-        let lower = |&other: &usize| self.twin[other] == self.twin[reader] && !used(other);
-        if !used(reader) && (0..reader).any(|other| lower(&other)) {
+        if self.count[reader] == 0 && self.twin[reader].is_some_and(|twin| self.count[twin] == 0) {
             return false;
         }
         // Of two equal shares of one file, the first at the lower rank.
@@ -213,9 +213,11 @@ impl<'a> Search<'a> {
         if forward {
             self.sum[reader] += price;
             self.load[reader] += bytes;
+            self.count[reader] += 1;
         } else {
             self.sum[reader] -= price;
             self.load[reader] -= bytes;
+            self.count[reader] -= 1;
         }
         if let Some(room) = &mut self.counted {
             if forward {

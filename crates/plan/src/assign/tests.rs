@@ -137,6 +137,9 @@ fn sizes_that_hardly_differ_cost_no_traffic() {
 fn the_dual_deals_readers_by_bytes() {
     let requests = Requests::new(8, 3, [[600, 0, 0], [0, 200, 0]].concat().repeat(4)).unwrap();
     assert_eq!(vec![6, 2, 0], readers_of_files(&requests, 8));
+    // 3.5, 2.1, 1.4 of 7: the largest remainder gets the last one.
+    let three = Requests::new(7, 3, [vec![50, 30, 20], vec![0; 18]].concat()).unwrap();
+    assert_eq!(vec![4, 2, 1], readers_of_files(&three, 7));
     // Least of one each, then largest remainders: 9.7, 0.2, 0.1 of 10.
     let uneven = Requests::new(10, 3, [vec![970, 20, 10], vec![0; 27]].concat()).unwrap();
     assert_eq!(vec![8, 1, 1], readers_of_files(&uneven, 10));
