@@ -27,7 +27,9 @@ def record_of(record: Any) -> NDArray[np.int64]:
 
 def flat(buffer: Any, name: str, writable: bool = False) -> Bytes:
     """Refuse what is no packed buffer of bytes, and give its bytes without a copy."""
-    array = np.asarray(buffer) if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
+    array = (
+        np.asarray(buffer) if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
+    )
     if array.dtype != np.uint8 or array.ndim != 1 or not array.flags.c_contiguous:
         raise UsageError(
             f"{name} of an exchange is {array.dtype} with {array.ndim} axes; it must be flat,"

@@ -146,9 +146,7 @@ class MpiWire:
 class MpiRequest:
     """A message that MPI carries."""
 
-    def __init__(
-        self, MPI: Any, request: Any, data: Bytes, peer: int, receives: bool
-    ) -> None:
+    def __init__(self, MPI: Any, request: Any, data: Bytes, peer: int, receives: bool) -> None:
         self._MPI = MPI
         self._request = request
         self._data = data

@@ -35,14 +35,11 @@ class Said:
 class Vigil:
     """The waits of one rank in one group."""
 
-    def __init__(
-        self, place: Place, board: _core.Board, wire: Wire, patience: Patience
-    ) -> None:
+    def __init__(self, place: Place, board: _core.Board, wire: Wire, patience: Patience) -> None:
         self.place = place
         self.board = board
         self.wire = wire
         self.patience = patience
-        self.held: Held | None = None
         self.call = 0
         """The call that the second half of a step belongs to."""
         self._said = Said()
@@ -176,7 +173,7 @@ class Vigil:
         waiting: bool,
     ) -> None:
         rank, patience = self.place.rank, self.patience
-        interrupts += self.held.count if self.held is not None else 0
+        interrupts += Held.noted()
         told = f"waited {elapsed:.3g} s in {CALLS[call]} for {ranges(missing)} of {self.place.size}"
         if interrupts > 1:
             error = CollectiveError(

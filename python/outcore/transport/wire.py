@@ -146,9 +146,7 @@ def gather_blocks(
         source = (me + reach) % count
         buffer = np.empty(step * (room + _FRAME.size), np.uint8)
         incoming = wire.receive(leaders[source], tag, buffer)
-        outgoing = wire.send(
-            leaders[(me - reach) % count], tag, np.frombuffer(frames, np.uint8)
-        )
+        outgoing = wire.send(leaders[(me - reach) % count], tag, np.frombuffer(frames, np.uint8))
         settle([(source, incoming), ((me - reach) % count, outgoing)], look)
         text, at = buffer[: incoming.count()].tobytes(), 0
         while at < len(text):
