@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-CASES = ("sections", "writes", "latency", "chunks", "convert")
+CASES = ("sections", "writes", "latency", "chunks", "convert", "exchange")
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ The same body runs serially, on simulated ranks, and under mpiexec (``./x test m
             assert t.agree(t.rank) == t.size - 1
         world.run(body)
 
-Under mpiexec the numbers are replaced by the number of ranks that run; a test for more is skipped. `World.run` gives the results
-of all ranks that ran in this process: of simulated ranks all of them, under mpiexec this one's.
-If a rank fails, `run` raises the first failure, everywhere the same.
+Under mpiexec the numbers are replaced by the number of ranks that run; a test for more is skipped.
+`World.run` gives the results of the ranks that ran in this process: of simulated ranks all, under
+mpiexec this one's. If a rank fails, `run` raises the first failure, everywhere the same.
 """
 
 import contextlib

@@ -6,7 +6,6 @@ from typing import Any, Final, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
 
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
@@ -73,7 +72,7 @@ class Reservation:
 @final
 class Board:
     def __new__(
-        cls, memory: Buffer, rank: int, ranks: int, cell: int, result: int, first: bool
+        cls, memory: NDArray[np.uint8], rank: int, ranks: int, cell: int, result: int, first: bool
     ) -> Self: ...
     @staticmethod
     def nbytes(ranks: int, cell: int, result: int) -> int: ...

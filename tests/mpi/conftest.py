@@ -6,7 +6,26 @@ what came of it: a test that fails on one rank fails on all, and all go on with 
 """
 
 import pytest
+
 from ranks import UNDER_MPI, World, tell_all
+
+MARKS = {
+    "simulated": "simulated ranks only: what cannot be done, or not in time, under mpiexec",
+    "real_mpi": "under mpiexec only",
+}
+
+
+def pytest_configure(config):
+    for name, meaning in MARKS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def pytest_collection_modifyitems(config, items):
+    other = "simulated" if UNDER_MPI else "real_mpi"
+    away = [item for item in items if item.get_closest_marker(other)]
+    if away:
+        items[:] = [item for item in items if item not in away]
+        config.hook.pytest_deselected(items=away)
 
 
 @pytest.fixture

@@ -25,7 +25,9 @@ def main():
 
     import pytest
 
-    code = pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *options])
+    code = pytest.main(
+        ["-q", "-rfE", "--color=no", "-p", "no:xdist", "-p", "no:cacheprovider", *options]
+    )
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.flush()
     raise SystemExit(int(code))

@@ -156,7 +156,7 @@ impl Board {
         first: bool,
     ) -> Option<Board> {
         let (area, result_at) = (shape.area()?, shape.result_at()?);
-        if shape.bytes()? > len || rank >= shape.ranks || base as usize % 8 != 0 {
+        if shape.bytes()? > len || rank >= shape.ranks || !(base as usize).is_multiple_of(8) {
             return None;
         }
         let spins = shape.ranks < cpu::cores();
@@ -188,14 +188,14 @@ impl Board {
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
-        debug_assert!(at % 4 == 0);
+        debug_assert!(at.is_multiple_of(4));
         // SAFETY: every offset in use lies below `shape.bytes()`, which fits the memory, and is a
         // multiple of 4; the base is aligned to 8 (`attach`). Words are only used as atomics.
         unsafe { &*self.base.add(at).cast::<AtomicU32>() }
     }
 
     fn long(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at % 8 == 0);
+        debug_assert!(at.is_multiple_of(8));
         // SAFETY: as in `word`, with multiples of 8.
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }
     }

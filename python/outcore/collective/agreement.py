@@ -119,7 +119,8 @@ def _same(rows: NDArray[np.int64], describe: Callable[[int], str]) -> None:
         f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} called {describe(call)}"
         for (_, call), ranks in calls.items()
     )
-    odd = min(calls.values(), key=len)
+    # Of two halves, the one without rank 0.
+    odd = min(calls.values(), key=lambda ranks: (len(ranks), 0 in ranks))
     raise CollectiveError(
         f"{said}. Every rank must make the same collective call, in the same order, with the same "
         "version of outcore",

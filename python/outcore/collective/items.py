@@ -142,7 +142,8 @@ def _upwards(
     steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
     there = {axis[0] for axis in axes if axis is not None}
     whole = tuple(slice(None) if axis in there else None for axis in range(ndim))
-    seen: NDArray[Any] = array[steps][whole]
+    # The dots keep an array without axes a view.
+    seen: NDArray[Any] = array[(..., *steps)][whole]
     return seen
 
 

@@ -110,7 +110,8 @@ def read_all(
                 )
         return [brought.reading(_array(r[0]), *r[1:]) for r in requests]
 
-    return run(group, "outcore.read_all", prepare, method, _hints(requests))
+    results: list[Any] = run(group, "outcore.read_all", prepare, method, _hints(requests))
+    return results
 
 
 def write_all(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,13 +166,13 @@ def _shared(t: Transport) -> None:
             if rank in here:
                 _equal(np.full(unit * rank, rank + 1, np.uint8), memory.of(rank))
             else:
-                _raises(UsageError, "not-on-node", lambda rank=rank: memory.of(rank))  # type: ignore[misc]
-        _raises(UsageError, "not-on-node", lambda: memory.of(t.size))
+                _raises(UsageError, "not-on-node", partial(memory.of, rank))
+        _raises(UsageError, "not-on-node", partial(memory.of, t.size))
         view = memory.mine[:1]
         t.barrier()
         memory.close()
         memory.close()
-        _raises(UsageError, "closed", lambda: memory.mine)
+        _raises(UsageError, "closed", partial(memory.of, t.rank))
         _equal(np.full(view.size, t.rank + 1, np.uint8), view)  # views keep the memory
     failing = t.size - 1
     expected = UsageError if t.rank == failing else CollectiveError

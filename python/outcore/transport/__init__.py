@@ -20,9 +20,9 @@ from typing import Any, cast
 
 from outcore.transport.protocol import Exchange, Shared, Transport
 from outcore.transport.serial import SerialTransport
-from outcore.transport.watch import Patience
+from outcore.transport.watch import Held, Patience
 
-__all__ = ["Exchange", "SerialTransport", "Shared", "Transport", "transport"]
+__all__ = ["Exchange", "Held", "SerialTransport", "Shared", "Transport", "transport"]
 
 
 def transport(

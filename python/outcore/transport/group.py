@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -101,7 +100,7 @@ class Group:
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
         """Bytes of all ranks, of any lengths."""
         self._check()
-        with Holding(self.vigil):
+        with Held():
             said = np.int64(len(blob)).tobytes()
             lengths = np.frombuffer(self._step(at.ALLGATHER_BYTES, 8, said), np.int64).tolist()
             longest = max(lengths)
@@ -143,19 +142,19 @@ class Group:
         to = counted(send_counts, self.size, source.size)
         of = counted(recv_counts, self.size, target.size)
         of_length(self.rank, self.rank, int(to[self.rank]), int(of[self.rank]))
-        with Holding(self.vigil):
+        with Held():
             return GroupExchange(self, source, to, target, of)
 
     def shared(self, nbytes: int) -> GroupShared:
         """Memory that the ranks of this node share."""
         self._check()
-        with Holding(self.vigil):
+        with Held():
             return share(self, int(nbytes))
 
     def split(self, color: int, key: int) -> Group | SerialTransport | None:
         """Part the group."""
         self._check()
-        with Holding(self.vigil):
+        with Held():
             mine = np.array([color, key, self.wire.context], np.int64)
             table = np.frombuffer(self._gather(at.SPLIT, mine.tobytes()), np.int64)
             table = table.reshape(self.size, 3)
@@ -202,7 +201,7 @@ class Group:
 
     def _gather(self, call: int, said: bytes) -> bytearray:
         """Rows of any one length, in as many steps as it takes."""
-        with Holding(self.vigil):
+        with Held():
             most = FAR_CELL if self._far else CELL
             if len(said) <= most:
                 return self._step(call, len(said), said)
@@ -275,29 +274,6 @@ class Group:
             raise UsageError("this transport was closed; make a new one", code="closed")
 
 
-class Holding:
-    """Ctrl-C waits for the end of a call of several steps; the waits inside know of it."""
-
-    def __init__(self, vigil: Vigil) -> None:
-        self._vigil = vigil
-        self._held = Held()
-        self._outer: Held | None = None
-
-    def __enter__(self) -> None:
-        self._outer = self._vigil.held
-        self._vigil.held = self._outer or self._held.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._vigil.held = self._outer
-        if self._outer is None:
-            self._held.__exit__(kind, error, trace)
-
-
 class GroupExchange:
     """Messages on their way."""
 
@@ -314,6 +290,7 @@ class GroupExchange:
         place, tag, me = group.place, group.place.tag(at.TAG_DATA), group.rank
         leaving, coming = np.cumsum(to) - to, np.cumsum(of) - of
         self._pending: list[Pending] = []
+        self._broken = False
         # Everybody begins with the rank after his own, so that not all write to rank 0 at once.
         peers = [(me + k) % group.size for k in range(1, group.size)]
         self._receives = []
@@ -338,10 +315,22 @@ class GroupExchange:
     def wait(self) -> None:
         """Wait until everything has been sent and received."""
         if self._pending:
-            with Holding(self._vigil):
-                pending, self._pending = self._pending, []
-                settle(pending, self._vigil.of_exchange())
+            with Held():
+                try:
+                    settle(self._pending, self._vigil.of_exchange())
+                    self._pending = []
+                except CollectiveError:
+                    self._broken, self._pending = True, []
+                    raise
+        if self._broken:
+            self._vigil.check()
         self._finish()
+
+    def __del__(self) -> None:
+        # Nobody waited: MPI goes on using the buffers.
+        for _, request in self._pending:
+            if not request.done():
+                request.abandon()
 
     def _finish(self) -> None:
         receives, self._receives = self._receives, []

@@ -52,7 +52,7 @@ class Transport(Protocol):
 
     @property
     def rank(self) -> int:
-        """This rank, from 0."""
+        """Number of this rank, from 0."""
         ...
 
     @property

@@ -40,7 +40,6 @@ class Vigil:
         self.board = board
         self.wire = wire
         self.patience = patience
-        self.held: Held | None = None
         self.call = 0
         """The call that the second half of a step belongs to."""
         self._said = Said()
@@ -174,7 +173,7 @@ class Vigil:
         waiting: bool,
     ) -> None:
         rank, patience = self.place.rank, self.patience
-        interrupts += self.held.count if self.held is not None else 0
+        interrupts += Held.noted()
         told = f"waited {elapsed:.3g} s in {CALLS[call]} for {ranges(missing)} of {self.place.size}"
         if interrupts > 1:
             error = CollectiveError(

@@ -16,7 +16,7 @@ import signal
 import threading
 from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from outcore.errors import CollectiveError, UsageError
 
@@ -86,12 +86,17 @@ class Held:
     """
     Hold Ctrl-C back; it is raised at the end. ``count`` tells how often it came.
 
+    Around calls that belong together: the other ranks wait for all of them. Of a second Ctrl-C waits
+    inside learn by `noted`, and give up.
+
     Examples
     --------
     >>> with Held() as held:
     ...     held.count
     0
     """
+
+    _open: ClassVar[list[Held]] = []
 
     def __init__(self) -> None:
         self.count = 0
@@ -104,7 +109,15 @@ class Held:
             if callable(before):
                 self._before, self._replaced = before, True
                 signal.signal(signal.SIGINT, self._note)
+                self._open.append(self)
         return self
+
+    @classmethod
+    def noted(cls) -> int:
+        """How many interrupts this thread holds back."""
+        if not cls._open or threading.current_thread() is not threading.main_thread():
+            return 0
+        return sum(held.count for held in cls._open)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
@@ -118,5 +131,6 @@ class Held:
         if self._replaced:
             signal.signal(signal.SIGINT, self._before)
             self._replaced = False
+            self._open.remove(self)
             if self.count and kind is None:
                 self._before(signal.SIGINT, None)

@@ -1,0 +1,282 @@
+"""Collective reads and writes, serial, on simulated ranks and under MPI."""
+
+import numpy as np
+import pytest
+from mpi.collective_cases import Case
+from ranks import UNDER_MPI, ranks
+
+import outcore
+from outcore.collective import many
+from outcore.errors import BudgetError, CollectiveError
+
+SOME = 12 if UNDER_MPI else 25
+NODES = (None, 1, 2)
+
+
+def once(t, work):
+    """Let rank 0 do something, and the others wait."""
+    if t.rank == 0:
+        work()
+    t.barrier()
+
+
+@pytest.mark.parametrize("block", range(3))
+@ranks(1, 2, 3, 4, 5, 8, 16, per_node=NODES)
+def test_random_collectives_equal_numpy(world, folder, block, monkeypatch):
+    for number in range(SOME // (2 if world.size > 8 else 1)):
+        case = Case(1000 * block + 31 * number + world.size, world.size)
+        monkeypatch.setattr(many, "_SLOT", case.slot)
+        monkeypatch.setattr(many, "_LEAST", case.least)
+        where = folder / f"{block}-{number}"
+
+        def body(t, case=case, where=where):
+            def make():
+                where.mkdir(exist_ok=True)
+                case.create(where)
+
+            once(t, make)
+            key = case.keys[t.rank]
+            with case.open(where, "r", t) as a:
+                np.testing.assert_array_equal(case.data[key], a.read_all(key, method=case.method))
+            t.barrier()
+            with case.open(where, "r+", t) as a:
+                a.write_all(key, case.values[t.rank], method=case.method)
+                whole = a.read_all(..., method=case.method)
+            np.testing.assert_array_equal(case.written, whole, err_msg=str(case))
+
+        world.run(body)
+
+
+@ranks(1, 2, 4, per_node=NODES)
+def test_keys_of_all_kinds(world, folder):
+    data = np.arange(4 * 6 * 5).reshape(4, 6, 5)
+    keys = [
+        np.s_[1, ::-2, None, 2:],
+        np.s_[..., 3],
+        np.s_[2, 3, 4],
+        np.s_[0:0],
+        np.s_[-1],
+        np.s_[:, None, ::-1],
+    ]
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        with outcore.open(folder / "a.npy", comm=t) as a:
+            for turn in range(len(keys)):
+                key = keys[(turn + t.rank) % len(keys)]
+                got = a.read_all(key, method="two-phase")
+                np.testing.assert_array_equal(data[key], got)
+                assert type(data[key]) is type(got)
+                out = np.zeros(np.shape(data[key]) + (2,), data.dtype)[..., 0]
+                if out.ndim:
+                    assert a.read_all(key, out=out, method="two-phase") is out
+                    np.testing.assert_array_equal(data[key], out)
+
+    world.run(body)
+
+
+@ranks(2, 4, 8, per_node=NODES)
+def test_every_byte_is_read_once_and_as_told(world, folder):
+    n = 256
+    data = np.arange(n * n, dtype="i4").reshape(n, n)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        read = []
+        for key in (np.s_[:, t.rank :: t.size], np.s_[32:64, 16:48]):
+            with outcore.open(folder / "a.npy", comm=t, hints={"method": "window"}) as a:
+                told = a.explain_all(key, method="two-phase")
+                got = a.read_all(key, method="two-phase")
+                np.testing.assert_array_equal(data[key], got)
+                mine = a.stats()["read_bytes"] + a.stats()["mapped_bytes"]
+                read.append((told, int(t.allgather(np.array([mine]))[:, 0].sum())))
+        return read
+
+    for (interleaved, columns), (common, window) in world.run(body):
+        # All of the file, once; and a window whose rows are read without what lies between.
+        assert (n * n * 4, n * n * 4) == (interleaved.domain_bytes, columns)
+        assert 32 * 32 * 4 == common.domain_bytes
+        assert 32 * 32 * 4 <= window <= 32 * n * 4
+        assert world.size * 32 * 32 * 4 == common.wanted_bytes
+
+
+@ranks(2, 3, 5, per_node=NODES)
+def test_the_highest_rank_wins_or_it_is_refused(world, folder):
+    def body(t):
+        once(t, lambda: outcore.create(folder / "a.npy", (8, 8), "i4").close())
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            for method in ("auto", "direct", "two-phase"):
+                a.write_all(np.s_[t.rank : t.rank + 3], 10 + t.rank, method=method)
+                got = a.read_all(np.s_[:, 0])
+                expected = np.zeros(8, "i4")
+                for rank in range(t.size):
+                    expected[rank : rank + 3] = 10 + rank
+                np.testing.assert_array_equal(expected, got)
+        with outcore.open(folder / "a.npy", "r+", comm=t, hints={"overlap": "error"}) as a:
+            with pytest.raises(CollectiveError, match="same elements") as caught:
+                a.write_all(np.s_[:2], 5)
+            assert "overlapping-writes" == caught.value.code
+            a.write_all(np.s_[t.rank], 77)
+            assert (a.read_all(np.s_[: t.size]) == 77).all()
+
+    world.run(body)
+
+
+@ranks(2, 4, per_node=NODES)
+def test_what_lies_between_is_left_alone(world, folder):
+    data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        expected = data.copy()
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            # Dense with holes (read first), then sparse (piece by piece).
+            for step in (t.size + 1, 9 * t.size):
+                a.write_all(np.s_[3:60, t.rank :: step], -t.rank - 1, method="two-phase")
+                for rank in range(t.size):
+                    expected[3:60, rank::step] = -rank - 1
+                np.testing.assert_array_equal(expected, a.read_all())
+
+    world.run(body)
+
+
+@ranks(2, 4, per_node=NODES)
+def test_a_mistake_of_one_rank_is_raised_by_all(world, folder):
+    odd = world.size - 1
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", np.arange(100.0)))
+        with outcore.open(folder / "a.npy", comm=t) as a:
+            wrong = {
+                "index-out-of-bounds": lambda: a.read_all(500),
+                "out-mismatch": lambda: a.read_all(np.s_[:3], out=np.zeros(4)),
+                "bad-hint": lambda: a.read_all(method="best"),
+                "read-only": lambda: a.write_all(0, 1),
+            }
+            for code, call in wrong.items():
+                with pytest.raises(CollectiveError) as caught:
+                    if t.rank == odd:
+                        call()
+                    elif code == "read-only":
+                        a.write_all(1, 1)
+                    else:
+                        a.read_all(np.s_[:3])
+                assert "rank-failed" == caught.value.code
+                assert code in str(caught.value)
+                if code != "read-only":
+                    assert (odd,) == caught.value.ranks
+                    assert (caught.value.__cause__ is not None) == (t.rank == odd)
+            np.testing.assert_array_equal(np.arange(100.0), a.read_all())
+
+    world.run(body)
+
+
+@ranks(2, 4, per_node=NODES)
+def test_different_calls_are_named(world, folder):
+    def body(t):
+        once(t, lambda: [np.save(folder / f"{n}.npy", np.zeros(9)) for n in "ab"])
+        odd = t.rank == t.size - 1
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            with outcore.open(folder / "b.npy", "r+", comm=t) as b:
+                calls = {
+                    "write_all": lambda: a.write_all(0, 1) if odd else a.read_all(0),
+                    "another array": lambda: (b if odd else a).read_all(0),
+                    "method='direct'": lambda: a.read_all(method="sieve" if odd else "direct"),
+                }
+                for text, call in calls.items():
+                    with pytest.raises(CollectiveError, match=text) as caught:
+                        call()
+                    assert ("mismatched-call", (t.size - 1,)) == (
+                        caught.value.code,
+                        caught.value.ranks,
+                    )
+                assert 0 == a.read_all(0)
+
+    world.run(body)
+
+
+@ranks(2, 4, per_node=NODES)
+def test_a_file_that_cannot_be_opened_by_one_rank(world, folder):
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", np.zeros(9)))
+        name = "a.npy" if t.rank else "none.npy"
+        with pytest.raises(CollectiveError, match="rank 0"):
+            outcore.open(folder / name, comm=t)
+
+    world.run(body)
+
+
+@ranks(1, 2, 4, per_node=NODES)
+def test_ranks_create_together(world, folder):
+    def body(t):
+        for name, more in (
+            ("a.npy", {"order": "F"}),
+            ("a.raw", {}),
+            ("a.zarr", {"chunks": (3, 4), "compression": "zstd", "fill_value": 7}),
+            ("a.h5::/x", {"chunks": (3, 4), "compression": "gzip"}),
+        ):
+            with outcore.open(
+                folder / name, "w", shape=(8, 8), dtype="f4", comm=t, **more
+            ) as a:
+                a.write_all(np.s_[:, t.rank :: t.size], 1 + t.rank)
+                a.flush_all()
+                expected = np.tile((np.arange(8) % t.size + 1).astype("f4"), (8, 1))
+                np.testing.assert_array_equal(expected, a.read_all())
+            with pytest.raises(CollectiveError, match="already-exists"):
+                outcore.open(folder / name, "x", shape=(8, 8), dtype="f4", comm=t)
+
+    world.run(body)
+
+
+@ranks(1, 2, 3, 5, per_node=NODES)
+def test_many_files_in_one_call(world, folder):
+    count = 5
+
+    def value(number):
+        return np.arange(60, dtype=("f4", "i8", "u1")[number % 3]).reshape(6, 10) + number
+
+    def body(t):
+        def make():
+            for k in range(count):
+                outcore.create(folder / f"{k}.npy", data=value(k)).close()
+
+        once(t, make)
+        arrays = [outcore.open(folder / f"{k}.npy", "r+") for k in range(count)]
+        # Each rank wants other sections of other arrays, in another order.
+        mine = [(k, np.s_[t.rank :: t.size, k:]) for k in range(count) if (k + t.rank) % 3]
+        if t.rank % 2:
+            mine.reverse()
+        got = outcore.read_all([(arrays[k], key) for k, key in mine], comm=t, method="two-phase")
+        for (k, key), part in zip(mine, got, strict=True):
+            np.testing.assert_array_equal(value(k)[key], part)
+        outcore.write_all(
+            [(arrays[k], key, 100 + t.rank) for k, key in mine], comm=t, method="two-phase"
+        )
+        t.barrier()
+        for k in range(count):
+            expected = value(k)
+            for rank in range(t.size):
+                if (k + rank) % 3:
+                    expected[rank :: t.size, k:] = 100 + rank
+            np.testing.assert_array_equal(expected, arrays[k][...])
+        for a in arrays:
+            a.close()
+
+    world.run(body)
+
+
+@ranks(2, 4)
+def test_a_budget_that_is_too_small_for_a_block_is_told_to_all(world, folder):
+    def body(t):
+        def make():
+            data = np.zeros((512, 512))
+            outcore.create(folder / "a.zarr", data=data, chunks=(512, 512), compression="zstd").close()
+
+        once(t, make)
+        # Of the process: simulated ranks share it.
+        with outcore.open(folder / "a.zarr", comm=t, hints={"memory": "1 MiB"}) as a:
+            with pytest.raises((BudgetError, CollectiveError)) as caught:
+                a.read_all(np.s_[:, t.rank :: t.size], method="two-phase")
+            assert "budget" in caught.value.code or "budget" in str(caught.value)
+
+    world.run(body)

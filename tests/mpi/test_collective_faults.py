@@ -1,0 +1,128 @@
+"""A rank that fails, at every step: all ranks raise, nobody hangs, and the next collective works."""
+
+import errno
+import itertools
+import time
+
+import numpy as np
+import pytest
+from mpi.test_collective import once
+from ranks import ranks
+
+import outcore
+from outcore.errors import BudgetError, CollectiveError
+
+ERRORS = {
+    "EIO": lambda: OSError(errno.EIO, "input/output error"),
+    "ENOSPC": lambda: OSError(errno.ENOSPC, "no space left"),
+    "memory": MemoryError,
+    "budget": lambda: BudgetError("too small", code="budget-too-small"),
+    "interrupt": KeyboardInterrupt,
+}
+
+
+class Faulty:
+    """The core of an array, of which call number `at` of a kind fails."""
+
+    def __init__(self, core, kind, at, error):
+        self.core, self.kind, self.left, self.error = core, kind, at, error
+        self.struck = False
+
+    def __getattr__(self, name):
+        found = getattr(self.core, name)
+        if name != self.kind:
+            return found
+
+        def call(*args, **kwargs):
+            self.left -= 1
+            if self.left == 0:
+                self.struck = True
+                raise self.error()
+            return found(*args, **kwargs)
+
+        return call
+
+
+# Kind of call, how many of them are tried; reads of a write are those before a tile with holes.
+STEPS = [
+    ("read", "section_of", 1),
+    ("read", "ground", 2),
+    ("read", "read", 6),
+    ("write", "section_of", 1),
+    ("write", "read", 4),
+    ("write", "write", 6),
+    ("overlap", "write", 4),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@ranks(4, per_node=(None, 2))
+def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatch):
+    from outcore.collective import many
+
+    monkeypatch.setattr(many, "_SLOT", 1 << 12)
+    monkeypatch.setattr(many, "_LEAST", 1)
+    data = np.arange(128 * 64, dtype="i4").reshape(128, 64)
+
+    def collective(a, t, what):
+        if what == "read":
+            return a.read_all(np.s_[:, t.rank :: t.size], method="two-phase")
+        step = 2 * t.size if what == "write" else 1
+        return a.write_all(np.s_[:, t.rank :: step], data[:, t.rank :: step], method="two-phase")
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        struck = 0
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            core = a._core
+            for (what, kind, most), victim in itertools.product(STEPS, (0, t.size - 1)):
+                for at in range(1, most + 1):
+                    if t.rank == victim:
+                        a._core = Faulty(core, kind, at, ERRORS[error])
+                    begun = time.monotonic()
+                    raised = None
+                    try:
+                        collective(a, t, what)
+                    except (CollectiveError, KeyboardInterrupt) as failure:
+                        raised = failure
+                    hit = t.agree(int(t.rank == victim and a._core.struck))
+                    a._core = core
+                    assert time.monotonic() - begun < 20
+                    assert bool(hit) == (raised is not None), (what, kind, at, raised)
+                    if hit:
+                        struck += 1
+                        interrupted = error == "interrupt" and t.rank == victim
+                        assert isinstance(raised, KeyboardInterrupt) == interrupted
+                        if not interrupted:
+                            assert ("rank-failed", True) == (
+                                raised.code,
+                                error == "interrupt" or (victim,) == raised.ranks,
+                            )
+                    # All that was written is what was there already.
+                    np.testing.assert_array_equal(data, a.read_all(method="two-phase"))
+        return struck
+
+    for struck in world.run(body, timeout=120):
+        assert struck >= 24
+
+
+@ranks(4, per_node=(None, 2))
+def test_a_file_that_is_cut_off_while_ranks_read(world, folder):
+    data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        with outcore.open(folder / "a.npy", comm=t) as a:
+            t.barrier()
+
+            def cut():
+                with open(folder / "a.npy", "r+b") as file:
+                    file.truncate(64 * 200)
+
+            once(t, cut)
+            for method in ("two-phase", "direct"):
+                with pytest.raises(CollectiveError) as caught:
+                    a.read_all(np.s_[:, t.rank :: t.size], method=method)
+                assert "rank-failed" == caught.value.code
+
+    world.run(body)

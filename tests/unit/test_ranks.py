@@ -1,0 +1,79 @@
+"""What a process on its own sees of ranks."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import outcore
+
+
+def test_importing_outcore_does_not_start_mpi():
+    """A module of that name is at hand, and nobody imports it; a communicator would."""
+    code = """
+import sys, types
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "mpi4py":
+            sys.modules["touched"] = types.ModuleType("touched")
+sys.meta_path.insert(0, Finder())
+import outcore, outcore.cli, outcore.transport, outcore.testing.sim, outcore.testing.conformance
+outcore.transport.transport(None).barrier()
+assert "mpi4py" not in sys.modules and "touched" not in sys.modules
+try:
+    outcore.transport.transport(type("Comm", (), {"Get_size": 1})())
+except Exception:
+    assert "touched" in sys.modules
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_errors_of_ranks_keep_their_ranks():
+    error = outcore.CollectiveError("rank 3 is lost", code="rank-died", ranks=(3,))
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (outcore.CollectiveError, "[rank-died] rank 3 is lost")
+    assert (again.ranks, again.code, again.rank) == ((3,), "rank-died", None)
+    assert isinstance(again, outcore.OutcoreError)
+    assert outcore.CollectiveError("?", code="timeout").ranks == ()
+
+
+def test_a_transport_is_not_for_children(tmp_path):
+    code = """
+import os, sys
+from outcore.testing.sim import SimWorld
+def body(t):
+    if t.rank == 0:
+        child = os.fork()
+        if child == 0:
+            try:
+                t.barrier()
+            except Exception as error:
+                os._exit(0 if "child of the process" in str(error) else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+    t.barrier()
+SimWorld(2).run(body)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/shm")
+def test_node_memory_leaves_nothing_behind(tmp_path, monkeypatch):
+    from outcore.transport import nodememory
+
+    monkeypatch.setattr(nodememory, "_folder", lambda: tmp_path)
+    memory = nodememory.MappedMemory()
+    name = memory.make(8192)
+    first, second = memory.map(name, 8192, 0, 4096), memory.map(name, 8192, 4096, 4096)
+    memory.unlink(name)
+    memory.unlink(name)
+    assert list(tmp_path.iterdir()) == []
+    first[5000] = 7
+    assert second[5000] == 7
+    with pytest.raises(outcore.StorageError, match="shared memory"):
+        memory.map(name, 8192, 0, 0)
+    with pytest.raises(outcore.StorageError, match="shm-size"):
+        memory.map(memory.make(1 << 50), 1 << 50, 0, 1 << 50)
