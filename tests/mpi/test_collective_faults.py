@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from mpi.test_collective import once
-from ranks import ranks
 
 import outcore
+from mpi.test_collective import once
 from outcore.errors import BudgetError, CollectiveError
+from ranks import ranks
 
 ERRORS = {
     "EIO": lambda: OSError(errno.EIO, "input/output error"),
@@ -94,10 +94,10 @@ def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatc
                         interrupted = error == "interrupt" and t.rank == victim
                         assert isinstance(raised, KeyboardInterrupt) == interrupted
                         if not interrupted:
-                            assert ("rank-failed", True) == (
+                            assert (
                                 raised.code,
                                 error == "interrupt" or (victim,) == raised.ranks,
-                            )
+                            ) == ("rank-failed", True)
                     # All that was written is what was there already.
                     np.testing.assert_array_equal(data, a.read_all(method="two-phase"))
         return struck
@@ -123,6 +123,6 @@ def test_a_file_that_is_cut_off_while_ranks_read(world, folder):
             for method in ("two-phase", "direct"):
                 with pytest.raises(CollectiveError) as caught:
                     a.read_all(np.s_[:, t.rank :: t.size], method=method)
-                assert "rank-failed" == caught.value.code
+                assert caught.value.code == "rank-failed"
 
     world.run(body)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from outcore import _core
+from outcore.assignment import assign
 from outcore.collective import items as brought
 from outcore.collective.agreement import Record, fail_together, few, gather
 from outcore.collective.choose import METHODS, Choice, choose, own_price, share_of_price
@@ -344,15 +345,36 @@ def _shares(
     *,
     alone: bool,
 ) -> dict[int, list[tuple[int, int]]]:
-    """Which ranks own how much of each array."""
+    """
+    Which ranks own how much of each array.
+
+    One array is everybody's. Several are assigned: the largest load as small as can be, then little
+    traffic. Only who has an array can own a part of it.
+    """
     chosen = {rank * size // io_ranks for rank in range(io_ranks)}
-    shares: dict[int, list[tuple[int, int]]] = {}
+    owners: dict[int, list[int]] = {}
     for name, ranks in have.items():
-        owners = [rank for rank in ranks if rank in chosen] or ranks
+        owners[name] = [rank for rank in ranks if rank in chosen] or ranks
         if alone:
-            owners = owners[:1]
-        shares[name] = [(rank, 1) for rank in owners]
-    return shares
+            owners[name] = owners[name][:1]
+    several = len(grounds) > 1 and any(len(ranks) > 1 for ranks in owners.values())
+    if not several:
+        return {name: [(rank, 1) for rank in ranks] for name, ranks in owners.items()}
+    requests = np.zeros((size, len(grounds)), np.int64)
+    eligible = np.zeros((size, len(grounds)), bool)
+    for column, (name, ground) in enumerate(grounds.items()):
+        item, _, ndim = ground[:3]
+        words = np.array(accesses[name], np.int64).reshape(-1, 2 + 3 * ndim)
+        nbytes = item * words[:, 3::3].prod(axis=1)
+        np.add.at(requests[:, column], words[:, 0], nbytes)
+        eligible[owners[name], column] = True
+    given = assign(requests, eligible=eligible)
+    # An array that nobody wants anything of is nobody's; it has no tiles either.
+    return {
+        name: [(rank, part) for rank, part in sorted(given.shares[column]) if part > 0]
+        or [(owners[name][0], 1)]
+        for column, name in enumerate(grounds)
+    }
 
 
 def _each_alone(
