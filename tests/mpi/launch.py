@@ -20,14 +20,18 @@ def main():
         os.dup2(log, 1)
         os.dup2(log, 2)
         options = [option for option in options if not option.startswith("--junitxml")]
-    faulthandler.dump_traceback_later(float(limit), exit=True)
+    # Not where pytest captures what tests say.
+    alarm = os.fdopen(os.dup(2), "w")
+    faulthandler.enable(alarm)
+    faulthandler.dump_traceback_later(float(limit), exit=True, file=alarm)
     os.environ["OUTCORE_TESTS_UNDER_MPI"] = "1"
 
     import pytest
 
-    code = pytest.main(
-        ["-q", "-rfE", "--color=no", "-p", "no:xdist", "-p", "no:cacheprovider", *options]
-    )
+    usual = ["-q", "-rfE", "--color=no"]
+    for plugin in ("xdist", "cacheprovider", "faulthandler"):  # the last calls our alarm off
+        usual += ["-p", f"no:{plugin}"]
+    code = pytest.main([*usual, *options])
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.flush()
     raise SystemExit(int(code))

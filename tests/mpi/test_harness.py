@@ -1,0 +1,49 @@
+"""Runs under mpiexec fail as a whole when one rank fails, and end when one hangs."""
+
+import importlib.machinery
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.simulated  # starts mpiexec itself
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def run(request, tmp_path):
+    loader = importlib.machinery.SourceFileLoader("x", str(ROOT / "x"))
+    x = importlib.util.module_from_spec(importlib.util.spec_from_loader("x", loader))
+    loader.exec_module(x)
+    folder = x.VENV / "mpi" / request.param
+    if not (folder / "bin" / "mpiexec").exists():
+        pytest.skip(f"{request.param} is not installed: ./x test mpi")
+    env = x.mpi_environment(request.param, folder)
+
+    def run(limit, **more):
+        words = [folder / "bin" / "mpiexec", "-n", "3", sys.executable, "tests/mpi/launch.py"]
+        words += [tmp_path, str(limit), "tests/mpi/failures.py"]
+        result = subprocess.run(
+            words, cwd=ROOT, env=env | more, capture_output=True, text=True, timeout=120
+        )
+        logs = [(tmp_path / f"rank-{k}.txt").read_text() for k in (1, 2)]
+        return result.returncode, [result.stdout, *logs], result.stderr
+
+    return run
+
+
+def test_who_fails_alone_fails_everywhere(run):
+    code, texts, _ = run(60)
+    assert code != 0
+    for rank, text in enumerate(texts):
+        assert "2 failed, 1 passed, 1 skipped" in text, (rank, text)
+        assert "only on rank 1" in text
+        assert "only on rank 2" in text
+
+
+def test_what_hangs_is_ended_and_says_where_slow(run):
+    code, texts, errors = run(20, OUTCORE_TESTS_HANG="1")
+    assert code != 0
+    assert any("in test_hangs" in text for text in (*texts, errors)), (texts, errors)
