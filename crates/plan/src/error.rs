@@ -47,6 +47,12 @@ pub enum PlanError {
         /// The budget given, bytes.
         budget: i64,
     },
+    /// A distribution that no array could have.
+    #[error("no such distribution: {0}")]
+    BadDistribution(String),
+    /// A grid of ranks that cannot be, or a rank that is not in it.
+    #[error("no such grid of ranks: {0}")]
+    BadGrid(String),
     /// A plan that breaks one of its own rules: a bug in a planner, caught by `check`.
     #[error("plan breaks rule {rule}: {detail}")]
     Broken {
@@ -67,6 +73,8 @@ impl PlanError {
             PlanError::TooLarge(_) => "too-large",
             PlanError::Impossible { .. } => "method-impossible",
             PlanError::BudgetTooSmall { .. } => "budget-too-small",
+            PlanError::BadDistribution(_) => "bad-distribution",
+            PlanError::BadGrid(_) => "bad-grid",
             PlanError::Broken { .. } => "broken-plan",
         }
     }

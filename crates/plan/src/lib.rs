@@ -17,6 +17,7 @@
 //! | `emit`      | one round's steps: straight, mapped, gathered                     |
 //! | `cost`      | what does it all take, exactly?                                   |
 //! | `text`      | the plan to read                                                  |
+//! | [`distribution`] | which rank owns which elements, who sends what to whom?          |
 //! | [`check`]   | is a round safe to run? ([`CheckedRound`])                        |
 //! | [`error`]   | why can it not be done?                                           |
 //!
@@ -27,6 +28,7 @@ mod choose;
 mod chunks;
 mod cost;
 mod cut;
+pub mod distribution;
 mod emit;
 pub mod error;
 pub mod layout;
