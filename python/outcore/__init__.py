@@ -14,8 +14,10 @@ from outcore import measured as _measured
 from outcore._core import __version__
 from outcore.convert import convert
 from outcore.disk import DiskArray
+from outcore.dist import Align, DistArray, Distribution, ProcessGrid
 from outcore.errors import (
     BudgetError,
+    DistributionError,
     FormatError,
     InternalError,
     OutcoreError,
@@ -33,15 +35,20 @@ from outcore.requests import IORequest
 from outcore.verify import Damage, verify
 
 __all__ = [
+    "Align",
     "BudgetError",
     "Codec",
     "Damage",
     "DiskArray",
+    "DistArray",
+    "Distribution",
+    "DistributionError",
     "FormatError",
     "Hints",
     "IORequest",
     "InternalError",
     "OutcoreError",
+    "ProcessGrid",
     "Report",
     "SectionError",
     "StorageError",

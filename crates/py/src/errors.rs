@@ -16,6 +16,8 @@ use pyo3::types::{PyDict, PyModule};
 pub enum Class {
     /// The section does not fit the array.
     Section,
+    /// A distribution, or a grid of ranks, that cannot be.
+    Distribution,
     /// The work does not fit the budget.
     Budget,
     /// The file is not what its format promises.
@@ -36,6 +38,7 @@ impl Class {
     fn name(self) -> &'static str {
         match self {
             Class::Section => "SectionError",
+            Class::Distribution => "DistributionError",
             Class::Budget => "BudgetError",
             Class::Format => "FormatError",
             Class::Unsupported => "UnsupportedError",
@@ -135,6 +138,8 @@ impl From<PlanError> for Fault {
             | PlanError::BadLayout(_)
             | PlanError::TooLarge(_)
             | PlanError::Impossible { .. }
+            | PlanError::BadDistribution(_)
+            | PlanError::BadGrid(_)
             | PlanError::Broken { .. } => fault,
         }
     }
@@ -148,6 +153,7 @@ fn plan_class(error: &PlanError) -> Class {
         PlanError::BadLayout(_) => Class::Format,
         PlanError::Impossible { .. } => Class::Usage,
         PlanError::BudgetTooSmall { .. } => Class::Budget,
+        PlanError::BadDistribution(_) | PlanError::BadGrid(_) => Class::Distribution,
         PlanError::Broken { .. } => Class::Internal,
     }
 }
@@ -258,6 +264,8 @@ pub const CODES: &[(&str, Class)] = &[
     ("too-large", Class::Section),
     ("method-impossible", Class::Usage),
     ("budget-too-small", Class::Budget),
+    ("bad-distribution", Class::Distribution),
+    ("bad-grid", Class::Distribution),
     ("broken-plan", Class::Internal),
     // outcore-io
     ("not-found", Class::Storage),

@@ -18,6 +18,7 @@
 //! | `slabs.rs`   | a large cast to small ones |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
+//! | `distribution.rs` | which rank owns which index |
 //! | `memory.rs`  | the memory budget |
 //! | `errors.rs`  | failures to exceptions |
 
@@ -28,6 +29,7 @@ mod array;
 mod buffers;
 mod cast;
 mod chunks;
+mod distribution;
 mod errors;
 mod gate;
 mod hints;
@@ -50,6 +52,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::array::Array;
+    #[pymodule_export]
+    use crate::distribution::{exchange_plan, Distribution, Grid};
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]

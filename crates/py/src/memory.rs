@@ -66,6 +66,7 @@ impl Reservation {
         let what = match what {
             "blocks" => "blocks()",
             "convert" => "convert",
+            "exchange" => "messages between ranks",
             _ => "a task",
         };
         let left = if promised { 0 } else { loops::promised() };
