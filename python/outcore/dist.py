@@ -503,7 +503,8 @@ class _Moves:
 
     def reserve(self, counts: NDArray[np.int64]) -> tuple[int, _core.Reservation]:
         """Memory for messages, and how many elements of each it holds (no limit: all)."""
-        room = min(_LARGEST, _core.memory_state()[1])
+        # Half of what is free: there may be other threads, or ranks that are threads.
+        room = min(_LARGEST, _core.memory_state()[1] // 2)
         limit = _NO_LIMIT
         if int(counts.sum()) * self.item > room:
             limit = max(1, room // (len(counts) * self.item))
@@ -527,7 +528,9 @@ class _Moves:
         for number in range(rounds):
             send_counts = np.zeros(transport.size, np.int64)
             receive_counts = np.zeros(transport.size, np.int64)
-            for here, there in self.buffered(self.sends, self.source, self.send, number, send_counts):
+            for here, there in self.buffered(
+                self.sends, self.source, self.send, number, send_counts
+            ):
                 there[...] = here
             parts = self.buffered(self.receives, self.target, self.receive, number, receive_counts)
             started = transport.start_exchange(

@@ -148,8 +148,9 @@ impl Distribution {
         widths: Vec<(i64, i64)>,
         all: bool,
     ) -> PyResult<(Sections<'py>, Sections<'py>)> {
-        let pieces =
-            detached(py, || Ok(self.made.pieces(rank, &ghosts(&widths), all).map_err(Fault::from)?))?;
+        let pieces = detached(py, || {
+            Ok(self.made.pieces(rank, &ghosts(&widths), all).map_err(Fault::from)?)
+        })?;
         let ndim = self.made.shape().len();
         let global = sections(py, pieces.iter().map(|piece| &piece.global), ndim)?;
         Ok((global, sections(py, pieces.iter().map(|piece| &piece.local), ndim)?))

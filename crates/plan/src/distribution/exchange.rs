@@ -136,7 +136,8 @@ fn sends(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Crossing
     let mine = source.distribution.along(me)?;
     let copy = source.distribution.copy_of(&source.distribution.grid.coordinates(me)?);
     let axes = source.strips.iter().zip(&target.strips).zip(&mine);
-    let met: Met = axes.map(|((here, there), c)| meetings(&here[*c as usize], there, true)).collect();
+    let met: Met =
+        axes.map(|((here, there), c)| meetings(&here[*c as usize], there, true)).collect();
     let mut found = Vec::new();
     each_combination(&met, |along, lists| {
         for twin in 0..target.distribution.copies() {

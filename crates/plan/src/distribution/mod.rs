@@ -294,7 +294,9 @@ impl Distribution {
         }
         if ghosts.len() != self.shape.len() {
             let (n, m) = (self.shape.len(), ghosts.len());
-            return bad(format!("ghost widths for {m} axes of an array of {n}; give one pair each"));
+            return bad(format!(
+                "ghost widths for {m} axes of an array of {n}; give one pair each"
+            ));
         }
         for (ghost, axis) in ghosts.iter().zip(&self.axes) {
             if ghost.low < 0 || ghost.high < 0 {

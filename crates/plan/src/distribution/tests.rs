@@ -204,7 +204,10 @@ fn run(source: (&Distribution, &[Ghost]), target: (&Parts, &Distribution, &[Ghos
         for crossing in &plan.receives {
             let sent = &plans[crossing.peer as usize].sends;
             let sent = sent.iter().find(|c| c.peer == me as i64).unwrap();
-            assert_eq!((sent.sections.len(), &sent.ends), (crossing.sections.len(), &crossing.ends));
+            assert_eq!(
+                (sent.sections.len(), &sent.ends),
+                (crossing.sections.len(), &crossing.ends)
+            );
             let pairs = sent.sections.iter().zip(&crossing.sections);
             pairs.for_each(|(there, here)| put(crossing.peer as usize, there, here));
             let mut begin = 0;
