@@ -459,7 +459,7 @@ class _Crossing(NamedTuple):
     sections: NDArray[np.int64]
     ends: list[int]
 
-    def count(self) -> int:
+    def elements(self) -> int:
         """Number of elements."""
         return int(self.sections[:, :, 1].prod(axis=1).sum())
 
@@ -480,7 +480,12 @@ class _Moves:
         self.only = only
         self.item = source.dtype.itemsize
         self.plan(None)
-        counts = [crossing.count() for crossing in (*self.sends, *self.receives)]
+        if (self.receives or len(self.own[1])) and not target._local.flags.writeable:
+            raise DistributionError(
+                f"the memory of rank {target.rank} cannot be written to; give the array a copy of it",
+                code="bad-distribution",
+            )
+        counts = [crossing.elements() for crossing in (*self.sends, *self.receives)]
         self.limit, self.held = self.reserve(np.array(counts, np.int64))
         with_limit = [min(count, self.limit) * self.item for count in counts]
         self.send = np.empty(sum(with_limit[: len(self.sends)]), np.uint8)
@@ -578,7 +583,8 @@ class _Moves:
 
 
 def _views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any]]:
-    return [memory[(*key, ...)] for key in slices(sections)]
+    keys: list[tuple[Any, ...]] = [(*key, ...) for key in slices(sections)]  # ...: a view, always
+    return [memory[key] for key in keys]
 
 
 def _print(operation: str, source: DistArray, target: DistArray, only: int | None) -> int:

@@ -479,7 +479,7 @@ def slices(sections: NDArray[np.int64]) -> list[Key]:
 
 def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
     """Ghost widths as one pair per axis; nothing if there are none."""
-    if isinstance(ghosts, SupportsIndex):
+    if _is_number(ghosts):
         width = _integer(ghosts, "ghosts")
         pairs = [(width, width)] * ndim
     elif isinstance(ghosts, Iterable):
@@ -492,7 +492,7 @@ def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
 
 
 def _pair(one: Any) -> tuple[int, int]:
-    if isinstance(one, SupportsIndex):
+    if _is_number(one):
         width = _integer(one, "ghosts")
         return (width, width)
     pair = _integers(one, "ghosts")
@@ -503,6 +503,13 @@ def _pair(one: Any) -> tuple[int, int]:
 
 def _bad(why: str) -> DistributionError:
     return DistributionError(f"no such distribution: {why}", code="bad-distribution")
+
+
+def _is_number(value: object) -> bool:
+    """Whether this is one integer; arrays of them can be asked for an index, too."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0
+    return isinstance(value, SupportsIndex)
 
 
 def _integer(value: Any, name: str, code: str = "bad-distribution") -> int:
@@ -518,7 +525,7 @@ def _integer(value: Any, name: str, code: str = "bad-distribution") -> int:
 
 
 def _integers(values: Any, name: str, code: str = "bad-distribution") -> list[int]:
-    if isinstance(values, SupportsIndex) and np.ndim(values) == 0:
+    if _is_number(values):
         return [_integer(values, name, code)]
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise DistributionError(f"{name}={values!r}; integers are needed", code=code)

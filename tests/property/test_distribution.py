@@ -226,7 +226,7 @@ def test_the_text_is_hpf(text, arguments, keywords):
         ("bad-distribution", lambda: Distribution((4, 4), ["block"], 2)),
         ("bad-distribution", lambda: Distribution((4, 4), ["block", "block"], 2)),
         ("bad-distribution", lambda: Distribution(4, ["block"], (2, 2))),
-        ("bad-distribution", lambda: Distribution(4, ["blok"], 2)),
+        ("bad-distribution", lambda: Distribution(4, ["blocks"], 2)),
         ("bad-distribution", lambda: Distribution(4, [("block", 1)], 2)),
         ("bad-distribution", lambda: Distribution(4, [("block", 2.5)], 2)),
         ("bad-distribution", lambda: Distribution(4, [("cyclic", True)], 2)),
@@ -250,6 +250,7 @@ def test_the_text_is_hpf(text, arguments, keywords):
         ("bad-distribution", lambda: Distribution(9, ["block"], 2).local_shape(0, [1, 1])),
         ("bad-distribution", lambda: Distribution(9, ["block"], 2).local_shape(0, [(1, 1, 1)])),
         ("bad-distribution", lambda: Distribution(9, ["block"], 2).sections(0, 1.5)),
+        ("bad-distribution", lambda: Distribution(9, ["block"], 2).sections(0, np.array([1, 2]))),
         ("bad-grid", lambda: Distribution(9, ["block"], 2).sections(2)),
         ("bad-grid", lambda: Distribution(9, ["block"], 0)),
         ("bad-grid", lambda: ProcessGrid()),
@@ -470,6 +471,18 @@ def test_a_failure_on_one_rank_names_it_on_the_others():
         e.code
         for e in World(3).run(lambda r: DistArray.zeros(source, transport=r).gather_all(root=7))
     ] == ["bad-grid"] * 3
+
+
+def test_memory_that_cannot_be_written_is_refused_before_anything_is_sent():
+    made = Distribution(9, ["block"], 3)
+
+    def work(rank):
+        local = np.zeros(made.local_shape(rank.rank, 1))
+        local.flags.writeable = rank.rank != 1
+        DistArray(made, local, transport=rank, ghosts=1).update_ghosts_all()
+
+    codes = [one.code for one in World(3).run(work)]
+    assert codes == ["failed-elsewhere", "bad-distribution", "failed-elsewhere"]
 
 
 def test_neighbours_are_all_that_ghosts_talk_to():

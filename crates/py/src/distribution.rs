@@ -109,10 +109,10 @@ impl Distribution {
         py: Python<'py>,
         indices: PyReadonlyArray2<'py, i64>,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        let rows = rows(&indices);
+        let rows = Rows::of(&indices);
         let each = detached(py, || {
-            let owner = |row: &Vec<i64>| self.made.owner(row);
-            Ok(rows.iter().map(owner).collect::<Result<Vec<i64>, PlanError>>()?)
+            let owners = rows.iter().map(|row| self.made.owner(row));
+            Ok(owners.collect::<Result<Vec<i64>, PlanError>>()?)
         })?;
         Ok(Array1::from_vec(each).into_pyarray(py))
     }
@@ -148,9 +148,8 @@ impl Distribution {
         widths: Vec<(i64, i64)>,
         all: bool,
     ) -> PyResult<(Sections<'py>, Sections<'py>)> {
-        let pieces = detached(py, || {
-            Ok(self.made.pieces(rank, &ghosts(&widths), all).map_err(Fault::from)?)
-        })?;
+        let pieces =
+            detached(py, || self.made.pieces(rank, &ghosts(&widths), all).map_err(Fault::from))?;
         let ndim = self.made.shape().len();
         let global = sections(py, pieces.iter().map(|piece| &piece.global), ndim)?;
         Ok((global, sections(py, pieces.iter().map(|piece| &piece.local), ndim)?))
@@ -164,23 +163,38 @@ impl Distribution {
         from: &PyReadonlyArray2<'py, i64>,
         one: impl Fn(&[i64]) -> Result<Vec<i64>, PlanError> + Sync,
     ) -> PyResult<Bound<'py, PyArray2<i64>>> {
-        let (rows, ndim) = (rows(from), self.made.shape().len());
+        let (rows, ndim) = (Rows::of(from), self.made.shape().len());
         let flat = detached(py, || {
-            let mut flat = Vec::with_capacity(rows.len() * ndim);
-            for row in &rows {
+            let mut flat = Vec::with_capacity(rows.count * ndim);
+            for row in rows.iter() {
                 flat.extend(one(row)?);
             }
             Ok(flat)
         })?;
-        let shaped = Array2::from_shape_vec((rows.len(), ndim), flat);
+        let shaped = Array2::from_shape_vec((rows.count, ndim), flat);
         Ok(shaped.map_err(impossible)?.into_pyarray(py))
     }
 }
 
 type Sections<'py> = Bound<'py, PyArray3<i64>>;
 
-fn rows(array: &PyReadonlyArray2<'_, i64>) -> Vec<Vec<i64>> {
-    array.as_array().rows().into_iter().map(|row| row.to_vec()).collect()
+/// Rows of an array, in memory of ours: Python may change the array meanwhile.
+struct Rows {
+    flat: Vec<i64>,
+    count: usize,
+    width: usize,
+}
+
+impl Rows {
+    fn of(array: &PyReadonlyArray2<'_, i64>) -> Rows {
+        let array = array.as_array();
+        let (count, width) = array.dim();
+        Rows { flat: array.iter().copied().collect(), count, width }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[i64]> {
+        (0..self.count).map(|k| &self.flat[k * self.width..(k + 1) * self.width])
+    }
 }
 
 fn impossible(error: impl std::fmt::Display) -> Fault {

@@ -211,27 +211,41 @@ impl Axis {
                 (if c == 0 { 0 } else { end(c - 1) }, end(c), *stride, *offset)
             }
         };
-        preimage(from, to, wide(stride), wide(offset), self.len)
+        preimage(from, to, wide(stride), wide(offset), self.whole())
     }
 
-    /// What coordinate `c` owns and where it is stored when `ghost` more indices are kept beside it.
-    pub fn owned(&self, c: i64, ghost: Ghost) -> Result<Vec<Strip>, PlanError> {
+    /// What coordinate `c` has of the indices in `window` (first, one past the last), and where it is
+    /// stored when `ghost` more indices are kept beside those it owns; with `all`, these too. In
+    /// ascending order of the first index.
+    pub fn strips(
+        &self,
+        c: i64,
+        ghost: Ghost,
+        all: bool,
+        window: (i64, i64),
+    ) -> Result<Vec<Strip>, PlanError> {
         if let Rule::Turns { size, turn, stride, offset } = self.rule {
             self.refuse_ghost(ghost)?;
-            return turns(&Turn { size, turn, stride, offset }, c, self.len, self.count(c));
+            return turns(&Turn { size, turn, stride, offset }, c, window);
         }
-        let (first, end) = self.interval(c);
         let (kept, _) = self.kept_interval(c, ghost);
-        strip(first, end - first, first - kept)
+        let (first, end) = self.hull(c, ghost, all);
+        let (first, end) = (first.max(window.0), end.min(window.1));
+        strip(first, (end - first).max(0), first - kept)
     }
 
-    /// The same with the ghost indices among them: everything that is stored.
-    pub fn kept(&self, c: i64, ghost: Ghost) -> Result<Vec<Strip>, PlanError> {
-        if !self.is_in_one_piece() {
-            return self.owned(c, ghost);
+    /// All indices.
+    pub fn whole(&self) -> (i64, i64) {
+        (0, self.len)
+    }
+
+    /// An interval that holds all that coordinate `c` has.
+    pub fn hull(&self, c: i64, ghost: Ghost, all: bool) -> (i64, i64) {
+        match (self.is_in_one_piece(), all) {
+            (false, _) => self.whole(),
+            (true, false) => self.interval(c),
+            (true, true) => self.kept_interval(c, ghost),
         }
-        let (first, end) = self.kept_interval(c, ghost);
-        strip(first, end - first, 0)
     }
 
     /// Number of indices that are stored.
@@ -298,14 +312,14 @@ fn ends(lengths: &[i64], over: i64, cells: i64) -> Result<Vec<i64>, PlanError> {
     Ok(ends)
 }
 
-/// The indices of `0..len` that `stride * i + offset` takes to `from..to`: first, one past the last.
-fn preimage(from: i128, to: i128, stride: i128, offset: i128, len: i64) -> (i64, i64) {
+/// The indices of `window` that `stride * i + offset` takes to `from..to`: first, one past the last.
+fn preimage(from: i128, to: i128, stride: i128, offset: i128, window: (i64, i64)) -> (i64, i64) {
     let (first, end) = if stride > 0 {
         (ceil_div(from - offset, stride), ceil_div(to - offset, stride))
     } else {
         (ceil_div(offset - to + 1, -stride), ceil_div(offset - from + 1, -stride))
     };
-    let (first, end) = (first.max(0), end.min(wide(len)));
+    let (first, end) = (first.max(wide(window.0)), end.min(wide(window.1)));
     if first < end {
         (narrow(first), narrow(end))
     } else {
@@ -378,8 +392,11 @@ fn inverse(a: i128, m: i128) -> i128 {
     s.0.rem_euclid(m)
 }
 
-/// What coordinate `c` owns, as blocks of neighbours or as strided ranges, whichever are fewer.
-fn turns(t: &Turn, c: i64, len: i64, count: i64) -> Result<Vec<Strip>, PlanError> {
+/// What coordinate `c` owns of a window, as blocks of neighbours or as strided ranges, whichever are
+/// fewer.
+fn turns(t: &Turn, c: i64, window: (i64, i64)) -> Result<Vec<Strip>, PlanError> {
+    let before = turns_below(t, c, window.0);
+    let count = turns_below(t, c, window.1.max(window.0)) - before;
     if count == 0 {
         return Ok(vec![]);
     }
@@ -387,17 +404,15 @@ fn turns(t: &Turn, c: i64, len: i64, count: i64) -> Result<Vec<Strip>, PlanError
     let from = wide(c) * size;
     // The same owners, with the fewest turns from the first index to the last.
     let near = if wide(t.stride) * 2 > turn { wide(t.stride) - turn } else { wide(t.stride) };
-    let last = near * wide(len - 1) + offset;
-    let (low, high) = (last.min(offset), last.max(offset));
+    let (one, other) = (near * wide(window.0) + offset, near * wide(window.1 - 1) + offset);
+    let (low, high) = (one.min(other), one.max(other));
     let first_turn = ceil_div(low - from - size + 1, turn);
     let blocks = (high - from).div_euclid(turn) - first_turn + 1;
 
     let common = gcd(t.stride, t.turn);
-    let period = t.turn / common;
     // Rests of the block that cells can have: first + n * common.
-    let step = wide(common);
-    let first_rest = from + (offset - from).rem_euclid(step);
-    let classes = ceil_div(from + size - first_rest, step).max(0);
+    let first_rest = from + (offset - from).rem_euclid(wide(common));
+    let classes = ceil_div(from + size - first_rest, wide(common)).max(0);
 
     if blocks.min(classes) > wide(MOST_PIECES) {
         return bad(format!(
@@ -406,40 +421,25 @@ fn turns(t: &Turn, c: i64, len: i64, count: i64) -> Result<Vec<Strip>, PlanError
     }
     if near != 0 && blocks <= classes {
         let numbers = (0..blocks).map(|k| if near > 0 { k } else { blocks - 1 - k });
-        let starts = numbers.map(|k| (first_turn + k) * turn + from);
-        return in_blocks(starts, size, near, offset, len);
+        let cells =
+            numbers.map(|k| (first_turn + k) * turn + from).map(|start| (start, start + size));
+        return in_blocks(cells, near, offset, window, before);
     }
-    // Cell of index i has rest r exactly if (stride / common) * i = (r - offset) / common (mod period).
-    let inverse = inverse(wide(t.stride / common), wide(period));
-    let mut firsts: Vec<i64> = (0..classes)
-        .map(|n| {
-            let r = first_rest + n * step;
-            narrow(((r - offset) / step * inverse).rem_euclid(wide(period)))
-        })
-        .collect();
-    firsts.sort_unstable();
-    let each = firsts.len() as i64;
-    let members = firsts.into_iter().filter(|first| *first < len).enumerate();
-    members
-        .map(|(k, first)| {
-            let count = (len - 1 - first) / period + 1;
-            let global = Range::new(first, count, period)?;
-            Ok(Strip { global, local: Range::new(k as i64, count, each)? })
-        })
-        .collect()
+    let rests = (0..classes).map(|n| first_rest + n * wide(common));
+    in_classes(rests, t, common, window)
 }
 
+/// One interval for each block of cells. `stored` are before the first.
 fn in_blocks(
-    starts: impl Iterator<Item = i128>,
-    size: i128,
+    blocks: impl Iterator<Item = (i128, i128)>,
     stride: i128,
     offset: i128,
-    len: i64,
+    window: (i64, i64),
+    mut stored: i64,
 ) -> Result<Vec<Strip>, PlanError> {
     let mut strips: Vec<Strip> = Vec::new();
-    let mut stored = 0;
-    for start in starts {
-        let (first, end) = preimage(start, start + size, stride, offset, len);
+    for (from, to) in blocks {
+        let (first, end) = preimage(from, to, stride, offset, window);
         match strips.last_mut() {
             // With strides of more than a block, neighbours may lie in blocks of two turns.
             Some(last) if first < end && last.global.stop() == first => {
@@ -450,6 +450,36 @@ fn in_blocks(
         }
         stored += end - first;
     }
+    Ok(strips)
+}
+
+/// One strided range for each rest. What is owned repeats after `turn / common` indices, and so does
+/// where it is stored after as many places as there are rests.
+fn in_classes(
+    rests: impl Iterator<Item = i128>,
+    t: &Turn,
+    common: i64,
+    window: (i64, i64),
+) -> Result<Vec<Strip>, PlanError> {
+    let period = t.turn / common;
+    // Cell of index i has rest r exactly if (stride / common) * i = (r - offset) / common (mod period).
+    let inverse = inverse(wide(t.stride / common), wide(period));
+    let first = |r: i128| (r - wide(t.offset)) / wide(common) * inverse;
+    let mut firsts: Vec<i64> = rests.map(|r| narrow(first(r).rem_euclid(wide(period)))).collect();
+    firsts.sort_unstable();
+    let each = firsts.len() as i64;
+    let members = firsts.into_iter().filter(|first| *first < window.1).enumerate();
+    let mut strips = Vec::new();
+    for (k, first) in members {
+        let count = (window.1 - 1 - first) / period + 1;
+        let global = Range::new(first, count, period)?;
+        let (begin, count) = global.members(window.0, window.1);
+        if count > 0 {
+            let local = Range::new(k as i64 + begin * each, count, each)?;
+            strips.push(Strip { global: global.part(begin, count), local });
+        }
+    }
+    strips.sort_unstable();
     Ok(strips)
 }
 
@@ -507,7 +537,10 @@ mod tests {
     fn too_many_ranges_are_refused() {
         let plain = Align { stride: 1, offset: 0, extent: None };
         let axis = Axis::new(1 << 62, 2, &Pattern::Cyclic(1 << 30), &plain).unwrap();
-        assert_eq!("bad-distribution", axis.owned(0, Ghost::default()).unwrap_err().code());
+        assert_eq!(
+            "bad-distribution",
+            axis.strips(0, Ghost::default(), false, axis.whole()).unwrap_err().code()
+        );
         assert_eq!(1 << 61, axis.count(1));
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! Cost. The coordinates of all axes and the peers there are: not the square of the ranks.
 
-use super::axis::{Strip, MOST_PIECES};
+use super::axis::{Axis, Strip, MOST_PIECES};
 use super::{Distribution, Ghost};
 use crate::error::PlanError;
 use crate::section::{Range, Section};
@@ -22,8 +22,8 @@ use crate::section::{Range, Section};
 #[derive(Debug, Clone)]
 pub struct Parts<'a> {
     distribution: &'a Distribution,
-    /// Per axis of the array, per coordinate.
-    strips: Vec<Vec<Vec<Strip>>>,
+    ghosts: Vec<Ghost>,
+    all: bool,
     only: Option<i64>,
 }
 
@@ -35,16 +35,27 @@ impl<'a> Parts<'a> {
         all: bool,
     ) -> Result<Parts<'a>, PlanError> {
         distribution.check_ghosts(ghosts)?;
-        let strips = distribution.axes.iter().enumerate().map(|(d, axis)| {
-            let ghost = super::ghost(ghosts, d);
-            (0..axis.over()).map(|c| distribution.strips(d, c, ghost, all)).collect()
-        });
-        Ok(Parts { distribution, strips: strips.collect::<Result<_, _>>()?, only: None })
+        Ok(Parts { distribution, ghosts: ghosts.to_vec(), all, only: None })
     }
 
     /// Of these, only the part of one rank.
     pub fn only(self, rank: i64) -> Parts<'a> {
         Parts { only: Some(rank), ..self }
+    }
+
+    fn axis(&self, d: usize) -> (&Axis, Ghost) {
+        (&self.distribution.axes[d], super::ghost(&self.ghosts, d))
+    }
+
+    fn hull(&self, d: usize, c: i64) -> (i64, i64) {
+        let (axis, ghost) = self.axis(d);
+        axis.hull(c, ghost, self.all)
+    }
+
+    /// Ranges of axis `d` at coordinate `c`, of the indices in `window`.
+    fn strips(&self, d: usize, c: i64, window: (i64, i64)) -> Result<Vec<Strip>, PlanError> {
+        let (axis, ghost) = self.axis(d);
+        axis.strips(c, ghost, self.all, window)
     }
 
     pub(super) fn has(&self, rank: i64) -> bool {
@@ -135,9 +146,10 @@ fn sends(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Crossing
     }
     let mine = source.distribution.along(me)?;
     let copy = source.distribution.copy_of(&source.distribution.grid.coordinates(me)?);
-    let axes = source.strips.iter().zip(&target.strips).zip(&mine);
-    let met: Met =
-        axes.map(|((here, there), c)| meetings(&here[*c as usize], there, true)).collect();
+    let axes = mine.iter().enumerate();
+    let met: Met = axes
+        .map(|(d, c)| meetings(target, d, |other| meet(d, (source, *c), (target, other))))
+        .collect::<Result<_, PlanError>>()?;
     let mut found = Vec::new();
     each_combination(&met, |along, lists| {
         for twin in 0..target.distribution.copies() {
@@ -158,9 +170,10 @@ fn receives(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Cross
     }
     let mine = target.distribution.along(me)?;
     let copy = source.copy_for(me)?;
-    let axes = source.strips.iter().zip(&target.strips).zip(&mine);
-    let met: Met =
-        axes.map(|((there, here), c)| meetings(&here[*c as usize], there, false)).collect();
+    let axes = mine.iter().enumerate();
+    let met: Met = axes
+        .map(|(d, c)| meetings(source, d, |other| meet(d, (source, other), (target, *c))))
+        .collect::<Result<_, PlanError>>()?;
     let mut found = Vec::new();
     each_combination(&met, |along, lists| {
         let peer = source.rank(along, copy)?;
@@ -173,16 +186,42 @@ fn receives(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Cross
     Ok(found)
 }
 
-/// Which coordinates of the other side meet `here`, and where; `first`: here is the source.
-fn meetings(here: &[Strip], there: &[Vec<Strip>], first: bool) -> Vec<(i64, Vec<Meeting>)> {
-    let meet_one = |other: &Vec<Strip>| if first { meet(here, other) } else { meet(other, here) };
-    let all = there.iter().enumerate().map(|(c, other)| (c as i64, meet_one(other)));
-    all.filter(|(_, list)| !list.is_empty()).collect()
+/// Which coordinates along axis `d` of `others` meet this rank, and where.
+fn meetings(
+    others: &Parts<'_>,
+    d: usize,
+    meet: impl Fn(i64) -> Result<Vec<Meeting>, PlanError>,
+) -> Result<Vec<(i64, Vec<Meeting>)>, PlanError> {
+    let mut found = Vec::new();
+    for c in 0..others.distribution.axes[d].over() {
+        let list = meet(c)?;
+        if !list.is_empty() {
+            found.push((c, list));
+        }
+    }
+    Ok(found)
 }
 
-/// Where two lists of strips meet, in the order of the first, then of the second. Both are sorted
-/// and disjoint.
-fn meet(a: &[Strip], b: &[Strip]) -> Vec<Meeting> {
+/// Where one coordinate of the source and one of the target meet along axis `d`. Both ends of a
+/// message ask this same question, so they get the same list.
+fn meet(
+    d: usize,
+    (source, from): (&Parts<'_>, i64),
+    (target, to): (&Parts<'_>, i64),
+) -> Result<Vec<Meeting>, PlanError> {
+    let (a, b) = (source.hull(d, from), target.hull(d, to));
+    let window = (a.0.max(b.0), a.1.min(b.1));
+    if window.0 >= window.1 {
+        return Ok(vec![]);
+    }
+    // Asking for what lies in the window alone keeps ranges few: a block may meet one block of many
+    // turns, of which the others would have to be cut to pieces.
+    Ok(meet_strips(&source.strips(d, from, window)?, &target.strips(d, to, window)?))
+}
+
+/// Where two lists of strips meet, in the order of the first, then of the second. Both are disjoint
+/// and sorted.
+fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Meeting> {
     let (Some(from), Some(upto)) = (b.first(), b.iter().map(|s| s.global.stop()).max()) else {
         return vec![];
     };

@@ -235,7 +235,8 @@ impl Distribution {
         self.check_ghosts(ghosts)?;
         let mut strips = Vec::with_capacity(self.axes.len());
         for (d, c) in self.along(rank)?.into_iter().enumerate() {
-            strips.push(self.strips(d, c, ghost(ghosts, d), all)?);
+            let axis = &self.axes[d];
+            strips.push(axis.strips(c, ghost(ghosts, d), all, axis.whole())?);
         }
         products(&strips)
     }
@@ -244,16 +245,6 @@ impl Distribution {
     pub fn sections(&self, rank: i64, ghosts: &[Ghost]) -> Result<Vec<Section>, PlanError> {
         let pieces = self.pieces(rank, ghosts, !ghosts.is_empty())?;
         Ok(pieces.into_iter().map(|piece| piece.global).collect())
-    }
-
-    /// Ranges of axis `d` at coordinate `c`.
-    fn strips(&self, d: usize, c: i64, ghost: Ghost, all: bool) -> Result<Vec<Strip>, PlanError> {
-        let axis = &self.axes[d];
-        if all {
-            axis.kept(c, ghost)
-        } else {
-            axis.owned(c, ghost)
-        }
     }
 
     /// Coordinate of a rank along each axis of the array.
