@@ -390,3 +390,18 @@ fn impossible_distributions_are_refused() {
     let (a, b) = (Parts::new(&made, &[], true).unwrap(), Parts::new(&other, &[], true).unwrap());
     assert_eq!("bad-distribution", exchange_plan(&a, &b, 0).unwrap_err().code());
 }
+
+#[test]
+fn messages_have_few_sections_on_many_ranks() {
+    let block = simple(&[1_000_000_000], &[102_400], &[Pattern::Block(None)]).unwrap();
+    let cyclic = simple(&[1_000_000_000], &[102_400], &[Pattern::Cyclic(64)]).unwrap();
+    let from = Parts::new(&block, &[], false).unwrap();
+    let to = Parts::new(&cyclic, &[], true).unwrap();
+    let plan = exchange_plan(&from, &to, 77_000).unwrap();
+    // 9766 elements are 152 blocks of 64 and two ends; each peer gets one of them in one piece.
+    assert_eq!((154, 154), (plan.sends.len(), plan.sends.iter().map(|c| c.sections.len()).sum()));
+    let (from, to) =
+        (Parts::new(&cyclic, &[], false).unwrap(), Parts::new(&block, &[], true).unwrap());
+    let back = exchange_plan(&from, &to, 77_000).unwrap();
+    assert!(back.receives.iter().all(|c| c.sections.len() == 1));
+}
