@@ -437,17 +437,10 @@ fn in_blocks(
     window: (i64, i64),
     mut stored: i64,
 ) -> Result<Vec<Strip>, PlanError> {
-    let mut strips: Vec<Strip> = Vec::new();
+    let mut strips = Vec::new();
     for (from, to) in blocks {
         let (first, end) = preimage(from, to, stride, offset, window);
-        match strips.last_mut() {
-            // With strides of more than a block, neighbours may lie in blocks of two turns.
-            Some(last) if first < end && last.global.stop() == first => {
-                last.global.count += end - first;
-                last.local.count += end - first;
-            }
-            _ => strips.extend(strip(first, end - first, stored)?),
-        }
+        strips.extend(strip(first, end - first, stored)?);
         stored += end - first;
     }
     Ok(strips)
@@ -496,6 +489,36 @@ mod tests {
             let a = a % m;
             let expected: i64 = (0..n).map(|i| (a * i + b).div_euclid(m)).sum();
             prop_assert_eq!(wide(expected), floor_sum(wide(n), wide(m), wide(a), wide(b)));
+        }
+
+        #[test]
+        fn a_window_shows_what_lies_in_it(
+            (len, over, size) in (0..80_i64, 1..5_i64, 1..6_i64),
+            (stride, offset) in (-50..50_i64, 0..9_i64),
+            (from, to) in (0..80_i64, 0..80_i64),
+        ) {
+            let stride = if stride == 0 { 1 } else { stride };
+            let offset = if stride > 0 { offset } else { offset - stride * len };
+            let align = Align { stride, offset, extent: None };
+            let axis = Axis::new(len, over, &Pattern::Cyclic(size), &align).unwrap();
+            let window = (from.min(len), to.min(len));
+            for c in 0..over {
+                let strips = axis.strips(c, Ghost::default(), false, window).unwrap();
+                prop_assert!(strips.windows(2).all(|w| w[0].global.start < w[1].global.start));
+                let members = |s: &Strip| {
+                    let (global, local) = (s.global, s.local);
+                    (0..s.global.count).map(move |k| (global.index(k), local.index(k)))
+                };
+                let mut found: Vec<(i64, i64)> = strips.iter().flat_map(members).collect();
+                found.sort_unstable();
+                let mine = (0..len).filter(|i| axis.owner(*i) == c);
+                let expected: Vec<(i64, i64)> = mine
+                    .enumerate()
+                    .map(|(k, i)| (i, k as i64))
+                    .filter(|(i, _)| (window.0..window.1).contains(i))
+                    .collect();
+                prop_assert_eq!(expected, found);
+            }
         }
     }
 

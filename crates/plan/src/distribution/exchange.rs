@@ -225,13 +225,11 @@ fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Meeting> {
     let (Some(from), Some(upto)) = (b.first(), b.iter().map(|s| s.global.stop()).max()) else {
         return vec![];
     };
-    // Ranges without gaps end in the order in which they begin: what is passed stays passed.
-    let dense = b.iter().all(|strip| strip.global.step == 1);
     let mut found = Vec::new();
     let mut begin = 0;
     for one in a.iter().filter(|s| s.global.start < upto && s.global.stop() > from.global.start) {
         let passed = b[begin..].iter().take_while(|s| s.global.stop() <= one.global.start);
-        begin += if dense { passed.count() } else { 0 };
+        begin += passed.count(); // the others of `a` begin later
         for other in b[begin..].iter().take_while(|s| s.global.start < one.global.stop()) {
             let both = one.global.intersect(&other.global);
             if both.count > 0 {

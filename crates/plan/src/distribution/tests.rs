@@ -405,3 +405,25 @@ fn messages_have_few_sections_on_many_ranks() {
     let back = exchange_plan(&from, &to, 77_000).unwrap();
     assert!(back.receives.iter().all(|c| c.sections.len() == 1));
 }
+
+#[test]
+fn who_has_a_copy_takes_his_own() {
+    let grid = || Grid::new(vec![3, 2]).unwrap();
+    let all = |axes: [Option<usize>; 1]| {
+        let pattern = if axes[0].is_some() { Pattern::Block(None) } else { Pattern::Whole };
+        let mapping = Mapping { pattern, axis: axes[0], align: Align::default() };
+        Distribution::new(vec![12], grid(), vec![mapping]).unwrap()
+    };
+    let (copies, columns) = (all([None]), all([Some(1)]));
+    let from = Parts::new(&copies, &[], false).unwrap();
+    let to = Parts::new(&columns, &[], true).unwrap();
+    for me in 0..6 {
+        let plan = exchange_plan(&from, &to, me).unwrap();
+        assert_eq!((0, 0, 1), (plan.sends.len(), plan.receives.len(), plan.own.len()));
+        // Back: half is here, the other half comes from the rank beside it, not all from rank 0.
+        let (from, to) =
+            (Parts::new(&columns, &[], false).unwrap(), Parts::new(&copies, &[], true).unwrap());
+        let back = exchange_plan(&from, &to, me).unwrap();
+        assert_eq!(vec![me ^ 1], back.receives.iter().map(|c| c.peer).collect::<Vec<_>>());
+    }
+}
