@@ -16,9 +16,11 @@ from outcore.assignment import Assignment, assign
 from outcore.collective import CollectiveArray, CollectiveReport, read_all, write_all
 from outcore.convert import convert
 from outcore.disk import DiskArray
+from outcore.dist import Align, DistArray, Distribution, ProcessGrid
 from outcore.errors import (
     BudgetError,
     CollectiveError,
+    DistributionError,
     FormatError,
     InternalError,
     OutcoreError,
@@ -36,6 +38,7 @@ from outcore.requests import IORequest
 from outcore.verify import Damage, verify
 
 __all__ = [
+    "Align",
     "Assignment",
     "BudgetError",
     "Codec",
@@ -44,11 +47,15 @@ __all__ = [
     "CollectiveReport",
     "Damage",
     "DiskArray",
+    "DistArray",
+    "Distribution",
+    "DistributionError",
     "FormatError",
     "Hints",
     "IORequest",
     "InternalError",
     "OutcoreError",
+    "ProcessGrid",
     "Report",
     "SectionError",
     "StorageError",

@@ -1,6 +1,6 @@
 """The compiled core: plans accesses and runs them. Private; use `outcore.open` and `DiskArray`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, final
 
@@ -14,11 +14,14 @@ __all__ = [
     "Array",
     "Board",
     "Collective",
+    "Distribution",
+    "Grid",
     "Loop",
     "Reservation",
     "__version__",
     "assign",
     "error_codes",
+    "exchange_plan",
     "keep_chunks_after",
     "kept_chunks",
     "measure_disk",
@@ -53,6 +56,47 @@ def reset_memory_peak() -> None: ...
 def kept_chunks() -> tuple[int, int]: ...
 def keep_chunks_after(seconds: float) -> None: ...
 def wait_for_loops(seconds: float) -> None: ...
+
+@final
+class Grid:
+    def __new__(cls, shape: Sequence[int]) -> Self: ...
+    @staticmethod
+    def balanced(size: int, ndim: int) -> Grid: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def size(self) -> int: ...
+    def coordinates(self, rank: int) -> list[int]: ...
+    def rank(self, coordinates: Sequence[int]) -> int: ...
+
+_Axis = tuple[str, int | None, list[int], int | None, int, int, int | None]
+_Widths = Sequence[tuple[int, int]]
+_Sections = NDArray[np.int64]
+_Crossing = tuple[int, _Sections, list[int]]
+
+@final
+class Distribution:
+    def __new__(cls, shape: Sequence[int], grid: Grid, axes: Sequence[_Axis]) -> Self: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    @property
+    def replicated(self) -> list[int]: ...
+    def is_owner(self, rank: int) -> bool: ...
+    def owners(self, indices: NDArray[np.int64]) -> NDArray[np.int64]: ...
+    def local_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]: ...
+    def global_indices(self, rank: int, places: NDArray[np.int64]) -> NDArray[np.int64]: ...
+    def local_shape(self, rank: int, widths: _Widths) -> list[int]: ...
+    def pieces(self, rank: int, widths: _Widths, all: bool) -> tuple[_Sections, _Sections]: ...
+
+def exchange_plan(
+    source: Distribution,
+    source_ghosts: _Widths,
+    target: Distribution,
+    target_ghosts: _Widths,
+    me: int,
+    only: int | None = None,
+    limit: int | None = None,
+) -> tuple[list[_Crossing], list[_Crossing], tuple[_Sections, _Sections]]: ...
 
 @final
 class Reservation:

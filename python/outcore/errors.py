@@ -5,6 +5,7 @@ Everything outcore raises.
 
     OutcoreError(Exception)            .code  .path  .rank
     ├── SectionError(IndexError)       the section does not fit the array
+    ├── DistributionError(ValueError)  no array can be distributed like that
     ├── BudgetError(ValueError)        the work cannot be done within the memory budget
     ├── FormatError(ValueError)        the file is not what its format promises   .offset
     │   └── UnsupportedError           valid, but outcore cannot read or write this feature
@@ -25,6 +26,7 @@ from typing import Any
 __all__ = [
     "BudgetError",
     "CollectiveError",
+    "DistributionError",
     "FormatError",
     "InternalError",
     "OutcoreError",
@@ -97,6 +99,10 @@ def _rebuild(kind: type[OutcoreError], message: str, keywords: dict[str, Any]) -
 
 class SectionError(OutcoreError, IndexError):
     """The section does not fit the array."""
+
+
+class DistributionError(OutcoreError, ValueError):
+    """No array can be distributed like that, or the ranks do not agree on how it is."""
 
 
 class BudgetError(OutcoreError, ValueError):

@@ -59,6 +59,12 @@ pub enum PlanError {
          traffic for equally many files, or \"balanced\""
     )]
     TooManyToTry(String),
+    /// A distribution that no array could have.
+    #[error("no such distribution: {0}")]
+    BadDistribution(String),
+    /// A grid of ranks that cannot be, or a rank that is not in it.
+    #[error("no such grid of ranks: {0}")]
+    BadGrid(String),
     /// A plan that breaks one of its own rules: a bug in a planner, caught by `check`.
     #[error("plan breaks rule {rule}: {detail}")]
     Broken {
@@ -82,6 +88,8 @@ impl PlanError {
             PlanError::BadRequests(_) => "bad-requests",
             PlanError::Unassignable(_) => "assignment-impossible",
             PlanError::TooManyToTry(_) => "assignment-too-large",
+            PlanError::BadDistribution(_) => "bad-distribution",
+            PlanError::BadGrid(_) => "bad-grid",
             PlanError::Broken { .. } => "broken-plan",
         }
     }

@@ -17,6 +17,7 @@
 //! | `emit`      | one round's steps: straight, mapped, gathered                     |
 //! | `cost`      | what does it all take, exactly?                                   |
 //! | `text`      | the plan to read                                                  |
+//! | [`distribution`] | which rank owns which elements, who sends what to whom?          |
 //! | [`check`]   | is a round safe to run? ([`CheckedRound`])                        |
 //! | [`assign`]  | many files at once: which rank reads which?                       |
 //! | [`error`]   | why can it not be done?                                           |
@@ -30,6 +31,7 @@ mod chunks;
 pub mod collective;
 mod cost;
 mod cut;
+pub mod distribution;
 mod emit;
 pub mod error;
 pub mod layout;

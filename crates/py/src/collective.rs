@@ -18,6 +18,9 @@ use crate::errors::{Class, Fault};
 /// Start, count and step of each axis.
 type Ranges = Vec<(i64, i64, i64)>;
 
+/// Of an array: its own words, those of its accesses, the shares of its owners.
+type Words = (Vec<i64>, Vec<i64>, Vec<(u32, i64)>);
+
 /// The plan of a collective.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Collective {
@@ -40,7 +43,7 @@ fn job(ground: &[i64], accesses: &[i64], shares: &[(u32, i64)]) -> Result<Job, P
         let number = |n: i64| u32::try_from(n).map_err(|_| PlanError::TooLarge("a rank"));
         Ok(Access { rank: number(words[0])?, item: number(words[1])?, section })
     };
-    if accesses.len() % each != 0 {
+    if !accesses.len().is_multiple_of(each) {
         let text = format!("{} words of accesses of {each}", accesses.len());
         return Err(PlanError::BadLayout(text));
     }
@@ -58,7 +61,7 @@ impl Collective {
     #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
     fn new(
         py: Python<'_>,
-        jobs: Vec<(Vec<i64>, Vec<i64>, Vec<(u32, i64)>)>,
+        jobs: Vec<Words>,
         ranks: u32,
         slot: i64,
         gap: i64,

@@ -16,6 +16,8 @@ use pyo3::types::{PyDict, PyModule};
 pub enum Class {
     /// The section does not fit the array.
     Section,
+    /// A distribution, or a grid of ranks, that cannot be.
+    Distribution,
     /// The work does not fit the budget.
     Budget,
     /// The file is not what its format promises.
@@ -36,6 +38,7 @@ impl Class {
     fn name(self) -> &'static str {
         match self {
             Class::Section => "SectionError",
+            Class::Distribution => "DistributionError",
             Class::Budget => "BudgetError",
             Class::Format => "FormatError",
             Class::Unsupported => "UnsupportedError",
@@ -138,6 +141,8 @@ impl From<PlanError> for Fault {
             | PlanError::BadRequests(_)
             | PlanError::Unassignable(_)
             | PlanError::TooManyToTry(_)
+            | PlanError::BadDistribution(_)
+            | PlanError::BadGrid(_)
             | PlanError::Broken { .. } => fault,
         }
     }
@@ -154,6 +159,7 @@ fn plan_class(error: &PlanError) -> Class {
         | PlanError::Unassignable(_)
         | PlanError::TooManyToTry(_) => Class::Usage,
         PlanError::BudgetTooSmall { .. } => Class::Budget,
+        PlanError::BadDistribution(_) | PlanError::BadGrid(_) => Class::Distribution,
         PlanError::Broken { .. } => Class::Internal,
     }
 }
@@ -264,6 +270,8 @@ pub const CODES: &[(&str, Class)] = &[
     ("too-large", Class::Section),
     ("method-impossible", Class::Usage),
     ("budget-too-small", Class::Budget),
+    ("bad-distribution", Class::Distribution),
+    ("bad-grid", Class::Distribution),
     ("broken-plan", Class::Internal),
     ("bad-requests", Class::Usage),
     ("assignment-impossible", Class::Usage),

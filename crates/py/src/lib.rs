@@ -21,6 +21,7 @@
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
+//! | `distribution.rs` | which rank owns which index |
 //! | `memory.rs`  | the memory budget |
 //! | `errors.rs`  | failures to exceptions |
 
@@ -34,6 +35,7 @@ mod buffers;
 mod cast;
 mod chunks;
 mod collective;
+mod distribution;
 mod errors;
 mod gate;
 mod hints;
@@ -62,6 +64,8 @@ mod _core {
     use crate::board::Board;
     #[pymodule_export]
     use crate::collective::Collective;
+    #[pymodule_export]
+    use crate::distribution::{exchange_plan, Distribution, Grid};
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]

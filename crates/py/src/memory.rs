@@ -67,6 +67,7 @@ impl Reservation {
             "blocks" => "blocks()",
             "convert" => "convert",
             "shared" => "memory shared between ranks",
+            "exchange" => "messages between ranks",
             _ => "a task",
         };
         let left = if promised { 0 } else { loops::promised() };

@@ -72,7 +72,7 @@ impl Ground {
         let bad = || PlanError::BadLayout(format!("words of an array: {words:?}"));
         let [item, encoded, ndim, rest @ ..] = words else { return Err(bad()) };
         let n = rest.len() / 3;
-        if rest.len() % 3 != 0 || *ndim != n as i64 {
+        if !rest.len().is_multiple_of(3) || *ndim != n as i64 {
             return Err(bad());
         }
         let order: Vec<usize> = rest[..n].iter().map(|axis| *axis as usize).collect();

@@ -1,0 +1,332 @@
+//! Who sends what to whom when an array goes from one distribution to another.
+//!
+//! Problem. Redistribution, ghosts, gathering: in each case every rank has some parts of an array and
+//! wants others. All of them must agree on what travels, without telling each other.
+//!
+//! Idea. What rank `p` sends to rank `q` is what `p` has and `q` wants: regular sections meet in
+//! regular sections. Both have and want are products over the axes, so each axis is met on its own,
+//! once for each coordinate, and peers are the products of coordinates that meet. Both ends
+//! enumerate the same sections in the same order; only the bytes travel.
+//!
+//! Invariants. Every wanted element is received exactly once. Of several copies the sender is chosen
+//! by the receiver's number: itself, if it has a copy. Equal input gives the same plan on all ranks.
+//!
+//! Cost. The coordinates of all axes and the peers there are: not the square of the ranks.
+
+use super::axis::{Axis, Strip, MOST_PIECES};
+use super::{Distribution, Ghost};
+use crate::error::PlanError;
+use crate::section::{Range, Section};
+
+/// What all ranks have, or want.
+#[derive(Debug, Clone)]
+pub struct Parts<'a> {
+    distribution: &'a Distribution,
+    ghosts: Vec<Ghost>,
+    all: bool,
+    only: Option<i64>,
+}
+
+impl<'a> Parts<'a> {
+    /// What ranks own, stored among ghosts; with `all` the ghosts too.
+    pub fn new(
+        distribution: &'a Distribution,
+        ghosts: &[Ghost],
+        all: bool,
+    ) -> Result<Parts<'a>, PlanError> {
+        distribution.check_ghosts(ghosts)?;
+        Ok(Parts { distribution, ghosts: ghosts.to_vec(), all, only: None })
+    }
+
+    /// Of these, only the part of one rank.
+    pub fn only(self, rank: i64) -> Parts<'a> {
+        Parts { only: Some(rank), ..self }
+    }
+
+    fn axis(&self, d: usize) -> (&Axis, Ghost) {
+        (&self.distribution.axes[d], super::ghost(&self.ghosts, d))
+    }
+
+    fn hull(&self, d: usize, c: i64) -> (i64, i64) {
+        let (axis, ghost) = self.axis(d);
+        axis.hull(c, ghost, self.all)
+    }
+
+    /// Ranges of axis `d` at coordinate `c`, of the indices in `window`.
+    fn strips(&self, d: usize, c: i64, window: (i64, i64)) -> Result<Vec<Strip>, PlanError> {
+        let (axis, ghost) = self.axis(d);
+        axis.strips(c, ghost, self.all, window)
+    }
+
+    pub(super) fn has(&self, rank: i64) -> bool {
+        (0..self.distribution.grid.size()).contains(&rank) && self.only.is_none_or(|r| r == rank)
+    }
+
+    /// Which of the copies here serves a rank that wants something.
+    fn copy_for(&self, rank: i64) -> Result<i64, PlanError> {
+        let grid = &self.distribution.grid;
+        if rank < grid.size() {
+            return Ok(self.distribution.copy_of(&grid.coordinates(rank)?));
+        }
+        Ok(rank % self.distribution.copies())
+    }
+
+    /// The rank at these coordinates along the axes of the array, in copy number `copy`.
+    fn rank(&self, along: &[i64], copy: i64) -> Result<i64, PlanError> {
+        let grid = &self.distribution.grid;
+        let mut coordinates = vec![0; grid.ndim()];
+        for (mapping, c) in self.distribution.mappings.iter().zip(along) {
+            if let Some(axis) = mapping.axis {
+                coordinates[axis] = *c;
+            }
+        }
+        let mut rest = copy;
+        for axis in self.distribution.replicated().into_iter().rev() {
+            coordinates[axis] = rest % grid.shape()[axis];
+            rest /= grid.shape()[axis];
+        }
+        grid.rank(&coordinates)
+    }
+}
+
+/// What goes between this rank and one other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crossing {
+    /// The other rank.
+    pub peer: i64,
+    /// Where the elements are stored here, in the order in which they travel; each section with its
+    /// last axis fastest.
+    pub sections: Vec<Section>,
+    /// End of each round in `sections`.
+    pub ends: Vec<usize>,
+}
+
+/// One rank's part of a redistribution.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// What it sends, by peer.
+    pub sends: Vec<Crossing>,
+    /// What it receives, by peer.
+    pub receives: Vec<Crossing>,
+    /// What it has itself: from where to where.
+    pub own: Vec<(Section, Section)>,
+}
+
+/// Parts of two axes that meet: where they are stored at the source and at the target.
+type Meeting = (Range, Range);
+
+/// Per axis: coordinates of the other side that meet this one, and where.
+type Met = Vec<Vec<(i64, Vec<Meeting>)>>;
+
+/// The part of rank `me` in bringing what ranks have (`source`) to where it is wanted (`target`).
+pub fn exchange_plan(
+    source: &Parts<'_>,
+    target: &Parts<'_>,
+    me: i64,
+) -> Result<Exchange, PlanError> {
+    if source.distribution.shape != target.distribution.shape {
+        return Err(PlanError::BadDistribution(format!(
+            "arrays of shapes {:?} and {:?} cannot exchange elements; give equal shapes",
+            source.distribution.shape, target.distribution.shape
+        )));
+    }
+    let mut sends = sends(source, target, me)?;
+    let mut receives = receives(source, target, me)?;
+    let mine = |found: &mut Vec<Crossing>| {
+        let at = found.iter().position(|crossing| crossing.peer == me);
+        at.map_or(vec![], |at| found.remove(at).sections)
+    };
+    let own = mine(&mut sends).into_iter().zip(mine(&mut receives)).collect();
+    Ok(Exchange { sends, receives, own })
+}
+
+fn sends(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Crossing>, PlanError> {
+    if !source.has(me) {
+        return Ok(vec![]);
+    }
+    let mine = source.distribution.along(me)?;
+    let copy = source.distribution.copy_of(&source.distribution.grid.coordinates(me)?);
+    let axes = mine.iter().enumerate();
+    let met: Met = axes
+        .map(|(d, c)| meetings(target, d, |other| meet(d, (source, *c), (target, other))))
+        .collect::<Result<_, PlanError>>()?;
+    let mut found = Vec::new();
+    each_combination(&met, |along, lists| {
+        for twin in 0..target.distribution.copies() {
+            let peer = target.rank(along, twin)?;
+            if target.has(peer) && source.copy_for(peer)? == copy {
+                found.push(crossing(peer, lists, |meeting| meeting.0)?);
+            }
+        }
+        Ok(())
+    })?;
+    found.sort_unstable_by_key(|crossing| crossing.peer);
+    Ok(found)
+}
+
+fn receives(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Crossing>, PlanError> {
+    if !target.has(me) {
+        return Ok(vec![]);
+    }
+    let mine = target.distribution.along(me)?;
+    let copy = source.copy_for(me)?;
+    let axes = mine.iter().enumerate();
+    let met: Met = axes
+        .map(|(d, c)| meetings(source, d, |other| meet(d, (source, other), (target, *c))))
+        .collect::<Result<_, PlanError>>()?;
+    let mut found = Vec::new();
+    each_combination(&met, |along, lists| {
+        let peer = source.rank(along, copy)?;
+        if source.has(peer) {
+            found.push(crossing(peer, lists, |meeting| meeting.1)?);
+        }
+        Ok(())
+    })?;
+    found.sort_unstable_by_key(|crossing| crossing.peer);
+    Ok(found)
+}
+
+/// Which coordinates along axis `d` of `others` meet this rank, and where.
+fn meetings(
+    others: &Parts<'_>,
+    d: usize,
+    meet: impl Fn(i64) -> Result<Vec<Meeting>, PlanError>,
+) -> Result<Vec<(i64, Vec<Meeting>)>, PlanError> {
+    let mut found = Vec::new();
+    for c in 0..others.distribution.axes[d].over() {
+        let list = meet(c)?;
+        if !list.is_empty() {
+            found.push((c, list));
+        }
+    }
+    Ok(found)
+}
+
+/// Where one coordinate of the source and one of the target meet along axis `d`. Both ends of a
+/// message ask this same question, so they get the same list.
+fn meet(
+    d: usize,
+    (source, from): (&Parts<'_>, i64),
+    (target, to): (&Parts<'_>, i64),
+) -> Result<Vec<Meeting>, PlanError> {
+    let (a, b) = (source.hull(d, from), target.hull(d, to));
+    let window = (a.0.max(b.0), a.1.min(b.1));
+    if window.0 >= window.1 {
+        return Ok(vec![]);
+    }
+    // Asking for what lies in the window alone keeps ranges few: a block may meet one block of many
+    // turns, of which the others would have to be cut to pieces.
+    Ok(meet_strips(&source.strips(d, from, window)?, &target.strips(d, to, window)?))
+}
+
+/// Where two lists of strips meet, in the order of the first, then of the second. Both are disjoint
+/// and sorted.
+fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Meeting> {
+    let (Some(from), Some(upto)) = (b.first(), b.iter().map(|s| s.global.stop()).max()) else {
+        return vec![];
+    };
+    let mut found = Vec::new();
+    let mut begin = 0;
+    for one in a.iter().filter(|s| s.global.start < upto && s.global.stop() > from.global.start) {
+        let passed = b[begin..].iter().take_while(|s| s.global.stop() <= one.global.start);
+        begin += passed.count(); // the others of `a` begin later
+        for other in b[begin..].iter().take_while(|s| s.global.start < one.global.stop()) {
+            let both = one.global.intersect(&other.global);
+            if both.count > 0 {
+                found.push((stored(one, &both), stored(other, &both)));
+            }
+        }
+    }
+    found
+}
+
+/// Where a part of a strip is stored.
+fn stored(strip: &Strip, part: &Range) -> Range {
+    let Strip { global, local } = strip;
+    let start = local.start + (part.start - global.start) / global.step * local.step;
+    let step = if part.count == 1 { 1 } else { part.step / global.step * local.step };
+    Range { start, count: part.count, step }
+}
+
+/// Calls with every combination of coordinates that meet along all axes.
+fn each_combination(
+    met: &Met,
+    mut call: impl FnMut(&[i64], &[&Vec<Meeting>]) -> Result<(), PlanError>,
+) -> Result<(), PlanError> {
+    let lengths = met.iter().map(|axis| Range { start: 0, count: axis.len() as i64, step: 1 });
+    for number in Section::new(lengths.collect()).indices() {
+        let chosen = met.iter().zip(&number).map(|(axis, k)| &axis[*k as usize]);
+        let (along, lists): (Vec<i64>, Vec<_>) = chosen.map(|(c, list)| (*c, list)).unzip();
+        call(&along, &lists)?;
+    }
+    Ok(())
+}
+
+/// The sections that lists of meetings make, at one of the two ends.
+fn crossing(
+    peer: i64,
+    lists: &[&Vec<Meeting>],
+    end: impl Fn(&Meeting) -> Range,
+) -> Result<Crossing, PlanError> {
+    let count = lists.iter().try_fold(1_i64, |n, list| n.checked_mul(list.len() as i64));
+    if count.is_none_or(|n| n > MOST_PIECES) {
+        return Err(PlanError::BadDistribution(format!(
+            "a message would have more than {MOST_PIECES} regular sections; use longer CYCLIC blocks"
+        )));
+    }
+    let lengths = lists.iter().map(|list| Range { start: 0, count: list.len() as i64, step: 1 });
+    let numbers = Section::new(lengths.collect());
+    let section = |number: Vec<i64>| {
+        Section::new(lists.iter().zip(&number).map(|(list, k)| end(&list[*k as usize])).collect())
+    };
+    let sections: Vec<Section> = numbers.indices().map(section).collect();
+    let ends = vec![sections.len()];
+    Ok(Crossing { peer, sections, ends })
+}
+
+impl Exchange {
+    /// The same in rounds in which no message has more than `limit` elements.
+    ///
+    /// Both ends of a message cut it alike: only the lengths of its sections count.
+    pub fn in_rounds(mut self, limit: i64) -> Result<Exchange, PlanError> {
+        for crossing in self.sends.iter_mut().chain(&mut self.receives) {
+            let mut cut = Vec::with_capacity(crossing.sections.len());
+            for section in &crossing.sections {
+                cut_small(section, limit.max(1), &mut cut)?;
+            }
+            crossing.ends.clear();
+            let mut filled = 0_i64;
+            for (k, section) in cut.iter().enumerate() {
+                let count = section.count()?;
+                if filled > limit - count && k > 0 {
+                    crossing.ends.push(k);
+                    filled = 0;
+                }
+                filled += count;
+            }
+            crossing.ends.push(cut.len());
+            crossing.sections = cut;
+        }
+        Ok(self)
+    }
+}
+
+/// Cuts a section into parts of at most `limit` elements, without changing their order.
+fn cut_small(section: &Section, limit: i64, parts: &mut Vec<Section>) -> Result<(), PlanError> {
+    if section.count()? <= limit {
+        parts.push(section.clone());
+        return Ok(());
+    }
+    // The outermost axis of more than one index: of the inner ones as many as fit go together.
+    let shape = section.shape();
+    let axis = shape.iter().position(|n| *n > 1).unwrap_or(0);
+    let inner: i64 = shape[axis + 1..].iter().product();
+    let thick = (limit / inner).max(1);
+    let mut at = 0;
+    while at < shape[axis] {
+        let count = thick.min(shape[axis] - at);
+        cut_small(&section.part(axis, at, count)?, limit, parts)?;
+        at += count;
+    }
+    Ok(())
+}

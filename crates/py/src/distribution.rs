@@ -1,0 +1,258 @@
+//! Distributions: many indices, or all sections of a rank, in one call.
+//!
+//! Sections cross as one array of int64: for each section and axis start, count and step.
+
+use numpy::ndarray::{Array1, Array2, Array3};
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyReadonlyArray2};
+use outcore_plan::distribution::{self as plan, Align, Ghost, Mapping, Parts, Pattern};
+use outcore_plan::{PlanError, Section};
+use pyo3::prelude::*;
+
+use crate::errors::{detached, Class, Fault};
+
+/// Ranks arranged in a box.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct Grid {
+    grid: plan::Grid,
+}
+
+#[pymethods]
+impl Grid {
+    #[new]
+    fn new(shape: Vec<i64>) -> PyResult<Grid> {
+        Ok(Grid { grid: plan::Grid::new(shape).map_err(Fault::from)? })
+    }
+
+    /// A grid of `size` ranks in `ndim` axes, as equal as can be.
+    #[staticmethod]
+    fn balanced(size: i64, ndim: usize) -> PyResult<Grid> {
+        Ok(Grid { grid: plan::Grid::balanced(size, ndim).map_err(Fault::from)? })
+    }
+
+    #[getter]
+    fn shape(&self) -> Vec<i64> {
+        self.grid.shape().to_vec()
+    }
+
+    #[getter]
+    fn size(&self) -> i64 {
+        self.grid.size()
+    }
+
+    fn coordinates(&self, rank: i64) -> PyResult<Vec<i64>> {
+        Ok(self.grid.coordinates(rank).map_err(Fault::from)?)
+    }
+
+    fn rank(&self, coordinates: Vec<i64>) -> PyResult<i64> {
+        Ok(self.grid.rank(&coordinates).map_err(Fault::from)?)
+    }
+}
+
+/// One axis: kind, block size, block lengths, axis of the grid, and the alignment's stride, offset
+/// and extent.
+type Axis = (String, Option<i64>, Vec<i64>, Option<usize>, i64, i64, Option<i64>);
+
+fn mapping(axis: Axis) -> Result<Mapping, Fault> {
+    let (kind, size, lengths, axis, stride, offset, extent) = axis;
+    let pattern = match (kind.as_str(), size) {
+        ("*", _) => Pattern::Whole,
+        ("block", size) => Pattern::Block(size),
+        ("cyclic", size) => Pattern::Cyclic(size.unwrap_or(1)),
+        ("general", _) => Pattern::General(lengths),
+        _ => {
+            let text = format!(
+                "no such distribution: format {kind:?}; give 'block', 'cyclic', 'general' or '*'"
+            );
+            return Err(Fault::new(Class::Distribution, "bad-distribution", text));
+        }
+    };
+    Ok(Mapping { pattern, axis, align: Align { stride, offset, extent } })
+}
+
+fn ghosts(widths: &[(i64, i64)]) -> Vec<Ghost> {
+    widths.iter().map(|(low, high)| Ghost { low: *low, high: *high }).collect()
+}
+
+/// Which rank owns which index.
+#[pyclass(module = "outcore._core", frozen, eq, hash)]
+#[derive(PartialEq, Eq, Hash)]
+pub struct Distribution {
+    made: plan::Distribution,
+}
+
+#[pymethods]
+impl Distribution {
+    #[new]
+    fn new(shape: Vec<i64>, grid: &Grid, axes: Vec<Axis>) -> PyResult<Distribution> {
+        let mappings = axes.into_iter().map(mapping).collect::<Result<_, _>>()?;
+        let made = plan::Distribution::new(shape, grid.grid.clone(), mappings);
+        Ok(Distribution { made: made.map_err(Fault::from)? })
+    }
+
+    fn __str__(&self) -> String {
+        self.made.to_string()
+    }
+
+    /// Axes of the grid along which all ranks have the same.
+    #[getter]
+    fn replicated(&self) -> Vec<usize> {
+        self.made.replicated()
+    }
+
+    fn is_owner(&self, rank: i64) -> PyResult<bool> {
+        Ok(self.made.is_owner(rank).map_err(Fault::from)?)
+    }
+
+    /// Owners of many indices, one a row.
+    fn owners<'py>(
+        &self,
+        py: Python<'py>,
+        indices: PyReadonlyArray2<'py, i64>,
+    ) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let rows = Rows::of(&indices);
+        let each = detached(py, || {
+            let owners = rows.iter().map(|row| self.made.owner(row));
+            Ok(owners.collect::<Result<Vec<i64>, PlanError>>()?)
+        })?;
+        Ok(Array1::from_vec(each).into_pyarray(py))
+    }
+
+    /// Where the owners of many indices store them.
+    fn local_indices<'py>(
+        &self,
+        py: Python<'py>,
+        indices: PyReadonlyArray2<'py, i64>,
+    ) -> PyResult<Bound<'py, PyArray2<i64>>> {
+        self.translated(py, &indices, |index| self.made.local_index(index))
+    }
+
+    /// Indices of what `rank` stores at many places.
+    fn global_indices<'py>(
+        &self,
+        py: Python<'py>,
+        rank: i64,
+        places: PyReadonlyArray2<'py, i64>,
+    ) -> PyResult<Bound<'py, PyArray2<i64>>> {
+        self.translated(py, &places, |place| self.made.global_index(rank, place))
+    }
+
+    fn local_shape(&self, rank: i64, widths: Vec<(i64, i64)>) -> PyResult<Vec<i64>> {
+        Ok(self.made.local_shape(rank, &ghosts(&widths)).map_err(Fault::from)?)
+    }
+
+    /// Sections that a rank has, and where it stores them.
+    fn pieces<'py>(
+        &self,
+        py: Python<'py>,
+        rank: i64,
+        widths: Vec<(i64, i64)>,
+        all: bool,
+    ) -> PyResult<(Sections<'py>, Sections<'py>)> {
+        let pieces =
+            detached(py, || self.made.pieces(rank, &ghosts(&widths), all).map_err(Fault::from))?;
+        let ndim = self.made.shape().len();
+        let global = sections(py, pieces.iter().map(|piece| &piece.global), ndim)?;
+        Ok((global, sections(py, pieces.iter().map(|piece| &piece.local), ndim)?))
+    }
+}
+
+impl Distribution {
+    fn translated<'py>(
+        &self,
+        py: Python<'py>,
+        from: &PyReadonlyArray2<'py, i64>,
+        one: impl Fn(&[i64]) -> Result<Vec<i64>, PlanError> + Sync,
+    ) -> PyResult<Bound<'py, PyArray2<i64>>> {
+        let (rows, ndim) = (Rows::of(from), self.made.shape().len());
+        let flat = detached(py, || {
+            let mut flat = Vec::with_capacity(rows.count * ndim);
+            for row in rows.iter() {
+                flat.extend(one(row)?);
+            }
+            Ok(flat)
+        })?;
+        let shaped = Array2::from_shape_vec((rows.count, ndim), flat);
+        Ok(shaped.map_err(impossible)?.into_pyarray(py))
+    }
+}
+
+type Sections<'py> = Bound<'py, PyArray3<i64>>;
+
+/// Rows of an array, in memory of ours: Python may change the array meanwhile.
+struct Rows {
+    flat: Vec<i64>,
+    count: usize,
+    width: usize,
+}
+
+impl Rows {
+    fn of(array: &PyReadonlyArray2<'_, i64>) -> Rows {
+        let array = array.as_array();
+        let (count, width) = array.dim();
+        Rows { flat: array.iter().copied().collect(), count, width }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[i64]> {
+        (0..self.count).map(|k| &self.flat[k * self.width..(k + 1) * self.width])
+    }
+}
+
+fn impossible(error: impl std::fmt::Display) -> Fault {
+    Fault::new(Class::Internal, "panic", format!("an array of impossible shape: {error}"))
+}
+
+fn sections<'py, 'a>(
+    py: Python<'py>,
+    sections: impl ExactSizeIterator<Item = &'a Section>,
+    ndim: usize,
+) -> Result<Sections<'py>, Fault> {
+    let count = sections.len();
+    let ranges = sections.flat_map(Section::ranges);
+    let flat: Vec<i64> = ranges.flat_map(|r| [r.start, r.count, r.step]).collect();
+    let shaped = Array3::from_shape_vec((count, ndim, 3), flat);
+    Ok(shaped.map_err(impossible)?.into_pyarray(py))
+}
+
+/// A peer, the sections in the order in which they travel, and where rounds end among them.
+type Crossing<'py> = (i64, Sections<'py>, Vec<usize>);
+
+/// What one rank sends, what it receives, and what it copies itself (from, to).
+type Exchange<'py> = (Vec<Crossing<'py>>, Vec<Crossing<'py>>, (Sections<'py>, Sections<'py>));
+
+/// The part of rank `me` in bringing what ranks own by `source` to where `target` wants it, ghosts
+/// included; to rank `only`, if given; no message with more than `limit` elements.
+#[pyfunction]
+#[pyo3(signature = (source, source_ghosts, target, target_ghosts, me, only = None, limit = None))]
+#[allow(clippy::too_many_arguments)] // one call, flat
+pub fn exchange_plan<'py>(
+    py: Python<'py>,
+    source: &Distribution,
+    source_ghosts: Vec<(i64, i64)>,
+    target: &Distribution,
+    target_ghosts: Vec<(i64, i64)>,
+    me: i64,
+    only: Option<i64>,
+    limit: Option<i64>,
+) -> PyResult<Exchange<'py>> {
+    let found = detached(py, || {
+        let from = Parts::new(&source.made, &ghosts(&source_ghosts), false)?;
+        let to = Parts::new(&target.made, &ghosts(&target_ghosts), true)?;
+        let to = match only {
+            Some(rank) => to.only(rank),
+            None => to,
+        };
+        let found = plan::exchange_plan(&from, &to, me)?;
+        Ok(match limit {
+            Some(limit) => found.in_rounds(limit)?,
+            None => found,
+        })
+    })?;
+    let ndim = source.made.shape().len();
+    let crossings = |list: Vec<plan::Crossing>| {
+        let one = |c: plan::Crossing| Ok((c.peer, sections(py, c.sections.iter(), ndim)?, c.ends));
+        list.into_iter().map(one).collect::<Result<Vec<_>, Fault>>()
+    };
+    let from = sections(py, found.own.iter().map(|(from, _)| from), ndim)?;
+    let to = sections(py, found.own.iter().map(|(_, to)| to), ndim)?;
+    Ok((crossings(found.sends)?, crossings(found.receives)?, (from, to)))
+}

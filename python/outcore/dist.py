@@ -1,0 +1,616 @@
+"""
+Arrays divided over ranks, in memory: `DistArray`.
+
+Problem. Each rank works on its part of an array; then it needs another part: that of another
+distribution, the neighbours of its own, or all of it. Idea. All three are one thing: what ranks have
+meets what ranks want in regular sections, and the core knows who sends which of them to whom
+(`_core.exchange_plan`). So there is one method here that packs, exchanges and unpacks; the others
+say only what is wanted.
+
+Invariants. A `DistArray` *has* an array, it is not one: ``local`` is an ordinary NumPy array. Methods
+that talk to other ranks end in ``_all``, and every rank must call them. Whatever can fail on one rank
+alone fails before the first element is sent, and then all ranks raise. Buffers for packing are within
+the memory budget: what does not fit travels in rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outcore import _core
+from outcore.distribution import Align, Distribution, Ghosts, Key, ProcessGrid, slices, widths
+from outcore.errors import BudgetError, DistributionError, UnsupportedError
+
+__all__ = ["Align", "DistArray", "Distribution", "ProcessGrid", "Transport"]
+
+# Larger buffers make no exchange faster, but everything else has less.
+_LARGEST = 64 * 2**20
+_NO_LIMIT = 2**63 - 1
+# Words of the record that ranks exchange before anything else: as long for all operations.
+_WORDS = 64
+_OPERATIONS = {"redistribute_all": 101, "update_ghosts_all": 102, "gather_all": 103}
+
+
+class Exchange(Protocol):
+    """A started exchange."""
+
+    def wait(self) -> None:
+        """Return when everything has been received, and the buffers are the caller's again."""
+
+
+class Transport(Protocol):
+    """What a `DistArray` needs of the ranks it lives on."""
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank."""
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+
+    def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The records of all ranks, one a row."""
+
+    def agree(self, code: int) -> int:
+        """The largest code of any rank."""
+
+    def start_exchange(
+        self,
+        send: NDArray[np.uint8],
+        send_counts: NDArray[np.int64],
+        recv: NDArray[np.uint8],
+        recv_counts: NDArray[np.int64],
+    ) -> Exchange:
+        """Send and receive so many bytes to and from each rank, one after another."""
+
+
+class _Alone:
+    """One rank that has nobody to talk to."""
+
+    rank = 0
+    size = 1
+
+    def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+        return record[np.newaxis]
+
+    def agree(self, code: int) -> int:
+        return code
+
+    def start_exchange(self, *_buffers: NDArray[Any]) -> Exchange:
+        return self
+
+    def wait(self) -> None:
+        return
+
+
+class DistArray:
+    """
+    One rank's part of an array that is divided over ranks.
+
+    Parameters
+    ----------
+    distribution
+        Which rank has which elements.
+    local
+        The elements of this rank, ghosts included; kept, not copied. See also `empty`, `zeros` and
+        `from_function`.
+    transport
+        How ranks talk to each other; by default there is only one.
+    ghosts
+        Elements of the neighbours of which a copy is kept: one width for all axes, or per axis a
+        width or a pair (before, behind). Cut off at the ends of the array; 0 on CYCLIC axes.
+
+    Raises
+    ------
+    DistributionError
+        If the distribution is for another number of ranks, or the memory for another part.
+
+    Examples
+    --------
+    >>> from outcore import DistArray, Distribution
+    >>> rows = Distribution((4, 6), ["block", "*"], 1)
+    >>> a = DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
+    >>> a.owned[1, 2]
+    np.int32(12)
+    >>> columns = a.redistribute_all(Distribution((4, 6), ["*", "cyclic"], 1))
+    >>> (columns.owned == a.owned).all()
+    np.True_
+    """
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        local: NDArray[Any],
+        *,
+        transport: Transport | None = None,
+        ghosts: Ghosts = 0,
+    ) -> None:
+        self._transport: Transport = _Alone() if transport is None else transport
+        if distribution.grid.size != self._transport.size:
+            raise DistributionError(
+                f"a grid of {distribution.grid.size} ranks on a transport of "
+                f"{self._transport.size}; give a grid of as many ranks, or split the transport",
+                code="bad-grid",
+            )
+        if local.dtype.hasobject or local.dtype.itemsize == 0:
+            raise UnsupportedError(
+                f"elements of dtype {local.dtype} cannot be sent; use a fixed-size dtype",
+                code="object-dtype",
+            )
+        self._distribution = distribution
+        self._widths = widths(ghosts, distribution.ndim)
+        expected = tuple(distribution._core.local_shape(self.rank, self._widths))
+        if local.shape != expected:
+            raise DistributionError(
+                f"memory of shape {local.shape} for the part of rank {self.rank}, which has shape "
+                f"{expected}; Distribution.local_shape() tells it",
+                code="bad-distribution",
+            )
+        self._local = local
+
+    @classmethod
+    def empty(
+        cls,
+        distribution: Distribution,
+        dtype: DTypeLike = "f8",
+        *,
+        transport: Transport | None = None,
+        ghosts: Ghosts = 0,
+    ) -> Self:
+        """
+        An array whose elements are not set.
+
+        Parameters
+        ----------
+        distribution
+            Which rank has which elements.
+        dtype
+            Type of the elements.
+        transport, ghosts
+            See the class.
+
+        Returns
+        -------
+        DistArray
+            The new array.
+        """
+        rank = 0 if transport is None else transport.rank
+        shape = distribution.local_shape(rank, ghosts)
+        return cls(distribution, np.empty(shape, dtype), transport=transport, ghosts=ghosts)
+
+    @classmethod
+    def zeros(
+        cls,
+        distribution: Distribution,
+        dtype: DTypeLike = "f8",
+        *,
+        transport: Transport | None = None,
+        ghosts: Ghosts = 0,
+    ) -> Self:
+        """
+        An array of zeros.
+
+        Parameters
+        ----------
+        distribution
+            Which rank has which elements.
+        dtype
+            Type of the elements.
+        transport, ghosts
+            See the class.
+
+        Returns
+        -------
+        DistArray
+            The new array.
+        """
+        rank = 0 if transport is None else transport.rank
+        shape = distribution.local_shape(rank, ghosts)
+        return cls(distribution, np.zeros(shape, dtype), transport=transport, ghosts=ghosts)
+
+    @classmethod
+    def from_function(
+        cls,
+        function: Callable[..., Any],
+        distribution: Distribution,
+        dtype: DTypeLike = "f8",
+        *,
+        transport: Transport | None = None,
+        ghosts: Ghosts = 0,
+    ) -> Self:
+        """
+        An array whose elements are a function of their indices, ghosts included.
+
+        Parameters
+        ----------
+        function
+            Gets one array of indices per axis, shaped to be broadcast as those of `numpy.ogrid`;
+            once for each section of this rank.
+        distribution
+            Which rank has which elements.
+        dtype
+            Type of the elements.
+        transport, ghosts
+            See the class.
+
+        Returns
+        -------
+        DistArray
+            The new array.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> DistArray.from_function(lambda i: i**2, Distribution(5, ["block"], 1), "i8").local
+        array([ 0,  1,  4,  9, 16])
+        """
+        made = cls.empty(distribution, dtype, transport=transport, ghosts=ghosts)
+        for key, view in made.pieces(ghosts=True):
+            indices = [np.arange(s.start, s.stop, s.step or 1) for s in key]
+            view[...] = function(*np.ix_(*indices))
+        return made
+
+    @property
+    def distribution(self) -> Distribution:
+        """Which rank has which elements."""
+        return self._distribution
+
+    @property
+    def transport(self) -> Transport:
+        """How ranks talk to each other."""
+        return self._transport
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank."""
+        return self._transport.rank
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array."""
+        return self._distribution.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._distribution.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the whole array."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self._local.dtype
+
+    @property
+    def ghosts(self) -> tuple[tuple[int, int], ...]:
+        """Widths of the overlap, a pair (before, behind) per axis."""
+        return tuple(self._widths) or ((0, 0),) * self.ndim
+
+    @property
+    def local(self) -> NDArray[Any]:
+        """The elements of this rank, ghosts included."""
+        return self._local
+
+    @property
+    def owned(self) -> NDArray[Any]:
+        """The elements of this rank without ghosts: a view of `local`."""
+        if not self._widths:
+            return self._local
+        core = self._distribution._core
+        _, places = core.pieces(self.rank, self._widths, False)
+        starts = places[:, :, 0].min(axis=0, initial=_NO_LIMIT).tolist()
+        shape = core.local_shape(self.rank, [])
+        starts = starts if len(places) else [0] * self.ndim
+        return self._local[tuple(slice(a, a + n) for a, n in zip(starts, shape, strict=True))]
+
+    @property
+    def global_slices(self) -> tuple[Key, ...]:
+        """The sections of the whole array that this rank has, without ghosts."""
+        return self._distribution.sections(self.rank)
+
+    def pieces(self, *, ghosts: bool = False) -> list[tuple[Key, NDArray[Any]]]:
+        """
+        The sections of this rank, each with the memory it is stored in.
+
+        Parameters
+        ----------
+        ghosts
+            Whether the ghosts belong to it: the views then tile `local`, else `owned`.
+
+        Returns
+        -------
+        list of (tuple of slice, numpy.ndarray)
+            A section of the whole array, and the view of `local` that holds it.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> a = DistArray.zeros(Distribution(5, ["block"], 1), "i4")
+        >>> for key, view in a.pieces():
+        ...     print(key, view.shape)
+        (slice(0, 5, None),) (5,)
+        """
+        found, places = self._distribution._core.pieces(self.rank, self._widths, ghosts)
+        return list(zip(slices(found), _views(self._local, places), strict=True))
+
+    def redistribute_all(self, distribution: Distribution, *, ghosts: Ghosts = 0) -> DistArray:
+        """
+        The same array in another distribution. Every rank must call this.
+
+        Parameters
+        ----------
+        distribution
+            The new one, for an array of the same shape on as many ranks.
+        ghosts
+            Ghosts of the new array; they are filled as well.
+
+        Returns
+        -------
+        DistArray
+            A new array; this one does not change.
+
+        Raises
+        ------
+        DistributionError
+            On all ranks, if it cannot be done on one of them or they disagree about what to do.
+        """
+
+        def make() -> DistArray:
+            return DistArray.empty(
+                distribution, self.dtype, transport=self._transport, ghosts=ghosts
+            )
+
+        made: DistArray = self._bring_all("redistribute_all", make)
+        return made
+
+    def update_ghosts_all(self) -> None:
+        """
+        Set the ghosts to what their owners have now. Every rank must call this.
+
+        Raises
+        ------
+        DistributionError
+            On all ranks, if it cannot be done on one of them or they disagree about what to do.
+        """
+        self._bring_all("update_ghosts_all", lambda: self)
+
+    def gather_all(self, root: int | None = None) -> NDArray[Any] | None:
+        """
+        The whole array in the memory of one rank, or of all: for tests and small arrays.
+
+        Every rank must call this.
+
+        Parameters
+        ----------
+        root
+            The rank that gets it; by default all.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            The whole array; None on ranks that do not get it.
+
+        Raises
+        ------
+        DistributionError
+            On all ranks, if it cannot be done on one of them or they disagree about what to do.
+        """
+
+        def make() -> DistArray:
+            grid = self._distribution.grid
+            if root is not None:
+                grid.coordinates(root)
+            whole = Distribution.replicated(self.shape, grid)
+            wanted = root is None or root == self.rank
+            nothing = np.broadcast_to(np.zeros((), self.dtype), self.shape)
+            memory = np.empty(self.shape, self.dtype) if wanted else nothing
+            return DistArray(whole, memory, transport=self._transport)
+
+        got: DistArray = self._bring_all("gather_all", make, root)
+        return got._local if root is None or root == self.rank else None
+
+    def _bring_all(
+        self, operation: str, make: Callable[[], DistArray], only: int | None = None
+    ) -> DistArray:
+        """Bring the elements of this array to where that of `make` wants them."""
+        problem, moves = None, None
+        record = np.zeros(_WORDS, np.int64)
+        record[1] = _OPERATIONS[operation]
+        try:
+            target = make()
+            moves = _Moves(self, target, only)
+            record[2] = _print(operation, self, target, only)
+            record[3] = moves.limit
+        except Exception as error:
+            problem = error
+            record[0] = 1
+        try:
+            records = self._transport.allgather(record)
+            _agree(records, operation, problem)
+            if moves is not None:
+                moves.run(self._transport, int(records[:, 3].min()))
+        finally:
+            if moves is not None:
+                moves.release()
+        return target
+
+    def __repr__(self) -> str:
+        return (
+            f"<DistArray {self.shape} {self.dtype}, {self._distribution}, rank {self.rank}: "
+            f"local {self._local.shape}>"
+        )
+
+
+class _Crossing(NamedTuple):
+    """What goes between this rank and another: sections of its memory, in rounds."""
+
+    peer: int
+    sections: NDArray[np.int64]
+    ends: list[int]
+
+    def elements(self) -> int:
+        """Number of elements."""
+        return int(self.sections[:, :, 1].prod(axis=1).sum())
+
+    def views(self, memory: NDArray[Any], number: int) -> list[NDArray[Any]]:
+        """The parts of `memory` that travel in a round, in this order."""
+        if number >= len(self.ends):
+            return []
+        begin = self.ends[number - 1] if number else 0
+        return _views(memory, self.sections[begin : self.ends[number]])
+
+
+class _Moves:
+    """What this rank sends, receives and copies to bring one array to where another wants it."""
+
+    def __init__(self, source: DistArray, target: DistArray, only: int | None) -> None:
+        self.source = source
+        self.target = target
+        self.only = only
+        self.item = source.dtype.itemsize
+        self.plan(None)
+        if (self.receives or len(self.own[1])) and not target._local.flags.writeable:
+            raise DistributionError(
+                f"the memory of rank {target.rank} cannot be written to; give the array a copy of it",
+                code="bad-distribution",
+            )
+        counts = [crossing.elements() for crossing in (*self.sends, *self.receives)]
+        self.limit, self.held = self.reserve(np.array(counts, np.int64))
+        with_limit = [min(count, self.limit) * self.item for count in counts]
+        self.send = np.empty(sum(with_limit[: len(self.sends)]), np.uint8)
+        self.receive = np.empty(sum(with_limit[len(self.sends) :]), np.uint8)
+
+    def plan(self, limit: int | None) -> None:
+        """Ask the core; with a limit, no message of a round has more elements."""
+        source, target = self.source, self.target
+        sends, receives, self.own = _core.exchange_plan(
+            source._distribution._core,
+            source._widths,
+            target._distribution._core,
+            target._widths,
+            source.rank,
+            self.only,
+            limit,
+        )
+        self.sends = [_Crossing(*crossing) for crossing in sends]
+        self.receives = [_Crossing(*crossing) for crossing in receives]
+
+    def reserve(self, counts: NDArray[np.int64]) -> tuple[int, _core.Reservation]:
+        """Memory for messages, and how many elements of each it holds (no limit: all)."""
+        # Half of what is free: there may be other threads, or ranks that are threads.
+        room = min(_LARGEST, _core.memory_state()[1] // 2)
+        limit = _NO_LIMIT
+        if int(counts.sum()) * self.item > room:
+            limit = max(1, room // (len(counts) * self.item))
+        while True:
+            needed = int(np.minimum(counts, limit).sum()) * self.item
+            try:
+                return limit, _core.Reservation("exchange", needed)
+            except BudgetError:
+                if limit == 1:
+                    raise
+            # Other threads took some of it.
+            limit = max(1, min(limit, int(counts.max())) // 2)
+
+    def run(self, transport: Transport, limit: int) -> None:
+        """Send, receive and copy. All ranks have agreed on the limit."""
+        rounds = 1
+        if limit < _NO_LIMIT:
+            self.plan(limit)
+            mine = max((len(one.ends) for one in (*self.sends, *self.receives)), default=1)
+            rounds = transport.agree(mine)
+        for number in range(rounds):
+            send_counts = np.zeros(transport.size, np.int64)
+            receive_counts = np.zeros(transport.size, np.int64)
+            for here, there in self.buffered(
+                self.sends, self.source, self.send, number, send_counts
+            ):
+                there[...] = here
+            parts = self.buffered(self.receives, self.target, self.receive, number, receive_counts)
+            started = transport.start_exchange(
+                self.send[: send_counts.sum()],
+                send_counts,
+                self.receive[: receive_counts.sum()],
+                receive_counts,
+            )
+            if number == 0:
+                self.copy_own()
+            started.wait()
+            for here, there in parts:
+                here[...] = there
+
+    def buffered(
+        self,
+        crossings: list[_Crossing],
+        array: DistArray,
+        buffer: NDArray[np.uint8],
+        number: int,
+        counts: NDArray[np.int64],
+    ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+        """Parts of an array that travel in a round, each with its part of the buffer."""
+        parts = []
+        at = 0
+        for crossing in crossings:
+            for view in crossing.views(array._local, number):
+                part = buffer[at : at + view.nbytes].view(array.dtype).reshape(view.shape)
+                parts.append((view, part))
+                at += view.nbytes
+                counts[crossing.peer] += view.nbytes
+        return parts
+
+    def copy_own(self) -> None:
+        """Copy what this rank has itself."""
+        source, target = self.source._local, self.target._local
+        if source is target:
+            return
+        for here, there in zip(*map(_views, (source, target), self.own), strict=True):
+            there[...] = here
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self.held.release()
+
+
+def _views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any]]:
+    keys: list[tuple[Any, ...]] = [(*key, ...) for key in slices(sections)]  # ...: a view, always
+    return [memory[key] for key in keys]
+
+
+def _print(operation: str, source: DistArray, target: DistArray, only: int | None) -> int:
+    """A number that is equal on ranks that mean the same."""
+    ends = [(one.shape, one.dtype, str(one.distribution), one.ghosts) for one in (source, target)]
+    digest = hashlib.blake2b(repr((operation, ends, only)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def _agree(records: NDArray[np.int64], operation: str, problem: Exception | None) -> None:
+    """Raise on all ranks if one has a problem, or means something else than the others."""
+    if problem is not None:
+        raise problem
+    failed = np.flatnonzero(records[:, 0])
+    if failed.size:
+        raise DistributionError(
+            f"{operation} is not possible on rank {failed[0]} ({failed.size} ranks in all); the error "
+            "raised there says why",
+            code="failed-elsewhere",
+            rank=int(failed[0]),
+        )
+    others = np.flatnonzero((records[:, 1:3] != records[0, 1:3]).any(axis=1))
+    if others.size:
+        raise DistributionError(
+            f"{operation}: rank {others[0]} and rank 0 call different methods, on different arrays or "
+            "with different arguments; all ranks must make the same call",
+            code="ranks-disagree",
+            rank=int(others[0]),
+        )

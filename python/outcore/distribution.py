@@ -1,0 +1,597 @@
+"""
+Which rank owns which index: `ProcessGrid`, `Align`, `Distribution`.
+
+Problem. An array is divided over ranks in the ways of HPF: BLOCK, CYCLIC, block-cyclic, blocks of any
+length, aligned with a template, with copies. Idea. The core answers by arithmetic, one axis at a
+time (``crates/plan/src/distribution``); this file reads what people write, and gives sections as the
+slices that arrays take. Nothing here talks to another rank: distributions are values, and a laptop
+may ask for the part of rank 70 000.
+
+Invariants. A distribution never changes. Equal ones are written the same and have the same hash, on
+every rank.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Never, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import DistributionError, SectionError
+
+__all__ = ["Align", "Distribution", "Ghosts", "Key", "ProcessGrid", "slices", "widths"]
+
+Key = tuple[slice, ...]
+# One width for all axes, or per axis a width or a pair (before, behind).
+Ghosts = int | Sequence[int | tuple[int, int]]
+Format = str | tuple[str, Any]
+_INT64 = 2**63
+
+
+class ProcessGrid:
+    """
+    Ranks arranged in a box, in row-major order: the last coordinate runs fastest.
+
+    Parameters
+    ----------
+    shape
+        Ranks along each axis.
+    size, ndim
+        Instead of a shape: so many ranks in so many axes, as equal as can be (as by
+        ``MPI_Dims_create``).
+
+    Examples
+    --------
+    >>> from outcore import ProcessGrid
+    >>> grid = ProcessGrid((2, 3))
+    >>> grid.coordinates(4), grid.rank_of(1, 1)
+    ((1, 1), 4)
+    >>> ProcessGrid(size=24, ndim=3).shape
+    (4, 3, 2)
+    """
+
+    __slots__ = ("_core", "_shape")
+    _core: _core.Grid
+    _shape: tuple[int, ...]
+
+    def __init__(
+        self,
+        shape: Sequence[int] | int | None = None,
+        *,
+        size: int | None = None,
+        ndim: int | None = None,
+    ) -> None:
+        if (shape is None) == (size is None) or (shape is not None and ndim is not None):
+            raise DistributionError(
+                "no such grid of ranks: give either its shape, or size= with ndim=",
+                code="bad-grid",
+            )
+        if size is not None:
+            axes = 1 if ndim is None else _integer(ndim, "ndim", "bad-grid")
+            if axes < 0:
+                raise DistributionError(
+                    f"no such grid of ranks: {axes} axes; give 1 or more", code="bad-grid"
+                )
+            core = _core.Grid.balanced(_integer(size, "size", "bad-grid"), axes)
+        else:
+            core = _core.Grid(_integers(shape, "shape", "bad-grid"))
+        object.__setattr__(self, "_core", core)
+        object.__setattr__(self, "_shape", tuple(core.shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Ranks along each axis."""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self._core.size
+
+    def coordinates(self, rank: int) -> tuple[int, ...]:
+        """
+        Coordinates of a rank.
+
+        Parameters
+        ----------
+        rank
+            Number of the rank, from 0 on.
+
+        Returns
+        -------
+        tuple of int
+            One coordinate per axis.
+        """
+        return tuple(self._core.coordinates(_integer(rank, "rank", "bad-grid")))
+
+    def rank_of(self, *coordinates: int) -> int:
+        """
+        The rank at some coordinates.
+
+        Parameters
+        ----------
+        *coordinates
+            One per axis.
+
+        Returns
+        -------
+        int
+            The rank.
+        """
+        return self._core.rank(_integers(coordinates, "coordinates", "bad-grid"))
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError("a ProcessGrid does not change; make another one")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProcessGrid):
+            return NotImplemented
+        return self._shape == other._shape
+
+    def __hash__(self) -> int:
+        return hash(self._shape)
+
+    def __repr__(self) -> str:
+        return f"ProcessGrid({self._shape})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ProcessGrid, (self._shape,))
+
+
+@dataclass(frozen=True, slots=True)
+class Align:
+    """
+    On which cell of a template an index lies: index ``i`` on cell ``stride * i + offset``.
+
+    HPF's ``ALIGN a(i) WITH t(stride*i + offset)``, counted from 0. The cells are distributed, the
+    elements go with them.
+
+    Parameters
+    ----------
+    stride
+        Any but 0. A negative one runs through the template backwards.
+    offset
+        The cell of index 0.
+    extent
+        Number of cells; by default up to the last one that has an element.
+    """
+
+    stride: int = 1
+    offset: int = 0
+    extent: int | None = None
+
+
+class Distribution:
+    """
+    Which rank owns which index of an array.
+
+    Parameters
+    ----------
+    shape
+        Shape of the array.
+    formats
+        How each axis is divided: ``"block"``, ``("block", k)``, ``"cyclic"``, ``("cyclic", k)`` for
+        blocks of ``k`` in turns, ``("general", lengths)`` for one block of its own length for each
+        coordinate, or ``"*"`` for an axis that is not divided.
+    grid
+        The ranks: a `ProcessGrid`, its shape, or their number.
+    align
+        Per axis an `Align`, a tuple of its fields, or None.
+    axes
+        Per axis of the array the axis of the grid it is divided along (None for ``"*"``). By default
+        divided axes take those of the grid in order, and must be as many. Along grid axes that are
+        not used all ranks have the same elements, and the lowest one is the owner.
+
+    Raises
+    ------
+    DistributionError
+        If no array can be distributed like that.
+
+    Examples
+    --------
+    >>> from outcore import Distribution
+    >>> d = Distribution((8, 10, 3), ["block", ("cyclic", 2), "*"], (2, 3))
+    >>> print(d)
+    (BLOCK, CYCLIC(2), *) onto 2 x 3
+    >>> d.owner((5, 4, 0)), d.local_index((5, 4, 0))
+    (5, (1, 0, 0))
+    >>> d.local_shape(3)
+    (4, 4, 3)
+    >>> for section in d.sections(3):
+    ...     print(section)
+    (slice(4, 8, None), slice(0, 2, None), slice(0, 3, None))
+    (slice(4, 8, None), slice(6, 8, None), slice(0, 3, None))
+    """
+
+    __slots__ = ("_arguments", "_core", "_grid", "_shape")
+    _arguments: tuple[Any, ...]
+    _core: _core.Distribution
+    _grid: ProcessGrid
+    _shape: tuple[int, ...]
+
+    def __init__(
+        self,
+        shape: Sequence[int] | int,
+        formats: Sequence[Format],
+        grid: ProcessGrid | Sequence[int] | int,
+        *,
+        align: Sequence[Align | Sequence[int | None] | None] | None = None,
+        axes: Sequence[int | None] | None = None,
+    ) -> None:
+        lengths = _integers(shape, "shape")
+        grid = grid if isinstance(grid, ProcessGrid) else ProcessGrid(grid)
+        if isinstance(formats, str):
+            formats = [formats]
+        parsed = [_format(one) for one in formats]
+        along = _along([kind for kind, _, _ in parsed], grid, axes)
+        aligns = [None] * len(parsed) if align is None else list(align)
+        if len(aligns) != len(parsed):
+            raise _bad(f"{len(aligns)} alignments for {len(parsed)} formats; give one each")
+        core_axes = []
+        for (kind, size, blocks), axis, one in zip(parsed, along, aligns, strict=True):
+            how = _align(one)
+            core_axes.append((kind, size, blocks, axis, how.stride, how.offset, how.extent))
+        core = _core.Distribution(lengths, grid._core, core_axes)
+        object.__setattr__(self, "_core", core)
+        object.__setattr__(self, "_shape", tuple(lengths))
+        object.__setattr__(self, "_grid", grid)
+        arguments = (tuple(lengths), tuple(map(_argument, parsed)), grid)
+        object.__setattr__(
+            self, "_arguments", (arguments, tuple(_align(a) for a in aligns), tuple(along))
+        )
+
+    @classmethod
+    def replicated(
+        cls, shape: Sequence[int] | int, grid: ProcessGrid | Sequence[int] | int
+    ) -> Distribution:
+        """
+        Every rank has the whole array.
+
+        Parameters
+        ----------
+        shape
+            Shape of the array.
+        grid
+            The ranks.
+
+        Returns
+        -------
+        Distribution
+            Rank 0 is the owner of all, the others have copies.
+        """
+        lengths = _integers(shape, "shape")
+        return cls(lengths, ["*"] * len(lengths), grid, axes=[None] * len(lengths))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of the array."""
+        return len(self._shape)
+
+    @property
+    def grid(self) -> ProcessGrid:
+        """The ranks."""
+        return self._grid
+
+    @property
+    def replicated_axes(self) -> tuple[int, ...]:
+        """Axes of the grid along which all ranks have the same elements."""
+        return tuple(self._core.replicated)
+
+    def is_owner(self, rank: int) -> bool:
+        """
+        Whether a rank owns what it has, or has a copy of what a lower rank owns.
+
+        Parameters
+        ----------
+        rank
+            Number of the rank.
+
+        Returns
+        -------
+        bool
+            True unless it is a copy. Ranks that have no elements may be either.
+        """
+        return self._core.is_owner(_integer(rank, "rank", "bad-grid"))
+
+    def owner(self, index: Any) -> Any:
+        """
+        The rank that owns an element, or many.
+
+        Parameters
+        ----------
+        index
+            One integer per axis (a tuple), each from 0 to the length of its axis; or one array of
+            integers per axis, which are broadcast. For an array of one axis also without the tuple.
+
+        Returns
+        -------
+        int or numpy.ndarray
+            The lowest rank that has the element; for arrays an array of int64.
+
+        Raises
+        ------
+        SectionError
+            If an index is outside the array.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from outcore import Distribution
+        >>> Distribution(10, [("cyclic", 2)], 3).owner(np.arange(10))
+        array([0, 0, 1, 1, 2, 2, 0, 0, 1, 1])
+        """
+        rows, shape = self._rows(index)
+        owners = self._core.owners(rows)
+        return int(owners[0]) if shape is None else owners.reshape(shape)
+
+    def local_index(self, index: Any) -> tuple[Any, ...]:
+        """
+        Where ranks that have an element store it, without ghosts.
+
+        Parameters
+        ----------
+        index
+            As for `owner`.
+
+        Returns
+        -------
+        tuple
+            Per axis an integer, or an array of int64.
+        """
+        rows, shape = self._rows(index)
+        return _columns(self._core.local_indices(rows), shape)
+
+    def global_index(self, rank: int, local: Any) -> tuple[Any, ...]:
+        """
+        The index of what a rank stores at some place: the way back from `local_index`.
+
+        Parameters
+        ----------
+        rank
+            Number of the rank.
+        local
+            Place in the memory of the rank, without ghosts; integers or arrays as for `owner`.
+
+        Returns
+        -------
+        tuple
+            Per axis an integer, or an array of int64.
+        """
+        rows, shape = self._rows(local)
+        found = self._core.global_indices(_integer(rank, "rank", "bad-grid"), rows)
+        return _columns(found, shape)
+
+    def local_shape(self, rank: int, ghosts: Ghosts = 0) -> tuple[int, ...]:
+        """
+        Shape of the memory in which a rank stores its part.
+
+        Parameters
+        ----------
+        rank
+            Number of the rank.
+        ghosts
+            Widths of the overlap with neighbours: one for all axes, or per axis a width or a pair
+            (before, behind). Cut off at the ends of the array; 0 on CYCLIC axes.
+
+        Returns
+        -------
+        tuple of int
+            The shape, ghosts included.
+        """
+        rank = _integer(rank, "rank", "bad-grid")
+        return tuple(self._core.local_shape(rank, widths(ghosts, self.ndim)))
+
+    def sections(self, rank: int, ghosts: Ghosts = 0) -> tuple[Key, ...]:
+        """
+        What a rank has, as regular sections of the array.
+
+        They are disjoint. BLOCK and CYCLIC make one range of an axis, CYCLIC(k) one for each block
+        or k strided ones, whichever are fewer.
+
+        Parameters
+        ----------
+        rank
+            Number of the rank.
+        ghosts
+            Widths of the overlap, as for `local_shape`: the ghosts belong to the sections.
+
+        Returns
+        -------
+        tuple of tuple of slice
+            Keys such as `DiskArray` takes.
+        """
+        rank = _integer(rank, "rank", "bad-grid")
+        found, _ = self._core.pieces(rank, widths(ghosts, self.ndim), True)
+        return tuple(slices(found))
+
+    def _rows(self, index: Any) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
+        """Indices as rows of an array; the shape they are broadcast to, None for a single one."""
+        items = index if isinstance(index, tuple) else (index,)
+        arrays = [np.asarray(item) for item in items]
+        if any(a.size and (a.dtype.kind not in "iu") for a in arrays):
+            raise SectionError(
+                f"index {index!r}: integers, or arrays of integers, are needed", code="bad-index"
+            )
+        if any(a.dtype == np.uint64 and a.size and a.max() >= _INT64 for a in arrays):
+            raise SectionError("an index of more than 63 bits", code="index-out-of-bounds")
+        try:
+            shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        except ValueError as error:
+            raise SectionError(
+                f"arrays of indices cannot be broadcast: {error}", code="bad-index"
+            ) from None
+        rows = np.empty((int(np.prod(shape)), len(arrays)), np.int64)
+        for axis, array in enumerate(arrays):
+            rows[:, axis] = np.broadcast_to(array, shape).ravel()
+        single = all(a.ndim == 0 for a in arrays)
+        return rows, None if single else shape
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError("a Distribution does not change; make another one")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Distribution):
+            return NotImplemented
+        return self._core == other._core
+
+    def __hash__(self) -> int:
+        return hash(self._core)
+
+    def __str__(self) -> str:
+        return str(self._core)
+
+    def __repr__(self) -> str:
+        return f"<Distribution of {self._shape}: {self._core}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, self._arguments)
+
+
+def _rebuild(arguments: tuple[Any, ...], align: Any, axes: Any) -> Distribution:
+    return Distribution(*arguments, align=align, axes=axes)
+
+
+def slices(sections: NDArray[np.int64]) -> list[Key]:
+    """Keys of sections that came from the core: per section and axis start, count, step."""
+    return [
+        tuple(
+            slice(start, start + (count - 1) * step + 1, None if step == 1 else step)
+            for start, count, step in section
+        )
+        for section in sections.tolist()
+    ]
+
+
+def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
+    """Ghost widths as one pair per axis; nothing if there are none."""
+    if _is_number(ghosts):
+        width = _integer(ghosts, "ghosts")
+        pairs = [(width, width)] * ndim
+    elif isinstance(ghosts, Iterable):
+        pairs = [_pair(one) for one in ghosts]
+    else:
+        raise _bad(f"ghosts={ghosts!r}; give a width, or one per axis")
+    if pairs and all(pair == (0, 0) for pair in pairs) and len(pairs) == ndim:
+        return []
+    return pairs
+
+
+def _pair(one: Any) -> tuple[int, int]:
+    if _is_number(one):
+        width = _integer(one, "ghosts")
+        return (width, width)
+    pair = _integers(one, "ghosts")
+    if len(pair) != 2:
+        raise _bad(f"ghost widths {one!r}; give one number, or a pair (before, behind)")
+    return (pair[0], pair[1])
+
+
+def _bad(why: str) -> DistributionError:
+    return DistributionError(f"no such distribution: {why}", code="bad-distribution")
+
+
+def _is_number(value: object) -> bool:
+    """Whether this is one integer; arrays of them can be asked for an index, too."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0
+    return isinstance(value, SupportsIndex)
+
+
+def _integer(value: Any, name: str, code: str = "bad-distribution") -> int:
+    """An integer that the core can take."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or not -_INT64 <= number < _INT64:
+        text = f"{name}={value!r}; an integer of at most 63 bits is needed"
+        raise DistributionError(text, code=code)
+    return number
+
+
+def _integers(values: Any, name: str, code: str = "bad-distribution") -> list[int]:
+    if _is_number(values):
+        return [_integer(values, name, code)]
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise DistributionError(f"{name}={values!r}; integers are needed", code=code)
+    return [_integer(value, name, code) for value in values]
+
+
+def _format(one: Any) -> tuple[str, int | None, list[int]]:
+    """What somebody wrote for an axis: kind, size of blocks, lengths of blocks."""
+    kind, *rest = (one,) if isinstance(one, str) else one if isinstance(one, tuple) else (None,)
+    name = kind.lower() if isinstance(kind, str) else None
+    if name == "gen_block":
+        name = "general"
+    if name == "*" and not rest:
+        return "*", None, []
+    if name in ("block", "cyclic") and len(rest) <= 1:
+        size = _integer(rest[0], f"size of a {name} block") if rest else None
+        return name, size, []
+    if name == "general" and len(rest) == 1:
+        return name, None, _integers(rest[0], "lengths of general blocks")
+    raise _bad(
+        f"format {one!r}; give 'block', ('block', k), 'cyclic', ('cyclic', k), "
+        "('general', lengths) or '*'"
+    )
+
+
+def _argument(parsed: tuple[str, int | None, list[int]]) -> Format:
+    kind, size, lengths = parsed
+    if kind == "general":
+        return kind, lengths
+    return kind if size is None else (kind, size)
+
+
+def _along(
+    kinds: list[str], grid: ProcessGrid, axes: Sequence[int | None] | None
+) -> list[int | None]:
+    """The axis of the grid for each axis of the array."""
+    if axes is not None:
+        given = [None if axis is None else _integer(axis, "axes") for axis in axes]
+        if len(given) != len(kinds):
+            raise _bad(f"{len(given)} axes of the grid for {len(kinds)} formats; give one each")
+        if any(axis is not None and axis < 0 for axis in given):
+            raise _bad(f"axes={list(axes)}; axes of the grid are counted from 0")
+        return given
+    divided = sum(kind != "*" for kind in kinds)
+    if divided != grid.ndim and not (grid.size == 1 and divided == 0):
+        raise _bad(
+            f"{divided} divided axes on a grid of {grid.ndim} axes; give as many, or say with axes= "
+            "which axes of the grid are used: along the others all ranks have the same elements"
+        )
+    numbers = iter(range(grid.ndim))
+    return [None if kind == "*" else next(numbers) for kind in kinds]
+
+
+def _align(one: Any) -> Align:
+    if one is None:
+        return Align()
+    if not isinstance(one, Align):
+        if isinstance(one, str) or not isinstance(one, Sequence) or not 1 <= len(one) <= 3:
+            raise _bad(f"alignment {one!r}; give an Align, (stride, offset) or None")
+        one = Align(*one)
+    stride, offset = _integer(one.stride, "stride"), _integer(one.offset, "offset")
+    extent = None if one.extent is None else _integer(one.extent, "extent")
+    return Align(stride, offset, extent)
+
+
+def _columns(rows: NDArray[np.int64], shape: tuple[int, ...] | None) -> tuple[Any, ...]:
+    if shape is None:
+        return tuple(int(n) for n in rows[0])
+    return tuple(column.reshape(shape) for column in rows.T)
