@@ -18,16 +18,22 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core
+from outcore.collective import many
+from outcore.collective.items import Item, reading, writing
+from outcore.collective.many import Method
+from outcore.disk import DiskArray
 from outcore.distribution import Align, Distribution, Ghosts, Key, ProcessGrid, slices, widths
 from outcore.errors import BudgetError, DistributionError, UnsupportedError
+from outcore.transport import Transport
+from outcore.transport import transport as join
 
-__all__ = ["Align", "DistArray", "Distribution", "ProcessGrid", "Transport"]
+__all__ = ["Align", "DistArray", "Distribution", "ProcessGrid"]
 
 # Larger buffers make no exchange faster, but everything else has less.
 _LARGEST = 64 * 2**20
@@ -35,59 +41,6 @@ _NO_LIMIT = 2**63 - 1
 # Words of the record that ranks exchange before anything else: as long for all operations.
 _WORDS = 64
 _OPERATIONS = {"redistribute_all": 101, "update_ghosts_all": 102, "gather_all": 103}
-
-
-class Exchange(Protocol):
-    """A started exchange."""
-
-    def wait(self) -> None:
-        """Return when everything has been received, and the buffers are the caller's again."""
-
-
-class Transport(Protocol):
-    """What a `DistArray` needs of the ranks it lives on."""
-
-    @property
-    def rank(self) -> int:
-        """Number of this rank."""
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-
-    def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The records of all ranks, one a row."""
-
-    def agree(self, code: int) -> int:
-        """The largest code of any rank."""
-
-    def start_exchange(
-        self,
-        send: NDArray[np.uint8],
-        send_counts: NDArray[np.int64],
-        recv: NDArray[np.uint8],
-        recv_counts: NDArray[np.int64],
-    ) -> Exchange:
-        """Send and receive so many bytes to and from each rank, one after another."""
-
-
-class _Alone:
-    """One rank that has nobody to talk to."""
-
-    rank = 0
-    size = 1
-
-    def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        return record[np.newaxis]
-
-    def agree(self, code: int) -> int:
-        return code
-
-    def start_exchange(self, *_buffers: NDArray[Any]) -> Exchange:
-        return self
-
-    def wait(self) -> None:
-        return
 
 
 class DistArray:
@@ -102,7 +55,8 @@ class DistArray:
         The elements of this rank, ghosts included; kept, not copied. See also `empty`, `zeros` and
         `from_function`.
     transport
-        How ranks talk to each other; by default there is only one.
+        How ranks talk to each other: a transport, or a communicator of mpi4py; by default there is
+        only one rank.
     ghosts
         Elements of the neighbours of which a copy is kept: one width for all axes, or per axis a
         width or a pair (before, behind). Cut off at the ends of the array; 0 on CYCLIC axes.
@@ -129,10 +83,10 @@ class DistArray:
         distribution: Distribution,
         local: NDArray[Any],
         *,
-        transport: Transport | None = None,
+        transport: Any = None,
         ghosts: Ghosts = 0,
     ) -> None:
-        self._transport: Transport = _Alone() if transport is None else transport
+        self._transport = join(transport)
         if distribution.grid.size != self._transport.size:
             raise DistributionError(
                 f"a grid of {distribution.grid.size} ranks on a transport of "
@@ -161,7 +115,7 @@ class DistArray:
         distribution: Distribution,
         dtype: DTypeLike = "f8",
         *,
-        transport: Transport | None = None,
+        transport: Any = None,
         ghosts: Ghosts = 0,
     ) -> Self:
         """
@@ -181,7 +135,8 @@ class DistArray:
         DistArray
             The new array.
         """
-        rank = 0 if transport is None else transport.rank
+        transport = join(transport)
+        rank = transport.rank
         shape = distribution.local_shape(rank, ghosts)
         return cls(distribution, np.empty(shape, dtype), transport=transport, ghosts=ghosts)
 
@@ -191,7 +146,7 @@ class DistArray:
         distribution: Distribution,
         dtype: DTypeLike = "f8",
         *,
-        transport: Transport | None = None,
+        transport: Any = None,
         ghosts: Ghosts = 0,
     ) -> Self:
         """
@@ -211,7 +166,8 @@ class DistArray:
         DistArray
             The new array.
         """
-        rank = 0 if transport is None else transport.rank
+        transport = join(transport)
+        rank = transport.rank
         shape = distribution.local_shape(rank, ghosts)
         return cls(distribution, np.zeros(shape, dtype), transport=transport, ghosts=ghosts)
 
@@ -222,7 +178,7 @@ class DistArray:
         distribution: Distribution,
         dtype: DTypeLike = "f8",
         *,
-        transport: Transport | None = None,
+        transport: Any = None,
         ghosts: Ghosts = 0,
     ) -> Self:
         """
@@ -343,6 +299,94 @@ class DistArray:
         """
         found, places = self._distribution._core.pieces(self.rank, self._widths, ghosts)
         return list(zip(slices(found), _views(self._local, places), strict=True))
+
+    def read_all(self, array: DiskArray, *, ghosts: bool = False, method: Method = "auto") -> None:
+        """
+        Read the whole array from disk, each rank its part. Every rank must call this.
+
+        Parameters
+        ----------
+        array
+            An array on disk of the same shape and dtype.
+        ghosts
+            Whether the ghosts are read as well.
+        method
+            As for `CollectiveArray.read_all`.
+
+        Raises
+        ------
+        CollectiveError
+            On all ranks, if any rank failed. What `local` holds is then undefined.
+
+        Notes
+        -----
+        PASSION_read of the PASSION runtime library, with the extended two-phase method.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> field = outcore.create("field.npy", data=np.arange(12.0).reshape(3, 4))
+        >>> a = outcore.DistArray.empty(outcore.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
+        >>> a.read_all(field)
+        >>> a.owned[2, 1]
+        np.float64(9.0)
+        """
+
+        def bring() -> list[Item]:
+            self._must_match(array)
+            return [reading(array, key, view) for key, view in self.pieces(ghosts=ghosts)]
+
+        many.run(self._transport, "DistArray.read_all", bring, method, array.hints)
+
+    def write_all(self, array: DiskArray, *, method: Method = "auto") -> None:
+        """
+        Write the whole array to disk, each rank its part. Every rank must call this.
+
+        Of copies that several ranks have, that of the owner is written; ghosts are not.
+
+        Parameters
+        ----------
+        array
+            An array on disk of the same shape and dtype, open for writing.
+        method
+            As for `CollectiveArray.write_all`.
+
+        Raises
+        ------
+        CollectiveError
+            On all ranks, if any rank failed. Each block of the file is then old or new.
+
+        Notes
+        -----
+        PASSION_write of the PASSION runtime library, with the extended two-phase method.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
+        >>> field = outcore.create("field.zarr", (3, 4), "i4", chunks=2, compression="zstd")
+        >>> a.write_all(field)
+        >>> field[2, 3]
+        np.int32(23)
+        """
+
+        def bring() -> list[Item]:
+            self._must_match(array)
+            if not self._distribution._core.is_owner(self.rank):
+                return []
+            return [writing(array, key, view) for key, view in self.pieces()]
+
+        many.run(self._transport, "DistArray.write_all", bring, method, array.hints)
+
+    def _must_match(self, array: DiskArray) -> None:
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise DistributionError(
+                f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, the distributed "
+                f"array {self.shape} and {self.dtype}; they must be the same",
+                code="bad-distribution",
+                path=array.path,
+            )
 
     def redistribute_all(self, distribution: Distribution, *, ghosts: Ghosts = 0) -> DistArray:
         """

@@ -262,6 +262,56 @@ def test_many_files_in_one_call(world, folder):
     world.run(body)
 
 
+WAYS = [
+    ["block", "*"],
+    ["*", "cyclic"],
+    ["block", "block"],
+    [("cyclic", 3), "block"],
+    ["cyclic", ("cyclic", 2)],
+]
+
+
+@pytest.mark.parametrize("suffix", ["a.npy", "a.zarr", "a.h5::/x"])
+@ranks(1, 2, 3, 4, 8, per_node=NODES)
+def test_distributed_arrays_go_to_disk_and_come_back_in_another_way(world, folder, suffix):
+    data = np.arange(23 * 17, dtype="f4").reshape(23, 17)
+    more = {} if suffix == "a.npy" else {"chunks": (5, 4), "compression": "gzip"}
+
+    def grid(way):
+        axes = sum(1 for kind in way if kind != "*")
+        return outcore.ProcessGrid(size=world.size, ndim=axes)
+
+    def body(t):
+        for number, way in enumerate(WAYS):
+            mine = outcore.DistArray.from_function(
+                lambda i, j: 17 * i + j,
+                outcore.Distribution(data.shape, way, grid(way)),
+                "f4",
+                transport=t,
+            )
+            name = folder / suffix
+            a = outcore.open(name, "w", shape=data.shape, dtype="f4", comm=t, **more)
+            mine.write_all(a, method=("auto", "two-phase")[number % 2])
+            np.testing.assert_array_equal(data, a.read_all())
+            other = WAYS[(number + 1) % len(WAYS)]
+            ghosts = [1 if kind in ("block", "*") else 0 for kind in other]
+            there = outcore.DistArray.zeros(
+                outcore.Distribution(data.shape, other, grid(other)),
+                "f4",
+                transport=t,
+                ghosts=ghosts,
+            )
+            there.read_all(a, ghosts=True, method="two-phase")
+            for key, view in there.pieces(ghosts=True):
+                np.testing.assert_array_equal(data[key], view)
+            np.testing.assert_array_equal(
+                mine.redistribute_all(there.distribution).owned, there.owned
+            )
+            a.close()
+
+    world.run(body)
+
+
 @ranks(2, 4)
 def test_a_budget_that_is_too_small_for_a_block_is_told_to_all(world, folder):
     def body(t):

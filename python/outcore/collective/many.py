@@ -40,6 +40,8 @@ _CALLS = {
     "explain_all(write=True)": 5,
     "outcore.read_all": 6,
     "outcore.write_all": 7,
+    "DistArray.read_all": 8,
+    "DistArray.write_all": 9,
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
