@@ -147,9 +147,7 @@ def test_tiles_are_read_one_by_one_where_that_is_better_or_all_that_fits(
 
 
 @pytest.mark.parametrize(("codec", "most"), [("none", 3 / 4), ("zstd", 1 / 2)])
-def test_tiles_take_more_of_the_budget_where_nothing_is_encoded(
-    tmp_path, monkeypatch, codec, most
-):
+def test_tiles_take_more_of_the_budget_where_nothing_is_encoded(tmp_path, monkeypatch, codec, most):
     from outcore import _core
 
     job = importlib.import_module("outcore.convert.job")
