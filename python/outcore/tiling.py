@@ -5,9 +5,11 @@ Problem. Copying needs pieces that fit in memory. A piece that is good for the s
 chunks) may be bad for the target (its columns, other chunks): then one side is read or written in tiny
 runs, or the same chunk is decoded or encoded many times.
 Idea. A tile is made of whole units of both sides, if the budget allows: the least common multiple of
-the chunks that must be handled whole. From there it grows along the axis that lengthens the shorter of
-the two sides' runs, so that a transposition ends in about square tiles and a plain copy in slabs. It
-stops when both runs are long and the tile is large enough: more would only delay the first write.
+the chunks that must be handled whole. From there it grows along the axis that lengthens the worse of the
+two sides' runs, so that a transposition ends in tiles with long runs on both sides and a plain copy in
+slabs. Runs that are read count for less than runs that are written: a short read is a short request to
+the disk, while short writes wait in the page cache for their neighbours. It stops when both runs are
+long and the tile is large enough: more would only delay the first write.
 
 Invariants. Tiles are disjoint, cover the array, lie on a regular grid, and hold at most `most`
 elements. Whole units of the target are never cut, so no chunk is written twice. Pure: equal input,
@@ -32,6 +34,9 @@ Shape = tuple[int, ...]
 # Runs and tiles larger than this gain nothing: a request of 1 MiB is at the disk's full rate.
 _LONG_RUN = 2**20
 _LARGE_TILE = 16 * 2**20
+# Runs that are read are so many times as long as those that are written, where both cannot be long.
+# Measured at a budget of 256 MiB: 21 % less time than equal runs in smaller tiles (bench/README.md).
+_READ_LENGTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ def choose(shape: Shape, source: Side, target: Side, most: int) -> Tiling | int:
     --------
     >>> row, column = Side(8, "C"), Side(8, "F")
     >>> choose((4096, 4096), row, column, 1 << 20).tile
-    (1024, 1024)
+    (512, 2048)
     >>> choose((4096, 4096), row, row, 1 << 20).tile
     (256, 4096)
     """
@@ -177,11 +182,14 @@ def _grow(shape: Shape, unit: Shape, source: Side, target: Side, most: int) -> S
     def runs(candidate: list[int]) -> tuple[int, int]:
         here = min(source.run(candidate, shape), _LONG_RUN)
         there = min(target.run(candidate, shape), _LONG_RUN)
-        return min(here, there), here + there
+        return min(here, there * _READ_LENGTH), here + there * _READ_LENGTH
+
+    def long(candidate: list[int]) -> bool:
+        return min(side.run(candidate, shape) for side in (source, target)) >= _LONG_RUN
 
     while True:
         size = math.prod(tile)
-        if runs(tile)[0] >= _LONG_RUN and size * item >= _LARGE_TILE:
+        if long(tile) and size * item >= _LARGE_TILE:
             break
         best: list[int] | None = None
         for axis in preferred:

@@ -1,5 +1,6 @@
 """Conversions give the same elements, keep what belongs to them, and survive being stopped."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -143,6 +144,29 @@ def test_tiles_are_read_one_by_one_where_that_is_better_or_all_that_fits(
     assert log == "R" + "WR" * (log.count("W") - 1) + "W"
     assert len(log) > 8
     np.testing.assert_array_equal(np.load(paths[1]), data)
+
+
+@pytest.mark.parametrize(("codec", "most"), [("none", 3 / 4), ("zstd", 1 / 2)])
+def test_tiles_take_more_of_the_budget_where_nothing_is_encoded(tmp_path, monkeypatch, codec, most):
+    from outcore import _core
+
+    job = importlib.import_module("outcore.convert.job")
+    held = []
+
+    def carry(shares, *rest, carry=job.carry):
+        held.append(shares.held)
+        carry(shares, *rest)
+
+    data = make(tmp_path / "a.npy", (2048, 2048), "f8")
+    monkeypatch.setattr(job, "carry", carry)
+    words = {"order": "F"} if codec == "none" else {"chunks": (128, 128), "compression": codec}
+    target = tmp_path / ("b.npy" if codec == "none" else "b.zarr")
+    _core.reset_memory_peak()
+    outcore.convert(tmp_path / "a.npy", target, memory="16 MiB", **words)
+    assert (most - 1 / 4) * 2**24 < held[0] <= most * 2**24
+    assert _core.memory_state()[2] <= 2**24
+    with outcore.open(target) as made:
+        np.testing.assert_array_equal(made[...], data)
 
 
 def test_attributes_names_and_fill_value_are_carried_over(tmp_path):

@@ -4,8 +4,9 @@ Which tiles, how many at a time, and who gets which part of the budget.
 Problem. The tiles, the reads and the write share one budget. Large tiles make long requests; what they
 leave decides how fast an operation runs, and without a certain least (a chunk, what its codec holds) it
 does not run at all.
-Idea. Half of the budget is for tiles, unless nothing would fit then. The core knows best what an
-operation needs: it is asked, and what it asks for more makes the tiles smaller. What is left over is
+Idea. Half of the budget is for tiles where something is decoded or encoded, and three quarters where
+the operations only move bytes; all that can be had if nothing would fit then. The core knows best what
+an operation needs: it is asked, and what it asks for more makes the tiles smaller. What is left over is
 shared between reading and writing.
 
 Invariants. Buffers and operations together stay within the budget, less a slack. Who resumes gets the
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from outcore import tiling
 from outcore.convert.target import Target
@@ -31,6 +33,9 @@ __all__ = ["Shares", "arrange"]
 _LITTLE = 256 * 2**10
 # One part in so many is for what codecs hold besides, and for tables of chunks.
 _SLACK = 8
+# Of the budget, for tiles: operations that decode or encode hold chunks, the others little beyond what
+# is on its way; there, longer runs are worth more.
+_CODED_SHARE, _PLAIN_SHARE = Fraction(1, 2), Fraction(3, 4)
 # Tiles that are read at the same time, from files that need no decoding.
 _READS = 2
 
@@ -133,9 +138,10 @@ class _Arranging:
     def _tiles(self) -> Tiling:
         per_element = self.array.dtype.itemsize + self.made.dtype.itemsize
         most = max(self._usable - sum(self.needs), 0) // per_element
-        # Half of the budget is for the operations, unless nothing would fit then.
         sides = Side.of(self.array.info), Side.of(self.made.info)
-        tiles = tiling.choose(self.array.shape, *sides, min(most, self.budget // 2 // per_element))
+        share = _CODED_SHARE if any(side.whole for side in sides) else _PLAIN_SHARE
+        wanted = int(self.budget * share) // per_element
+        tiles = tiling.choose(self.array.shape, *sides, min(most, wanted))
         if not isinstance(tiles, Tiling):
             tiles = tiling.choose(self.array.shape, *sides, most)
         if not isinstance(tiles, Tiling):
