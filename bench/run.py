@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-CASES = ("sections", "writes", "latency", "chunks", "convert", "exchange")
+CASES = ("sections", "writes", "latency", "chunks", "convert", "collective", "exchange")
 
 
 def main() -> None:
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--size", choices=["quick", "256MiB", "1GiB", "4GiB"], default="quick")
     parser.add_argument("--cache", nargs="+", choices=["warm", "cold"], default=["warm", "cold"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--ranks", nargs="+", type=int, default=[4], help="of collectives")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="cases whose name contains one of these")
     parser.add_argument("--no-others", dest="others", action="store_false")

@@ -119,7 +119,14 @@ def _open_together(
         raw = name == "raw"
         known = {k: v for k, v in options.items() if raw and k in _RAW} | {"format": name}
     again: Mode = "r" if mode == "r" else "r+"
-    together(group, lambda: found.append(open(path, again, hints=hints, **known)), "open")
+    # Ranks of one node share its processors.
+    here = sum(1 for node in group.nodes if node == group.nodes[group.rank])
+    fair = Hints(threads=max(1, len(os.sched_getaffinity(0)) // here))
+
+    def join() -> None:
+        found.append(open(path, again, hints=Hints.of(hints).over(fair), **known))
+
+    together(group, join, "open")
     array = found[0]
     return CollectiveArray(array.info, mode, array.hints, known, group)
 

@@ -1,5 +1,7 @@
 """The budget: a refusal names what would do, more than that does as well, nothing passes it."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,8 @@ def test_a_refusal_names_what_does_and_so_does_more(tmp_path, kind, work):
     with make(f"{tmp_path}/{name}", options) as a:
         if work is read:
             a[...] = DATA
+        if work is read and kind.startswith("h5"):
+            time.sleep(2.1)  # a table of a file that changes is read again each time
         for key in KEYS:
             a.explain(key)  # HDF5's table of chunks is held from now on
             least = needed(a, work, key)

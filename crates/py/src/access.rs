@@ -375,6 +375,16 @@ impl Open {
         work(Step { plan, files, data, section, cached, sink, tables, chunk_cache, alone })
     }
 
+    /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows.
+    pub fn cached(&self, section: &Section) -> u32 {
+        match (&self.described.layout, &self.place) {
+            (Layout::Strided(layout), Place::Files(files)) => {
+                terms::cached(layout, section, files).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
     /// Bytes of buffer with which any section can be read, or written.
     pub fn least(&self, direction: Direction) -> i64 {
         match (&self.described.layout, &self.place) {

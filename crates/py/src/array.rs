@@ -161,6 +161,13 @@ impl Array {
         Ok(Ground::of(&open.described.layout, shard).words())
     }
 
+    /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows.
+    fn cached(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u32> {
+        let open = self.open()?;
+        let selection = key::parse(key, open.shape(), &self.path)?;
+        Ok(py.detach(|| open.cached(&selection.section)))
+    }
+
     /// The section of a key as words (start, count, step per axis), and what the result has of each
     /// axis: for each result axis the axis of the array and whether it is reversed, or None.
     #[allow(clippy::type_complexity, reason = "a row of plain numbers for Python")]

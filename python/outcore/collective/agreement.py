@@ -29,7 +29,7 @@ __all__ = ["HEAD", "Record", "fail_together", "gather"]
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
 HEAD = 64
 _VERSION = 1
-_FIXED = 16
+_FIXED = 16  # of them for the head and the wishes
 
 
 @dataclass

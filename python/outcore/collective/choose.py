@@ -24,11 +24,11 @@ from outcore.collective.price import of_report, price
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError
 
-__all__ = ["METHODS", "Choice", "choose", "own_price", "share_of_price"]
+__all__ = ["CACHED", "METHODS", "Choice", "choose", "own_price", "share_of_price"]
 
 METHODS = ("auto", "direct", "sieve", "two-phase")
 # From this share of cached pages on, in thousandths, data counts as cached.
-_CACHED = 950
+CACHED = 950
 # A meeting of all ranks, and a copy out of a slot.
 _MEETING_NS = 60_000
 _COPY = 8_000_000_000
@@ -85,7 +85,7 @@ def choose(
     encoded = any(plan.encoded(number) for number in range(plan.arrays))
     alone = sum(cost for cost, _ in prices)
     cached = min(share for _, share in prices)
-    if not encoded and cached >= _CACHED:
+    if not encoded and cached >= CACHED:
         return Choice("direct", "what the ranks want is in the page cache")
     moved = plan.wanted_bytes
     both = together + moved * 1_000_000_000 // _COPY + plan.rounds * _MEETING_NS

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
-from outcore.formats.layout import Chunked, TableSource
+from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 
 __all__ = ["Item", "looking", "reading", "writing"]
 
@@ -63,20 +64,36 @@ class Item:
 
     def name(self) -> int:
         """Tell arrays apart: a number that all ranks compute alike."""
-        info = self.array.info
-        outer, inner = formats.split_path(self.array._where)
-        text = "\0".join(
-            (os.path.realpath(outer), inner or "", info.format, repr(info.shape), info.dtype.str)
-        )
-        if info.format == "raw":
-            text += repr((info.order, info.extra["offset"], self.array._files))
-        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "little", signed=True)
+        known = _names.get(self.array)
+        if known is None or known[0] is not self.array.info:
+            known = self.array.info, _name(self.array)
+            _names[self.array] = known
+        return known[1]
+
+    def cached(self) -> int:
+        """Tell which share of it is in the page cache, in thousandths; 1000 if it is empty."""
+        return 1000 if not self.nbytes else self.core.cached(self.key)
 
     def one_writer(self) -> bool:
         """Whether the format lets one process at a time change chunks (HDF5)."""
         layout = self.array.info.layout
         return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
+
+
+# Names take system calls: each is made once, and again when the array changes its shape.
+_names: weakref.WeakKeyDictionary[DiskArray, tuple[ArrayInfo, int]] = weakref.WeakKeyDictionary()
+
+
+def _name(array: DiskArray) -> int:
+    info = array.info
+    outer, inner = formats.split_path(array._where)
+    text = "\0".join(
+        (os.path.realpath(outer), inner or "", info.format, repr(info.shape), info.dtype.str)
+    )
+    if info.format == "raw":
+        text += repr((info.order, info.extra["offset"], array._files))
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:

@@ -19,7 +19,7 @@ from outcore import _core
 from outcore.assignment import assign
 from outcore.collective import items as brought
 from outcore.collective.agreement import Record, fail_together, few, gather
-from outcore.collective.choose import METHODS, Choice, choose, own_price, share_of_price
+from outcore.collective.choose import CACHED, METHODS, Choice, choose, own_price, share_of_price
 from outcore.collective.items import Item
 from outcore.collective.report import CollectiveReport, tell
 from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
@@ -27,6 +27,7 @@ from outcore.disk import DiskArray
 from outcore.errors import CollectiveError, UsageError
 from outcore.hints import Hints
 from outcore.transport import Transport, transport
+from outcore.transport.watch import Held
 
 __all__ = ["Method", "explain", "read_all", "run", "together", "write_all"]
 
@@ -214,20 +215,28 @@ def run(
             int(hints.overlap == "error"),
             hints.stripe or 4096,
             int(any(item.one_writer() for item in mine)),
+            min((item.cached() for item in mine), default=1000),
         ]
         words = [(item.name(), item.core.ground(), item.section) for item in mine]
         return Record(_CALLS[call], wishes, words)
 
-    records = gather(group, record, lambda number: _NAMES.get(number, f"call {number}"))
-    met = _meet(group, records, mine, write=write, one=one)
-    if call.startswith("explain_all"):
-        return tell(group, met.plan, mine, met.choice, write=write)
-    failure: BaseException | None
-    if met.choice.method == "two-phase":
-        work = Work(group, met.plan, met.arrays, mine)
-        failure = write_rounds(work, met.overlap) if write else read_rounds(work)
-    else:
-        failure = _each_alone(group, mine, met.choice.method, write=write)
+    # The other ranks wait for all of a collective.
+    with Held():
+        records = gather(group, record, lambda number: _NAMES.get(number, f"call {number}"))
+        same = _compare(records, one=one)
+        if call.startswith("explain_all"):
+            met = _meet(group, records, same, mine, write=write)
+            return tell(group, met.plan, mine, met.choice, write=write)
+        failure: BaseException | None
+        if not write and _at_hand(records, same.method):
+            failure = _each_alone(group, mine, same.method, write=False)
+        else:
+            met = _meet(group, records, same, mine, write=write)
+            if met.choice.method == "two-phase":
+                work = Work(group, met.plan, met.arrays, mine)
+                failure = write_rounds(work, met.overlap) if write else read_rounds(work)
+            else:
+                failure = _each_alone(group, mine, met.choice.method, write=write)
     if failure is not None:
         cause = None if isinstance(failure, Elsewhere) else failure
         fail_together(group, cause, call.rsplit(".", maxsplit=1)[-1])
@@ -245,10 +254,19 @@ def _offered(hints: Hints) -> int:
     return max(min(free, limit) // 4, 1)
 
 
-def _meet(
-    group: Transport, records: list[Record], mine: list[Item], *, write: bool, one: bool
-) -> _Met:
-    """Plan, from the records of all ranks."""
+@dataclass
+class _Same:
+    """What was found equal in the records of all ranks."""
+
+    method: str
+    # For each array, by its name: its words; rank, item and section of each access; who has it.
+    grounds: dict[int, list[int]]
+    accesses: dict[int, list[int]]
+    have: dict[int, list[int]]
+
+
+def _compare(records: list[Record], *, one: bool) -> _Same:
+    """Find what must be equal; raise on all ranks if it is not."""
     grounds: dict[int, list[int]] = {}
     accesses: dict[int, list[int]] = {}
     have: dict[int, list[int]] = {}
@@ -274,16 +292,32 @@ def _meet(
             code="mismatched-call",
             ranks=tuple(odd),
         )
-    wishes = [record.wishes for record in records]
-    method = METHODS[wishes[0][0]]
-    for rank, wish in enumerate(wishes):
-        if wish[0] != wishes[0][0]:
+    method = METHODS[records[0].wishes[0]]
+    for rank, record in enumerate(records):
+        if record.wishes[0] != records[0].wishes[0]:
             raise CollectiveError(
-                f"rank 0 asked for method={method!r}, rank {rank} for {METHODS[wish[0]]!r}. Give all "
-                "ranks the same",
+                f"rank 0 asked for method={method!r}, rank {rank} for "
+                f"{METHODS[record.wishes[0]]!r}. Give all ranks the same",
                 code="mismatched-call",
                 ranks=(rank,),
             )
+    return _Same(method, grounds, accesses, have)
+
+
+def _at_hand(records: list[Record], method: str) -> bool:
+    """Whether each rank reads on its own, and nobody has to plan for all to know that."""
+    if method in ("direct", "sieve") or len(records) == 1:
+        return method != "two-phase"
+    plain = all(not ground[1] for record in records for _, ground, _ in record.items)
+    return method == "auto" and plain and all(record.wishes[7] >= CACHED for record in records)
+
+
+def _meet(
+    group: Transport, records: list[Record], same: _Same, mine: list[Item], *, write: bool
+) -> _Met:
+    """Plan, from the records of all ranks."""
+    grounds, accesses, have, method = same.grounds, same.accesses, same.have, same.method
+    wishes = [record.wishes for record in records]
     io_ranks = max(1, min(wish[2] for wish in wishes))
     table = write and any(wish[6] for wish in wishes)
     names = list(grounds)
@@ -315,7 +349,10 @@ def _meet(
         )
     arrays_by_name = {item.name(): item.array for item in mine}
     arrays = [arrays_by_name.get(name) for name in names]
-    if method == "auto":
+    plain = not any(ground[1] for ground in grounds.values())
+    if method == "auto" and plain and not overlap and all(wish[7] >= CACHED for wish in wishes):
+        choice = Choice("direct", "what the ranks want is in the page cache")
+    elif method == "auto":
         own = own_price(mine, write=write)
         part = share_of_price(plan, arrays, group.rank, write=write)
         said = group.allgather(np.array([*own, part], np.int64)).tolist()
@@ -386,7 +423,7 @@ def _each_alone(
     failure: BaseException | None = None
     try:
         for item in mine:
-            core = item.core if method == "direct" else _sieving(item)
+            core = _sieving(item) if method == "sieve" else item.core
             if not item.nbytes:
                 continue
             low = tuple(

@@ -226,4 +226,6 @@ class Look:
 
 
 def _say(text: str) -> None:
-    print(f"outcore: {text}", file=sys.stderr, flush=True)
+    # In one piece: ranks that are threads write to the same place.
+    sys.stderr.write(f"outcore: {text}\n")
+    sys.stderr.flush()
