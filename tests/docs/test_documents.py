@@ -31,7 +31,7 @@ def run_doctest(test, capsys):
     assert runner.failures == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/howto/collective.md"])
 def test_documents_run(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / name).read_text()

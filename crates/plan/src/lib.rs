@@ -19,6 +19,7 @@
 //! | `text`      | the plan to read                                                  |
 //! | [`distribution`] | which rank owns which elements, who sends what to whom?          |
 //! | [`check`]   | is a round safe to run? ([`CheckedRound`])                        |
+//! | [`collective`] | many ranks at once: who owns what, in which round?  |
 //! | [`assign`]  | many files at once: which rank reads which?                       |
 //! | [`error`]   | why can it not be done?                                           |
 //!
