@@ -106,6 +106,60 @@ def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatc
         assert struck >= 24
 
 
+@ranks(2, 4, per_node=(None, 1, 2))
+def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
+    from outcore.collective import rounds
+
+    usual = rounds.slots_of
+
+    def short(transport, nbytes):
+        # All ranks of a node raise, as `Transport.shared` does; those of the others have theirs.
+        if transport.nodes[transport.rank] == transport.nodes[-1]:
+            raise BudgetError("no room for slots", code="budget-too-small")
+        return usual(transport, nbytes)
+
+    data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            calls = (
+                lambda: a.read_all(method="two-phase"),
+                lambda: a.write_all(np.s_[t.rank :: t.size], 1, method="two-phase"),
+            )
+            for call in calls:
+                with pytest.raises(CollectiveError, match="no room for slots") as caught:
+                    call()
+                assert caught.value.ranks[-1] == t.size - 1
+            np.testing.assert_array_equal(data, a.read_all(method="direct"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds, "slots_of", short)
+        world.run(body)
+
+
+@ranks(2, 4)
+def test_what_cannot_be_priced_keeps_nobody_waiting(world, folder, monkeypatch):
+    from outcore.collective import choose, many
+
+    def broken(*_args, **_kwargs):
+        raise OSError(errno.EIO, "input/output error")
+
+    data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
+    monkeypatch.setattr(many, "CACHED", 2000)  # nothing is cached: prices decide
+    monkeypatch.setattr(choose, "price", broken)
+    monkeypatch.setattr(choose, "of_report", broken)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        with outcore.open(folder / "a.npy", comm=t) as a:
+            np.testing.assert_array_equal(
+                data[t.rank :: t.size], a.read_all(np.s_[t.rank :: t.size])
+            )
+
+    world.run(body)
+
+
 @ranks(4, per_node=(None, 2))
 def test_a_file_that_is_cut_off_while_ranks_read(world, folder):
     data = np.arange(64 * 64, dtype="i4").reshape(64, 64)

@@ -86,14 +86,18 @@ class CollectiveArray(DiskArray):
 
         Notes
         -----
-        Needs two slots of at most 8 MiB (a block of an encoded array, if that is larger) besides the
-        result, within an eighth to a half of the memory budget; they are kept for the next call.
+        Two-phase needs two slots besides the result, of at most 8 MiB each (a block of an encoded
+        array, if that is larger) and a quarter of what is free of the memory budget. They count in it,
+        and are kept for the next call.
 
         Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
         Arrays", section 3.1.
         """
-        call = lambda: [items.reading(self, key, out)]  # noqa: E731
-        return many.run(self._transport, "read_all", call, method, self._hints, one=True)
+
+        def bring() -> list[items.Item]:
+            return [items.reading(self, key, out)]
+
+        return many.run(self._transport, "read_all", bring, method, self._hints, one=True)
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """
@@ -134,8 +138,11 @@ class CollectiveArray(DiskArray):
         >>> outcore.open("field.npy")[:, 0]
         array([0, 1, 0, 1])
         """
-        call = lambda: [items.writing(self, key, value)]  # noqa: E731
-        many.run(self._transport, "write_all", call, method, self._hints, one=True)
+
+        def bring() -> list[items.Item]:
+            return [items.writing(self, key, value)]
+
+        many.run(self._transport, "write_all", bring, method, self._hints, one=True)
 
     def explain_all(
         self, key: Any = ..., *, write: bool = False, method: Method = "auto"
@@ -149,12 +156,12 @@ class CollectiveArray(DiskArray):
             Equal on all ranks.
         """
 
-        def call() -> list[items.Item]:
+        def bring() -> list[items.Item]:
             if write:
                 self._must_write("write to")
             return [items.looking(self, key)]
 
-        return many.explain(self._transport, call, method, self._hints, write=write)
+        return many.explain(self._transport, bring, method, self._hints, write=write)
 
     def flush_all(self) -> None:
         """Make durable what the ranks wrote. Collective: all return, or all raise."""

@@ -22,7 +22,6 @@ from outcore import _core
 from outcore.collective.items import Item
 from outcore.collective.price import of_report, price
 from outcore.disk import DiskArray
-from outcore.errors import OutcoreError
 
 __all__ = ["CACHED", "METHODS", "Choice", "choose", "own_price", "share_of_price"]
 
@@ -32,6 +31,9 @@ CACHED = 950
 # A meeting of all ranks, and a copy out of a slot.
 _MEETING_NS = 60_000
 _COPY = 8_000_000_000
+# What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
+# nothing is raised here; the access itself will say what is wrong.
+_IMPOSSIBLE = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,12 @@ def own_price(items: list[Item], *, write: bool) -> tuple[int, int]:
             continue
         try:
             report = item.array.explain(item.key, write=write)
-        except OutcoreError:
-            cached = 0  # alone it does not fit the budget
-            total += 1 << 50
-            continue
-        total += of_report(report)
-        share = 1000 if report.cached is None else round(1000 * report.cached)
-        cached = min(cached, share)
+            total += of_report(report)
+            share = 1000 if report.cached is None else round(1000 * report.cached)
+            cached = min(cached, share)
+        except Exception:
+            cached = 0
+            total += _IMPOSSIBLE
     return total, cached
 
 
@@ -110,5 +111,8 @@ def share_of_price(
         array = arrays[number]
         if array is not None:
             key = tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in ranges)
-            total += price(array, key, write=write)
+            try:
+                total += price(array, key, write=write)
+            except Exception:
+                total += _IMPOSSIBLE
     return total

@@ -160,7 +160,9 @@ def read_rounds(work: Work) -> BaseException | None:
     """Run the rounds of a read; returns this rank's failure, if any rank failed (else raises none)."""
     failures = _Failures()
     transport, plan = work.transport, work.plan
-    slots = slots_of(transport, plan.slot_bytes)
+    slots = _take_slots(work, failures)
+    if slots is None:
+        return _outcome(failures, True)
     reading: IORequest[None] | None = None
     failed = False
     with failures.caught():
@@ -189,6 +191,14 @@ def read_rounds(work: Work) -> BaseException | None:
         # Also the meeting after which slots may be used for something else.
         failed = bool(transport.agree(failures.code))
     return _outcome(failures, failed)
+
+
+def _take_slots(work: Work, failures: _Failures) -> Slots | None:
+    """Take slots on all nodes, or on none: memory may be short on one of them alone."""
+    slots: Slots | None = None
+    with failures.caught():
+        slots = slots_of(work.transport, work.plan.slot_bytes)
+    return None if work.transport.agree(failures.code) else slots
 
 
 def _outcome(failures: _Failures, failed: bool) -> BaseException | None:
@@ -295,7 +305,9 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
     """Run the rounds of a write; returns as `read_rounds`."""
     failures = _Failures()
     transport, plan = work.transport, work.plan
-    slots = slots_of(transport, plan.slot_bytes)
+    slots = _take_slots(work, failures)
+    if slots is None:
+        return _outcome(failures, True)
     writing: list[IORequest[None] | None] = [None, None]
     if overlap:
         work.all_by_messages()
