@@ -107,3 +107,71 @@ fn assigning_is_fast() {
         }
     }
 }
+
+/// What one rank does to plan a collective: the plan, its own tiles, who wants what of them, and what
+/// it wants of everybody else's tiles in one round.
+#[test]
+#[ignore = "prints times"]
+fn collectives_of_many_ranks_are_planned_fast() {
+    use outcore_plan::collective::{Access, Agreed, Collective, Cut, Ground, Job, Share};
+    use outcore_plan::{Range, Section};
+
+    let n = 1_i64 << 20;
+    for ranks in [1_000_u32, 10_000, 100_000] {
+        let part = |rank: u32, parts: i64| {
+            let (low, high) = (n * i64::from(rank) / parts, n * (i64::from(rank) + 1) / parts);
+            Range::new(low, high - low, 1).unwrap()
+        };
+        let whole = Range::new(0, n, 1).unwrap();
+        let side = f64::from(ranks).sqrt() as u32;
+        let sections: [(&str, Box<dyn Fn(u32) -> Section>); 4] = [
+            ("columns", Box::new(|r| Section::new(vec![whole, part(r, i64::from(ranks))]))),
+            ("rows", Box::new(|r| Section::new(vec![part(r, i64::from(ranks)), whole]))),
+            (
+                "blocks",
+                Box::new(|r| {
+                    let (i, j) = (r / side % side, r % side);
+                    Section::new(vec![part(i, i64::from(side)), part(j, i64::from(side))])
+                }),
+            ),
+            (
+                "diagonal",
+                Box::new(|r| {
+                    let range = part(r, i64::from(ranks));
+                    Section::new(vec![range, range])
+                }),
+            ),
+        ];
+        for (name, section) in &sections {
+            let accesses: Vec<Access> =
+                (0..ranks).map(|rank| Access { rank, item: 0, section: section(rank) }).collect();
+            let ground = Ground {
+                shape: vec![n, n],
+                item: 8,
+                order: vec![0, 1],
+                grain: vec![1, 1],
+                encoded: false,
+            };
+            let shares = (0..ranks).map(|rank| Share { rank, part: 1 }).collect();
+            let cut = Cut::Requested;
+            let agreed =
+                Agreed { ranks, slot: 8 << 20, gap: 24 << 10, align: 4096, least: 256 << 10, cut };
+            let start = std::time::Instant::now();
+            let plan = Collective::new(vec![Job { ground, accesses, shares }], &agreed).unwrap();
+            let planned = start.elapsed();
+            let me = ranks / 3;
+            let start = std::time::Instant::now();
+            let wanted = plan.table(&plan.tile(me, 0).unwrap()).len();
+            let mine = (0..ranks)
+                .filter_map(|owner| plan.tile(owner, 0))
+                .filter(|tile| !plan.pieces(tile, me).is_empty())
+                .count();
+            println!(
+                "{ranks:>7} ranks, {name:<9} plan {planned:>9.1?}, a round {:>9.1?}; {} rounds, {wanted} \
+                 want of mine, I want of {mine}",
+                start.elapsed(),
+                plan.rounds(),
+            );
+        }
+    }
+}
