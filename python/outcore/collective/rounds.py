@@ -282,19 +282,26 @@ class _Nothing:
         pass
 
 
-def _pack_read(work: Work, slots: Slots, k: int) -> _Letters:
-    """Pack what ranks of other nodes want of this rank's tile."""
+def _letters(work: Work, k: int, *, write: bool) -> _Letters:
+    """Buffers for what goes between owners and ranks of other nodes in round `k`."""
     if not work.far_ranks:
         return _Letters()
     size, plan = work.transport.size, work.plan
     letters = _Letters(size)
+    to, of = (letters.of, letters.to) if write else (letters.to, letters.of)
     counts = np.array(plan.counts(work.rank, k, size), np.int64)
-    letters.to[work.far_ranks] = counts[work.far_ranks]
+    to[work.far_ranks] = counts[work.far_ranks]
     for owner in work.far:
-        letters.of[owner] = plan.share(owner, k, work.rank)
+        of[owner] = plan.share(owner, k, work.rank)
     letters.make()
-    if k < work.mine:
-        plan.pack(work.rank, k, slots.mine(k), work.far_ranks, letters.send)
+    return letters
+
+
+def _pack_read(work: Work, slots: Slots, k: int) -> _Letters:
+    """Pack what ranks of other nodes want of this rank's tile."""
+    letters = _letters(work, k, write=False)
+    if work.far_ranks and k < work.mine:
+        work.plan.pack(work.rank, k, slots.mine(k), work.far_ranks, letters.send)
     return letters
 
 
@@ -348,16 +355,9 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
 
 def _pack_write(work: Work, k: int) -> _Letters:
     """Pack what this rank gives to owners on other nodes."""
-    if not work.far_ranks:
-        return _Letters()
-    size, plan = work.transport.size, work.plan
-    letters = _Letters(size)
-    counts = np.array(plan.counts(work.rank, k, size), np.int64)
-    letters.of[work.far_ranks] = counts[work.far_ranks]
-    for owner in work.far:
-        letters.to[owner] = plan.share(owner, k, work.rank)
-    letters.make()
-    plan.unpack(k, work.rank, work.far, letters.send, work.memory, True)
+    letters = _letters(work, k, write=True)
+    if work.far_ranks:
+        work.plan.unpack(k, work.rank, work.far, letters.send, work.memory, True)
     return letters
 
 
