@@ -124,7 +124,7 @@ fn collectives_of_many_ranks_are_planned_fast() {
         };
         let whole = Range::new(0, n, 1).unwrap();
         let side = f64::from(ranks).sqrt() as u32;
-        type Of = Box<dyn Fn(u32) -> Section>;
+        type Of<'a> = Box<dyn Fn(u32) -> Section + 'a>;
         let sections: [(&str, Of); 4] = [
             ("columns", Box::new(|r| Section::new(vec![whole, part(r, i64::from(ranks))]))),
             ("rows", Box::new(|r| Section::new(vec![part(r, i64::from(ranks)), whole]))),

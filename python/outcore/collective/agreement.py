@@ -19,16 +19,16 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport import Transport
 
-__all__ = ["HEAD", "Record", "fail_together", "gather"]
+__all__ = ["HEAD", "Gathered", "Record", "fail_together", "gather"]
 
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
 HEAD = 64
 _VERSION = 1
+_PAD = [0] * HEAD
 _FIXED = 16  # of them for the head and the wishes
 
 
@@ -76,9 +76,33 @@ class Record:
         return record
 
 
+class Gathered:
+    """What all ranks said, as words; read only as far as it is asked for."""
+
+    def __init__(self, rows: list[list[int]]) -> None:
+        self._rows = rows
+
+    def records(self) -> list[Record]:
+        """Records of all ranks."""
+        return [Record.of(row) for row in self._rows]
+
+    def one_array(self) -> list[int] | None:
+        """Words of the array, if all ranks brought one section each, of the same array."""
+        first = self._rows[0]
+        end = _FIXED + 2 + first[_FIXED + 1]
+        same = first[_FIXED:end]
+        if all(row[3] == 1 and row[_FIXED:end] == same for row in self._rows):
+            return same[2:]
+        return None
+
+    def wishes(self, number: int) -> list[int]:
+        """One of the wishes, of all ranks."""
+        return [row[6 + number] for row in self._rows]
+
+
 def gather(
     transport: Transport, prepare: Callable[[], Record], describe: Callable[[int], str]
-) -> list[Record]:
+) -> Gathered:
     """
     Exchange records; raise on all ranks if any of them cannot go on.
 
@@ -95,26 +119,25 @@ def gather(
     except BaseException as error:
         failure = error
         words = [_VERSION, 1, 0, 0, 0, 0]
-    row = np.zeros(HEAD, np.int64)
-    row[: min(len(words), HEAD)] = words[:HEAD]
-    rows = transport.allgather(row)
-    if rows[:, 1].any():
+    said = transport.allgather(np.array((words + _PAD)[:HEAD], np.int64))
+    rows: list[list[int]] = said.tolist()
+    if any(row[1] for row in rows):
         fail_together(transport, failure, "the call")
     _same(rows, describe)
-    longest = int(rows[:, 4].max())
+    longest = max(row[4] for row in rows)
     if longest > HEAD:
         row = np.zeros(longest, np.int64)
         row[: len(words)] = words
-        rows = transport.allgather(row)
-    return [Record.of(one.tolist()) for one in rows]
+        rows = transport.allgather(row).tolist()
+    return Gathered(rows)
 
 
-def _same(rows: NDArray[np.int64], describe: Callable[[int], str]) -> None:
-    if (rows[:, 0] == rows[0, 0]).all() and (rows[:, 2] == rows[0, 2]).all():
+def _same(rows: list[list[int]], describe: Callable[[int], str]) -> None:
+    if all(row[0] == rows[0][0] and row[2] == rows[0][2] for row in rows):
         return
     calls: dict[tuple[int, int], list[int]] = {}
     for rank, row in enumerate(rows):
-        calls.setdefault((int(row[0]), int(row[2])), []).append(rank)
+        calls.setdefault((row[0], row[2]), []).append(rank)
     said = "; ".join(
         f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} called {describe(call)}"
         for (_, call), ranks in calls.items()

@@ -18,7 +18,7 @@ import numpy as np
 from outcore import _core
 from outcore.assignment import assign
 from outcore.collective import items as brought
-from outcore.collective.agreement import Record, fail_together, few, gather
+from outcore.collective.agreement import Gathered, Record, fail_together, few, gather
 from outcore.collective.choose import CACHED, METHODS, Choice, choose, own_price, share_of_price
 from outcore.collective.items import Item
 from outcore.collective.report import CollectiveReport, tell
@@ -222,15 +222,16 @@ def run(
 
     # The other ranks wait for all of a collective.
     with Held():
-        records = gather(group, record, lambda number: _NAMES.get(number, f"call {number}"))
-        same = _compare(records, one=one)
-        if call.startswith("explain_all"):
-            met = _meet(group, records, same, mine, write=write)
-            return tell(group, met.plan, mine, met.choice, write=write)
+        gathered = gather(group, record, lambda number: _NAMES.get(number, f"call {number}"))
         failure: BaseException | None
-        if not write and _at_hand(records, same.method):
-            failure = _each_alone(group, mine, same.method, write=False)
+        if _at_hand(gathered, method, call):
+            failure = _each_alone(group, mine, method, write=False)
         else:
+            records = gathered.records()
+            same = _compare(records, one=one)
+            if call.startswith("explain_all"):
+                met = _meet(group, records, same, mine, write=write)
+                return tell(group, met.plan, mine, met.choice, write=write)
             met = _meet(group, records, same, mine, write=write)
             if met.choice.method == "two-phase":
                 work = Work(group, met.plan, met.arrays, mine)
@@ -304,12 +305,16 @@ def _compare(records: list[Record], *, one: bool) -> _Same:
     return _Same(method, grounds, accesses, have)
 
 
-def _at_hand(records: list[Record], method: str) -> bool:
-    """Whether each rank reads on its own, and nobody has to plan for all to know that."""
-    if method in ("direct", "sieve") or len(records) == 1:
-        return method != "two-phase"
-    plain = all(not ground[1] for record in records for _, ground, _ in record.items)
-    return method == "auto" and plain and all(record.wishes[7] >= CACHED for record in records)
+def _at_hand(gathered: Gathered, method: str, call: str) -> bool:
+    """Whether all ranks read on their own, so that nobody has to plan for all."""
+    if call != "read_all" or method == "two-phase":
+        return False
+    ground = gathered.one_array()
+    number = METHODS.index(method)
+    if ground is None or any(other != number for other in gathered.wishes(0)):
+        return False  # whoever compares them says what is wrong
+    cached = not ground[1] and all(share >= CACHED for share in gathered.wishes(7))
+    return method != "auto" or cached
 
 
 def _meet(
