@@ -10,6 +10,7 @@ import elements
 import numpy as np
 import pytest
 
+import outcore
 from outcore import errors, formats
 
 DTYPES = [
@@ -183,3 +184,20 @@ def test_headers_that_lie(tmp_path, data, code):
     with pytest.raises(errors.FormatError) as caught:
         formats.open_info(path)
     assert caught.value.code == code
+
+
+def test_a_header_that_another_thread_disturbs_is_parsed_again(tmp_path, monkeypatch):
+    """CPython 3.11 raises SystemError where threads parse literals at the same time."""
+    np.save(tmp_path / "a.npy", np.arange(3))
+    usual, left = np.lib.format.read_array_header_1_0, [3]
+
+    def disturbed(*args, **kwargs):
+        if left[0]:
+            left[0] -= 1
+            raise SystemError("AST constructor recursion depth mismatch (before=51, after=48)")
+        return usual(*args, **kwargs)
+
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", disturbed)
+    with outcore.open(tmp_path / "a.npy") as a:
+        np.testing.assert_array_equal(np.arange(3), a[...])
+    assert left == [0]

@@ -192,6 +192,23 @@ def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], byte
     return version, text, start
 
 
+def _undisturbed(version: tuple[int, int], text: bytes) -> tuple[Any, ...]:
+    for turn in range(100):
+        try:
+            if version == (1, 0):
+                stream = io.BytesIO(struct.pack("<H", len(text)) + text)
+                return npy_format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER)
+            stream = io.BytesIO(struct.pack("<I", len(text)) + text)
+            return npy_format.read_array_header_2_0(stream, max_header_size=8 * _MAX_HEADER)
+        except SystemError:
+            # CPython 3.11 counts the depth of its parser for all threads together (gh-106905): a header
+            # that another thread parses at the same time may fail so. Not a lock: it may be held at
+            # a fork, and others parse literals too.
+            if turn == 99:
+                raise
+    raise AssertionError  # the last turn returns or raises
+
+
 def _parse(
     path: str, version: tuple[int, int], text: bytes
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -200,12 +217,7 @@ def _parse(
             # Version 3 differs from 2 by UTF-8 only, and NumPy's public readers end with 2. Inside the
             # string literals of a header, a character and its backslash escape mean the same.
             text = text.decode("utf-8").encode("ascii", "backslashreplace")
-        if version == (1, 0):
-            stream = io.BytesIO(struct.pack("<H", len(text)) + text)
-            found = npy_format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER)
-        else:
-            stream = io.BytesIO(struct.pack("<I", len(text)) + text)
-            found = npy_format.read_array_header_2_0(stream, max_header_size=8 * _MAX_HEADER)
+        found = _undisturbed(version, text)
     except Exception as error:  # a literal that lies makes NumPy's parser raise a dozen kinds
         raise FormatError(
             f"{path!r}: the header is not a NumPy header ({error}); the file is damaged, copy it again",
