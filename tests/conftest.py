@@ -6,6 +6,8 @@ import tempfile
 
 import hypothesis
 
+from outcore import _core
+
 # Machines that run tests are busy: time says nothing. A failure prints how to repeat it.
 hypothesis.settings.register_profile("outcore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("outcore")
@@ -15,3 +17,7 @@ os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "outcore-test
 
 # A shell that runs something in the background has it ignore Ctrl-C, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Whether decoded chunks are kept depends on how long ago somebody changed the file: only tests of
+# that let it happen, so that in all others the memory that is held does not depend on the time.
+_core.keep_chunks_after(10**6)

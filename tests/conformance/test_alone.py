@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import descriptors
 import outcore
 
 KEY = np.s_[::7, ::5]
@@ -65,12 +66,6 @@ def evict(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def descriptors(path: Path) -> int:
-    """How many of this process have the file open."""
-    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
-    return [os.readlink(link) for link in links if os.path.islink(link)].count(str(path))
-
-
 def write(array: outcore.DiskArray) -> tuple[int, int]:
     """Write and check; bytes read and written."""
     expected = array[...]
@@ -105,7 +100,7 @@ def test_after_a_cold_read_past_the_page_cache(path: Path) -> None:
         for _ in range(2):
             evict(path)
             assert (array[...] == np.load(path)).all()
-            assert descriptors(path) == 2
+            assert descriptors.settled(path, 2) == 2
             report = array.explain(KEY, write=True)
             assert SAYS in report.why
             assert write(array) == (report.read_bytes, report.written_bytes)

@@ -15,6 +15,7 @@ import foreign
 import numpy as np
 import pytest
 
+import descriptors
 import outcore
 from outcore import _core
 from outcore.testing import strategies
@@ -243,13 +244,8 @@ def test_threads_write_and_flush_while_the_array_grows(tmp_path: Path, kind: str
     a.flush()
     assert a.shape == (rows + more, 300)
     if name == "a.npy":
-        held = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
-        assert held.count(str(tmp_path / name)) == 1
+        assert descriptors.settled(tmp_path / name, 1) == 1
     a.close()
-
-
-def _descriptors() -> list[str]:
-    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
 
 
 CAST = {

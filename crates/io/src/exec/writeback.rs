@@ -9,21 +9,64 @@
 //! Idea: a thread of its own makes these calls. It holds duplicates of the descriptors and no memory
 //! of anybody, so the job need not wait for it; it ends when all it was told is on its way. Should
 //! it not start or not keep up, nothing is lost: fsync does the work then.
+//!
+//! Invariant: pieces of one file that follow each other share a duplicate, and this process has never
+//! more than [`DUPLICATES`]: a slow disk takes nobody's descriptors. A duplicate may outlive the job,
+//! and the array, by as long as the disk takes to accept what waits.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, SyncSender};
+use std::sync::Arc;
+
+use crate::files::OpenFile;
 
 /// Pieces that may wait; further ones are left to fsync.
 const WAITING: usize = 1024;
 
+/// Descriptors that all threads of this process may hold; further files are left to fsync.
+const DUPLICATES: usize = 32;
+
+/// How many there are.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
 /// A piece of a file.
-type Piece = (OwnedFd, i64, i64);
+type Piece = (Arc<Duplicate>, i64, i64);
+
+/// Another descriptor of a file that somebody has open.
+struct Duplicate {
+    fd: OwnedFd,
+    /// Device and inode: the number of a descriptor is soon that of another file.
+    inode: (u64, u64),
+}
+
+impl Duplicate {
+    fn of(file: &OpenFile, inode: (u64, u64)) -> Option<Arc<Duplicate>> {
+        // SAFETY: the descriptor is open, as `file` is borrowed.
+        let fd = unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) };
+        if HELD.fetch_add(1, Ordering::Relaxed) < DUPLICATES {
+            if let Ok(fd) = fd.try_clone_to_owned() {
+                return Some(Arc::new(Duplicate { fd, inode }));
+            }
+        }
+        HELD.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for Duplicate {
+    fn drop(&mut self) {
+        // Counted until it is closed, or a little less: the field goes after this.
+        HELD.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// The way to the thread. It ends after this is dropped.
 #[derive(Default)]
 pub(super) struct Writeback {
     thread: Option<SyncSender<Piece>>,
     refused: bool,
+    last: Option<Arc<Duplicate>>,
     /// Pieces so far, for tests: what the kernel makes of them shows in times only.
     #[cfg(test)]
     pub(super) told: u64,
@@ -31,20 +74,18 @@ pub(super) struct Writeback {
 
 impl Writeback {
     /// Lets bytes of a file be written to the disk soon. Never waits, never fails.
-    pub(super) fn soon(&mut self, file: &impl AsRawFd, offset: i64, len: i64) {
+    pub(super) fn soon(&mut self, file: &OpenFile, offset: i64, len: i64) {
         #[cfg(test)]
         {
             self.told += 1;
         }
-        // SAFETY: the descriptor is open, as `file` is borrowed.
-        let file = unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) };
-        let Ok(file) = file.try_clone_to_owned() else { return };
+        let Some(file) = self.duplicate(file) else { return };
         if self.thread.is_none() && !self.refused {
             let (send, receive) = sync_channel::<Piece>(WAITING);
             let thread = std::thread::Builder::new().name("outcore-wback".into());
             let work = move || {
                 for (file, offset, len) in receive {
-                    start(&file, offset, len);
+                    start(&file.fd, offset, len);
                 }
             };
             match thread.stack_size(64 << 10).spawn(work) {
@@ -57,6 +98,19 @@ impl Writeback {
             let _ = thread.try_send((file, offset, len));
         }
     }
+
+    /// The duplicate of the piece before, if it is of the same file, or a new one.
+    fn duplicate(&mut self, file: &OpenFile) -> Option<Arc<Duplicate>> {
+        let stat = file.stat().ok()?;
+        // The fields' widths differ from one C library to the other.
+        #[allow(clippy::unnecessary_cast)]
+        let inode = (stat.st_dev as u64, stat.st_ino as u64);
+        if self.last.as_ref().is_none_or(|last| last.inode != inode) {
+            self.last = None; // Closed before the next one is opened.
+            self.last = Duplicate::of(file, inode);
+        }
+        self.last.clone()
+    }
 }
 
 fn start(file: &OwnedFd, offset: i64, len: i64) {
@@ -67,4 +121,27 @@ fn start(file: &OwnedFd, offset: i64, len: i64) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (file, offset, len);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testdir::TestDir;
+
+    #[test]
+    fn pieces_of_one_file_share_a_descriptor_and_other_files_are_bounded() {
+        let dir = TestDir::new("writeback");
+        let open = |name: &str| OpenFile::open(&dir.file(name, b"x"), true).unwrap();
+        let (one, again, other) = (open("a"), open("a"), open("b"));
+        let mut back = Writeback::default();
+        let first = back.duplicate(&one).unwrap();
+        assert!(Arc::ptr_eq(&first, &back.duplicate(&again).unwrap()));
+        let second = back.duplicate(&other).unwrap();
+        assert!(!Arc::ptr_eq(&first, &second));
+        let files: Vec<_> = (0..2 * DUPLICATES).map(|k| open(&k.to_string())).collect();
+        let many: Vec<_> = files.iter().filter_map(|file| back.duplicate(file)).collect();
+        assert!(many.len() < DUPLICATES && !many.is_empty());
+        drop((first, second, many));
+        assert!(back.duplicate(&one).is_some());
+    }
 }
