@@ -70,6 +70,9 @@ class Hints:
         Make every write durable before it returns.
     io_ranks
         Of a collective: so many ranks touch files, evenly spread; all by default.
+    io_groups
+        Of a collective: the ranks that touch files take turns, in so many groups; while one group is
+        at the disk, what another has read (will write) is exchanged. One group by default.
     domains
         Of a collective: files are divided by the bytes that are ``"requested"``, by the ``"bounding"``
         section, in ``"fixed"`` parts of the whole array, or tile by tile (``"cyclic"``).
@@ -103,6 +106,7 @@ class Hints:
     missing: str
     sync: bool
     io_ranks: int | None
+    io_groups: int | None
     domains: str
     overlap: str
     stripe: int | None
@@ -119,6 +123,7 @@ class Hints:
         missing: str = "fill",
         sync: bool = False,
         io_ranks: int | None = None,
+        io_groups: int | None = None,
         domains: str = "requested",
         overlap: str = "last",
         stripe: int | str | None = None,
@@ -138,6 +143,7 @@ class Hints:
             object.__setattr__(self, name, flag)
         object.__setattr__(self, "threads", _number("threads", threads, 4096))
         object.__setattr__(self, "io_ranks", _number("io_ranks", io_ranks, 2**31 - 1))
+        object.__setattr__(self, "io_groups", _number("io_groups", io_groups, 2**31 - 1))
         object.__setattr__(self, "stripe", None if stripe is None else nbytes(stripe))
         object.__setattr__(self, "memory", None if memory is None else nbytes(memory))
 
@@ -206,7 +212,7 @@ def _number(name: str, value: int | None, most: int) -> int | None:
 
 
 def _word(name: str, value: str) -> Any:
-    if name in ("threads", "io_ranks"):
+    if name in ("threads", "io_ranks", "io_groups"):
         if not value.isdecimal():
             raise UsageError(f"{name}={value!r} must be a number", code="bad-hint")
         return int(value)

@@ -53,6 +53,8 @@ class Case:
         self.hints = {"domains": rng.choice(CUTS)}
         if rng.random() < 0.4:
             self.hints["io_ranks"] = rng.randint(1, 3)
+        if rng.random() < 0.3:
+            self.hints["io_groups"] = rng.randint(1, 4)
         self.slot, self.least = rng.choice([2000, 20_000, 1 << 20]), rng.choice([1, 500])
 
     @property

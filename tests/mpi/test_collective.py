@@ -1,11 +1,15 @@
 """Collective reads and writes, serial, on simulated ranks and under MPI."""
 
+import pickle
+import threading
+import time
+
 import numpy as np
 import pytest
 
 import outcore
 from mpi.collective_cases import Case
-from outcore.collective import many
+from outcore.collective import many, rounds
 from outcore.errors import BudgetError, CollectiveError
 from ranks import UNDER_MPI, ranks
 
@@ -98,6 +102,56 @@ def test_every_byte_is_read_once_and_as_told(world, folder):
         assert common.domain_bytes == 32 * 32 * 4
         assert 32 * 32 * 4 <= window <= 32 * n * 4
         assert world.size * 32 * 32 * 4 == common.wanted_bytes
+
+
+@pytest.mark.parametrize("groups", [2, 3, 9])
+@ranks(4, 5, per_node=(None, 2))
+def test_groups_of_owners_take_turns_at_the_disk(world, folder, groups, monkeypatch):
+    """While one group reads or writes no other one does; equal results, as many bytes."""
+    monkeypatch.setattr(many, "_SLOT", 8192)
+    monkeypatch.setattr(many, "_LEAST", 1)
+    here, plain = threading.local(), rounds._in_background
+    times = []
+
+    def watched(work, what):
+        rank = here.rank
+
+        def timed():
+            begun = time.monotonic_ns()
+            work()
+            times.append((rank, begun, time.monotonic_ns()))
+
+        return plain(timed, what)
+
+    monkeypatch.setattr(rounds, "_in_background", watched)
+    data = np.arange(128 * 600, dtype="i4").reshape(128, 600)
+
+    def body(t):
+        here.rank = t.rank
+        once(t, lambda: outcore.create(folder / "g.npy", data=data).close())
+        mine = np.s_[:, t.rank :: t.size]
+        with outcore.open(folder / "g.npy", "r+", comm=t, hints={"io_groups": groups}) as a:
+            report = a.explain_all(mine, method="two-phase")
+            assert report.groups == min(groups, t.size)
+            np.testing.assert_array_equal(data[mine], a.read_all(mine, method="two-phase"))
+            assert a.stats()["read_bytes"] < 2 * data.nbytes / t.size
+            a.write_all(mine, -data[mine], method="two-phase")
+            np.testing.assert_array_equal(-data, a.read_all(method="direct"))
+        owners = [rank for rank, *_ in report.domains]
+        assert report.rounds > 2
+        seen = sorted(times)  # of all ranks in this process
+        together = [
+            one for blob in t.allgather_bytes(pickle.dumps(seen)) for one in pickle.loads(blob)
+        ]
+        together = sorted(set(together), key=lambda one: one[1:])
+        assert len(together) >= 2 * report.rounds
+        group = {rank: number % report.groups for number, rank in enumerate(owners)}
+        for one in together:
+            for other in together:
+                if group[one[0]] != group[other[0]]:
+                    assert one[2] <= other[1] or other[2] <= one[1]
+
+    world.run(body)
 
 
 @ranks(2, 3, 5, per_node=NODES)

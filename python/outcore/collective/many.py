@@ -61,6 +61,7 @@ class _Met:
     names: list[int]
     overlap: bool
     choice: Choice
+    groups: int
 
 
 def read_all(
@@ -216,6 +217,7 @@ def run(
             hints.stripe or 4096,
             int(any(item.one_writer() for item in mine)),
             min((item.cached() for item in mine), default=1000),
+            hints.io_groups or 1,
         ]
         words = [(item.name(), item.core.ground(), item.section) for item in mine]
         return Record(_CALLS[call], wishes, words)
@@ -231,10 +233,10 @@ def run(
             same = _compare(records, one=one)
             if call.startswith("explain_all"):
                 met = _meet(group, records, same, mine, write=write)
-                return tell(group, met.plan, mine, met.choice, write=write)
+                return tell(group, met.plan, met.groups, met.choice, write=write)
             met = _meet(group, records, same, mine, write=write)
             if met.choice.method == "two-phase":
-                work = Work(group, met.plan, met.arrays, mine)
+                work = Work(group, met.plan, met.arrays, mine, met.groups)
                 failure = write_rounds(work, met.overlap) if write else read_rounds(work)
             else:
                 failure = _each_alone(group, mine, met.choice.method, write=write)
@@ -368,7 +370,8 @@ def _meet(
         choice = Choice("two-phase", f"{method} was asked for, but ranks write the same elements")
     else:
         choice = Choice(method, "asked for")
-    return _Met(plan, arrays, names, overlap, choice)
+    groups = min(wishes[0][8], max(len(plan.owners()), 1))
+    return _Met(plan, arrays, names, overlap, choice, groups)
 
 
 def _block(ground: list[int]) -> int:

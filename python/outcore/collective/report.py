@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from outcore import _core
 from outcore.collective.choose import Choice
-from outcore.collective.items import Item
 from outcore.report import human
 from outcore.transport import Transport
 
@@ -32,6 +31,8 @@ class CollectiveReport:
         For each rank that owns anything: rank, tiles, and the box that holds its part.
     rounds
         Rounds of two-phase.
+    groups
+        Groups of owners, which take turns within a round.
     slot_bytes
         Bytes of a slot; each rank has two.
     wanted_bytes
@@ -47,6 +48,7 @@ class CollectiveReport:
     regions: tuple[tuple[str, int], ...]
     domains: tuple[tuple[int, int, str], ...]
     rounds: int
+    groups: int
     slot_bytes: int
     wanted_bytes: int
     domain_bytes: int
@@ -66,14 +68,17 @@ class CollectiveReport:
             lines.append(("", f"and {len(self.domains) - 8} more"))
         slots = f"two slots of {human(self.slot_bytes)} for each rank"
         if self.method == "two-phase":
-            lines.append(("rounds", f"{self.rounds}, {human(self.domain_bytes)} in all; {slots}"))
+            turns = f" of {self.groups} groups in turn" if self.groups > 1 else ""
+            lines.append(
+                ("rounds", f"{self.rounds}{turns}, {human(self.domain_bytes)} in all; {slots}")
+            )
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
 
 def tell(
     transport: Transport,
     plan: _core.Collective,
-    items: list[Item],
+    groups: int,
     choice: Choice,
     *,
     write: bool,
@@ -101,6 +106,7 @@ def tell(
         regions=tuple(regions),
         domains=tuple(domains),
         rounds=plan.rounds,
+        groups=groups,
         slot_bytes=plan.slot_bytes,
         wanted_bytes=plan.wanted_bytes,
         domain_bytes=held,

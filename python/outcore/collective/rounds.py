@@ -14,7 +14,8 @@ Each round begins with an agreement, which is also the meeting after which slots
 rank that failed says so there, and all stop: whoever fails goes on taking part until then.
 
 Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
-Arrays", sections 3.1 (reading), 3.2 (writing).
+Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collective I/O", section
+3.2 (pipelined groups).
 """
 
 from __future__ import annotations
@@ -43,6 +44,27 @@ Ranges = list[tuple[int, int, int]]
 _SPARSE = 4
 
 
+@dataclass(frozen=True)
+class Step:
+    """
+    One exchange.
+
+    Parameters
+    ----------
+    k
+        The round: number of the tiles.
+    mine
+        Whether this rank is one of the owners whose tiles are exchanged.
+    near, far
+        These owners, on this node and on others.
+    """
+
+    k: int
+    mine: bool
+    near: list[int]
+    far: list[int]
+
+
 @dataclass
 class Work:
     """
@@ -59,12 +81,16 @@ class Work:
         of it then).
     items
         This rank's sections, by number.
+    groups
+        How many groups of owners take turns. Neighbours are in different ones, so that each group
+        has ranks of all nodes.
     """
 
     transport: Transport
     plan: _core.Collective
     arrays: list[DiskArray | None]
     items: list[Item]
+    groups: int = 1
 
     def __post_init__(self) -> None:
         nodes = self.transport.nodes
@@ -75,11 +101,23 @@ class Work:
         self.far = [rank for rank in owners if nodes[rank] != nodes[self.rank]]
         self.far_ranks = [r for r in range(len(nodes)) if nodes[r] != nodes[self.rank]]
         self.mine = self.plan.tiles(self.rank)
+        self.group = {rank: number % self.groups for number, rank in enumerate(owners)}
+        self.steps = self.plan.rounds * self.groups
 
     def all_by_messages(self) -> None:
         """Send everything, to ranks of this node and to itself too."""
         self.near, self.far = [], self.plan.owners()
         self.far_ranks = list(range(self.transport.size))
+
+    def step(self, number: int) -> Step:
+        """Give a step: the round, and whose turn it is."""
+        k, group = divmod(number, self.groups)
+
+        def turn(ranks: list[int]) -> list[int]:
+            return [r for r in ranks if self.group[r] == group and self.plan.tiles(r) > k]
+
+        mine = self.group.get(self.rank) == group and k < self.mine
+        return Step(k, mine, turn(self.near), turn(self.far))
 
     def array(self, number: int) -> DiskArray:
         """Give an array that this rank owns a part of."""
@@ -167,24 +205,26 @@ def read_rounds(work: Work) -> BaseException | None:
     failed = False
     with failures.caught():
         reading = _read_ahead(work, slots, 0)
-    for k in range(plan.rounds):
-        failures.finish(reading)
-        reading = None
+    for number in range(work.steps):
+        step = work.step(number)
+        if step.mine:
+            failures.finish(reading)
+            reading = None
         letters = _Letters()
         with failures.caught():
-            letters = _pack_read(work, slots, k)
+            letters = _pack_read(work, slots, step)
         if transport.agree(failures.code):
             failed = True
             break
         with failures.caught():
-            reading = _read_ahead(work, slots, k + 1)
+            reading = _read_ahead(work, slots, number + 1) or reading
         exchange = letters.start(transport)
         with failures.caught():
-            near = [(o, slots.of(o, k)) for o in work.near if plan.tiles(o) > k]
-            plan.copy(k, work.rank, near, work.memory)
+            near = [(o, slots.of(o, step.k)) for o in step.near]
+            plan.copy(step.k, work.rank, near, work.memory)
         exchange.wait()
         with failures.caught():
-            plan.unpack(k, work.rank, work.far, letters.recv, work.memory)
+            plan.unpack(step.k, work.rank, step.far, letters.recv, work.memory)
         letters.close()
     failures.finish(reading)
     if not failed:
@@ -211,10 +251,12 @@ class Elsewhere(Exception):
     """Some other rank failed."""
 
 
-def _read_ahead(work: Work, slots: Slots, k: int) -> IORequest[None] | None:
-    """Start to read tile `k` of this rank."""
-    if k >= work.mine:
+def _read_ahead(work: Work, slots: Slots, number: int) -> IORequest[None] | None:
+    """Start to read what this rank holds in a step, if anything."""
+    step = work.step(number)
+    if not step.mine:
         return None
+    k = step.k
     view, array, parts = _needed(work, slots, k)
 
     def read() -> None:
@@ -282,26 +324,27 @@ class _Nothing:
         pass
 
 
-def _letters(work: Work, k: int, *, write: bool) -> _Letters:
-    """Buffers for what goes between owners and ranks of other nodes in round `k`."""
+def _letters(work: Work, step: Step, *, write: bool) -> _Letters:
+    """Buffers for what goes between owners and ranks of other nodes in a step."""
     if not work.far_ranks:
         return _Letters()
     size, plan = work.transport.size, work.plan
     letters = _Letters(size)
     to, of = (letters.of, letters.to) if write else (letters.to, letters.of)
-    counts = np.array(plan.counts(work.rank, k, size), np.int64)
-    to[work.far_ranks] = counts[work.far_ranks]
-    for owner in work.far:
-        of[owner] = plan.share(owner, k, work.rank)
+    if step.mine:
+        counts = np.array(plan.counts(work.rank, step.k, size), np.int64)
+        to[work.far_ranks] = counts[work.far_ranks]
+    for owner in step.far:
+        of[owner] = plan.share(owner, step.k, work.rank)
     letters.make()
     return letters
 
 
-def _pack_read(work: Work, slots: Slots, k: int) -> _Letters:
+def _pack_read(work: Work, slots: Slots, step: Step) -> _Letters:
     """Pack what ranks of other nodes want of this rank's tile."""
-    letters = _letters(work, k, write=False)
-    if work.far_ranks and k < work.mine:
-        work.plan.pack(work.rank, k, slots.mine(k), work.far_ranks, letters.send)
+    letters = _letters(work, step, write=False)
+    if work.far_ranks and step.mine:
+        work.plan.pack(work.rank, step.k, slots.mine(step.k), work.far_ranks, letters.send)
     return letters
 
 
@@ -319,33 +362,40 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
     if overlap:
         work.all_by_messages()
     failed = False
-    for k in range(plan.rounds):
-        turn = k % 2
-        failures.finish(writing[turn])
-        writing[turn] = None
+    for number in range(work.steps):
+        step = work.step(number)
+        turn = step.k % 2
+        if step.mine:
+            failures.finish(writing[turn])
+            writing[turn] = None
         letters, steps = _Letters(), None
         with failures.caught():
-            letters = _pack_write(work, k)
-            steps = _prepare_write(work, slots, k, overlap)
+            letters = _pack_write(work, step)
+            steps = _prepare_write(work, slots, step, overlap)
         if transport.agree(failures.code):
             failed = True
             break
         exchange = letters.start(transport)
         with failures.caught():
-            near = [(o, slots.of(o, k)) for o in work.near if plan.tiles(o) > k]
-            plan.copy(k, work.rank, near, work.memory, True)
+            near = [(o, slots.of(o, step.k)) for o in step.near]
+            plan.copy(step.k, work.rank, near, work.memory, True)
         exchange.wait()
         with failures.caught():
-            if k < work.mine and work.far_ranks:
-                mine = slots.mine(k)
-                plan.pack(work.rank, k, mine, work.far_ranks, letters.recv, True)
+            if step.mine and work.far_ranks:
+                mine = slots.mine(step.k)
+                plan.pack(work.rank, step.k, mine, work.far_ranks, letters.recv, True)
         letters.close()
+        if work.groups > 1:
+            # The next group begins to write after this meeting.
+            for slot in (0, 1):
+                failures.finish(writing[slot])
+                writing[slot] = None
         if transport.agree(failures.code):
             failed = True
             break
         with failures.caught():
             if steps is not None:
-                writing[turn] = _in_background(steps, f"round {k} of a collective write")
+                writing[turn] = _in_background(steps, f"round {step.k} of a collective write")
     for request in writing:
         failures.finish(request)
     if not failed:
@@ -353,18 +403,21 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
     return _outcome(failures, failed)
 
 
-def _pack_write(work: Work, k: int) -> _Letters:
+def _pack_write(work: Work, step: Step) -> _Letters:
     """Pack what this rank gives to owners on other nodes."""
-    letters = _letters(work, k, write=True)
+    letters = _letters(work, step, write=True)
     if work.far_ranks:
-        work.plan.unpack(k, work.rank, work.far, letters.send, work.memory, True)
+        work.plan.unpack(step.k, work.rank, step.far, letters.send, work.memory, True)
     return letters
 
 
-def _prepare_write(work: Work, slots: Slots, k: int, overlap: bool) -> Callable[[], None] | None:
+def _prepare_write(
+    work: Work, slots: Slots, step: Step, overlap: bool
+) -> Callable[[], None] | None:
     """Read what nobody gives of this rank's tile, if need be; returns what will write it."""
-    if k >= work.mine:
+    if not step.mine:
         return None
+    k = step.k
     tile = work.tile(k)
     array = work.array(tile[0])
     view = work.view(slots.mine(k), tile)
