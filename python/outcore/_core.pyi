@@ -17,16 +17,19 @@ __all__ = [
     "Distribution",
     "Grid",
     "Loop",
+    "Records",
     "Reservation",
     "__version__",
     "assign",
     "error_codes",
     "exchange_plan",
+    "failed_record",
     "keep_chunks_after",
     "kept_chunks",
     "measure_disk",
     "memory_limit",
     "memory_state",
+    "record",
     "reset_memory_peak",
     "set_disks",
     "set_memory_limit",
@@ -46,6 +49,10 @@ def assign(
     groups: list[int] | None,
     eligible: NDArray[np.bool_] | None,
 ) -> tuple[list[list[tuple[int, int]]], list[int], list[int], int, int, str, str]: ...
+def record(
+    call: int, wishes: list[int], items: list[tuple[int, list[int], list[int]]]
+) -> NDArray[np.int64]: ...
+def failed_record() -> NDArray[np.int64]: ...
 def error_codes() -> dict[str, str]: ...
 def measure_disk(folder: str, file_bytes: int, slice_ms: int) -> dict[str, Any]: ...
 def set_disks(disks: dict[int, tuple[int, int, int, int]]) -> None: ...
@@ -169,7 +176,36 @@ class Array:
 _Ranges = list[tuple[int, int, int]]
 
 @final
+class Records:
+    def __new__(cls, rows: NDArray[np.int64]) -> Self: ...
+    @property
+    def verdict(self) -> tuple[bool, bool, int]: ...
+    def calls(self) -> list[tuple[int, int]]: ...
+    def wish(self, number: int) -> list[int]: ...
+    def one_plain_array(self, equal: tuple[int, int], least: tuple[int, int]) -> bool: ...
+    def compare(self, one: bool) -> tuple[str, list[int]] | None: ...
+    @property
+    def names(self) -> list[int]: ...
+    @property
+    def encoded(self) -> bool: ...
+    @property
+    def block(self) -> int: ...
+    def have(self, array: int) -> list[int]: ...
+    def requests(self, array: int) -> NDArray[np.int64]: ...
+
+@final
 class Collective:
+    @staticmethod
+    def of_records(
+        records: Records,
+        shares: list[list[tuple[int, int]]],
+        *,
+        slot: int,
+        gap: int,
+        align: int,
+        least: int,
+        cut: str,
+    ) -> Collective: ...
     def __new__(
         cls,
         jobs: list[tuple[list[int], list[int], list[tuple[int, int]]]],

@@ -14,6 +14,7 @@ use pyo3::types::PyList;
 
 use crate::buffers::{self, Memory};
 use crate::errors::{Class, Fault};
+use crate::records::Records;
 
 /// Start, count and step of each axis.
 type Ranges = Vec<(i64, i64, i64)>;
@@ -33,6 +34,15 @@ fn ranges(section: &Section) -> Ranges {
 
 fn wrong(text: String) -> Fault {
     Fault::new(Class::Internal, "broken-plan", text)
+}
+
+fn cut_of(name: &str) -> Cut {
+    match name {
+        "fixed" => Cut::Fixed,
+        "bounding" => Cut::Bounding,
+        "cyclic" => Cut::Cyclic,
+        _ => Cut::Requested,
+    }
 }
 
 fn job(ground: &[i64], accesses: &[i64], shares: &[(u32, i64)]) -> Result<Job, PlanError> {
@@ -69,16 +79,46 @@ impl Collective {
         least: i64,
         cut: &str,
     ) -> PyResult<Collective> {
-        let cut = match cut {
-            "fixed" => Cut::Fixed,
-            "bounding" => Cut::Bounding,
-            "cyclic" => Cut::Cyclic,
-            _ => Cut::Requested,
-        };
-        let agreed = Agreed { ranks, slot, gap, align, least, cut };
+        let agreed = Agreed { ranks, slot, gap, align, least, cut: cut_of(cut) };
         let plan = py.detach(|| {
             let jobs = jobs.iter().map(|(ground, accesses, shares)| job(ground, accesses, shares));
             plan::Collective::new(jobs.collect::<Result<_, _>>()?, &agreed)
+        });
+        Ok(Collective { plan: plan.map_err(Fault::from)? })
+    }
+
+    /// From what the ranks told each other (`Records.compare` was asked); `shares`: of each array, in
+    /// the order of `Records.names`.
+    #[staticmethod]
+    #[pyo3(signature = (records, shares, *, slot, gap, align, least, cut))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
+    fn of_records(
+        py: Python<'_>,
+        records: &Bound<'_, Records>,
+        shares: Vec<Vec<(u32, i64)>>,
+        slot: i64,
+        gap: i64,
+        align: i64,
+        least: i64,
+        cut: &str,
+    ) -> PyResult<Collective> {
+        let records = records.get();
+        if shares.len() != records.wanted().len() {
+            return Err(wrong(format!("shares of {} arrays", shares.len())).into());
+        }
+        let ranks =
+            u32::try_from(records.ranks()).map_err(|_| wrong("too many ranks".to_owned()))?;
+        let agreed = Agreed { ranks, slot, gap, align, least, cut: cut_of(cut) };
+        let plan = py.detach(|| {
+            let jobs = records.wanted().iter().zip(&shares).map(|(wanted, shares)| Job {
+                ground: wanted.ground.clone(),
+                accesses: wanted.accesses.clone(),
+                shares: shares
+                    .iter()
+                    .map(|(rank, part)| Share { rank: *rank, part: *part })
+                    .collect(),
+            });
+            plan::Collective::new(jobs.collect(), &agreed)
         });
         Ok(Collective { plan: plan.map_err(Fault::from)? })
     }

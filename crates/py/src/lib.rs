@@ -10,6 +10,7 @@
 //! | `access.rs`  | an access to plans that run |
 //! | `chunks.rs`  | a chunked array to batches |
 //! | `collective.rs` | the plan of a collective, and its copies |
+//! | `records.rs` | what ranks told each other, to what is wanted of each array |
 //! | `table.rs`   | a chunk table kept by a format's library |
 //! | `terms.rs`   | the machine and the wishes to terms |
 //! | `prefetch.rs`| a plan to read-ahead |
@@ -46,6 +47,7 @@ mod loops;
 mod measure;
 mod memory;
 mod prefetch;
+mod records;
 mod report;
 mod slabs;
 mod table;
@@ -77,6 +79,9 @@ mod _core {
         keep_chunks_after, kept_chunks, memory_limit, memory_state, reset_memory_peak,
         set_memory_limit, Reservation,
     };
+
+    #[pymodule_export]
+    use crate::records::{failed_record, record, Records};
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -3,7 +3,7 @@ Agree first: what ranks tell each other before anything is moved, and how all of
 
 Problem. In a collective call one rank fails, or calls something else, and the others wait for ever.
 
-Idea. Whatever can fail for a rank on its own is done before the first message; how that ended is a
+Idea (the words are in ``crates/plan/src/collective/records.rs``). Whatever can fail for a rank on its own is done before the first message; how that ended is a
 word of the record that every rank sends anyway. One gathering of the records is then both the
 exchange of the accesses (the papers' *file access descriptor*) and the agreement: if any rank failed,
 or called something else, all of them raise, and no rank has moved a byte. Later only I/O can fail;
@@ -15,129 +15,57 @@ Invariants. Each rank makes the same calls of the transport, whatever happened t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
+from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport import Transport
 
-__all__ = ["HEAD", "Gathered", "Record", "fail_together", "gather"]
+__all__ = ["fail_together", "few", "gather"]
 
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
-HEAD = 64
-_VERSION = 1
-_PAD = [0] * HEAD
-_FIXED = 16  # of them for the head and the wishes
-
-
-@dataclass
-class Record:
-    """
-    What a rank says at the start of a collective.
-
-    Parameters
-    ----------
-    call
-        Which call it is; all ranks must say the same.
-    wishes
-        Numbers in which ranks may differ: the planner takes the least, the sum, ... of all.
-    items
-        For each section: name of its array, words of the array, words of the section.
-    """
-
-    call: int
-    wishes: list[int] = field(default_factory=list)
-    items: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
-
-    def words(self) -> list[int]:
-        """As 64-bit words."""
-        body: list[int] = []
-        for name, ground, section in self.items:
-            body += [name, len(ground), *ground, len(section), *section]
-        wishes = self.wishes + [0] * (_FIXED - 6 - len(self.wishes))
-        head = [_VERSION, 0, self.call, len(self.items), _FIXED + len(body), len(self.wishes)]
-        return [*head, *wishes, *body]
-
-    @classmethod
-    def of(cls, words: list[int]) -> Record:
-        """From words."""
-        call, number, wishes = words[2], words[3], words[5]
-        record = cls(call, words[6 : 6 + wishes])
-        at = _FIXED
-        for _ in range(number):
-            name, length = words[at], words[at + 1]
-            ground = words[at + 2 : at + 2 + length]
-            at += 2 + length
-            section = words[at + 1 : at + 1 + words[at]]
-            at += 1 + words[at]
-            record.items.append((name, ground, section))
-        return record
-
-
-class Gathered:
-    """What all ranks said, as words; read only as far as it is asked for."""
-
-    def __init__(self, rows: list[list[int]]) -> None:
-        self._rows = rows
-
-    def records(self) -> list[Record]:
-        """Records of all ranks."""
-        return [Record.of(row) for row in self._rows]
-
-    def one_array(self) -> list[int] | None:
-        """Words of the array, if all ranks brought one section each, of the same array."""
-        first = self._rows[0]
-        end = _FIXED + 2 + first[_FIXED + 1]
-        same = first[_FIXED:end]
-        if all(row[3] == 1 and row[_FIXED:end] == same for row in self._rows):
-            return same[2:]
-        return None
-
-    def wishes(self, number: int) -> list[int]:
-        """One of the wishes, of all ranks."""
-        return [row[6 + number] for row in self._rows]
+_HEAD: int = len(_core.failed_record())
 
 
 def gather(
-    transport: Transport, prepare: Callable[[], Record], describe: Callable[[int], str]
-) -> Gathered:
+    transport: Transport, prepare: Callable[[], NDArray[Any]], describe: Callable[[int], str]
+) -> _core.Records:
     """
     Exchange records; raise on all ranks if any of them cannot go on.
 
     Parameters
     ----------
     prepare
-        Makes this rank's record; whatever it raises, all ranks raise.
+        Makes this rank's record (``_core.record``); whatever it raises, all ranks raise.
     describe
-        What a number of `Record.call` is called in messages.
+        What a number of a call is called in messages.
     """
     failure: BaseException | None = None
     try:
-        words = prepare().words()
+        words = prepare()
     except BaseException as error:
         failure = error
-        words = [_VERSION, 1, 0, 0, 0, 0]
-    said = transport.allgather(np.array((words + _PAD)[:HEAD], np.int64))
-    rows: list[list[int]] = said.tolist()
-    if any(row[1] for row in rows):
+        words = _core.failed_record()
+    records = _core.Records(transport.allgather(words[:_HEAD]))
+    failed, same, longest = records.verdict
+    if failed:
         fail_together(transport, failure, "the call")
-    _same(rows, describe)
-    longest = max(row[4] for row in rows)
-    if longest > HEAD:
+    if not same:
+        _differ(records.calls(), describe)
+    if longest > _HEAD:
         row = np.zeros(longest, np.int64)
         row[: len(words)] = words
-        rows = transport.allgather(row).tolist()
-    return Gathered(rows)
+        records = _core.Records(transport.allgather(row))
+    return records
 
 
-def _same(rows: list[list[int]], describe: Callable[[int], str]) -> None:
-    if all(row[0] == rows[0][0] and row[2] == rows[0][2] for row in rows):
-        return
+def _differ(said_by: list[tuple[int, int]], describe: Callable[[int], str]) -> NoReturn:
     calls: dict[tuple[int, int], list[int]] = {}
-    for rank, row in enumerate(rows):
-        calls.setdefault((row[0], row[2]), []).append(rank)
+    for rank, version_and_call in enumerate(said_by):
+        calls.setdefault(version_and_call, []).append(rank)
     said = "; ".join(
         f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} called {describe(call)}"
         for (_, call), ranks in calls.items()

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.assignment import assign
 from outcore.collective import items as brought
-from outcore.collective.agreement import Gathered, Record, fail_together, few, gather
+from outcore.collective.agreement import fail_together, few, gather
 from outcore.collective.choose import CACHED, METHODS, Choice, choose, own_price, share_of_price
 from outcore.collective.items import Item
 from outcore.collective.report import CollectiveReport, tell
@@ -45,6 +46,8 @@ _CALLS = {
     "DistArray.write_all": 9,
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
+# Their wishes, by number.
+_METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER, _CACHED, _GROUPS = range(9)
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
 # A slot, where neither budget nor hint says otherwise: long enough for a disk at full rate.
 _SLOT = 8 << 20
@@ -202,7 +205,7 @@ def run(
     write = bool(_CALLS[call] % 2)
     mine: list[Item] = []
 
-    def record() -> Record:
+    def record() -> NDArray[Any]:
         if method not in METHODS:
             raise UsageError(
                 f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
@@ -220,21 +223,19 @@ def run(
             hints.io_groups or 1,
         ]
         words = [(item.name(), item.core.ground(), item.section) for item in mine]
-        return Record(_CALLS[call], wishes, words)
+        return _core.record(_CALLS[call], wishes, words)
 
     # The other ranks wait for all of a collective.
     with Held():
-        gathered = gather(group, record, lambda number: _NAMES.get(number, f"call {number}"))
+        records = gather(group, record, lambda number: _NAMES.get(number, f"call {number}"))
         failure: BaseException | None
-        if _at_hand(gathered, method, call):
+        if _at_hand(records, method, call):
             failure = _each_alone(group, mine, method, write=False)
         else:
-            records = gathered.records()
-            same = _compare(records, one=one)
+            _compare(records, one=one)
+            met = _meet(group, records, mine, write=write)
             if call.startswith("explain_all"):
-                met = _meet(group, records, same, mine, write=write)
                 return tell(group, met.plan, met.groups, met.choice, write=write)
-            met = _meet(group, records, same, mine, write=write)
             if met.choice.method == "two-phase":
                 work = Work(group, met.plan, met.arrays, mine, met.groups)
                 failure = write_rounds(work, met.overlap) if write else read_rounds(work)
@@ -257,97 +258,62 @@ def _offered(hints: Hints) -> int:
     return max(min(free, limit) // 4, 1)
 
 
-@dataclass
-class _Same:
-    """What was found equal in the records of all ranks."""
-
-    method: str
-    # For each array, by its name: its words; rank, item and section of each access; who has it.
-    grounds: dict[int, list[int]]
-    accesses: dict[int, list[int]]
-    have: dict[int, list[int]]
-
-
-def _compare(records: list[Record], *, one: bool) -> _Same:
+def _compare(records: _core.Records, *, one: bool) -> None:
     """Find what must be equal; raise on all ranks if it is not."""
-    grounds: dict[int, list[int]] = {}
-    accesses: dict[int, list[int]] = {}
-    have: dict[int, list[int]] = {}
-    for rank, record in enumerate(records):
-        for number, (name, ground, section) in enumerate(record.items):
-            if grounds.setdefault(name, ground) != ground:
-                raise CollectiveError(
-                    f"rank {rank} has another shape, dtype or chunking of an array than the ranks "
-                    "before it: it was changed meanwhile. Open it again on all ranks",
-                    code="mismatched-call",
-                    ranks=(rank,),
-                )
-            accesses.setdefault(name, []).extend([rank, number, *section])
-            ranks = have.setdefault(name, [])
-            if not ranks or ranks[-1] != rank:
-                ranks.append(rank)
-    if one and len(grounds) > 1:
-        first = records[0].items[0][0]
-        odd = [rank for rank, record in enumerate(records) if record.items[0][0] != first]
+    odd = records.compare(one)
+    if odd is not None and odd[0] == "ground":
         raise CollectiveError(
-            f"ranks {few(odd)} made this call on another array than rank 0. Every rank must call it "
-            "on the same array",
+            f"rank {odd[1][0]} has another shape, dtype or chunking of an array than the ranks before "
+            "it: it was changed meanwhile. Open it again on all ranks",
             code="mismatched-call",
-            ranks=tuple(odd),
+            ranks=tuple(odd[1]),
         )
-    method = METHODS[records[0].wishes[0]]
-    for rank, record in enumerate(records):
-        if record.wishes[0] != records[0].wishes[0]:
+    if odd is not None:
+        raise CollectiveError(
+            f"ranks {few(odd[1])} made this call on another array than rank 0. Every rank must call "
+            "it on the same array",
+            code="mismatched-call",
+            ranks=tuple(odd[1]),
+        )
+    methods = records.wish(_METHOD)
+    for rank, method in enumerate(methods):
+        if method != methods[0]:
             raise CollectiveError(
-                f"rank 0 asked for method={method!r}, rank {rank} for "
-                f"{METHODS[record.wishes[0]]!r}. Give all ranks the same",
+                f"rank 0 asked for method={METHODS[methods[0]]!r}, rank {rank} for "
+                f"{METHODS[method]!r}. Give all ranks the same",
                 code="mismatched-call",
                 ranks=(rank,),
             )
-    return _Same(method, grounds, accesses, have)
 
 
-def _at_hand(gathered: Gathered, method: str, call: str) -> bool:
+def _at_hand(records: _core.Records, method: str, call: str) -> bool:
     """Whether all ranks read on their own, so that nobody has to plan for all."""
     if call != "read_all" or method == "two-phase":
         return False
-    ground = gathered.one_array()
-    number = METHODS.index(method)
-    if ground is None or any(other != number for other in gathered.wishes(0)):
-        return False  # whoever compares them says what is wrong
-    cached = not ground[1] and all(share >= CACHED for share in gathered.wishes(7))
-    return method != "auto" or cached
+    least = CACHED if method == "auto" else 0
+    return records.one_plain_array((_METHOD, METHODS.index(method)), (_CACHED, least))
 
 
-def _meet(
-    group: Transport, records: list[Record], same: _Same, mine: list[Item], *, write: bool
-) -> _Met:
+def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> _Met:
     """Plan, from the records of all ranks."""
-    grounds, accesses, have, method = same.grounds, same.accesses, same.have, same.method
-    wishes = [record.wishes for record in records]
-    io_ranks = max(1, min(wish[2] for wish in wishes))
-    table = write and any(wish[6] for wish in wishes)
-    names = list(grounds)
-    shares = _shares(grounds, accesses, have, group.size, io_ranks, alone=table)
-    jobs = [(grounds[name], accesses[name], shares[name]) for name in names]
-    offered = min(wish[1] for wish in wishes)
+    method = METHODS[records.wish(_METHOD)[0]]
+    io_ranks = max(1, min(records.wish(_IO_RANKS)))
+    table = write and any(records.wish(_ONE_WRITER))
+    names = records.names
+    shares = _shares(records, group.size, io_ranks, alone=table)
+    offered = min(records.wish(_OFFERED))
     slot = min(_SLOT, offered)
-
-    def planned(slot: int) -> _core.Collective:
-        return _core.Collective(
-            jobs,
-            ranks=group.size,
-            slot=slot,
-            gap=_GAP,
-            align=max(wish[5] for wish in wishes),
-            least=_LEAST,
-            cut=_CUTS[wishes[0][3]],
-        )
-
-    block = max((_block(grounds[name]) for name in names), default=0)
-    plan = planned(max(slot, min(block, offered)))
+    plan = _core.Collective.of_records(
+        records,
+        shares,
+        slot=max(slot, min(records.block, offered)),
+        gap=_GAP,
+        align=max(records.wish(_STRIPE)),
+        least=_LEAST,
+        cut=_CUTS[records.wish(_CUT)[0]],
+    )
     overlap = write and plan.overlap()
-    if overlap and any(wish[4] for wish in wishes):
+    if overlap and any(records.wish(_REFUSES)):
         raise CollectiveError(
             "ranks write the same elements, and a hint says overlap='error'. Give them sections that "
             "do not meet, or leave the hint out: then the highest rank wins",
@@ -356,8 +322,8 @@ def _meet(
         )
     arrays_by_name = {item.name(): item.array for item in mine}
     arrays = [arrays_by_name.get(name) for name in names]
-    plain = not any(ground[1] for ground in grounds.values())
-    if method == "auto" and plain and not overlap and all(wish[7] >= CACHED for wish in wishes):
+    cached = min(records.wish(_CACHED)) >= CACHED
+    if method == "auto" and not records.encoded and not overlap and cached:
         choice = Choice("direct", "what the ranks want is in the page cache")
     elif method == "auto":
         own = own_price(mine, write=write)
@@ -370,28 +336,13 @@ def _meet(
         choice = Choice("two-phase", f"{method} was asked for, but ranks write the same elements")
     else:
         choice = Choice(method, "asked for")
-    groups = min(wishes[0][8], max(len(plan.owners()), 1))
+    groups = min(records.wish(_GROUPS)[0], max(len(plan.owners()), 1))
     return _Met(plan, arrays, names, overlap, choice, groups)
 
 
-def _block(ground: list[int]) -> int:
-    """Bytes of a block that has one owner; an element if there are none."""
-    item, encoded, ndim = ground[:3]
-    bytes_ = item
-    for n in ground[3 + 2 * ndim :]:
-        bytes_ *= n if encoded else 1
-    return bytes_
-
-
 def _shares(
-    grounds: dict[int, list[int]],
-    accesses: dict[int, list[int]],
-    have: dict[int, list[int]],
-    size: int,
-    io_ranks: int,
-    *,
-    alone: bool,
-) -> dict[int, list[tuple[int, int]]]:
+    records: _core.Records, size: int, io_ranks: int, *, alone: bool
+) -> list[list[tuple[int, int]]]:
     """
     Which ranks own how much of each array.
 
@@ -399,29 +350,24 @@ def _shares(
     traffic. Only who has an array can own a part of it.
     """
     chosen = {rank * size // io_ranks for rank in range(io_ranks)}
-    owners: dict[int, list[int]] = {}
-    for name, ranks in have.items():
-        owners[name] = [rank for rank in ranks if rank in chosen] or ranks
-        if alone:
-            owners[name] = owners[name][:1]
-    several = len(grounds) > 1 and any(len(ranks) > 1 for ranks in owners.values())
+    owners = []
+    for number in range(len(records.names)):
+        have = records.have(number)
+        able = [rank for rank in have if rank in chosen] or have
+        owners.append(able[:1] if alone else able)
+    several = len(owners) > 1 and any(len(ranks) > 1 for ranks in owners)
     if not several:
-        return {name: [(rank, 1) for rank in ranks] for name, ranks in owners.items()}
-    requests = np.zeros((size, len(grounds)), np.int64)
-    eligible = np.zeros((size, len(grounds)), bool)
-    for column, (name, ground) in enumerate(grounds.items()):
-        item, _, ndim = ground[:3]
-        words = np.array(accesses[name], np.int64).reshape(-1, 2 + 3 * ndim)
-        nbytes = item * words[:, 3::3].prod(axis=1)
-        np.add.at(requests[:, column], words[:, 0], nbytes)
-        eligible[owners[name], column] = True
+        return [[(rank, 1) for rank in ranks] for ranks in owners]
+    requests = np.stack([records.requests(number) for number in range(len(owners))], axis=1)
+    eligible = np.zeros(requests.shape, bool)
+    for number, ranks in enumerate(owners):
+        eligible[ranks, number] = True
     given = assign(requests, eligible=eligible)
     # An array that nobody wants anything of is nobody's; it has no tiles either.
-    return {
-        name: [(rank, part) for rank, part in sorted(given.shares[column]) if part > 0]
-        or [(owners[name][0], 1)]
-        for column, name in enumerate(grounds)
-    }
+    return [
+        [(rank, part) for rank, part in sorted(given.shares[number]) if part > 0] or [(ranks[0], 1)]
+        for number, ranks in enumerate(owners)
+    ]
 
 
 def _each_alone(

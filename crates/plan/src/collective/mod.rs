@@ -3,7 +3,7 @@
 //! Problem. P ranks want sections of the same arrays at the same time. Independently they make many
 //! small requests in no order, and read twice what two of them want.
 //!
-//! Idea. Every rank knows the accesses of all (`access`). Those that belong together have a bounding
+//! Idea. Every rank knows the accesses of all (`records`, `access`). Those that belong together have a bounding
 //! section (`regions`), which is cut into one domain for each I/O rank (`domains`), each of which is
 //! read or written in tiles that fit a slot (`tiles`). In round `k` every owner has its tile `k` in
 //! its slot, packed in the order of the file; who wants a part of it copies it out (into it, in a
@@ -19,11 +19,13 @@
 
 mod access;
 mod domains;
+mod records;
 mod regions;
 mod tiles;
 
 pub use access::{section_from_words, section_words, Access, Ground};
 pub use domains::{Cut, Share, Span};
+pub use records::{failed, record, Mismatch, Records, Wanted, HEAD};
 pub use regions::{hull, overlap, regions, Region};
 pub use tiles::Tiling;
 

@@ -1,0 +1,361 @@
+//! What ranks tell each other at the start of a collective, as 64-bit words.
+//!
+//! Problem. Every rank must know the accesses of all others, and find out whether all mean the same
+//! call, before anybody moves a byte; 10^5 of them, without a wait that grows with elements.
+//!
+//! Idea. A rank's record is a row of words, all rows of one length, gathered in one call. It begins
+//! with a head of fixed length; most records are no longer than [`HEAD`], and longer ones are
+//! gathered once more.
+//!
+//! | words | what |
+//! |---|---|
+//! | 0, 1, 2 | version of this format, whether the rank failed, which call it is |
+//! | 3, 4, 5 | number of items, words of the record, number of wishes |
+//! | 6 to 15 | wishes: numbers in which ranks may differ |
+//! | 16 ... | of each item: name of its array, words of the array after their number, of the section |
+//!
+//! Invariants. Rows come from other processes, of other versions perhaps: none makes this panic.
+
+use std::collections::HashMap;
+
+use super::access::{section_from_words, Access, Ground};
+use crate::error::PlanError;
+
+/// Words of a row that are always sent.
+pub const HEAD: usize = 64;
+/// Of them before the first item.
+const FIXED: usize = 16;
+const WISHES: usize = 6;
+const VERSION: i64 = 2;
+
+/// A rank's record; at least [`HEAD`] words. Of each item: name of its array, which is equal on all
+/// ranks, words of the array, words of the section.
+pub fn record(
+    call: i64,
+    wishes: &[i64],
+    items: &[(i64, Vec<i64>, Vec<i64>)],
+) -> Result<Vec<i64>, PlanError> {
+    if wishes.len() > FIXED - WISHES {
+        return Err(PlanError::BadLayout(format!("{} wishes", wishes.len())));
+    }
+    let mut words = vec![VERSION, 0, call, items.len() as i64, 0, wishes.len() as i64];
+    words.extend(wishes);
+    words.resize(FIXED, 0);
+    for (name, ground, section) in items {
+        words.extend([*name, ground.len() as i64]);
+        words.extend(ground);
+        words.push(section.len() as i64);
+        words.extend(section);
+    }
+    words[4] = words.len() as i64;
+    words.resize(words.len().max(HEAD), 0);
+    Ok(words)
+}
+
+/// What a rank says that could not make its record.
+pub fn failed() -> Vec<i64> {
+    let mut words = vec![0; HEAD];
+    (words[0], words[1]) = (VERSION, 1);
+    words
+}
+
+/// The records of all ranks, by rank.
+#[derive(Debug, Clone)]
+pub struct Records {
+    words: Vec<i64>,
+    width: usize,
+}
+
+/// An array, and who brought what of it.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Its name.
+    pub name: i64,
+    /// The array.
+    pub ground: Ground,
+    /// In the order of the ranks.
+    pub accesses: Vec<Access>,
+    /// Ranks that have it, ascending.
+    pub have: Vec<u32>,
+}
+
+/// Why records do not fit together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mismatch {
+    /// A rank knows an array otherwise than the ranks before it.
+    Ground(u32),
+    /// Ranks brought another array than rank 0, or not one each.
+    Array(Vec<u32>),
+    /// Not words of a record.
+    Words(PlanError),
+}
+
+impl From<PlanError> for Mismatch {
+    fn from(error: PlanError) -> Mismatch {
+        Mismatch::Words(error)
+    }
+}
+
+impl Records {
+    /// Rows of equal length, one after another.
+    pub fn new(words: Vec<i64>, width: usize) -> Result<Records, PlanError> {
+        if width < FIXED || words.is_empty() || !words.len().is_multiple_of(width) {
+            let text = format!("{} words of records of {width}", words.len());
+            return Err(PlanError::BadLayout(text));
+        }
+        Ok(Records { words, width })
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &[i64]> {
+        self.words.chunks_exact(self.width)
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.words.len() / self.width
+    }
+
+    /// Whether any rank failed.
+    pub fn any_failed(&self) -> bool {
+        self.rows().any(|row| row[1] != 0)
+    }
+
+    /// Version and call of each rank.
+    pub fn calls(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.rows().map(|row| (row[0], row[2]))
+    }
+
+    /// Whether all ranks made the same call, with the same version.
+    pub fn same_call(&self) -> bool {
+        let mut calls = self.calls();
+        let first = calls.next();
+        first.is_some_and(|(version, _)| version == VERSION)
+            && calls.all(|call| Some(call) == first)
+    }
+
+    /// Words of the longest record.
+    pub fn longest(&self) -> i64 {
+        self.rows().map(|row| row[4]).max().unwrap_or(0)
+    }
+
+    /// One of the wishes, of all ranks; 0 where a rank did not say it.
+    pub fn wish(&self, number: usize) -> impl Iterator<Item = i64> + '_ {
+        self.rows().map(move |row| {
+            let said = number < FIXED - WISHES && (number as i64) < row[5];
+            if said {
+                row[WISHES + number]
+            } else {
+                0
+            }
+        })
+    }
+
+    /// Whether every rank brought one section, all of the same array, which is not stored encoded;
+    /// found without reading more than words.
+    pub fn one_plain_array(&self) -> bool {
+        let ground = |row: &[i64]| {
+            let length = usize::try_from(*row.get(FIXED + 1)?).ok()?;
+            let end = length.checked_add(FIXED + 2)?;
+            row.get(FIXED..end).map(<[i64]>::to_vec)
+        };
+        let first = self.rows().next().and_then(ground);
+        let Some(first) = first.filter(|words| words.get(3) == Some(&0)) else { return false };
+        self.rows().all(|row| {
+            row[3] == 1 && row.get(FIXED..FIXED + first.len()).is_some_and(|words| *words == first)
+        })
+    }
+
+    /// All arrays in the order in which they appear, with the accesses to them; of `one`, all ranks
+    /// must have brought one section.
+    pub fn arrays(&self, one: bool) -> Result<Vec<Wanted>, Mismatch> {
+        let mut found: Vec<Wanted> = Vec::new();
+        let mut numbers: HashMap<i64, usize> = HashMap::new();
+        let mut odd = Vec::new();
+        for (rank, row) in self.rows().enumerate() {
+            let rank = u32::try_from(rank).map_err(|_| PlanError::TooLarge("a rank"))?;
+            let mut rest = &row[FIXED..];
+            for item in 0..u32::try_from(row[3]).map_err(|_| bad(row))? {
+                let (name, ground) = take(&mut rest, true).ok_or_else(|| bad(row))?;
+                let (_, section) = take(&mut rest, false).ok_or_else(|| bad(row))?;
+                let number = *numbers.entry(name).or_insert(found.len());
+                if number == found.len() {
+                    let ground = Ground::from_words(ground)?;
+                    found.push(Wanted { name, ground, accesses: vec![], have: vec![] });
+                }
+                let wanted = &mut found[number];
+                if wanted.ground.words() != ground {
+                    return Err(Mismatch::Ground(rank));
+                }
+                let section = section_from_words(section, &wanted.ground.shape)?;
+                wanted.accesses.push(Access { rank, item, section });
+                if wanted.have.last() != Some(&rank) {
+                    wanted.have.push(rank);
+                }
+                if one && number > 0 {
+                    odd.push(rank);
+                }
+            }
+            if one && row[3] != 1 {
+                odd.push(rank);
+            }
+        }
+        odd.dedup();
+        if odd.is_empty() {
+            Ok(found)
+        } else {
+            Err(Mismatch::Array(odd))
+        }
+    }
+}
+
+fn bad(row: &[i64]) -> PlanError {
+    PlanError::BadLayout(format!("words of a record: {:?} ...", &row[..FIXED.min(row.len())]))
+}
+
+/// The next list of words, and the name before it if there is one.
+fn take<'a>(rest: &mut &'a [i64], named: bool) -> Option<(i64, &'a [i64])> {
+    let (name, after) = if named { rest.split_first()? } else { (&0, *rest) };
+    let (length, after) = after.split_first()?;
+    let (words, after) = after.split_at_checked(usize::try_from(*length).ok()?)?;
+    *rest = after;
+    Some((*name, words))
+}
+
+impl Wanted {
+    /// Bytes of a block that has one owner; of an element if there are none.
+    pub fn block(&self) -> i64 {
+        let grain = if self.ground.encoded { &self.ground.grain[..] } else { &[] };
+        grain.iter().fold(self.ground.item, |bytes, n| bytes.saturating_mul(*n))
+    }
+
+    /// Bytes that each of `ranks` ranks wants.
+    pub fn requests(&self, ranks: usize) -> Vec<i64> {
+        let mut bytes = vec![0_i64; ranks];
+        for access in &self.accesses {
+            let count = access.section.count().unwrap_or(i64::MAX);
+            if let Some(all) = bytes.get_mut(access.rank as usize) {
+                *all = all.saturating_add(count.saturating_mul(self.ground.item));
+            }
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::section_words;
+    use super::*;
+    use crate::section::{Range, Section};
+
+    fn ground(shape: &[i64], encoded: bool) -> Ground {
+        let n = shape.len();
+        Ground {
+            shape: shape.to_vec(),
+            item: 4,
+            order: (0..n).collect(),
+            grain: vec![2; n],
+            encoded,
+        }
+    }
+
+    fn section(low: i64, count: i64) -> Section {
+        let range = Range::new(low, count, 1).unwrap();
+        Section::new(vec![range, range])
+    }
+
+    fn gathered(rows: &[Vec<i64>]) -> Records {
+        let width = rows.iter().map(Vec::len).max().unwrap();
+        let row = |row: &Vec<i64>| {
+            let mut row = row.clone();
+            row.resize(width, 0);
+            row
+        };
+        Records::new(rows.iter().flat_map(row).collect(), width).unwrap()
+    }
+
+    #[test]
+    fn records_say_who_wants_what() {
+        let (a, b) = (ground(&[9, 9], false), ground(&[7, 8], true));
+        let (s, t, none) = (section(1, 3), section(2, 5), section(0, 0));
+        let item = |name, ground: &Ground, s: &Section| (name, ground.words(), section_words(s));
+        let rows = [
+            record(6, &[1, 20], &[item(-5, &a, &s), item(8, &b, &none)]).unwrap(),
+            record(6, &[3], &[]).unwrap(),
+            record(6, &[2, 10], &[item(8, &b, &t), item(8, &b, &s), item(-5, &a, &t)]).unwrap(),
+        ];
+        assert!(rows[2].len() > HEAD || rows[2][4] <= HEAD as i64);
+        let records = gathered(&rows);
+        assert!(!records.any_failed() && records.same_call());
+        assert_eq!(vec![1, 3, 2], records.wish(0).collect::<Vec<_>>());
+        assert_eq!(vec![20, 0, 10], records.wish(1).collect::<Vec<_>>());
+        assert_eq!(vec![0; 3], records.wish(99).collect::<Vec<_>>());
+        assert!(!records.one_plain_array());
+        let found = records.arrays(false).unwrap();
+        assert_eq!(vec![-5, 8], found.iter().map(|w| w.name).collect::<Vec<_>>());
+        assert_eq!((&a, &b), (&found[0].ground, &found[1].ground));
+        assert_eq!(vec![0, 2], found[0].have);
+        assert_eq!(vec![0, 2], found[1].have);
+        let seen = |w: &Wanted| -> Vec<_> {
+            w.accesses.iter().map(|x| (x.rank, x.item, x.section.clone())).collect()
+        };
+        assert_eq!(vec![(0, 0, s.clone()), (2, 2, t.clone())], seen(&found[0]));
+        assert_eq!(vec![(0, 1, none), (2, 0, t), (2, 1, s)], seen(&found[1]));
+        assert_eq!((4, 16), (found[0].block(), found[1].block()));
+        assert_eq!(vec![36, 0, 100], found[0].requests(3));
+        assert_eq!(Some(Mismatch::Array(vec![0, 1, 2])), records.arrays(true).err());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let (s, empty) = (section(1, 3), section(0, 0));
+        let one = |name, ground: Ground, section: &Section| {
+            record(2, &[0], &[(name, ground.words(), section_words(section))]).unwrap()
+        };
+        let plain = one(1, ground(&[9, 9], false), &s);
+        let records = gathered(&[plain.clone(), one(1, ground(&[9, 9], false), &empty)]);
+        assert!(records.one_plain_array() && records.arrays(true).is_ok());
+        let records = gathered(&[plain.clone(), one(1, ground(&[9, 8], false), &s)]);
+        assert!(!records.one_plain_array());
+        assert_eq!(Some(Mismatch::Ground(1)), records.arrays(false).err());
+        let records = gathered(&[plain.clone(), plain.clone(), one(2, ground(&[9, 8], false), &s)]);
+        assert_eq!(Some(Mismatch::Array(vec![2])), records.arrays(true).err());
+        assert!(!gathered(&[one(1, ground(&[9, 9], true), &s)]).one_plain_array());
+        let records = gathered(&[plain.clone(), record(3, &[], &[]).unwrap()]);
+        assert!(!records.same_call());
+        assert_eq!(vec![(VERSION, 2), (VERSION, 3)], records.calls().collect::<Vec<_>>());
+        assert!(gathered(&[plain, failed()]).any_failed());
+        assert!(record(2, &[0; 11], &[]).is_err());
+        assert!(Records::new(vec![], 64).is_err() && Records::new(vec![0; 65], 64).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_words_are_refused_or_read_but_never_panic(
+            mut words in prop::collection::vec(prop_oneof![-3..20_i64, any::<i64>()], 2 * HEAD),
+            change in prop::collection::vec((0..2 * HEAD, prop_oneof![-3..70_i64, any::<i64>()]), 0..3),
+            damaged in any::<bool>(),
+        ) {
+            if damaged {
+                let s = section(1, 3);
+                let item = (7, ground(&[9, 9], false).words(), section_words(&s));
+                let good = record(2, &[5], &[item]).unwrap();
+                words = [good.clone(), good].concat();
+                for (at, word) in change {
+                    words[at] = word;
+                }
+            }
+            let records = Records::new(words, HEAD).unwrap();
+            let _ = (records.any_failed(), records.same_call(), records.longest());
+            let _ = (records.one_plain_array(), records.wish(3).count());
+            for one in [false, true] {
+                if let Ok(found) = records.arrays(one) {
+                    for wanted in found {
+                        let _ = (wanted.block(), wanted.requests(2));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `_core.Records`: what ranks told each other at the start of a collective.
+
+use std::sync::OnceLock;
+
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use outcore_plan::collective::{self as plan, Mismatch, Wanted};
+use pyo3::prelude::*;
+
+use crate::buffers;
+use crate::errors::{Class, Fault};
+
+/// The records of all ranks.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct Records {
+    records: plan::Records,
+    arrays: OnceLock<Vec<Wanted>>,
+}
+
+fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let array = buffers::empty(py, &[words.len() as i64], &numpy::dtype::<i64>(py), false)?;
+    // SAFETY: the array is new, dense, and of as many words; nobody else knows it yet.
+    unsafe {
+        let data = buffers::memory(&array).data.cast::<i64>();
+        std::ptr::copy_nonoverlapping(words.as_ptr(), data, words.len());
+    }
+    Ok(array)
+}
+
+/// This rank's record, at least as many words as `failed_record` has. `items`: name of the array, its
+/// words (`Array.ground`), and those of the section.
+#[pyfunction]
+pub fn record(
+    py: Python<'_>,
+    call: i64,
+    wishes: Vec<i64>,
+    items: Vec<(i64, Vec<i64>, Vec<i64>)>,
+) -> PyResult<Bound<'_, PyUntypedArray>> {
+    array_of(py, &plan::record(call, &wishes, &items).map_err(Fault::from)?)
+}
+
+/// What a rank says that could not make its record.
+#[pyfunction]
+pub fn failed_record(py: Python<'_>) -> PyResult<Bound<'_, PyUntypedArray>> {
+    array_of(py, &plan::failed())
+}
+
+#[pymethods]
+impl Records {
+    /// From an array of int64, a row for each rank.
+    #[new]
+    fn new(rows: &Bound<'_, PyUntypedArray>) -> PyResult<Records> {
+        let word = rows.dtype().itemsize() == 8 && rows.dtype().kind() == b'i';
+        if rows.ndim() != 2 || !word || !rows.is_c_contiguous() {
+            let text = "records are a dense array of int64, a row for each rank".to_owned();
+            return Err(Fault::new(Class::Internal, "bad-record", text).into());
+        }
+        // SAFETY: the array is dense and of this type and length; NumPy aligns its own, and others are
+        // read unaligned below.
+        let words: Vec<i64> = unsafe {
+            let data = buffers::memory(rows).data.cast::<i64>().cast_const();
+            (0..rows.len()).map(|k| data.add(k).read_unaligned()).collect()
+        };
+        let records = plan::Records::new(words, rows.shape()[1]).map_err(Fault::from)?;
+        Ok(Records { records, arrays: OnceLock::new() })
+    }
+
+    /// Whether any rank failed, whether all made the same call, and the words of the longest record.
+    #[getter]
+    fn verdict(&self) -> (bool, bool, i64) {
+        (self.records.any_failed(), self.records.same_call(), self.records.longest())
+    }
+
+    /// Version and call of each rank.
+    fn calls(&self) -> Vec<(i64, i64)> {
+        self.records.calls().collect()
+    }
+
+    /// One of the wishes, of all ranks.
+    fn wish(&self, number: usize) -> Vec<i64> {
+        self.records.wish(number).collect()
+    }
+
+    /// Whether every rank brought one section of the same array, which is not encoded, and said so of
+    /// these wishes: `equal` are (number, value), `least` (number, at least).
+    fn one_plain_array(&self, equal: (usize, i64), least: (usize, i64)) -> bool {
+        self.records.wish(equal.0).all(|said| said == equal.1)
+            && self.records.wish(least.0).all(|said| said >= least.1)
+            && self.records.one_plain_array()
+    }
+
+    /// Reads all items. None if they fit together; otherwise what is odd (`"ground"`, `"array"`), and
+    /// on which ranks. With `one`, all ranks must have brought one section of the same array.
+    fn compare(&self, py: Python<'_>, one: bool) -> PyResult<Option<(&'static str, Vec<u32>)>> {
+        match py.detach(|| self.records.arrays(one)) {
+            Ok(arrays) => {
+                let _ = self.arrays.set(arrays);
+                Ok(None)
+            }
+            Err(Mismatch::Ground(rank)) => Ok(Some(("ground", vec![rank]))),
+            Err(Mismatch::Array(ranks)) => Ok(Some(("array", ranks))),
+            Err(Mismatch::Words(error)) => Err(Fault::from(error).into()),
+        }
+    }
+
+    /// Names of the arrays, in the order in which they were brought.
+    #[getter]
+    fn names(&self) -> Vec<i64> {
+        self.wanted().iter().map(|wanted| wanted.name).collect()
+    }
+
+    /// Whether any array is stored in blocks that are encoded.
+    #[getter]
+    fn encoded(&self) -> bool {
+        self.wanted().iter().any(|wanted| wanted.ground.encoded)
+    }
+
+    /// Bytes of the largest block that has one owner.
+    #[getter]
+    fn block(&self) -> i64 {
+        self.wanted().iter().map(Wanted::block).max().unwrap_or(0)
+    }
+
+    /// Ranks that have an array.
+    fn have(&self, array: usize) -> Vec<u32> {
+        self.wanted().get(array).map_or_else(Vec::new, |wanted| wanted.have.clone())
+    }
+
+    /// Bytes that each rank wants of an array.
+    fn requests<'py>(&self, py: Python<'py>, array: usize) -> PyResult<Bound<'py, PyUntypedArray>> {
+        let ranks = self.records.ranks();
+        let wanted = self.wanted().get(array);
+        array_of(py, &wanted.map_or_else(|| vec![0; ranks], |wanted| wanted.requests(ranks)))
+    }
+}
+
+impl Records {
+    /// The arrays; none before `compare`.
+    pub fn wanted(&self) -> &[Wanted] {
+        self.arrays.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.records.ranks()
+    }
+}
