@@ -23,7 +23,15 @@ from outcore.collective.items import Item
 from outcore.collective.price import of_report, price
 from outcore.disk import DiskArray
 
-__all__ = ["CACHED", "METHODS", "Choice", "choose", "own_price", "share_of_price"]
+__all__ = [
+    "CACHED",
+    "METHODS",
+    "Choice",
+    "choose",
+    "own_price",
+    "price_of_rounds",
+    "share_of_price",
+]
 
 METHODS = ("auto", "direct", "sieve", "two-phase")
 # From this share of cached pages on, in thousandths, data counts as cached.
@@ -88,14 +96,18 @@ def choose(
     cached = min(share for _, share in prices)
     if not encoded and cached >= CACHED:
         return Choice("direct", "what the ranks want is in the page cache")
-    moved = plan.wanted_bytes
-    both = together + moved * 1_000_000_000 // _COPY + plan.rounds * _MEETING_NS
+    both = price_of_rounds(plan, together)
     if write and encoded and plan.shared_blocks:
         return Choice("two-phase", "several ranks change the same encoded blocks")
     told = f"{_ms(alone)} for each rank on its own, {_ms(both)} together"
     if both < alone:
         return Choice("two-phase", told)
     return Choice("direct", told)
+
+
+def price_of_rounds(plan: _core.Collective, together: int) -> int:
+    """Tell what two-phase costs, if the parts of all owners cost `together`, in nanoseconds."""
+    return together + plan.wanted_bytes * 1_000_000_000 // _COPY + plan.rounds * _MEETING_NS
 
 
 def _ms(nanoseconds: int) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from outcore import _core
-from outcore.assignment import assign
+from outcore.assignment import Assignment, assign
 from outcore.collective import items as brought
 from outcore.collective.agreement import Gathered, Record, fail_together, few, gather
 from outcore.collective.choose import CACHED, METHODS, Choice, choose, own_price, share_of_price
@@ -43,6 +43,8 @@ _CALLS = {
     "outcore.write_all": 7,
     "DistArray.read_all": 8,
     "DistArray.write_all": 9,
+    "outcore.explain_all": 10,
+    "outcore.explain_all(write=True)": 11,
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
@@ -54,13 +56,16 @@ _GAP = 24 << 10
 
 @dataclass
 class _Met:
-    """What all ranks know after they have met: equal on all."""
+    """What all ranks know after they have met: equal on all, but for `arrays` and `mine`."""
 
     plan: _core.Collective
     arrays: list[DiskArray | None]
     names: list[int]
     overlap: bool
     choice: Choice
+    same: _Same
+    wishes: list[list[int]]
+    mine: list[Item]
 
 
 def read_all(
@@ -187,6 +192,7 @@ def run(
     hints: Hints,
     *,
     one: bool = False,
+    answer: Callable[[_Met], Any] | None = None,
 ) -> Any:
     """
     Make a collective call.
@@ -197,6 +203,8 @@ def run(
         Makes this rank's items; what it raises, all ranks raise.
     one
         All ranks bring one section of the same array.
+    answer
+        Instead of doing it: what to say of the plan.
     """
     write = bool(_CALLS[call] % 2)
     mine: list[Item] = []
@@ -207,16 +215,7 @@ def run(
                 f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
             )
         mine.extend(prepare())
-        wishes = [
-            METHODS.index(method),
-            _offered(hints),
-            hints.io_ranks or group.size,
-            _CUTS.index(hints.domains),
-            int(hints.overlap == "error"),
-            hints.stripe or 4096,
-            int(any(item.one_writer() for item in mine)),
-            min((item.cached() for item in mine), default=1000),
-        ]
+        wishes = _wishes_of(method, group.size, hints, mine)
         words = [(item.name(), item.core.ground(), item.section) for item in mine]
         return Record(_CALLS[call], wishes, words)
 
@@ -229,10 +228,9 @@ def run(
         else:
             records = gathered.records()
             same = _compare(records, one=one)
-            if call.startswith("explain_all"):
-                met = _meet(group, records, same, mine, write=write)
-                return tell(group, met.plan, mine, met.choice, write=write)
             met = _meet(group, records, same, mine, write=write)
+            if answer is not None:
+                return answer(met)
             if met.choice.method == "two-phase":
                 work = Work(group, met.plan, met.arrays, mine)
                 failure = write_rounds(work, met.overlap) if write else read_rounds(work)
@@ -245,6 +243,20 @@ def run(
         return None
     results = [item.result[()] if item.scalar else item.result for item in mine]
     return results[0] if one else results
+
+
+def _wishes_of(method: str, size: int, hints: Hints, items: list[Item]) -> list[int]:
+    """Give the wishes of a rank's record."""
+    return [
+        METHODS.index(method),
+        _offered(hints),
+        hints.io_ranks or size,
+        _CUTS.index(hints.domains),
+        int(hints.overlap == "error"),
+        hints.stripe or 4096,
+        int(any(item.one_writer() for item in items)),
+        min((item.cached() for item in items), default=1000),
+    ]
 
 
 def _offered(hints: Hints) -> int:
@@ -321,29 +333,8 @@ def _meet(
     group: Transport, records: list[Record], same: _Same, mine: list[Item], *, write: bool
 ) -> _Met:
     """Plan, from the records of all ranks."""
-    grounds, accesses, have, method = same.grounds, same.accesses, same.have, same.method
     wishes = [record.wishes for record in records]
-    io_ranks = max(1, min(wish[2] for wish in wishes))
-    table = write and any(wish[6] for wish in wishes)
-    names = list(grounds)
-    shares = _shares(grounds, accesses, have, group.size, io_ranks, alone=table)
-    jobs = [(grounds[name], accesses[name], shares[name]) for name in names]
-    offered = min(wish[1] for wish in wishes)
-    slot = min(_SLOT, offered)
-
-    def planned(slot: int) -> _core.Collective:
-        return _core.Collective(
-            jobs,
-            ranks=group.size,
-            slot=slot,
-            gap=_GAP,
-            align=max(wish[5] for wish in wishes),
-            least=_LEAST,
-            cut=_CUTS[wishes[0][3]],
-        )
-
-    block = max((_block(grounds[name]) for name in names), default=0)
-    plan = planned(max(slot, min(block, offered)))
+    plan = _planned(same, wishes, group.size, write=write)
     overlap = write and plan.overlap()
     if overlap and any(wish[4] for wish in wishes):
         raise CollectiveError(
@@ -353,22 +344,59 @@ def _meet(
             ranks=(),
         )
     arrays_by_name = {item.name(): item.array for item in mine}
+    names = list(same.grounds)
     arrays = [arrays_by_name.get(name) for name in names]
-    plain = not any(ground[1] for ground in grounds.values())
-    if method == "auto" and plain and not overlap and all(wish[7] >= CACHED for wish in wishes):
-        choice = Choice("direct", "what the ranks want is in the page cache")
-    elif method == "auto":
+
+    def prices() -> tuple[list[tuple[int, int]], int]:
         own = own_price(mine, write=write)
         part = share_of_price(plan, arrays, group.rank, write=write)
         said = group.allgather(np.array([*own, part], np.int64)).tolist()
-        prices = [(row[0], row[1]) for row in said]
-        together = sum(row[2] for row in said)
-        choice = choose(plan, write=write, overlap=overlap, prices=prices, together=together)
-    elif overlap and method != "two-phase":
-        choice = Choice("two-phase", f"{method} was asked for, but ranks write the same elements")
-    else:
-        choice = Choice(method, "asked for")
-    return _Met(plan, arrays, names, overlap, choice)
+        return [(row[0], row[1]) for row in said], sum(row[2] for row in said)
+
+    choice = _decided(plan, same, wishes, prices, overlap=overlap, write=write)
+    return _Met(plan, arrays, names, overlap, choice, same, wishes, mine)
+
+
+def _planned(same: _Same, wishes: list[list[int]], size: int, *, write: bool) -> _core.Collective:
+    """Make the plan of `size` ranks with these wishes: a pure function."""
+    grounds, accesses = same.grounds, same.accesses
+    names = list(grounds)
+    shares = _shares(same, wishes, size, write=write)
+    jobs = [(grounds[name], accesses[name], shares[name]) for name in names]
+    offered = min(wish[1] for wish in wishes)
+    slot = min(_SLOT, offered)
+    block = max((_block(grounds[name]) for name in names), default=0)
+    return _core.Collective(
+        jobs,
+        ranks=size,
+        slot=max(slot, min(block, offered)),
+        gap=_GAP,
+        align=max(wish[5] for wish in wishes),
+        least=_LEAST,
+        cut=_CUTS[wishes[0][3]],
+    )
+
+
+def _decided(
+    plan: _core.Collective,
+    same: _Same,
+    wishes: list[list[int]],
+    prices: Callable[[], tuple[list[tuple[int, int]], int]],
+    *,
+    overlap: bool,
+    write: bool,
+) -> Choice:
+    """Choose the method; `prices`, for `choose`, are asked for only if they count."""
+    method = same.method
+    plain = not any(ground[1] for ground in same.grounds.values())
+    if method == "auto" and plain and not overlap and all(wish[7] >= CACHED for wish in wishes):
+        return Choice("direct", "what the ranks want is in the page cache")
+    if method == "auto":
+        alone, together = prices()
+        return choose(plan, write=write, overlap=overlap, prices=alone, together=together)
+    if overlap and method != "two-phase":
+        return Choice("two-phase", f"{method} was asked for, but ranks write the same elements")
+    return Choice(method, "asked for")
 
 
 def _block(ground: list[int]) -> int:
@@ -380,44 +408,54 @@ def _block(ground: list[int]) -> int:
     return bytes_
 
 
-def _shares(
-    grounds: dict[int, list[int]],
-    accesses: dict[int, list[int]],
-    have: dict[int, list[int]],
-    size: int,
-    io_ranks: int,
-    *,
-    alone: bool,
-) -> dict[int, list[tuple[int, int]]]:
-    """
-    Which ranks own how much of each array.
-
-    One array is everybody's. Several are assigned: the largest load as small as can be, then little
-    traffic. Only who has an array can own a part of it.
-    """
+def _owners(
+    same: _Same, wishes: list[list[int]], size: int, *, write: bool
+) -> dict[int, list[int]]:
+    """Which ranks may own a part of each array: I/O ranks that have it, if any does."""
+    io_ranks = max(1, min(wish[2] for wish in wishes))
+    alone = write and any(wish[6] for wish in wishes)
     chosen = {rank * size // io_ranks for rank in range(io_ranks)}
     owners: dict[int, list[int]] = {}
-    for name, ranks in have.items():
+    for name, ranks in same.have.items():
         owners[name] = [rank for rank in ranks if rank in chosen] or ranks
         if alone:
             owners[name] = owners[name][:1]
-    several = len(grounds) > 1 and any(len(ranks) > 1 for ranks in owners.values())
-    if not several:
-        return {name: [(rank, 1) for rank in ranks] for name, ranks in owners.items()}
-    requests = np.zeros((size, len(grounds)), np.int64)
-    eligible = np.zeros((size, len(grounds)), bool)
-    for column, (name, ground) in enumerate(grounds.items()):
+    return owners
+
+
+def _assigned(same: _Same, wishes: list[list[int]], size: int, *, write: bool) -> Assignment | None:
+    """
+    Give arrays to ranks: the largest load as small as can be, then little traffic.
+
+    One array is everybody's: nothing is assigned then.
+    """
+    owners = _owners(same, wishes, size, write=write)
+    if len(same.grounds) < 2 or all(len(ranks) < 2 for ranks in owners.values()):
+        return None
+    requests = np.zeros((size, len(same.grounds)), np.int64)
+    eligible = np.zeros((size, len(same.grounds)), bool)
+    for column, (name, ground) in enumerate(same.grounds.items()):
         item, _, ndim = ground[:3]
-        words = np.array(accesses[name], np.int64).reshape(-1, 2 + 3 * ndim)
+        words = np.array(same.accesses[name], np.int64).reshape(-1, 2 + 3 * ndim)
         nbytes = item * words[:, 3::3].prod(axis=1)
         np.add.at(requests[:, column], words[:, 0], nbytes)
         eligible[owners[name], column] = True
-    given = assign(requests, eligible=eligible)
+    return assign(requests, eligible=eligible)
+
+
+def _shares(
+    same: _Same, wishes: list[list[int]], size: int, *, write: bool
+) -> dict[int, list[tuple[int, int]]]:
+    """Which ranks own how much of each array. Only who has an array can own a part of it."""
+    owners = _owners(same, wishes, size, write=write)
+    given = _assigned(same, wishes, size, write=write)
+    if given is None:
+        return {name: [(rank, 1) for rank in ranks] for name, ranks in owners.items()}
     # An array that nobody wants anything of is nobody's; it has no tiles either.
     return {
         name: [(rank, part) for rank, part in sorted(given.shares[column]) if part > 0]
         or [(owners[name][0], 1)]
-        for column, name in enumerate(grounds)
+        for column, name in enumerate(same.grounds)
     }
 
 
@@ -467,5 +505,9 @@ def explain(
 ) -> CollectiveReport:
     """Tell what a collective call would do. Collective."""
     call = "explain_all(write=True)" if write else "explain_all"
-    report: CollectiveReport = run(group, call, prepare, method, hints, one=True)
+
+    def answer(met: _Met) -> CollectiveReport:
+        return tell(group.size, met.plan, met.choice, write=write)
+
+    report: CollectiveReport = run(group, call, prepare, method, hints, one=True, answer=answer)
     return report

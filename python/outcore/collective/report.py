@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from outcore import _core
 from outcore.collective.choose import Choice
-from outcore.collective.items import Item
 from outcore.report import human
-from outcore.transport import Transport
 
 __all__ = ["CollectiveReport", "tell"]
 
@@ -70,15 +68,8 @@ class CollectiveReport:
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
 
-def tell(
-    transport: Transport,
-    plan: _core.Collective,
-    items: list[Item],
-    choice: Choice,
-    *,
-    write: bool,
-) -> CollectiveReport:
-    """Describe a plan."""
+def tell(size: int, plan: _core.Collective, choice: Choice, *, write: bool) -> CollectiveReport:
+    """Describe the plan of `size` ranks."""
     domains, held = [], 0
     for rank in plan.owners():
         boxes = plan.parts(rank)
@@ -95,7 +86,7 @@ def tell(
             held += elements * plan.item(number)
     return CollectiveReport(
         direction="write" if write else "read",
-        ranks=transport.size,
+        ranks=size,
         method=choice.method,
         why=choice.why,
         regions=tuple(regions),
