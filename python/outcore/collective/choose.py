@@ -25,6 +25,7 @@ from outcore.disk import DiskArray
 
 __all__ = [
     "CACHED",
+    "IMPOSSIBLE",
     "METHODS",
     "Choice",
     "choose",
@@ -41,7 +42,7 @@ _MEETING_NS = 60_000
 _COPY = 8_000_000_000
 # What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
 # nothing is raised here; the access itself will say what is wrong.
-_IMPOSSIBLE = 1 << 50
+IMPOSSIBLE = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def own_price(items: list[Item], *, write: bool) -> tuple[int, int]:
             cached = min(cached, share)
         except Exception:
             cached = 0
-            total += _IMPOSSIBLE
+            total += IMPOSSIBLE
     return total, cached
 
 
@@ -126,5 +127,5 @@ def share_of_price(
             try:
                 total += price(array, key, write=write)
             except Exception:
-                total += _IMPOSSIBLE
+                total += IMPOSSIBLE
     return total
