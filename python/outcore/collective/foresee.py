@@ -228,7 +228,7 @@ def _item(array: DiskArray, key: Any, rank: int) -> Item:
     try:
         return brought.looking(array, key)
     except OutcoreError as error:
-        error.add_note(f"rank {rank} asks for it")
+        error.rank = rank
         raise
 
 
