@@ -184,7 +184,7 @@ def foresee(
     >>> a = outcore.create("a.npy", data=np.zeros((64, 64)))
     >>> seen = foresee(a, [np.s_[:, r::4] for r in range(4)], method="two-phase")
     >>> seen.report.method, seen.plan.owners(), seen.wanted(0)
-    ('two-phase', [0], 8192)
+    ('two-phase', [0, 1, 2, 3], 8192)
     """
     if method not in METHODS:
         raise UsageError(
@@ -228,8 +228,9 @@ def _item(array: DiskArray, key: Any, rank: int) -> Item:
     try:
         return brought.looking(array, key)
     except OutcoreError as error:
-        error.rank = rank
-        raise
+        said = f"rank {rank}: {error.message}"
+        more = error._details
+        raise type(error)(said, code=error.code, path=error.path, rank=rank, **more) from None
 
 
 def _ranges(section: list[int]) -> Ranges:

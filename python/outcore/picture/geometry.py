@@ -223,7 +223,7 @@ def bars(axis_range: Range, low: int, merged: int) -> list[tuple[float, float]]:
     while low + group * wide < end:
         a = low + group * wide + phase * merged
         a, b = max(a, start if group == first else a), min(a + merged, max(end, a + 1))
-        if b > a:
+        if a < end:
             found.append((a, b))
         group += 1
-    return found
+    return found or [(start, end)]
