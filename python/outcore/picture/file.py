@@ -147,11 +147,12 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: Window, y: flo
     d = f"M{x0:.1f} {y:.1f}L{close.at:.1f} {y + 18:.1f}H{close.at + close.size:.1f}L{x1:.1f} {y:.1f}z"
     svg.path(d, fill="#888", fill_opacity=0.15)
     y += 18
-    flat = not scene.plan.overlap()
-    tall = 20.0 if flat or len(lanes) == 1 else max(60.0 / len(lanes), 3.0)
+    pairs = [(ranks, p) for ranks, p in zip(lanes, wanted, strict=True) if p.starts[0] < close.high]
+    flat = len(pairs) == 1 or not scene.plan.overlap()
+    tall = 20.0 if flat else max(60.0 / len(pairs), 3.0)
     svg.begin(kind="zoom")
-    svg.rect(close.at, y, close.size, 20 if flat else tall * len(lanes), fill="#f4f4f4")
-    for lane, (ranks, pieces) in enumerate(zip(lanes, wanted, strict=True)):
+    svg.rect(close.at, y, close.size, 20 if flat else tall * len(pairs), fill="#f4f4f4")
+    for lane, (ranks, pieces) in enumerate(pairs):
         inside = (pieces.starts < close.high) & (pieces.starts + pieces.lengths > close.low)
         top = y if flat else y + lane * tall
         places = []
@@ -174,7 +175,7 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: Window, y: flo
     x = close.at + close.size + 8
     svg.text(x, y + 8, f"close: {human(int(span) * file.item)}", 11, fill="#333")
     svg.text(x, y + 21, f"pieces of {human(round(size) * file.item)}", 11, fill="#333")
-    return y + (20 if flat else max(tall * len(lanes), 22))
+    return y + (20 if flat else max(tall * len(pairs), 22))
 
 
 def _together(svg: Svg, scene: Scene, window: Window, y: float) -> float:
@@ -198,7 +199,7 @@ def _together(svg: Svg, scene: Scene, window: Window, y: float) -> float:
         sums[owner][1] += cost.nbytes
     most = max(_PIECES // max(len(owned), 1), 50)
     marks: list[float] = []
-    names: list[tuple[float, int, float]] = []
+    names: list[tuple[float, float, int, float]] = []
     for owner, sections in tiles.items():
         cover = np.zeros(bins)
         ends: list[tuple[float, float]] = []
@@ -212,14 +213,16 @@ def _together(svg: Svg, scene: Scene, window: Window, y: float) -> float:
         svg.end()
         marks += [a for a, b in ends[1:] if b - a >= 4]
         left, right = min(a for a, _ in ends), max(b for _, b in ends)
-        if right - left >= 18 and (right - left) * len(scene.owners) < 1.5 * wide + 18:
-            shade = float(cover[cover > 0].mean()) if (cover > 0).any() else 0.0
-            names.append(((left + right) / 2, owner, shade))
+        shade = float(cover[cover > 0].mean()) if (cover > 0).any() else 0.0
+        names.append((left, right, owner, shade))
     for mark in marks:
         svg.line(mark, y + 24, mark, y + 34, stroke="#fff", stroke_width=1.5)
-    for middle, owner, shade in names:
-        fill = ink(owner) if shade > 0.6 else "#000"
-        svg.text(middle, y + 19, str(owner), 13, fill=fill, text_anchor="middle")
+    for left, right, owner, shade in names:
+        # Not where parts of several owners lie between each other.
+        apart = all(b <= left + 2 or a >= right - 2 for a, b, other, _ in names if other != owner)
+        if apart and right - left >= 18:
+            fill = ink(owner) if shade > 0.6 else "#000"
+            svg.text((left + right) / 2, y + 19, str(owner), 13, fill=fill, text_anchor="middle")
     y += 48
     said = "Numbers: the owner. Blank: not touched." + (
         " Ticks: round after round." if marks else ""

@@ -22,6 +22,8 @@ __all__ = ["MOST_RANKS", "SHARED", "Scene", "colour", "ink", "plural"]
 MOST_RANKS = 64
 # What several ranks want alike.
 SHARED = "#777777"
+# Requests of so many bytes keep a disk busy.
+_LONG = 64 << 10
 # Eight hues that colour-blind people can tell apart (Okabe and Ito), without black.
 _HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8C8C8C")
 
@@ -166,20 +168,24 @@ class Scene:
         """Say what makes it so."""
         each = human(self.report.wanted_bytes // max(self.pieces, 1))
         alone, (both, _) = self.alone_all, self.together
-        chunks = alone.chunks > both.chunks
         if self.report.method != "two-phase":
             return f"What a rank wants is in pieces of {each} in the file. {self._told()}"
-        verb = self.verb
+        verb, wanted = self.verb, self.report.wanted_bytes
         if len({tuple(section) for section in self.sections}) == 1 < self.ranks:
             why = f"All ranks want the same, and each would {verb} it again"
-        elif chunks:
+        elif alone.chunks > both.chunks:
             why = f"Ranks want parts of the same chunks, and each would {verb} them again"
-        elif alone.nbytes >= 1.5 * both.nbytes:
-            why = f"Pieces of {each} lie so close that each rank would {verb} the others' too"
+        elif alone.nbytes >= 1.5 * wanted:
+            why = f"Pieces of {each} lie so close that each rank would {verb} what is between, too"
+        elif self.plan.overlap():
+            why = f"What ranks want overlaps, and each would {verb} it again"
         else:
             why = f"The ranks want pieces of {each}, scattered over the file"
-        verb = "collects and writes" if self.write else "reads and hands out"
-        return f"{why}. Together they are long runs, each of which one owner {verb}."
+        does = "collects and writes" if self.write else "reads and hands out"
+        run = both.nbytes // max(both.requests, 1)
+        if run >= _LONG and run * self.pieces >= 2 * wanted:
+            return f"{why}. Together they are long runs, each of which one owner {does}."
+        return f"{why}. Here one owner {does} each part."
 
     def _told(self) -> str:
         why = self.report.why
