@@ -13,7 +13,14 @@ array([1.5, 0. , 0. , 1.5])
 from outcore import measured as _measured
 from outcore._core import __version__
 from outcore.assignment import Assignment, assign
-from outcore.collective import CollectiveArray, CollectiveReport, read_all, write_all
+from outcore.collective import (
+    CollectiveArray,
+    CollectiveReport,
+    ManyReport,
+    explain_all,
+    read_all,
+    write_all,
+)
 from outcore.convert import convert
 from outcore.disk import DiskArray
 from outcore.dist import Align, DistArray, Distribution, ProcessGrid
@@ -54,6 +61,7 @@ __all__ = [
     "Hints",
     "IORequest",
     "InternalError",
+    "ManyReport",
     "OutcoreError",
     "ProcessGrid",
     "Report",
@@ -65,6 +73,7 @@ __all__ = [
     "assign",
     "convert",
     "create",
+    "explain_all",
     "ls",
     "memory",
     "open",

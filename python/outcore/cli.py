@@ -12,6 +12,7 @@ import argparse
 import ast
 import dataclasses
 import json
+import operator
 import os
 import re
 import sys
@@ -24,10 +25,13 @@ import numpy as np
 
 import outcore
 from outcore import formats, measured
+from outcore.collective.choose import METHODS
+from outcore.collective.foresee import Disk, foresee
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, SectionError, UsageError
 from outcore.formats.layout import Chunked
 from outcore.hints import check_environment, nbytes
+from outcore.picture import draw
 from outcore.report import human
 
 __all__ = ["main", "parse_section"]
@@ -40,6 +44,22 @@ _HERE = {
     "budget-too-small": "--memory BYTES",
     "raw-needs-dtype": "--set dtype=f4 --set shape=100,200",
 }
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+# Of an array with so many axes over so many ranks: formats of HPF, and the grid of ranks.
+_DISTRIBUTIONS: dict[str, Callable[[int, int], tuple[list[str], outcore.ProcessGrid]]] = {
+    "rows": lambda n, p: (["block"] + ["*"] * (n - 1), outcore.ProcessGrid((p,))),
+    "columns": lambda n, p: (["*"] * (n - 1) + ["block"], outcore.ProcessGrid((p,))),
+    "blocks": lambda n, p: (["block"] * n, outcore.ProcessGrid(size=p, ndim=n)),
+    "cyclic": lambda n, p: (["*"] * (n - 1) + ["cyclic"], outcore.ProcessGrid((p,))),
+}
+_MOST_RANKS = 100_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     reads(explain)
     explain.add_argument("section", nargs="?", default="...", help="such as '[100:200, ::3]'")
     explain.add_argument("--write", action="store_true", help="explain writing it")
+    _collective(explain)
 
     convert = command("convert", _convert, "copy into another format, chunking, order or dtype")
     reads(convert, "source")
@@ -136,6 +157,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _collective(explain: argparse.ArgumentParser) -> None:
+    """Arguments of `explain` for many ranks."""
+    explain.epilog = (
+        "With --ranks N the section says what each rank wants: it may hold `rank`, `size` and "
+        "arithmetic, such as '[:, rank::size]' or '[100*rank:100*rank+100]'. No MPI is needed."
+    )
+    group = explain.add_argument_group("many ranks")
+    group.add_argument("--ranks", type=int, metavar="N", help="so many ranks access it together")
+    group.add_argument(
+        "--distribution", choices=sorted(_DISTRIBUTIONS), help="instead of a section for each rank"
+    )
+    group.add_argument("--method", choices=METHODS, default="auto", help="instead of the cheapest")
+    group.add_argument("--cold", action="store_true", help="as if nothing were in the page cache")
+    group.add_argument("--svg", metavar="FILE", help="draw it: array, file, owners, rounds")
+
+
 def _within_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
     def bounded(words: Any) -> int | None:
         with outcore.memory(words.memory):
@@ -147,14 +184,18 @@ def _within_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | No
 # Words
 
 
-def parse_section(text: str) -> Any:
+def parse_section(text: str, **names: int) -> Any:
     """
     A key for indexing from text: integers, slices, ``...``, ``None``; brackets may be left out.
+
+    Integers may be computed from those with `names`, by ``+ - * // %`` and parentheses.
 
     >>> parse_section("[100:200, ::3]")
     (slice(100, 200, None), slice(None, None, 3))
     >>> parse_section("...")
     Ellipsis
+    >>> parse_section("[:, 10 * rank : 10 * (rank + 1)]", rank=3, size=4)
+    (slice(None, None, None), slice(30, 40, None))
     """
     inside = text.strip()
     if inside.startswith("[") and inside.endswith("]"):
@@ -162,28 +203,67 @@ def parse_section(text: str) -> Any:
     try:
         tree = ast.parse(f"_[{inside}]" if inside else "_[()]", mode="eval").body
         if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Name):
-            return _index(tree.slice)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return _index(tree.slice, names)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         pass
+    known = "" if names else "; with --ranks N, 'rank' and 'size' may stand in it"
     raise UsageError(
-        f"{text!r} is not a section; write integers and slices, such as '[100:200, ::3]'",
+        f"{text!r} is not a section; write integers and slices, such as '[100:200, ::3]'{known}",
         code="bad-section",
     )
 
 
-def _index(node: ast.expr) -> Any:
+def _index(node: ast.expr, names: Mapping[str, int]) -> Any:
     if isinstance(node, ast.Tuple):
-        return tuple(_index(part) for part in node.elts)
+        return tuple(_index(part, names) for part in node.elts)
     if isinstance(node, ast.Slice):
         ends = (node.lower, node.upper, node.step)
-        return slice(*(None if end is None else _index(end) for end in ends))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_index(node.operand)
+        return slice(*(None if end is None else _index(end, names) for end in ends))
     if isinstance(node, ast.Constant) and (node.value is None or node.value is ...):
         return node.value
+    return _whole(node, names)
+
+
+def _whole(node: ast.expr, names: Mapping[str, int]) -> int:
+    """Compute an integer: nothing but numbers, names and arithmetic that cannot run away."""
+    value: int | None = None
     if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    raise ValueError(ast.dump(node))
+        value = node.value
+    elif isinstance(node, ast.Name):
+        value = names.get(node.id)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = -_whole(node.operand, names)
+    elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC and names:
+        compute = _ARITHMETIC[type(node.op)]
+        value = compute(_whole(node.left, names), _whole(node.right, names))
+    if value is None:
+        raise ValueError(ast.dump(node))
+    return value
+
+
+def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
+    """What each rank asks for, and how the user said it."""
+    ranks = words.ranks
+    if not 1 <= ranks <= _MOST_RANKS:
+        raise UsageError(
+            f"--ranks {ranks}: give a number from 1 to {_MOST_RANKS}", code="bad-option"
+        )
+    if words.distribution is None:
+        keys = [parse_section(words.section, rank=rank, size=ranks) for rank in range(ranks)]
+        return keys, words.section
+    if words.section != "...":
+        raise UsageError(
+            f"--distribution {words.distribution} says what each rank wants, and so does the section "
+            f"{words.section!r}: leave one of them out",
+            code="bad-option",
+        )
+    if not array.ndim:
+        raise UsageError("an array without axes cannot be distributed", code="bad-option")
+    formats, grid = _DISTRIBUTIONS[words.distribution](array.ndim, ranks)
+    divided = outcore.Distribution(array.shape, formats, grid)
+    nothing = (slice(0, 0),)
+    keys = [next(iter(divided.sections(rank)), nothing) for rank in range(ranks)]
+    return keys, f"by {words.distribution}"
 
 
 def _options(settings: Sequence[str]) -> dict[str, Any]:
@@ -345,6 +425,12 @@ def _ls(words: Any) -> int:
 
 
 def _explain(words: Any) -> int:
+    if words.ranks is not None:
+        return _explain_ranks(words)
+    given = [name for name in ("distribution", "svg") if getattr(words, name) is not None]
+    given += ["method"] * (words.method != "auto") + ["cold"] * words.cold
+    if given:
+        raise UsageError(f"--{given[0]} is for many ranks: add --ranks N", code="bad-option")
     key = parse_section(words.section)
     mode: Any = "r+" if words.write else "r"
     with outcore.open(words.path, mode, **_options(words.set)) as array:
@@ -354,6 +440,47 @@ def _explain(words: Any) -> int:
     else:
         print(report)
     return 0
+
+
+def _explain_ranks(words: Any) -> int:
+    """Explain what many ranks would do together."""
+    mode: Any = "r+" if words.write else "r"
+    cold = {"hints": {"cache": "bypass"}}
+    # What goes to the disk is counted as if nothing were cached: that is what is shared.
+    with (
+        outcore.open(words.path, mode, **_options(words.set), **cold) as uncached,
+        outcore.open(words.path, mode, **_options(words.set)) as array,
+    ):
+        keys, what = _each_key(array, words)
+        given = {"write": words.write, "method": words.method, "cold": words.cold}
+        seen = foresee(uncached if words.cold else array, keys, **given)
+        counted = dataclasses.replace(seen, array=uncached)
+        alone = sum((counted.alone(rank) for rank in range(words.ranks)), Disk())
+        together, exact = counted.together()
+        if words.svg is not None:
+            _write_picture(words.svg, draw(counted, what))
+    if words.json:
+        _print_json({**dataclasses.asdict(seen.report), "alone": alone, "together": together})
+        return 0
+    print(seen.report)
+    about = "" if exact else "about "
+    for name, disk, way in (("alone", alone, ""), ("together", together, about)):
+        chunks = f", {disk.chunks} chunks coded" if disk.chunks else ""
+        print(f"{name:<8} {way}{disk.requests} requests, {human(disk.nbytes)}{chunks} (not cached)")
+    if words.svg is not None:
+        print(f"picture  {words.svg}")
+    return 0
+
+
+def _write_picture(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise UsageError(
+            f"--svg {path}: {error.strerror}; give a file in a folder that can be written to",
+            code="bad-option",
+        ) from None
 
 
 def _convert(words: Any) -> int:

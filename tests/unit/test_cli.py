@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as xml
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,12 @@ def run_json(capsys, *words):
 )
 def test_sections(text, key):
     assert parse_section(text) == key
+
+
+def test_sections_of_ranks():
+    text = "[size % 3 + 2 * (rank - 1) : -rank : rank // 2, ..., rank]"
+    key = (slice(5, -3, 1), ..., 3)
+    assert parse_section(text, rank=3, size=4) == key
 
 
 @pytest.mark.parametrize(
@@ -122,6 +129,64 @@ def test_explain(capsys):
     assert report["direction"] == "read"
     assert run("explain", "a.npy", "5", "--write") == 0
     assert "write" in capsys.readouterr().out
+
+
+def test_explain_of_many_ranks(capsys):
+    words = (
+        "explain",
+        "a.npy",
+        "[:, rank::size]",
+        "--ranks",
+        "3",
+        "--cold",
+        "--method",
+        "two-phase",
+    )
+    assert run(*words, "--svg", "a.svg") == 0
+    text = capsys.readouterr().out
+    assert "3 ranks want 4.80 kB together" in text and "picture  a.svg" in text
+    root = xml.parse("a.svg").getroot()
+    assert (
+        "3 ranks read a.npy [:, rank::size]" in root.find("{http://www.w3.org/2000/svg}title").text
+    )
+    report = run_json(capsys, *words)
+    assert report["wanted_bytes"] == 4800
+    assert report["alone"]["nbytes"] >= 4800 and report["together"]["requests"] >= 1
+    assert run("explain", "a.npy", "--ranks", "5000") == 0, "text has no limit that matters"
+    assert "5000 ranks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["rows", "columns", "blocks", "cyclic"])
+def test_explain_of_a_distribution(capsys, name):
+    # Of 25 ranks some have no rows.
+    for number in (1, 4, 25):
+        words = ("--distribution", name, "--ranks", number)
+        for more in ((), ("--write",)):
+            assert run_json(capsys, "explain", "a.npy", *words, *more)["wanted_bytes"] == 4800
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("[rank ** 9, size]", "--ranks", "2"), "is not a section"),
+        (("[rank // 0]", "--ranks", "2"), "is not a section"),
+        (("[other]", "--ranks", "2"), "is not a section"),
+        (("[rank.real]", "--ranks", "2"), "is not a section"),
+        (("[rank]",), "with --ranks N"),
+        (("[1 + 1]",), "with --ranks N"),
+        (("[10 * rank]", "--ranks", "3"), "rank 2: index 20 on axis 0"),
+        (("--ranks", "0"), "from 1 to"),
+        (("--svg", "a.svg"), "add --ranks N"),
+        (("--cold",), "add --ranks N"),
+        (("[0]", "--distribution", "rows", "--ranks", "2"), "leave one of them out"),
+        (("--ranks", "65", "--svg", "a.svg"), "draw --ranks 64"),
+        (("--ranks", "2", "--svg", "nowhere/a.svg"), "folder that can be written to"),
+    ],
+)
+def test_what_many_ranks_cannot_be_asked(capsys, words, said):
+    assert run("explain", "a.npy", *words) == 2
+    assert said in capsys.readouterr().err
+    assert not os.path.exists("a.svg")
 
 
 def test_convert(capsys):

@@ -253,6 +253,16 @@ fn a_block_that_is_larger_than_the_slot_is_refused_with_the_size_that_would_do()
 }
 
 #[test]
+fn a_slot_may_be_smaller_than_the_least_tile() {
+    let all_of_it = of_ranks(vec![slices((0, 512, 1), (0, 512, 1)); 2]);
+    let job = Job { ground: square(512), accesses: all_of_it, shares: all(2) };
+    let short = Agreed { slot: 4 * KIB, ..agreed(2, Cut::Requested) };
+    assert!(short.slot < short.least);
+    let plan = Collective::new(vec![job], &short).unwrap();
+    assert!(plan.slot_bytes() <= short.slot && plan.rounds() > 1);
+}
+
+#[test]
 fn huge_arrays_do_not_wrap() {
     let n = 1_i64 << 30;
     let ground =

@@ -1,6 +1,6 @@
 //! `_core.Records`: what ranks told each other at the start of a collective.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_plan::collective::{self as plan, Mismatch, Wanted};
@@ -12,7 +12,7 @@ use crate::errors::{Class, Fault};
 /// The records of all ranks.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Records {
-    records: plan::Records,
+    records: Arc<plan::Records>,
     arrays: OnceLock<Vec<Wanted>>,
 }
 
@@ -61,7 +61,7 @@ impl Records {
             (0..rows.len()).map(|k| data.add(k).read_unaligned()).collect()
         };
         let records = plan::Records::new(words, rows.shape()[1]).map_err(Fault::from)?;
-        Ok(Records { records, arrays: OnceLock::new() })
+        Ok(Records { records: Arc::new(records), arrays: OnceLock::new() })
     }
 
     /// Whether any rank failed, whether all made the same call, and the words of the longest record.
@@ -118,6 +118,12 @@ impl Records {
     #[getter]
     fn block(&self) -> i64 {
         self.wanted().iter().map(Wanted::block).max().unwrap_or(0)
+    }
+
+    /// The same ranks and wishes, as if they had brought this array alone.
+    fn alone(&self, array: usize) -> Records {
+        let wanted: Vec<Wanted> = self.wanted().get(array).into_iter().cloned().collect();
+        Records { records: Arc::clone(&self.records), arrays: OnceLock::from(wanted) }
     }
 
     /// Ranks that have an array.

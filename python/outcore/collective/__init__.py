@@ -10,13 +10,25 @@ Collective access: many ranks, each byte across the disk once.
 | `choose.py`, `price.py` | direct or two-phase |
 | `rounds.py`    | the rounds of two-phase |
 | `slots.py`     | memory that the ranks of a node share |
+| `explain.py`   | `explain_all` of many arrays |
+| `foresee.py`   | the plan of any number of ranks, told by one process |
 | `report.py`    | what `explain_all` tells |
 
 The plan itself is made in ``crates/plan/src/collective``.
 """
 
 from outcore.collective.array import CollectiveArray
+from outcore.collective.explain import explain_all
 from outcore.collective.many import read_all, write_all
-from outcore.collective.report import CollectiveReport
+from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport
 
-__all__ = ["CollectiveArray", "CollectiveReport", "read_all", "write_all"]
+__all__ = [
+    "ArrayReport",
+    "CollectiveArray",
+    "CollectiveReport",
+    "ManyReport",
+    "OwnerReport",
+    "explain_all",
+    "read_all",
+    "write_all",
+]

@@ -3,11 +3,12 @@ Agree first: what ranks tell each other before anything is moved, and how all of
 
 Problem. In a collective call one rank fails, or calls something else, and the others wait for ever.
 
-Idea (the words are in ``crates/plan/src/collective/records.rs``). Whatever can fail for a rank on its own is done before the first message; how that ended is a
-word of the record that every rank sends anyway. One gathering of the records is then both the
-exchange of the accesses (the papers' *file access descriptor*) and the agreement: if any rank failed,
-or called something else, all of them raise, and no rank has moved a byte. Later only I/O can fail;
-each round begins with an agreement, so all stop at the same round.
+Idea. Whatever can fail for a rank on its own is done before the first message; how that ended is a
+word of the record that every rank sends anyway (``crates/plan/src/collective/records.rs``). One
+gathering of the records is then both the exchange of the accesses (the papers' *file access
+descriptor*) and the agreement: if any rank failed, or called something else, all of them raise, and no
+rank has moved a byte. Later only I/O can fail; each round begins with an agreement, so all stop at the
+same round.
 
 Invariants. Each rank makes the same calls of the transport, whatever happened to it.
 """

@@ -23,7 +23,16 @@ from outcore.collective.items import Item
 from outcore.collective.price import of_report, price
 from outcore.disk import DiskArray
 
-__all__ = ["CACHED", "METHODS", "Choice", "choose", "own_price", "share_of_price"]
+__all__ = [
+    "CACHED",
+    "IMPOSSIBLE",
+    "METHODS",
+    "Choice",
+    "choose",
+    "own_price",
+    "price_of_rounds",
+    "share_of_price",
+]
 
 METHODS = ("auto", "direct", "sieve", "two-phase")
 # From this share of cached pages on, in thousandths, data counts as cached.
@@ -33,7 +42,7 @@ _MEETING_NS = 60_000
 _COPY = 8_000_000_000
 # What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
 # nothing is raised here; the access itself will say what is wrong.
-_IMPOSSIBLE = 1 << 50
+IMPOSSIBLE = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ def own_price(items: list[Item], *, write: bool) -> tuple[int, int]:
             cached = min(cached, share)
         except Exception:
             cached = 0
-            total += _IMPOSSIBLE
+            total += IMPOSSIBLE
     return total, cached
 
 
@@ -88,14 +97,18 @@ def choose(
     cached = min(share for _, share in prices)
     if not encoded and cached >= CACHED:
         return Choice("direct", "what the ranks want is in the page cache")
-    moved = plan.wanted_bytes
-    both = together + moved * 1_000_000_000 // _COPY + plan.rounds * _MEETING_NS
+    both = price_of_rounds(plan, together)
     if write and encoded and plan.shared_blocks:
         return Choice("two-phase", "several ranks change the same encoded blocks")
     told = f"{_ms(alone)} for each rank on its own, {_ms(both)} together"
     if both < alone:
         return Choice("two-phase", told)
     return Choice("direct", told)
+
+
+def price_of_rounds(plan: _core.Collective, together: int) -> int:
+    """Tell what two-phase costs, if the parts of all owners cost `together`, in nanoseconds."""
+    return together + plan.wanted_bytes * 1_000_000_000 // _COPY + plan.rounds * _MEETING_NS
 
 
 def _ms(nanoseconds: int) -> str:
@@ -114,5 +127,5 @@ def share_of_price(
             try:
                 total += price(array, key, write=write)
             except Exception:
-                total += _IMPOSSIBLE
+                total += IMPOSSIBLE
     return total

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.assignment import assign
+from outcore.assignment import Assignment, assign
 from outcore.collective import items as brought
 from outcore.collective.agreement import fail_together, few, gather
 from outcore.collective.choose import CACHED, METHODS, Choice, choose, own_price, share_of_price
@@ -44,10 +44,12 @@ _CALLS = {
     "outcore.write_all": 7,
     "DistArray.read_all": 8,
     "DistArray.write_all": 9,
+    "outcore.explain_all": 10,
+    "outcore.explain_all(write=True)": 11,
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
 # Their wishes, by number.
-_METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER, _CACHED, _GROUPS = range(9)
+_METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER, CACHED_WISH, _GROUPS = range(9)
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
 # A slot, where neither budget nor hint says otherwise: long enough for a disk at full rate.
 _SLOT = 8 << 20
@@ -56,8 +58,8 @@ _GAP = 24 << 10
 
 
 @dataclass
-class _Met:
-    """What all ranks know after they have met: equal on all."""
+class Met:
+    """What all ranks know after they have met: equal on all, but for `arrays` and `mine`."""
 
     plan: _core.Collective
     arrays: list[DiskArray | None]
@@ -65,6 +67,8 @@ class _Met:
     overlap: bool
     choice: Choice
     groups: int
+    records: _core.Records
+    mine: list[Item]
 
 
 def read_all(
@@ -191,6 +195,7 @@ def run(
     hints: Hints,
     *,
     one: bool = False,
+    answer: Callable[[Met], Any] | None = None,
 ) -> Any:
     """
     Make a collective call.
@@ -201,6 +206,8 @@ def run(
         Makes this rank's items; what it raises, all ranks raise.
     one
         All ranks bring one section of the same array.
+    answer
+        Instead of doing it: what to say of the plan.
     """
     write = bool(_CALLS[call] % 2)
     mine: list[Item] = []
@@ -211,17 +218,7 @@ def run(
                 f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
             )
         mine.extend(prepare())
-        wishes = [
-            METHODS.index(method),
-            _offered(hints),
-            hints.io_ranks or group.size,
-            _CUTS.index(hints.domains),
-            int(hints.overlap == "error"),
-            hints.stripe or 4096,
-            int(any(item.one_writer() for item in mine)),
-            min((item.cached() for item in mine), default=1000),
-            hints.io_groups or 1,
-        ]
+        wishes = wishes_of(method, group.size, hints, mine)
         words = [(item.name(), item.core.ground(), item.section) for item in mine]
         return _core.record(_CALLS[call], wishes, words)
 
@@ -234,8 +231,8 @@ def run(
         else:
             _compare(records, one=one)
             met = _meet(group, records, mine, write=write)
-            if call.startswith("explain_all"):
-                return tell(group, met.plan, met.groups, met.choice, write=write)
+            if answer is not None:
+                return answer(met)
             if met.choice.method == "two-phase":
                 work = Work(group, met.plan, met.arrays, mine, met.groups)
                 failure = write_rounds(work, met.overlap) if write else read_rounds(work)
@@ -248,6 +245,21 @@ def run(
         return None
     results = [item.result[()] if item.scalar else item.result for item in mine]
     return results[0] if one else results
+
+
+def wishes_of(method: str, size: int, hints: Hints, items: list[Item]) -> list[int]:
+    """Give the wishes of a rank's record."""
+    return [
+        METHODS.index(method),
+        _offered(hints),
+        hints.io_ranks or size,
+        _CUTS.index(hints.domains),
+        int(hints.overlap == "error"),
+        hints.stripe or 4096,
+        int(any(item.one_writer() for item in items)),
+        min((item.cached() for item in items), default=1000),
+        hints.io_groups or 1,
+    ]
 
 
 def _offered(hints: Hints) -> int:
@@ -291,27 +303,12 @@ def _at_hand(records: _core.Records, method: str, call: str) -> bool:
     if call != "read_all" or method == "two-phase":
         return False
     least = CACHED if method == "auto" else 0
-    return records.one_plain_array((_METHOD, METHODS.index(method)), (_CACHED, least))
+    return records.one_plain_array((_METHOD, METHODS.index(method)), (CACHED_WISH, least))
 
 
-def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> _Met:
+def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:
     """Plan, from the records of all ranks."""
-    method = METHODS[records.wish(_METHOD)[0]]
-    io_ranks = max(1, min(records.wish(_IO_RANKS)))
-    table = write and any(records.wish(_ONE_WRITER))
-    names = records.names
-    shares = _shares(records, group.size, io_ranks, alone=table)
-    offered = min(records.wish(_OFFERED))
-    slot = min(_SLOT, offered)
-    plan = _core.Collective.of_records(
-        records,
-        shares,
-        slot=max(slot, min(records.block, offered)),
-        gap=_GAP,
-        align=max(records.wish(_STRIPE)),
-        least=_LEAST,
-        cut=_CUTS[records.wish(_CUT)[0]],
-    )
+    plan = planned(records, group.size, write=write)
     overlap = write and plan.overlap()
     if overlap and any(records.wish(_REFUSES)):
         raise CollectiveError(
@@ -321,48 +318,99 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
             ranks=(),
         )
     arrays_by_name = {item.name(): item.array for item in mine}
+    names = records.names
     arrays = [arrays_by_name.get(name) for name in names]
-    cached = min(records.wish(_CACHED)) >= CACHED
-    if method == "auto" and not records.encoded and not overlap and cached:
-        choice = Choice("direct", "what the ranks want is in the page cache")
-    elif method == "auto":
+
+    def prices() -> tuple[list[tuple[int, int]], int]:
         own = own_price(mine, write=write)
         part = share_of_price(plan, arrays, group.rank, write=write)
         said = group.allgather(np.array([*own, part], np.int64)).tolist()
-        prices = [(row[0], row[1]) for row in said]
-        together = sum(row[2] for row in said)
-        choice = choose(plan, write=write, overlap=overlap, prices=prices, together=together)
-    elif overlap and method != "two-phase":
-        choice = Choice("two-phase", f"{method} was asked for, but ranks write the same elements")
-    else:
-        choice = Choice(method, "asked for")
-    groups = min(records.wish(_GROUPS)[0], max(len(plan.owners()), 1))
-    return _Met(plan, arrays, names, overlap, choice, groups)
+        return [(row[0], row[1]) for row in said], sum(row[2] for row in said)
+
+    choice = decided(plan, records, prices, overlap=overlap, write=write)
+    return Met(plan, arrays, names, overlap, choice, groups_of(plan, records), records, mine)
 
 
-def _shares(
-    records: _core.Records, size: int, io_ranks: int, *, alone: bool
-) -> list[list[tuple[int, int]]]:
-    """
-    Which ranks own how much of each array.
+def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collective:
+    """Make the plan of `size` ranks with these records: a pure function."""
+    offered = min(records.wish(_OFFERED))
+    return _core.Collective.of_records(
+        records,
+        _shares(records, size, write=write),
+        slot=max(min(_SLOT, offered), min(records.block, offered)),
+        gap=_GAP,
+        align=max(records.wish(_STRIPE)),
+        least=_LEAST,
+        cut=_CUTS[records.wish(_CUT)[0]],
+    )
 
-    One array is everybody's. Several are assigned: the largest load as small as can be, then little
-    traffic. Only who has an array can own a part of it.
-    """
+
+def decided(
+    plan: _core.Collective,
+    records: _core.Records,
+    prices: Callable[[], tuple[list[tuple[int, int]], int]],
+    *,
+    overlap: bool,
+    write: bool,
+) -> Choice:
+    """Choose the method; `prices`, for `choose`, are asked for only if they count."""
+    method = asked_method(records)
+    cached = min(records.wish(CACHED_WISH)) >= CACHED
+    if method == "auto" and not records.encoded and not overlap and cached:
+        return Choice("direct", "what the ranks want is in the page cache")
+    if method == "auto":
+        alone, together = prices()
+        return choose(plan, write=write, overlap=overlap, prices=alone, together=together)
+    if overlap and method != "two-phase":
+        return Choice("two-phase", f"{method} was asked for, but ranks write the same elements")
+    return Choice(method, "asked for")
+
+
+def asked_method(records: _core.Records) -> str:
+    """Tell which method all ranks asked for."""
+    return METHODS[records.wish(_METHOD)[0]]
+
+
+def groups_of(plan: _core.Collective, records: _core.Records) -> int:
+    """Tell in how many groups owners take turns."""
+    return min(records.wish(_GROUPS)[0], max(len(plan.owners()), 1))
+
+
+def _owners(records: _core.Records, size: int, *, write: bool) -> list[list[int]]:
+    """Which ranks may own a part of each array: I/O ranks that have it, if any does."""
+    io_ranks = max(1, min(records.wish(_IO_RANKS)))
+    alone = write and any(records.wish(_ONE_WRITER))
     chosen = {rank * size // io_ranks for rank in range(io_ranks)}
     owners = []
     for number in range(len(records.names)):
         have = records.have(number)
         able = [rank for rank in have if rank in chosen] or have
         owners.append(able[:1] if alone else able)
-    several = len(owners) > 1 and any(len(ranks) > 1 for ranks in owners)
-    if not several:
-        return [[(rank, 1) for rank in ranks] for ranks in owners]
+    return owners
+
+
+def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | None:
+    """
+    Give arrays to ranks: the largest load as small as can be, then little traffic.
+
+    One array is everybody's: nothing is assigned then. Only who has an array can own a part of it.
+    """
+    owners = _owners(records, size, write=write)
+    if len(owners) < 2 or all(len(ranks) < 2 for ranks in owners):
+        return None
     requests = np.stack([records.requests(number) for number in range(len(owners))], axis=1)
     eligible = np.zeros(requests.shape, bool)
     for number, ranks in enumerate(owners):
         eligible[ranks, number] = True
-    given = assign(requests, eligible=eligible)
+    return assign(requests, eligible=eligible)
+
+
+def _shares(records: _core.Records, size: int, *, write: bool) -> list[list[tuple[int, int]]]:
+    """Which ranks own how much of each array."""
+    owners = _owners(records, size, write=write)
+    given = assigned(records, size, write=write)
+    if given is None:
+        return [[(rank, 1) for rank in ranks] for ranks in owners]
     # An array that nobody wants anything of is nobody's; it has no tiles either.
     return [
         [(rank, part) for rank, part in sorted(given.shares[number]) if part > 0] or [(ranks[0], 1)]
@@ -416,5 +464,9 @@ def explain(
 ) -> CollectiveReport:
     """Tell what a collective call would do. Collective."""
     call = "explain_all(write=True)" if write else "explain_all"
-    report: CollectiveReport = run(group, call, prepare, method, hints, one=True)
+
+    def answer(met: Met) -> CollectiveReport:
+        return tell(group.size, met.plan, met.groups, met.choice, write=write)
+
+    report: CollectiveReport = run(group, call, prepare, method, hints, one=True, answer=answer)
     return report

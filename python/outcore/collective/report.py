@@ -1,4 +1,4 @@
-"""What a collective call will do: the answer of `explain_all`."""
+"""What a collective call will do: the answers of `CollectiveArray.explain_all` and `explain_all`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from outcore import _core
 from outcore.collective.choose import Choice
 from outcore.report import human
-from outcore.transport import Transport
 
-__all__ = ["CollectiveReport", "tell"]
+__all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]
+# So many lines of a kind are told.
+_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,12 @@ class CollectiveReport:
     domain_bytes: int
 
     def __str__(self) -> str:
+        s = "s" * (self.ranks == 1)
         lines = [
-            (self.direction, f"{self.ranks} ranks want {human(self.wanted_bytes)} together"),
+            (
+                self.direction,
+                f"{_count(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)} together",
+            ),
             ("method", f"{self.method}: {self.why}"),
         ]
         for text, members in self.regions[:4]:
@@ -75,15 +80,172 @@ class CollectiveReport:
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayReport:
+    """
+    One array of a collective of many.
+
+    Parameters
+    ----------
+    path
+        The array.
+    wanted_bytes, ranks
+        Bytes asked for, and by how many ranks.
+    owners
+        Ranks that read (write) it in two-phase, and how many bytes each; several if it is divided.
+    alone_method, alone_why, alone_rounds, alone_ns
+        What a collective call for this array alone would do, why, in how many rounds, and its price in
+        nanoseconds summed over the ranks.
+    """
+
+    path: str
+    wanted_bytes: int
+    ranks: int
+    owners: tuple[tuple[int, int], ...]
+    alone_method: str
+    alone_why: str
+    alone_rounds: int
+    alone_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerReport:
+    """
+    What one rank does for all in two-phase.
+
+    Parameters
+    ----------
+    rank
+        The rank.
+    load
+        Bytes that it reads or writes, of all arrays.
+    arrays
+        Of how many.
+    sends, gets
+        Bytes of its parts that are other ranks', and of its own that lie in others' parts.
+    """
+
+    rank: int
+    load: int
+    arrays: int
+    sends: int
+    gets: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManyReport:
+    """
+    The plan of a collective of many arrays, equal on all ranks; `str` is for people.
+
+    Parameters
+    ----------
+    direction
+        ``"read"`` or ``"write"``.
+    ranks
+        How many there are.
+    method, why
+        Direct or two-phase, for all arrays, and the reason in one sentence.
+    arrays
+        Each array: who owns it, and what a call of its own would do.
+    owners
+        Each rank that owns anything: its load and its traffic.
+    assignment, assignment_why
+        The method that gave arrays to ranks (`outcore.assign`), and what it made small; empty if
+        nothing was assigned, because there is one array, or one rank that may own.
+    rounds, slot_bytes
+        Rounds of two-phase; bytes of a slot, of which each rank has two.
+    wanted_bytes
+        Bytes that all ranks ask for.
+    traffic
+        Bytes that go from rank to rank in two-phase.
+    ns
+        Price of the method, in nanoseconds summed over the ranks; only good for comparing.
+    alone_rounds, alone_traffic, alone_ns
+        The same of one collective call for each array.
+    """
+
+    direction: str
+    ranks: int
+    method: str
+    why: str
+    arrays: tuple[ArrayReport, ...]
+    owners: tuple[OwnerReport, ...]
+    assignment: str
+    assignment_why: str
+    rounds: int
+    slot_bytes: int
+    wanted_bytes: int
+    traffic: int
+    ns: int
+    alone_rounds: int
+    alone_traffic: int
+    alone_ns: int
+
+    def __str__(self) -> str:
+        s = "s" * (self.ranks == 1)
+        wants = f"{_count(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)}"
+        lines = [
+            (self.direction, f"{_count(len(self.arrays), 'array')}, {wants} together"),
+            ("method", f"{self.method}: {self.why}"),
+        ]
+        two_phase = self.method == "two-phase"
+        for array in self.arrays[:_LINES]:
+            text = f"{array.path}: {human(array.wanted_bytes)} for {_count(array.ranks, 'rank')}"
+            if two_phase and array.owners:
+                text += f", owned by {_owners(array.owners)}"
+            lines.append(("array", f"{text}; alone {array.alone_method} ({array.alone_why})"))
+        if len(self.arrays) > _LINES:
+            lines.append(("", f"and {len(self.arrays) - _LINES} more"))
+        if two_phase:
+            lines += self._assigned()
+        saved = f"price {_ms(self.ns)} together, {_ms(self.alone_ns)} with a call for each array"
+        lines.append(("instead", f"{saved}: {self._alone()}"))
+        return "\n".join(f"{name:<8} {text}" for name, text in lines)
+
+    def _assigned(self) -> list[tuple[str, str]]:
+        if self.assignment:
+            lines = [("assigned", f"{self.assignment}: {self.assignment_why}")]
+        else:
+            lines = [("assigned", "each array is divided among the ranks that may own it")]
+        sends, gets = ("sends", "gets") if self.direction == "read" else ("gets", "sends")
+        for owner in self.owners[:_LINES]:
+            text = f"rank {owner.rank}: {human(owner.load)} of {_count(owner.arrays, 'array')}, "
+            text += f"{sends} {human(owner.sends)}, {gets} {human(owner.gets)}"
+            lines.append(("load", text))
+        if len(self.owners) > _LINES:
+            most = max(owner.load for owner in self.owners)
+            more = f"and {len(self.owners) - _LINES} more, none above {human(most)}"
+            lines.append(("", more))
+        lines.append(("traffic", f"{human(self.traffic)} between ranks"))
+        slots = f"two slots of {human(self.slot_bytes)} for each rank"
+        return [*lines, ("rounds", f"{self.rounds}; {slots}")]
+
+    def _alone(self) -> str:
+        methods = [array.alone_method for array in self.arrays]
+        counts = ", ".join(f"{name} for {methods.count(name)}" for name in sorted(set(methods)))
+        rounds = _count(self.alone_rounds, "round")
+        return f"{counts or 'nothing'}; {rounds}, {human(self.alone_traffic)} between ranks"
+
+
+def _owners(owners: tuple[tuple[int, int], ...]) -> str:
+    if len(owners) == 1:
+        return f"rank {owners[0][0]}"
+    told = ", ".join(f"{rank} ({human(nbytes)})" for rank, nbytes in owners[:4])
+    return f"ranks {told}" + (f" and {len(owners) - 4} more" if len(owners) > 4 else "")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _ms(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e6:.3g} ms"
+
+
 def tell(
-    transport: Transport,
-    plan: _core.Collective,
-    groups: int,
-    choice: Choice,
-    *,
-    write: bool,
+    size: int, plan: _core.Collective, groups: int, choice: Choice, *, write: bool
 ) -> CollectiveReport:
-    """Describe a plan."""
+    """Describe the plan of `size` ranks."""
     domains, held = [], 0
     for rank in plan.owners():
         boxes = plan.parts(rank)
@@ -100,7 +262,7 @@ def tell(
             held += elements * plan.item(number)
     return CollectiveReport(
         direction="write" if write else "read",
-        ranks=transport.size,
+        ranks=size,
         method=choice.method,
         why=choice.why,
         regions=tuple(regions),

@@ -119,8 +119,9 @@ impl Collective {
             let all: i128 = regions.iter().map(bytes).sum();
             // Small enough that there is one for each owner.
             let even = all / (job.shares.len() as i128) + 1;
-            let wanted =
-                even.clamp(i128::from(agreed.least.max(1)), i128::from(agreed.slot.max(1)));
+            let most = agreed.slot.max(1);
+            // A slot may be smaller than the least tile, where memory is short.
+            let wanted = even.clamp(i128::from(agreed.least.clamp(1, most)), i128::from(most));
             let tilings = regions
                 .iter()
                 .map(|r| Tiling::new(&job.ground, r, wanted as i64, agreed.slot, agreed.align))

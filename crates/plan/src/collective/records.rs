@@ -16,7 +16,7 @@
 //!
 //! Invariants. Rows come from other processes, of other versions perhaps: none makes this panic.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::access::{section_from_words, Access, Ground};
 use crate::error::PlanError;
@@ -169,7 +169,7 @@ impl Records {
     /// must have brought one section.
     pub fn arrays(&self, one: bool) -> Result<Vec<Wanted>, Mismatch> {
         let mut found: Vec<Wanted> = Vec::new();
-        let mut numbers: HashMap<i64, usize> = HashMap::new();
+        let mut numbers: BTreeMap<i64, usize> = BTreeMap::new();
         let mut odd = Vec::new();
         for (rank, row) in self.rows().enumerate() {
             let rank = u32::try_from(rank).map_err(|_| PlanError::TooLarge("a rank"))?;

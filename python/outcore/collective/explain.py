@@ -1,0 +1,251 @@
+"""
+What a collective of many arrays would do: the assignment, and what it is worth.
+
+Problem. `read_all` of many arrays gives arrays to ranks; one wants to see which, how even that is, and
+what would be if each array were read by a call of its own. Idea. Each rank tells what it alone can
+know (prices of its own accesses and of its parts, bytes of its tiles), in one gathering; the rest
+follows from the plan, which all have.
+
+Reference: Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective
+I/O", sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from outcore import _core
+from outcore.collective import items as brought
+from outcore.collective import many
+from outcore.collective.agreement import fail_together
+from outcore.collective.choose import (
+    Choice,
+    choose,
+    own_price,
+    price_of_rounds,
+    share_of_price,
+)
+from outcore.collective.items import Item
+from outcore.collective.many import Method
+from outcore.collective.report import ArrayReport, ManyReport, OwnerReport
+from outcore.errors import UsageError
+from outcore.transport import Transport
+
+__all__ = ["explain_all"]
+
+# Words of each rank: how it went, price of its part; and for each array price of its own accesses,
+# share that is cached, price of its part if the array had a call of its own, then bytes of its part in
+# the plan: held, and given to itself and to others; and to others with a call of its own.
+_HEAD, _EACH = 2, 7
+
+
+def explain_all(
+    requests: Sequence[tuple[Any, ...]],
+    *,
+    comm: Any = None,
+    method: Method = "auto",
+    write: bool = False,
+) -> ManyReport:
+    """
+    Tell what `read_all` (or `write_all`) of many arrays would do, without doing it. Collective.
+
+    Every rank of `comm` must call this, with the arrays and sections it would give `read_all`, or none.
+
+    Parameters
+    ----------
+    requests
+        ``(array, key)`` for each section; what follows the key is not looked at, so that a list for
+        `read_all` or `write_all` will do.
+    comm, method
+        As for `read_all`.
+    write
+        Explain `write_all`.
+
+    Returns
+    -------
+    ManyReport
+        Equal on all ranks; `str` is for people.
+
+    Raises
+    ------
+    CollectiveError
+        On all ranks, if any rank failed, or called something else.
+
+    Notes
+    -----
+    Nothing is read. The plan of each array's own call is made for comparison, so this takes longer than
+    the planning of `read_all`.
+
+    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O".
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> from outcore.testing.sim import SimWorld
+    >>> for name in "abc":
+    ...     outcore.create(f"{name}.npy", data=np.zeros((100, 100))).close()
+    >>> def look(comm):
+    ...     arrays = [outcore.open(f"{name}.npy", comm=comm) for name in "abc"]
+    ...     wanted = [(a, np.s_[:, comm.rank :: comm.size]) for a in arrays]
+    ...     return outcore.explain_all(wanted, method="two-phase")
+    >>> report = SimWorld(3).run(look)[0]
+    >>> [array.owners for array in report.arrays]
+    [((0, 80000),), ((1, 80000),), ((2, 80000),)]
+    >>> report.rounds, report.alone_rounds
+    (1, 3)
+    """
+    group = many._group(requests, comm)
+
+    def prepare() -> list[Item]:
+        found = []
+        for request in requests:
+            if len(request) < 2:
+                raise UsageError("explain_all takes (array, key)", code="bad-value")
+            array = many._array(request[0])
+            if write:
+                array._must_write("write to")
+            found.append(brought.looking(array, request[1]))
+        return found
+
+    def answer(met: many.Met) -> ManyReport:
+        return _Teller(group, met, write).tell()
+
+    call = "outcore.explain_all(write=True)" if write else "outcore.explain_all"
+    hints = many._hints(requests)
+    report: ManyReport = many.run(group, call, prepare, method, hints, answer=answer)
+    return report
+
+
+class _Teller:
+    """One rank's work on the answer."""
+
+    def __init__(self, group: Transport, met: many.Met, write: bool) -> None:
+        self.group, self.met, self.write = group, met, write
+        self.size, self.rank = group.size, group.rank
+        # Each array in a call of its own.
+        self.apart = [
+            many.planned(met.records.alone(number), group.size, write=write)
+            for number in range(len(met.names))
+        ]
+
+    def tell(self) -> ManyReport:
+        failure: BaseException | None = None
+        words = np.zeros(_HEAD + _EACH * len(self.met.names), np.int64)
+        try:
+            self._fill(words)
+        except BaseException as error:
+            failure = error
+            words[0] = 1
+        said = self.group.allgather(words)
+        if said[:, 0].any():
+            fail_together(self.group, failure, "explain_all")
+        paths = self._paths()
+        return self._report(said, paths)
+
+    def _fill(self, words: Any) -> None:
+        met = self.met
+        words[1] = share_of_price(met.plan, met.arrays, self.rank, write=self.write)
+        each = words[_HEAD:].reshape(len(met.names), _EACH)
+        for number, name in enumerate(met.names):
+            mine = [item for item in met.mine if item.name() == name]
+            each[number, :2] = own_price(mine, write=self.write)
+            apart, array = self.apart[number], met.arrays[number]
+            each[number, 2] = share_of_price(apart, [array], self.rank, write=self.write)
+            each[number, 6] = _given(apart, self.rank, self.size)[0][2]
+        for number, given in _given(met.plan, self.rank, self.size).items():
+            each[number, 3:6] = given
+
+    def _paths(self) -> list[str]:
+        """Paths of the arrays, each from the lowest rank that has it."""
+        arrays = self.met.arrays
+        first = [self.met.records.have(number)[0] for number in range(len(arrays))]
+        mine = [
+            array.path if array is not None and rank == self.rank else ""
+            for rank, array in zip(first, arrays, strict=True)
+        ]
+        said = self.group.allgather_bytes("\0".join(mine).encode(errors="surrogateescape"))
+        told = [row.decode(errors="surrogateescape").split("\0") for row in said]
+        return [told[rank][number] for number, rank in enumerate(first)]
+
+    def _report(self, said: Any, paths: list[str]) -> ManyReport:
+        met = self.met
+        each = said[:, _HEAD:].reshape(self.size, len(met.names), _EACH)
+        given = many.assigned(met.records, self.size, write=self.write)
+        arrays, alone_ns = [], 0
+        wanted = np.zeros((self.size, len(met.names)), np.int64)
+        for number in range(len(met.names)):
+            wanted[:, number] = met.records.requests(number)
+            choice, cost = self._own_call(number, each[:, number])
+            alone_ns += cost
+            held = each[:, number, 3]
+            arrays.append(
+                ArrayReport(
+                    path=paths[number],
+                    wanted_bytes=int(wanted[:, number].sum()),
+                    ranks=int((wanted[:, number] > 0).sum()),
+                    owners=tuple((int(rank), int(held[rank])) for rank in np.flatnonzero(held)),
+                    alone_method=choice.method,
+                    alone_why=choice.why,
+                    alone_rounds=self.apart[number].rounds if choice.method == "two-phase" else 0,
+                    alone_ns=cost,
+                )
+            )
+        two_phase = met.choice.method == "two-phase"
+        together = price_of_rounds(met.plan, int(said[:, 1].sum()))
+        cost = together if two_phase else int(each[:, :, 0].sum())
+        owners = []
+        for rank in met.plan.owners():
+            held, kept, sent = (int(each[rank, :, k].sum()) for k in (3, 4, 5))
+            gets = int(wanted[rank].sum()) - kept
+            owners.append(OwnerReport(rank, held, int((each[rank, :, 3] > 0).sum()), sent, gets))
+        own_calls = [array.alone_method == "two-phase" for array in arrays]
+        return ManyReport(
+            direction="write" if self.write else "read",
+            ranks=self.size,
+            method=met.choice.method,
+            why=met.choice.why,
+            arrays=tuple(arrays),
+            owners=tuple(owners),
+            assignment="" if given is None else given.method,
+            assignment_why="" if given is None else given.why,
+            rounds=met.plan.rounds,
+            slot_bytes=met.plan.slot_bytes,
+            wanted_bytes=met.plan.wanted_bytes,
+            traffic=int(each[:, :, 5].sum()),
+            ns=cost,
+            alone_rounds=sum(array.alone_rounds for array in arrays),
+            alone_traffic=int(each[:, own_calls, 6].sum()),
+            alone_ns=alone_ns,
+        )
+
+    def _own_call(self, number: int, each: Any) -> tuple[Choice, int]:
+        """What a call for this array alone would do, and its price."""
+        plan, asked = self.apart[number], many.asked_method(self.met.records)
+        prices = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
+        parts = int(each[:, 2].sum())
+        overlap = self.write and plan.overlap()
+        if asked == "auto":
+            choice = choose(plan, write=self.write, overlap=overlap, prices=prices, together=parts)
+        else:
+            choice = Choice("two-phase" if overlap else asked, "asked for")
+        if choice.method == "two-phase":
+            return choice, price_of_rounds(plan, parts)
+        return choice, sum(cost for cost, _ in prices)
+
+
+def _given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]]:
+    """For each array bytes that the owner holds, hands to itself, and to others; in all rounds."""
+    found: dict[int, list[int]] = {number: [0, 0, 0] for number in range(plan.arrays)}
+    for k in range(plan.tiles(owner)):
+        tile, wanted = plan.tile(owner, k), plan.wanted(owner, k)
+        if tile is None or wanted is None:
+            continue
+        counts = plan.counts(owner, k, size)
+        sums = found[tile[0]]
+        sums[0] += wanted[1] * plan.item(tile[0])
+        sums[1] += counts[owner]
+        sums[2] += sum(counts) - counts[owner]
+    return found

@@ -1,0 +1,259 @@
+"""
+What ranks would do, told by one process.
+
+Problem. One wants to see the plan of 64 ranks before there are any: on a laptop, without MPI. Idea. The
+plan of a collective is a pure function of what the ranks say of themselves, and here one process says
+it for all of them: it opens the array once and prices each rank's part in turn.
+
+Invariants. Planned and chosen by the functions that `read_all` uses, so that the answer is that of
+`explain_all`, for ranks that have this process's memory budget and hints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.collective import items as brought
+from outcore.collective import many
+from outcore.collective.choose import IMPOSSIBLE, METHODS, own_price, share_of_price
+from outcore.collective.items import Item
+from outcore.collective.price import of_report
+from outcore.collective.report import CollectiveReport, tell
+from outcore.disk import DiskArray
+from outcore.errors import OutcoreError, UsageError
+from outcore.report import Report
+
+__all__ = ["Disk", "Foresight", "Ranges", "foresee", "key_of"]
+
+Ranges = list[tuple[int, int, int]]
+# Beyond so many tiles their requests are not counted one by one, but those of whole parts.
+_TILES = 20_000
+
+
+@dataclass(frozen=True)
+class Disk:
+    """
+    What goes between ranks and disk.
+
+    Parameters
+    ----------
+    requests
+        Requests to the system.
+    nbytes
+        Bytes that they carry.
+    chunks
+        Chunks that go through a codec.
+    """
+
+    requests: int = 0
+    nbytes: int = 0
+    chunks: int = 0
+
+    def __add__(self, other: Disk) -> Disk:
+        return Disk(
+            self.requests + other.requests,
+            self.nbytes + other.nbytes,
+            self.chunks + other.chunks,
+        )
+
+    @classmethod
+    def of(cls, report: Report) -> Disk:
+        """Of an access of one rank."""
+        return cls(
+            report.reads + report.writes,
+            report.read_bytes + report.written_bytes + report.mapped_bytes,
+            report.decodes + report.encodes,
+        )
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """
+    The plan of a collective on one array, and what `explain_all` would say of it.
+
+    Parameters
+    ----------
+    array
+        The array, open.
+    ranks
+        How many there are.
+    write
+        Whether they write.
+    keys
+        What each rank asks for.
+    sections
+        The same as start, count and step of each axis.
+    plan
+        Who owns what in which round.
+    report
+        What `explain_all` says.
+    """
+
+    array: DiskArray
+    ranks: int
+    write: bool
+    keys: tuple[Any, ...]
+    sections: tuple[Ranges, ...]
+    plan: _core.Collective
+    report: CollectiveReport
+
+    def alone(self, rank: int) -> Disk:
+        """Tell what a rank's access costs if it makes it on its own."""
+        return self._disk(self.keys[rank]) if self.wanted(rank) else Disk()
+
+    def wanted(self, rank: int) -> int:
+        """Tell the bytes that a rank asks for."""
+        nbytes = int(self.array.dtype.itemsize)
+        for _, count, _ in self.sections[rank]:
+            nbytes *= count
+        return nbytes
+
+    def turn(self, owner: int, k: int) -> Disk:
+        """Tell what an owner's access in round `k` costs."""
+        wanted = self.plan.wanted(owner, k)
+        return Disk() if wanted is None else self._disk(key_of(wanted[0]))
+
+    def together(self) -> tuple[Disk, bool]:
+        """Tell what all owners' accesses cost, and whether that was counted exactly."""
+        owners = [(owner, self.plan.tiles(owner)) for owner in self.plan.owners()]
+        if sum(tiles for _, tiles in owners) <= _TILES:
+            turns = ((owner, k) for owner, tiles in owners for k in range(tiles))
+            return sum((self.turn(*turn) for turn in turns), Disk()), True
+        parts = (box for owner, _ in owners for _, box in self.plan.parts(owner))
+        return sum((self._disk(key_of(box)) for box in parts), Disk()), False
+
+    def _disk(self, key: Any) -> Disk:
+        return Disk.of(self.array.explain(key, write=self.write))
+
+
+def key_of(ranges: Ranges) -> tuple[slice, ...]:
+    """
+    Give a section as a key for indexing.
+
+    Examples
+    --------
+    >>> key_of([(1, 3, 2), (0, 0, 1)])
+    (slice(1, 6, 2), slice(0, 0, None))
+    """
+    return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
+
+
+def foresee(
+    array: DiskArray,
+    keys: Sequence[Any],
+    *,
+    write: bool = False,
+    method: str = "auto",
+    cold: bool = False,
+) -> Foresight:
+    """
+    Plan a collective access of as many ranks as there are keys, in one process. Not collective.
+
+    Parameters
+    ----------
+    array
+        The array; writable if `write`.
+    keys
+        What each rank asks for.
+    write
+        Plan `write_all` instead of `read_all`.
+    method
+        As for `read_all`.
+    cold
+        Choose as if nothing were in the page cache. Requests are counted so if the array was opened
+        with ``Hints(cache="bypass")``.
+
+    Returns
+    -------
+    Foresight
+        Its `report` is what `explain_all` would give these ranks.
+
+    Raises
+    ------
+    UsageError
+        For a method that is not known, or no keys.
+    SectionError
+        For a key that does not fit the array; the message names the rank.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("a.npy", data=np.zeros((64, 64)))
+    >>> seen = foresee(a, [np.s_[:, r::4] for r in range(4)], method="two-phase")
+    >>> seen.report.method, seen.plan.owners(), seen.wanted(0)
+    ('two-phase', [0, 1, 2, 3], 8192)
+    """
+    if method not in METHODS:
+        raise UsageError(
+            f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
+        )
+    if not keys:
+        raise UsageError("a collective needs one rank or more", code="bad-value")
+    all_items = [_item(array, key, rank) for rank, key in enumerate(keys)]
+    size = len(keys)
+    ground = array._core.ground()
+    rows = []
+    for item in all_items:
+        wishes = many.wishes_of(method, size, array.hints, [item])
+        if cold:
+            wishes[many.CACHED_WISH] = 0 if item.nbytes else 1000
+        rows.append(_core.record(0, wishes, [(0, ground, item.section)]))
+    records = _core.Records(_rows(rows))
+    records.compare(True)
+    plan = many.planned(records, size, write=write)
+    overlap = write and plan.overlap()
+
+    def prices() -> tuple[list[tuple[int, int]], int]:
+        owners = plan.owners()
+        if not cold:
+            alone = [own_price([item], write=write) for item in all_items]
+            return alone, sum(share_of_price(plan, [array], rank, write=write) for rank in owners)
+        boxes = [key_of(box) for rank in owners for _, box in plan.parts(rank)]
+        alone = [(_cold(array, item.key, write) if item.nbytes else 0, 0) for item in all_items]
+        return alone, sum(_cold(array, box, write) for box in boxes)
+
+    choice = many.decided(plan, records, prices, overlap=overlap, write=write)
+    return Foresight(
+        array=array,
+        ranks=size,
+        write=write,
+        keys=tuple(keys),
+        sections=tuple(_ranges(item.section) for item in all_items),
+        plan=plan,
+        report=tell(size, plan, many.groups_of(plan, records), choice, write=write),
+    )
+
+
+def _rows(records: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Records of all ranks, as if gathered."""
+    rows = np.zeros((len(records), max(map(len, records))), np.int64)
+    for row, record in zip(rows, records, strict=True):
+        row[: len(record)] = record
+    return rows
+
+
+def _item(array: DiskArray, key: Any, rank: int) -> Item:
+    try:
+        return brought.looking(array, key)
+    except OutcoreError as error:
+        said = f"rank {rank}: {error.message}"
+        more = error._details
+        raise type(error)(said, code=error.code, path=error.path, rank=rank, **more) from None
+
+
+def _ranges(section: list[int]) -> Ranges:
+    return list(zip(section[::3], section[1::3], section[2::3], strict=True))
+
+
+def _cold(array: DiskArray, key: Any, write: bool) -> int:
+    """Price an access to data that is not in the page cache."""
+    try:
+        return of_report(replace(array.explain(key, write=write), cached=0.0))
+    except OutcoreError:
+        return IMPOSSIBLE
