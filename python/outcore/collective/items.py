@@ -13,6 +13,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,18 +40,31 @@ class Item:
         What the caller asked for.
     section
         The same as words: start, count and step of each axis.
-    memory
-        The caller's array, or a new one, walked upwards along the axes of the array on disk.
-    result
-        What the caller gets of a read.
+    given
+        The caller's array, or a new one, with the axes of the key; the caller gets it of a read.
+    axes
+        For each of its axes that of the array on disk, and whether it is walked downwards; None if the
+        key makes it.
+    scalar
+        The caller gets an element instead.
     """
 
     array: DiskArray
     key: Any
     section: list[int]
-    memory: NDArray[Any]
-    result: Any = None
+    given: NDArray[Any]
+    axes: Sequence[tuple[int, bool] | None]
     scalar: bool = False
+
+    @cached_property
+    def memory(self) -> NDArray[Any]:
+        """The same array, walked upwards along the axes of the array on disk."""
+        return _upwards(self.given, self.axes, self.array.ndim)
+
+    @property
+    def result(self) -> Any:
+        """What the caller gets of a read."""
+        return self.given[()] if self.scalar else self.given
 
     @property
     def core(self) -> _core.Array:
@@ -60,7 +74,7 @@ class Item:
     @property
     def nbytes(self) -> int:
         """Bytes of the section."""
-        return int(self.memory.nbytes)
+        return self.given.nbytes
 
     def name(self) -> int:
         """Tell arrays apart: a number that all ranks compute alike."""
@@ -106,7 +120,7 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
         result = np.empty(shape, array.dtype, order=order)
     else:
         result = _checked(array, out, shape)
-    return Item(array, key, section, _upwards(result, axes, array.ndim), result, scalar)
+    return Item(array, key, section, result, axes, scalar)
 
 
 def looking(array: DiskArray, key: Any) -> Item:
@@ -115,7 +129,7 @@ def looking(array: DiskArray, key: Any) -> Item:
     section, axes, scalar = array._core.section_of(key)
     one = np.empty((), array.dtype)
     memory = np.broadcast_to(one, _shape(section, axes))
-    return Item(array, key, section, _upwards(memory, axes, array.ndim), None, scalar)
+    return Item(array, key, section, memory, axes, scalar)
 
 
 def writing(array: DiskArray, key: Any, value: Any) -> Item:
@@ -145,7 +159,7 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
             code="broadcast",
             path=array.path,
         ) from None
-    return Item(array, key, section, _upwards(given, axes, array.ndim))
+    return Item(array, key, section, given, axes)
 
 
 def _shape(section: list[int], axes: Sequence[tuple[int, bool] | None]) -> tuple[int, ...]:

@@ -243,7 +243,7 @@ def run(
         fail_together(group, cause, call.rsplit(".", maxsplit=1)[-1])
     if write:
         return None
-    results = [item.result[()] if item.scalar else item.result for item in mine]
+    results = [item.result for item in mine]
     return results[0] if one else results
 
 
@@ -428,14 +428,10 @@ def _each_alone(
             core = _sieving(item) if method == "sieve" else item.core
             if not item.nbytes:
                 continue
-            low = tuple(
-                slice(a, a + (n - 1) * s + 1, s)
-                for a, n, s in zip(*[iter(item.section)] * 3, strict=True)
-            )
             if write:
-                core.write(low, item.memory)
+                core.write(item.key, item.given)
             else:
-                core.read(low, item.memory)
+                core.read(item.key, item.given)
     except BaseException as error:
         failure = error
     if group.agree(int(failure is not None)):

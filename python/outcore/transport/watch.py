@@ -20,7 +20,17 @@ from typing import Any, ClassVar
 
 from outcore.errors import CollectiveError, UsageError
 
+try:
+    # `signal.signal` makes enums of what it gets, which took a tenth of a collective call.
+    from _signal import getsignal as _handler_of  # type: ignore[import-not-found]
+    from _signal import signal as _set_handler
+except ImportError:
+    _handler_of, _set_handler = signal.getsignal, signal.signal
+
 __all__ = ["Held", "Patience", "decode", "encode", "is_alive"]
+
+
+_SIGINT = int(signal.SIGINT)
 
 
 @dataclass(frozen=True)
@@ -105,10 +115,10 @@ class Held:
 
     def __enter__(self) -> Held:
         if threading.current_thread() is threading.main_thread():
-            before = signal.getsignal(signal.SIGINT)
+            before = _handler_of(_SIGINT)
             if callable(before):
                 self._before, self._replaced = before, True
-                signal.signal(signal.SIGINT, self._note)
+                _set_handler(_SIGINT, self._note)
                 self._open.append(self)
         return self
 
@@ -129,7 +139,7 @@ class Held:
         trace: TracebackType | None,
     ) -> None:
         if self._replaced:
-            signal.signal(signal.SIGINT, self._before)
+            _set_handler(_SIGINT, self._before)
             self._replaced = False
             self._open.remove(self)
             if self.count and kind is None:
