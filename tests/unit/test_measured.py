@@ -2,12 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import outcore
 from outcore import _core, measured
+from outcore.collective.price import of_report
 
 FIGURES = {"gap": 5, "latency_ns": 9000, "device": 2 * 10**9, "stream": 2 * 10**9}
 
@@ -93,3 +95,21 @@ def test_what_is_no_folder_is_refused(tmp_path):
     with pytest.raises(outcore.UsageError) as caught:
         measured.measure(str(tmp_path / "missing"))
     assert caught.value.code == "bad-folder"
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.zarr", "a.h5::/x"])
+def test_collectives_are_priced_for_the_disk_of_the_array(tmp_path, monkeypatch, name):
+    """Who skips much on a disk where a request is dear had better read it all."""
+    data = np.zeros((512, 512), "f4")
+    more = {} if name == "a.npy" else {"chunks": (64, 512)}
+    outcore.create(f"{tmp_path}/{name}", data=data, **more).close()
+    with outcore.open(f"{tmp_path}/{name}") as a:
+        assert a._core.disk() == (24 << 10, 9500, 2_600_000_000, 2_800_000_000)
+    device = os.stat(tmp_path).st_dev
+    _core.set_disks({device: (1 << 20, 5_000_000, 100_000_000, 120_000_000)})
+    with outcore.open(f"{tmp_path}/{name}") as a:
+        assert a._core.disk() == (1 << 20, 5_000_000, 100_000_000, 120_000_000)
+        report = replace(a.explain(np.s_[::64]), cached=0.0)
+        expected = report.reads * 5_000_000 + report.read_bytes * 10
+        assert report.decodes == 0
+        assert of_report(report, a) == max(expected, report.read_bytes * 1000 // 120)

@@ -10,6 +10,7 @@
 //! Invariants. Nothing here holds the GIL while it waits for a disk. Memory of the caller is
 //! touched by `exec::run` only, within the bounds computed from shape and strides.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{
     Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
@@ -30,6 +31,7 @@ use crate::gate::{self, Mode};
 use crate::hints::Wishes;
 use crate::interrupt::Interrupts;
 use crate::layout::Described;
+use crate::measure::Figures;
 use crate::terms::{self, Found};
 
 /// What is asked.
@@ -177,6 +179,17 @@ impl Open {
         let (engine, found, habit) = (OnceLock::new(), Found::default(), Habit::default());
         let (windows, done) = (Arc::default(), Arc::default());
         Ok(Open { pid: std::process::id(), described, place, engine, found, habit, windows, done })
+    }
+
+    /// The figures of the disk that holds the array: measured, or assumed.
+    pub fn disk(&self) -> Figures {
+        let path = match &self.place {
+            Place::Files(files) => files.path(0).ok(),
+            Place::Chunks(_) => None,
+        };
+        // An array in a file (`a.h5::/x`) is where the file is.
+        let outer = self.described.path.split("::").next().unwrap_or_default();
+        self.found.disk_of(path.unwrap_or(Path::new(outer))).unwrap_or_else(terms::assumed)
     }
 
     /// The engine for this array.

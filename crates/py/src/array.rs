@@ -161,6 +161,12 @@ impl Array {
         Ok(Ground::of(&open.described.layout, shard).words())
     }
 
+    /// Figures of the disk that holds the array, measured or assumed: the gap that is cheaper to read
+    /// than to skip, in bytes; nanoseconds a request; bytes per second of one, and of a stream.
+    fn disk(&self) -> PyResult<(i64, i64, i64, i64)> {
+        Ok(self.open()?.disk())
+    }
+
     /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows.
     fn cached(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u32> {
         let open = self.open()?;

@@ -4,6 +4,7 @@
 //! cached, and a larger one is judged by a handful of its elements at regular distances.
 
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use outcore_io::pool::PAGE;
@@ -50,7 +51,12 @@ impl Found {
         if files.is_empty() {
             return None;
         }
-        *self.disk.get_or_init(|| crate::measure::figures(files.path(0).ok()?))
+        self.disk_of(files.path(0).ok()?)
+    }
+
+    /// The figures of the disk that holds `path`, if it was measured; looked for once.
+    pub fn disk_of(&self, path: &Path) -> Option<Figures> {
+        *self.disk.get_or_init(|| crate::measure::figures(path))
     }
 }
 
@@ -146,6 +152,12 @@ pub fn terms(
         }
     }
     terms
+}
+
+/// The figures of a disk that was not measured.
+pub fn assumed() -> Figures {
+    let (terms, rates) = (Terms::new(0), Rates::MEASURED);
+    (terms.gap, rates.latency_ns, rates.device, rates.stream)
 }
 
 /// Rounds side by side.

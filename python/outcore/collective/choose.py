@@ -61,7 +61,7 @@ def own_price(items: list[Item], *, write: bool) -> tuple[int, int]:
             continue
         try:
             report = item.array.explain(item.key, write=write)
-            total += of_report(report)
+            total += of_report(report, item.array)
             share = 1000 if report.cached is None else round(1000 * report.cached)
             cached = min(cached, share)
         except Exception:

@@ -254,6 +254,6 @@ def _ranges(section: list[int]) -> Ranges:
 def _cold(array: DiskArray, key: Any, write: bool) -> int:
     """Price an access to data that is not in the page cache."""
     try:
-        return of_report(replace(array.explain(key, write=write), cached=0.0))
+        return of_report(replace(array.explain(key, write=write), cached=0.0), array)
     except OutcoreError:
         return IMPOSSIBLE

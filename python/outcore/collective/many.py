@@ -49,12 +49,12 @@ _CALLS = {
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
 # Their wishes, by number.
-_METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER, CACHED_WISH, _GROUPS = range(9)
+_METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER = range(7)
+CACHED_WISH, _GROUPS, _GAP = range(7, 10)
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
 # A slot, where neither budget nor hint says otherwise: long enough for a disk at full rate.
 _SLOT = 8 << 20
 _LEAST = 256 << 10
-_GAP = 24 << 10
 
 
 @dataclass
@@ -259,6 +259,7 @@ def wishes_of(method: str, size: int, hints: Hints, items: list[Item]) -> list[i
         int(any(item.one_writer() for item in items)),
         min((item.cached() for item in items), default=1000),
         hints.io_groups or 1,
+        max((item.core.disk()[0] for item in items), default=0),
     ]
 
 
@@ -338,7 +339,7 @@ def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collecti
         records,
         _shares(records, size, write=write),
         slot=max(min(_SLOT, offered), min(records.block, offered)),
-        gap=_GAP,
+        gap=max(records.wish(_GAP)),
         align=max(records.wish(_STRIPE)),
         least=_LEAST,
         cut=_CUTS[records.wish(_CUT)[0]],

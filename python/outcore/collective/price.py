@@ -1,8 +1,8 @@
 """
 What an access costs, in nanoseconds: integers, so that what ranks add up is equal on all of them.
 
-Figures of the disk are those that `outcore bench` measured, where it did (the plan behind `explain`
-knows them); here only the order of methods counts.
+Figures of the disk are those that `outcore bench` measured, where it did; those of the processor are
+assumed. Only the order of methods counts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from outcore.report import Report
 __all__ = ["of_report", "price"]
 
 # As in crates/plan/src/terms.rs.
-_REQUEST_NS = 9_500
-_DEVICE = 2_600_000_000
-_STREAM = 2_800_000_000
 _CACHED = 9_000_000_000
 _CALL_NS = 300
 _DECODE = 800_000_000
@@ -25,15 +22,16 @@ _DECODE = 800_000_000
 
 def price(array: DiskArray, key: Any, *, write: bool = False) -> int:
     """Tell what an access to a section would cost, as the page cache is now."""
-    return of_report(array.explain(key, write=write))
+    return of_report(array.explain(key, write=write), array)
 
 
-def of_report(report: Report) -> int:
-    """Tell what the plan of a report costs."""
+def of_report(report: Report, array: DiskArray) -> int:
+    """Tell what the plan of a report costs on the disk of its array."""
+    _, request_ns, device, stream = array._core.disk()
     requests = report.reads + report.writes
     moved = report.read_bytes + report.written_bytes
     second = 1_000_000_000
-    cold = max(requests * _REQUEST_NS + moved * second // _DEVICE, moved * second // _STREAM)
+    cold = max(requests * request_ns + moved * second // device, moved * second // stream)
     warm = requests * _CALL_NS + (moved + report.mapped_bytes) * second // _CACHED
     cached = 0 if report.cached is None else round(1000 * report.cached)
     coded = (report.decodes + report.encodes) and report.useful_bytes * second // _DECODE
