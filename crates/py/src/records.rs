@@ -80,12 +80,12 @@ impl Records {
         self.records.wish(number).collect()
     }
 
-    /// Whether every rank brought one section of the same array, which is not encoded, and said so of
-    /// these wishes: `equal` are (number, value), `least` (number, at least).
-    fn one_plain_array(&self, equal: (usize, i64), least: (usize, i64)) -> bool {
+    /// Whether no array is encoded, and all ranks said so of these wishes: `equal` are (number, value),
+    /// `least` (number, at least). With `one`, each must have brought one section of the same array.
+    fn plain(&self, equal: (usize, i64), least: (usize, i64), one: bool) -> bool {
         self.records.wish(equal.0).all(|said| said == equal.1)
             && self.records.wish(least.0).all(|said| said >= least.1)
-            && self.records.one_plain_array()
+            && self.records.plain(one)
     }
 
     /// Reads all items. None if they fit together; otherwise what is odd (`"ground"`, `"array"`), and

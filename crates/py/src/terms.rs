@@ -1,7 +1,8 @@
 //! What the planner is told: the machine, the file as it is cached now, the user's wishes.
 //!
-//! Looking at the page cache costs a system call a look, so a section of a few pages is taken as
-//! cached, and a larger one is judged by a handful of its elements at regular distances.
+//! Looking at the page cache costs a system call a look, so a section of a page is taken as cached, one
+//! of a few pages is looked at as a whole, and a larger one is judged by a handful of its elements at
+//! regular distances.
 
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -14,7 +15,7 @@ use outcore_plan::{Chunked, Coding, Direction, Method, PlanError, Rates, Section
 use crate::hints::{Cache, Wishes};
 use crate::measure::Figures;
 
-/// Sections that span less than this are not worth a look.
+/// Sections that span less than this are looked at as a whole.
 const GLANCE: i64 = 64 << 10;
 /// Looks per access, and for a small one: a look costs as much as reading a page.
 const LOOKS: i64 = 16;
@@ -208,8 +209,14 @@ fn look(
     axes.sort_by_key(|(_, stride)| std::cmp::Reverse(*stride));
     let base: i64 = section.ranges().iter().zip(&layout.strides).map(|(r, s)| r.start * s).sum();
     let span: i64 = axes.iter().map(|(count, stride)| (count - 1) * stride).sum();
+    if span < PAGE as i64 {
+        return Some(0); // A page or two: to fetch them is one request in any case.
+    }
     if span < GLANCE {
-        return Some(0);
+        let (file, offset, room) = locate(layout, base)?;
+        let fd = files.open(file).ok()?.fd();
+        one(fd, offset, (span + layout.item).min(room))?;
+        return Some(1);
     }
     // Dense neighbours at the fast end: that much can be looked at in one call.
     let mut run = layout.item;

@@ -226,7 +226,7 @@ def run(
     with Held():
         records = gather(group, record, lambda number: _NAMES.get(number, f"call {number}"))
         failure: BaseException | None
-        if _at_hand(records, method, call):
+        if answer is None and not write and _at_hand(records, method, one=one):
             failure = _each_alone(group, mine, method, write=False)
         else:
             _compare(records, one=one)
@@ -299,12 +299,12 @@ def _compare(records: _core.Records, *, one: bool) -> None:
             )
 
 
-def _at_hand(records: _core.Records, method: str, call: str) -> bool:
+def _at_hand(records: _core.Records, method: str, *, one: bool) -> bool:
     """Whether all ranks read on their own, so that nobody has to plan for all."""
-    if call != "read_all" or method == "two-phase":
+    if method == "two-phase":
         return False
     least = CACHED if method == "auto" else 0
-    return records.one_plain_array((_METHOD, METHODS.index(method)), (CACHED_WISH, least))
+    return records.plain((_METHOD, METHODS.index(method)), (CACHED_WISH, least), one)
 
 
 def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:

@@ -150,18 +150,20 @@ impl Records {
         })
     }
 
-    /// Whether every rank brought one section, all of the same array, which is not stored encoded;
-    /// found without reading more than words.
-    pub fn one_plain_array(&self) -> bool {
-        let ground = |row: &[i64]| {
-            let length = usize::try_from(*row.get(FIXED + 1)?).ok()?;
-            let end = length.checked_add(FIXED + 2)?;
-            row.get(FIXED..end).map(<[i64]>::to_vec)
-        };
-        let first = self.rows().next().and_then(ground);
-        let Some(first) = first.filter(|words| words.get(3) == Some(&0)) else { return false };
+    /// Whether no array is stored encoded, and, if it has to be `one`, every rank brought one section
+    /// of the same; found without reading more than words.
+    pub fn plain(&self, one: bool) -> bool {
+        let first = self.rows().next().and_then(|row| row.get(FIXED)).copied();
         self.rows().all(|row| {
-            row[3] == 1 && row.get(FIXED..FIXED + first.len()).is_some_and(|words| *words == first)
+            let Some(mut rest) = row.get(FIXED..) else { return false };
+            if one && (row[3] != 1 || rest.first().copied() != first) {
+                return false;
+            }
+            (0..row[3]).all(|_| {
+                let ground = take(&mut rest, true);
+                let plain = ground.is_some_and(|(_, words)| words.get(1) == Some(&0));
+                plain && take(&mut rest, false).is_some()
+            })
         })
     }
 
@@ -291,7 +293,7 @@ mod tests {
         assert_eq!(vec![1, 3, 2], records.wish(0).collect::<Vec<_>>());
         assert_eq!(vec![20, 0, 10], records.wish(1).collect::<Vec<_>>());
         assert_eq!(vec![0; 3], records.wish(99).collect::<Vec<_>>());
-        assert!(!records.one_plain_array());
+        assert!(!records.plain(false) && !records.plain(true));
         let found = records.arrays(false).unwrap();
         assert_eq!(vec![-5, 8], found.iter().map(|w| w.name).collect::<Vec<_>>());
         assert_eq!((&a, &b), (&found[0].ground, &found[1].ground));
@@ -315,13 +317,13 @@ mod tests {
         };
         let plain = one(1, ground(&[9, 9], false), &s);
         let records = gathered(&[plain.clone(), one(1, ground(&[9, 9], false), &empty)]);
-        assert!(records.one_plain_array() && records.arrays(true).is_ok());
+        assert!(records.plain(true) && records.plain(false) && records.arrays(true).is_ok());
         let records = gathered(&[plain.clone(), one(1, ground(&[9, 8], false), &s)]);
-        assert!(!records.one_plain_array());
         assert_eq!(Some(Mismatch::Ground(1)), records.arrays(false).err());
         let records = gathered(&[plain.clone(), plain.clone(), one(2, ground(&[9, 8], false), &s)]);
         assert_eq!(Some(Mismatch::Array(vec![2])), records.arrays(true).err());
-        assert!(!gathered(&[one(1, ground(&[9, 9], true), &s)]).one_plain_array());
+        assert!(records.plain(false) && !records.plain(true));
+        assert!(!gathered(&[one(1, ground(&[9, 9], true), &s)]).plain(false));
         let records = gathered(&[plain.clone(), record(3, &[], &[]).unwrap()]);
         assert!(!records.same_call());
         assert_eq!(vec![(VERSION, 2), (VERSION, 3)], records.calls().collect::<Vec<_>>());
@@ -348,7 +350,7 @@ mod tests {
             }
             let records = Records::new(words, HEAD).unwrap();
             let _ = (records.any_failed(), records.same_call(), records.longest());
-            let _ = (records.one_plain_array(), records.wish(3).count());
+            let _ = (records.plain(true), records.plain(false), records.wish(3).count());
             for one in [false, true] {
                 if let Ok(found) = records.arrays(one) {
                     for wanted in found {
