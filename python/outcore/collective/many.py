@@ -29,7 +29,7 @@ from outcore.hints import Hints
 from outcore.transport import Transport, transport
 from outcore.transport.watch import Held
 
-__all__ = ["Method", "explain", "read_all", "run", "together", "write_all"]
+__all__ = ["AGREED", "Method", "explain", "read_all", "run", "together", "write_all"]
 
 Method = Literal["auto", "direct", "sieve", "two-phase"]
 
@@ -50,6 +50,19 @@ _CUTS = ("requested", "bounding", "fixed", "cyclic")
 _SLOT = 8 << 20
 _LEAST = 256 << 10
 _GAP = 24 << 10
+
+
+@dataclass(frozen=True)
+class _Agreed:
+    """What a plan is made with, where neither budget nor hint says otherwise: bytes."""
+
+    slot: int = _SLOT
+    least: int = _LEAST
+    gap: int = _GAP
+    align: int = 4096
+
+
+AGREED = _Agreed()
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 from outcore.disk import DiskArray
 from outcore.report import Report
 
-__all__ = ["of_report", "price"]
+__all__ = ["of_report", "of_requests", "price"]
 
 # As in crates/plan/src/terms.rs.
 _REQUEST_NS = 9_500
@@ -33,8 +33,14 @@ def of_report(report: Report) -> int:
     requests = report.reads + report.writes
     moved = report.read_bytes + report.written_bytes
     second = 1_000_000_000
-    cold = max(requests * _REQUEST_NS + moved * second // _DEVICE, moved * second // _STREAM)
+    cold = of_requests(requests, moved)
     warm = requests * _CALL_NS + (moved + report.mapped_bytes) * second // _CACHED
     cached = 0 if report.cached is None else round(1000 * report.cached)
     coded = (report.decodes + report.encodes) and report.useful_bytes * second // _DECODE
     return (cold * (1000 - cached) + warm * cached) // 1000 + coded
+
+
+def of_requests(requests: int, moved: int) -> int:
+    """Tell what requests cost that move so many bytes, none of them cached."""
+    second = 1_000_000_000
+    return max(requests * _REQUEST_NS + moved * second // _DEVICE, moved * second // _STREAM)
