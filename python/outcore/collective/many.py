@@ -46,19 +46,16 @@ _CALLS = {
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
-# A slot, where neither budget nor hint says otherwise: long enough for a disk at full rate.
-_SLOT = 8 << 20
-_LEAST = 256 << 10
-_GAP = 24 << 10
 
 
 @dataclass(frozen=True)
 class _Agreed:
     """What a plan is made with, where neither budget nor hint says otherwise: bytes."""
 
-    slot: int = _SLOT
-    least: int = _LEAST
-    gap: int = _GAP
+    # Long enough for a disk at full rate.
+    slot: int = 8 << 20
+    least: int = 256 << 10
+    gap: int = 24 << 10
     align: int = 4096
 
 
@@ -226,7 +223,7 @@ def run(
             hints.io_ranks or group.size,
             _CUTS.index(hints.domains),
             int(hints.overlap == "error"),
-            hints.stripe or 4096,
+            hints.stripe or AGREED.align,
             int(any(item.one_writer() for item in mine)),
             min((item.cached() for item in mine), default=1000),
         ]
@@ -342,16 +339,16 @@ def _meet(
     shares = _shares(grounds, accesses, have, group.size, io_ranks, alone=table)
     jobs = [(grounds[name], accesses[name], shares[name]) for name in names]
     offered = min(wish[1] for wish in wishes)
-    slot = min(_SLOT, offered)
+    slot = min(AGREED.slot, offered)
 
     def planned(slot: int) -> _core.Collective:
         return _core.Collective(
             jobs,
             ranks=group.size,
             slot=slot,
-            gap=_GAP,
+            gap=AGREED.gap,
             align=max(wish[5] for wish in wishes),
-            least=_LEAST,
+            least=AGREED.least,
             cut=_CUTS[wishes[0][3]],
         )
 

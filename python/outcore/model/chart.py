@@ -147,15 +147,15 @@ def chart(lines: Sequence[Line], *, title: str, x: str, y: str, note: str = "") 
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     for value, named in across.ticks():
         at = across.at(value)
-        kind = "grid" if named else "fine"
-        out.append(f'<path class="{kind}" d="M{at:.1f} {_TOP}V{bottom}"/>')
+        weight = "grid" if named else "fine"
+        out.append(f'<path class="{weight}" d="M{at:.1f} {_TOP}V{bottom}"/>')
         if named:
             label = f'<text x="{at:.1f}" y="{bottom + 20}" text-anchor="middle">'
             out.append(f"{label}{_number(value)}</text>")
     for value, named in up.ticks():
         at = up.at(value)
-        kind = "grid" if named else "fine"
-        out.append(f'<path class="{kind}" d="M{_LEFT} {at:.1f}H{right}"/>')
+        weight = "grid" if named else "fine"
+        out.append(f'<path class="{weight}" d="M{_LEFT} {at:.1f}H{right}"/>')
         if named:
             label = f'<text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">'
             out.append(f"{label}{_number(value)}</text>")

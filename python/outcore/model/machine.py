@@ -1,8 +1,8 @@
 """
 A machine as a few numbers: servers with disks, nodes with ranks, a network.
 
-``delta``, ``sp2`` and ``today`` are in the ``.toml`` files beside this one, each with where its figures are
-from. ``crates/plan/src/simulate`` says what the parts do.
+``delta``, ``sp2`` and ``today`` are in the ``.toml`` files beside this one, each with where its figures
+are from. ``crates/plan/src/simulate`` says what the parts do.
 
 >>> from outcore.model.machine import machine
 >>> machine("delta").servers
@@ -46,7 +46,8 @@ class Machine:
         A block from the disk: a time, more if it follows none of the last places (so many) where the
         disk was, and a rate; the rate of writes.
     client_ns, depth, write_depth
-        What a request costs the rank that makes it, and how many it has on their way, reading and writing.
+        What a request costs the rank that makes it, and how many it has on their way, reading and
+        writing.
     message_ns, message_rate, copy_rate, per_node
         A message costs both ranks so much; the port of a node has that rate each way; copies in memory
         that rate; so many ranks share a node.

@@ -127,4 +127,9 @@ def written_case(
         raise UsageError(
             f"--section {text!r} has not the {len(shape)} axes of --shape", code="bad-option"
         )
+    if any(part.start < 0 or part.step < 1 for _, section in sections for part in section):
+        raise UsageError(
+            f"--section {text!r}: lower bounds begin at 1, strides are at least 1",
+            code="bad-option",
+        )
     return Case(ranks, (Array(shape, itemsize, order, sections),), write)

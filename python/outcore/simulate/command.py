@@ -1,8 +1,8 @@
 """
 The command ``outcore simulate``: a table for people, one JSON document, or a picture.
 
-``--paper`` prints the papers' tables, theirs beside ours. Else methods are simulated for numbers of ranks
-on a machine, which has a name, is a TOML file, or is changed by options.
+``--paper`` prints the papers' tables, theirs beside ours. Else methods are simulated for numbers of
+ranks on a machine, which has a name, is a TOML file, or is changed by options.
 """
 
 from __future__ import annotations
@@ -104,9 +104,7 @@ def _case(words: Any, ranks: int) -> Case:
     if words.section is None:
         return case(words.case, ranks, nbytes(words.bytes), write=words.write)
     shape = tuple(_numbers(words.shape, "shape"))
-    return written_case(
-        words.section, ranks, shape, words.itemsize, words.order, write=words.write
-    )
+    return written_case(words.section, ranks, shape, words.itemsize, words.order, write=words.write)
 
 
 def _scale(words: Any, print_json: Callable[[Any], None]) -> int:
@@ -152,10 +150,11 @@ def _scale(words: Any, print_json: Callable[[Any], None]) -> int:
 
 
 def _asked(words: Any) -> str:
+    """Say what each rank does."""
     verb = "writes" if words.write else "reads"
     if words.section is not None:
         return f"each rank p {verb} {words.section} of {words.shape}"
-    return f"each rank {verb} {words.bytes}: {words.case}"
+    return f"each rank {verb} {words.bytes} ({words.case})"
 
 
 def _picture(words: Any, model: Machine, found: dict[int, dict[str, Outcome]]) -> str:
@@ -232,14 +231,16 @@ def _print_table(facts: Summary, cells: Sequence[Cell]) -> None:
     print(" " * (wide + 6) + "".join(f"{head:>10}" for head in heads))
     for row in rows:
         line = [places.get((row, *column)) for column in columns]
-        for label, told in (
-            ("theirs", lambda cell: f"{cell.theirs:.4g}"),
-            ("ours", lambda cell: f"{cell.ours:.4g}"),
-            ("ratio", lambda cell: f"x{cell.ratio:.2f}" + ("*" if cell.fitted else " ")),
-        ):
-            values = "".join(f"{told(cell) if cell else '':>10}" for cell in line)
+        for label in ("theirs", "ours", "ratio"):
+            values = "".join(f"{_told(cell, label) if cell else '':>10}" for cell in line)
             print(f"{row if label == 'theirs' else '':<{wide}}{label:<6}{values}")
     print()
+
+
+def _told(cell: Cell, label: str) -> str:
+    if label == "ratio":
+        return f"x{cell.ratio:.2f}" + ("*" if cell.fitted else " ")
+    return f"{cell.theirs if label == 'theirs' else cell.ours:.4g}"
 
 
 def _print_summary(facts: Sequence[Summary], predicted: Sequence[Summary]) -> None:

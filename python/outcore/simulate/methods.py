@@ -17,9 +17,10 @@ written where there are holes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from outcore import _core
 from outcore.collective.choose import choose
@@ -240,7 +241,7 @@ def simulate(
             extent=method == "sieve",
             write=case.write,
         )
-        return Outcome(method=method, **found)
+        return _outcome(method, found)
     made = plan(case, method, io_ranks=io_ranks, slot=slot, shares=shares)
     return _together(made, case, machine, method)
 
@@ -256,7 +257,11 @@ def _together(made: _core.Collective, case: Case, machine: Machine, method: str)
         sparse=0 if paper else 4,
         write=case.write,
     )
-    return Outcome(method=method, **found)
+    return _outcome(method, found)
+
+
+def _outcome(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:
+    return Outcome(method=method, why=why, **found)
 
 
 def _auto(
@@ -268,7 +273,12 @@ def _auto(
 ) -> Outcome:
     """Choose as `read_all` does where nothing is cached."""
     own = _core.simulate_alone(
-        _jobs(case, 1), machine, ranks=case.ranks, gap=AGREED.gap, most=AGREED.slot, write=case.write
+        _jobs(case, 1),
+        machine,
+        ranks=case.ranks,
+        gap=AGREED.gap,
+        most=AGREED.slot,
+        write=case.write,
     )
     made = plan(case, "requested", io_ranks=io_ranks, slot=slot, shares=shares)
     both = _together(made, case, machine, "requested")
@@ -282,5 +292,5 @@ def _auto(
         together=of_requests(both.requests, both.bytes),
     )
     if chosen.method == "two-phase":
-        return Outcome(**{**vars(both), "method": "auto: two-phase", "why": chosen.why})
-    return Outcome(method="auto: direct", why=chosen.why, **own)
+        return dataclasses.replace(both, method="auto: two-phase", why=chosen.why)
+    return _outcome("auto: direct", own, chosen.why)

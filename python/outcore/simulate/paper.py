@@ -230,9 +230,7 @@ def _grouped(cells: Iterable[Cell], key: Callable[[Cell], object]) -> list[list[
 
 def _same_order(row: list[Cell]) -> bool:
     """Whether ours come in the order of theirs, as far as these have one."""
-    return all(
-        a.ours < b.ours for a in row for b in row if a.theirs * _TIE < b.theirs
-    )
+    return all(a.ours < b.ours for a in row for b in row if a.theirs * _TIE < b.theirs)
 
 
 def summaries(cells: Iterable[Cell], *, fitted: bool | None = None) -> list[Summary]:
@@ -248,11 +246,7 @@ def summaries(cells: Iterable[Cell], *, fitted: bool | None = None) -> list[Summ
     for table in _grouped(cells, lambda cell: (cell.paper, cell.table)):
         counted = [cell for cell in table if fitted in (None, cell.fitted)]
         factors = [max(cell.ratio, 1 / cell.ratio) for cell in counted] or [float("nan")]
-        rows = [
-            row
-            for row in _grouped(table, lambda cell: (cell.row, cell.ranks))
-            if len(row) > 1
-        ]
+        rows = [row for row in _grouped(table, lambda cell: (cell.row, cell.ranks)) if len(row) > 1]
         found.append(
             Summary(
                 table[0].paper,
