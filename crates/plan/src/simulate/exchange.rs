@@ -1,14 +1,14 @@
 //! What goes between the ranks in one round, and what owners need of their tiles.
 //!
 //! Exactly, from the table of each tile, as long as that is at most [`EXACT`] intersections in all.
-//! Beyond (10^5 ranks that all want something of 10^5 tiles send 10^10 messages) sums along the slowest
-//! axis: how many members of a region meet a tile, and how many tiles of this round a member meets, is
-//! a difference of two ranks in sorted lists; how many bytes, one of two prefix sums. Both are exact for
-//! sections without steps whose members agree on the other axes; else messages are counted that could
-//! be left out, and bytes are spread evenly over a member's extent.
+//! Beyond (10^5 ranks that all want something of 10^5 tiles send 10^10 messages) from sums along each
+//! axis: how many members of a region meet a tile there, and how many tiles of this round a member
+//! meets, is a difference of two ranks in sorted lists; how many bytes, one of two prefix sums. Axes are
+//! taken as independent of each other. That is exact where tiles are cut on one axis (rows, columns) or
+//! members are a grid, if sections have no steps; else it is an estimate.
 
 use super::{time, Machine, Manner};
-use crate::collective::{hull, Collective, Tile};
+use crate::collective::{hull, Collective, Region, Tile};
 use crate::section::Section;
 
 /// Most intersections that are looked at.
@@ -55,13 +55,13 @@ impl Loads {
         self.bytes += bytes;
     }
 
-    /// One end of many messages.
-    fn end(&mut self, rank: u32, messages: i64, bytes: i64, out: bool) {
+    /// One end of many messages; which are counted at the owner's.
+    fn end(&mut self, rank: u32, messages: i64, bytes: i64, out: bool, owner: bool) {
         let load = &mut self.of[rank as usize];
         load.0 += messages;
         *(if out { &mut load.1 } else { &mut load.2 }) += bytes;
         load.3 += bytes;
-        if out {
+        if owner {
             self.messages += messages;
             self.bytes += bytes;
         }
@@ -80,12 +80,62 @@ impl Loads {
     }
 }
 
-/// Members of a region along the slowest axis.
+/// Members of a region.
 struct Members {
-    /// Rank, first index, one past the last, bytes at each index in parts.
-    each: Vec<(u32, i64, i64, i128)>,
+    each: Vec<Member>,
+    /// Along each axis of the array.
+    axes: Vec<Line>,
+}
+
+struct Member {
+    rank: u32,
+    /// In parts.
+    bytes: i128,
+    /// First index and one past the last on each axis.
+    bounds: Vec<(i64, i64)>,
+}
+
+/// Intervals with weights that are spread evenly over each.
+struct Line {
+    count: i64,
+    weight: i128,
     starts: Sums,
     stops: Sums,
+}
+
+impl Line {
+    fn new(intervals: impl Iterator<Item = (i64, i64, i128)>) -> Line {
+        let (mut starts, mut stops, mut sum) = (vec![], vec![], 0);
+        for (low, high, weight) in intervals {
+            let each = weight / i128::from((high - low).max(1));
+            sum += each * i128::from(high - low);
+            starts.push((low, each));
+            stops.push((high, each));
+        }
+        let count = starts.len() as i64;
+        Line { count, weight: sum, starts: Sums::new(starts), stops: Sums::new(stops) }
+    }
+
+    /// How many meet `low..high`.
+    fn meeting(&self, low: i64, high: i64) -> i64 {
+        // An interval that ends at `low` does not meet it.
+        self.starts.below(high) as i64 - self.stops.below(low + 1) as i64
+    }
+
+    /// What of their weight lies in it.
+    fn within(&self, low: i64, high: i64) -> i128 {
+        let weight = |x| self.starts.at(x) - self.stops.at(x);
+        weight(high) - weight(low)
+    }
+}
+
+/// `of` times a fraction.
+fn scaled(of: i128, part: i128, whole: i128) -> i128 {
+    const FINE: u32 = 40;
+    if whole <= 0 {
+        return of;
+    }
+    (of * ((part << FINE) / whole)) >> FINE
 }
 
 /// Sorted places with prefix sums: `at(x)` is the sum of `weight * (x - place)` of places below `x`.
@@ -119,14 +169,6 @@ impl Sums {
     }
 }
 
-/// How many of the intervals meet `low..high`, and what of their weight lies in it.
-fn within(starts: &Sums, stops: &Sums, low: i64, high: i64) -> (i64, i128) {
-    // An interval that ends at `low` does not meet it.
-    let count = starts.below(high) - stops.below(low + 1);
-    let weight = |x| starts.at(x) - stops.at(x);
-    (count as i64, weight(high) - weight(low))
-}
-
 /// Answers for each round of a plan.
 pub(super) struct Exchanges<'a> {
     plan: &'a Collective,
@@ -155,26 +197,24 @@ impl<'a> Exchanges<'a> {
     fn sums(plan: &Collective) -> Vec<Vec<Members>> {
         let of_array = |array: usize| {
             let Some(job) = plan.job(array as u32) else { return vec![] };
-            let slowest = job.ground.order.first();
             let member = |k: &u32| {
                 let access = &job.accesses[*k as usize];
-                let bytes = i128::from(access.section.count().unwrap_or(i64::MAX))
-                    * i128::from(job.ground.item);
-                let (low, high) = slowest.map_or((0, 1), |axis| {
-                    let range = access.section.ranges()[*axis];
-                    (range.start, range.stop())
-                });
-                (access.rank, low, high, bytes * PARTS / i128::from((high - low).max(1)))
+                let elements = i128::from(access.section.count().unwrap_or(i64::MAX));
+                Member {
+                    rank: access.rank,
+                    bytes: elements * i128::from(job.ground.item) * PARTS,
+                    bounds: bounds(&access.section),
+                }
             };
-            let regions = plan.regions(array as u32).iter();
-            regions
-                .map(|region| {
-                    let each: Vec<_> = region.members.iter().map(member).collect();
-                    let starts = Sums::new(each.iter().map(|m| (m.1, m.3)).collect());
-                    let stops = Sums::new(each.iter().map(|m| (m.2, m.3)).collect());
-                    Members { each, starts, stops }
-                })
-                .collect()
+            let members = |region: &Region| {
+                let each: Vec<Member> = region.members.iter().map(member).collect();
+                let line = |d: usize| {
+                    Line::new(each.iter().map(|m| (m.bounds[d].0, m.bounds[d].1, m.bytes)))
+                };
+                let axes = (0..job.ground.shape.len()).map(line).collect();
+                Members { each, axes }
+            };
+            plan.regions(array as u32).iter().map(members).collect()
         };
         (0..plan.arrays()).map(of_array).collect()
     }
@@ -263,31 +303,62 @@ impl<'a> Exchanges<'a> {
             let (array, region) = (group[0].1.array, group[0].1.region);
             let members = &regions[array as usize][region as usize];
             let Some(job) = self.plan.job(array) else { continue };
-            let whole = &self.plan.regions(array)[region as usize].section;
+            let total: i128 = members.each.iter().map(|m| m.bytes).sum();
             let mut shares = vec![];
             for (owner, tile) in group {
-                let elements = tile.section.count().unwrap_or(i64::MAX);
-                let (low, high, share) = stretch(job.ground.order.first(), &tile.section, whole);
-                shares.push((low, high, share));
-                let (count, bytes) = within(&members.starts, &members.stops, low, high);
-                let bytes = (bytes / PARTS * share / PARTS) as i64;
-                if count == 0 {
+                let bounds = bounds(&tile.section);
+                let (mut count, mut bytes) = ((members.each.len() as i128) * PARTS, total);
+                for (line, (low, high)) in members.axes.iter().zip(&bounds) {
+                    let meeting = i128::from(line.meeting(*low, *high));
+                    count = scaled(count, meeting, i128::from(line.count));
+                    bytes = scaled(bytes, line.within(*low, *high), line.weight);
+                }
+                if bytes == 0 {
                     continue;
                 }
-                loads.end(*owner, count, bytes, !write);
+                let (letters, own) = (whole(count).max(1), whole(bytes));
+                loads.end(*owner, letters, own, !write, true);
+                let elements = tile.section.count().unwrap_or(i64::MAX);
                 needed.push(Needed {
                     owner: *owner,
                     array,
                     held: tile.section.clone(),
-                    full: bytes >= elements.saturating_mul(job.ground.item),
+                    full: own >= elements.saturating_mul(job.ground.item),
                     pieces: vec![],
                 });
+                shares.push((bounds, bytes));
             }
-            let starts = Sums::new(shares.iter().map(|s| (s.0, s.2)).collect());
-            let stops = Sums::new(shares.iter().map(|s| (s.1, s.2)).collect());
-            for (rank, low, high, bytes) in &members.each {
-                let (count, share) = within(&starts, &stops, *low, *high);
-                loads.end(*rank, count, (bytes * share / PARTS / PARTS) as i64, write);
+            let tiles: Vec<Line> = (0..members.axes.len())
+                .map(|d| Line::new(shares.iter().map(|(b, bytes)| (b[d].0, b[d].1, *bytes))))
+                .collect();
+            let all: i128 = shares.iter().map(|(_, bytes)| bytes).sum();
+            let mut found = vec![];
+            for member in &members.each {
+                let (mut count, mut bytes) =
+                    ((shares.len() as i128) * PARTS, scaled(all, member.bytes, total));
+                let mut fewest = i64::MAX;
+                for ((line, others), (low, high)) in
+                    tiles.iter().zip(&members.axes).zip(&member.bounds)
+                {
+                    let meeting = i128::from(line.meeting(*low, *high));
+                    count = scaled(count, meeting, i128::from(line.count));
+                    // What of this round is there, by what this member has of all that is there: on the
+                    // axis that tells most.
+                    let beside = others.meeting(*low, *high);
+                    if beside < fewest {
+                        fewest = beside;
+                        let there = others.within(*low, *high);
+                        bytes = scaled(line.within(*low, *high), member.bytes, there);
+                    }
+                }
+                if bytes > 0 {
+                    found.push((member.rank, whole(count).max(1), bytes));
+                }
+            }
+            // What owners and members have in this round is the same.
+            let sum: i128 = found.iter().map(|(_, _, bytes)| bytes).sum();
+            for (rank, letters, bytes) in found {
+                loads.end(rank, letters, whole(scaled(all, bytes, sum)), write, false);
             }
         }
         needed.sort_by_key(|n| n.owner);
@@ -295,13 +366,11 @@ impl<'a> Exchanges<'a> {
     }
 }
 
-/// A tile along the slowest axis, and its part of the region there.
-fn stretch(axis: Option<&usize>, tile: &Section, region: &Section) -> (i64, i64, i128) {
-    let Some(axis) = axis else { return (0, 1, PARTS) };
-    let range = tile.ranges()[*axis];
-    let others = |s: &Section| {
-        let counts = s.ranges().iter().enumerate().filter(|(d, _)| d != axis);
-        counts.fold(1_i128, |n, (_, r)| n * i128::from(r.count))
-    };
-    (range.start, range.stop(), others(tile) * PARTS / others(region).max(1))
+/// Parts, rounded.
+fn whole(parts: i128) -> i64 {
+    i64::try_from((parts + PARTS / 2) / PARTS).unwrap_or(i64::MAX >> 8)
+}
+
+fn bounds(section: &Section) -> Vec<(i64, i64)> {
+    section.ranges().iter().map(|r| (r.start, r.stop())).collect()
 }

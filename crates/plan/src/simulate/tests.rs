@@ -158,11 +158,12 @@ fn holes_are_read_before_they_are_written() {
     let plan = Collective::new(vec![job(&[64], &turns)], &agreed(2, 64)).unwrap();
     assert_eq!(64, together(&plan, 2, &machine(), &dense, true).unwrap().bytes);
     // Little of a tile is written piece by piece.
-    let little = [section(&[(0, 2, 60)]), section(&[(1, 2, 60)])];
+    let little = [section(&[(0, 2, 20)]), section(&[(1, 2, 40)])];
     let pieces = Manner { sparse: 4, ..dense };
     let plan = Collective::new(vec![job(&[64], &little)], &agreed(2, 64)).unwrap();
     let bytes = |manner| together(&plan, 2, &machine(), manner, true).unwrap().bytes;
-    assert!(bytes(&pieces) < bytes(&dense));
+    // 0 and 20 with what is between, 1; and 41, which is all of the other tile.
+    assert_eq!((21 + 1 + 1, 2 * 21 + 1), (bytes(&pieces), bytes(&dense)));
 }
 
 #[test]
@@ -289,33 +290,61 @@ proptest! {
         prop_assert_eq!(sent, both.message_bytes);
     }
 
-    /// Sums say what tables say, for blocks without steps that agree on the other axes.
+    /// Sums say what tables say, for rows, columns and grids.
     #[test]
     fn sums_are_those_of_tables(
-        rows in prop::collection::vec((0..30_i64, 1..20_i64), 1..9), slot in 8..200_i64,
-        write in any::<bool>(),
+        rows in prop::collection::vec((0..30_i64, 1..20_i64), 1..9), turned in any::<bool>(),
+        slot in 8..200_i64, write in any::<bool>(),
     ) {
-        let sections: Vec<Section> =
-            rows.iter().map(|(a, n)| section(&[(*a, (*n).min(30 - a), 1), (0, 8, 1)])).collect();
-        let ranks = sections.len();
-        let plan = Collective::new(vec![job(&[30, 8], &sections)], &agreed(ranks, slot)).unwrap();
-        let m = Machine { message_ns: 0, ..machine() };
-        let exact = Exchanges::new(&plan, ranks as u32);
-        let summed = Exchanges::always_summed(&plan, ranks as u32);
-        for k in 0..plan.rounds() {
-            let (tables, a) = exact.round(k, write, &m, &RUNS);
-            let (sums, b) = summed.round(k, write, &m, &RUNS);
-            let owners = |list: &[super::exchange::Needed]| -> Vec<u32> {
-                list.iter().map(|n| n.owner).collect()
-            };
-            prop_assert_eq!(owners(&tables), owners(&sums));
-            // Sums also count what a rank has in its own tile.
-            prop_assert!(a.messages <= b.messages && b.messages <= a.messages + ranks as i64);
-            prop_assert!(a.bytes <= b.bytes);
-            let wanted: i64 = plan.owners().filter_map(|o| plan.tile(o, k))
-                .flat_map(|tile| plan.table(&tile)).map(|p| p.section.count().unwrap()).sum();
-            // Rounding of a tile's share: less than a byte for each owner.
-            prop_assert!((wanted - b.bytes).abs() <= ranks as i64, "{} {}", wanted, b.bytes);
-        }
+        let (shape, sections): (_, Vec<Section>) = if turned {
+            let own = |(a, n): &(i64, i64)| section(&[(0, 8, 1), (*a, (*n).min(30 - a), 1)]);
+            ([8, 30], rows.iter().map(own).collect())
+        } else {
+            let own = |(a, n): &(i64, i64)| section(&[(*a, (*n).min(30 - a), 1), (0, 8, 1)]);
+            ([30, 8], rows.iter().map(own).collect())
+        };
+        agree(&shape, &sections, slot, write)?;
     }
+
+    #[test]
+    fn sums_are_those_of_tables_of_grids(
+        down in 1..5_i64, across in 1..5_i64, high in 1..5_i64, wide in 1..9_i64,
+        slot in 4..200_i64, write in any::<bool>(),
+    ) {
+        let block = |k: i64| {
+            let (i, j) = (k / across, k % across);
+            section(&[(high * i, high, 1), (wide * j, wide, 1)])
+        };
+        let sections: Vec<Section> = (0..down * across).map(block).collect();
+        agree(&[high * down, wide * across], &sections, slot, write)?;
+    }
+}
+
+/// Compares the loads of each round with sums and with tables.
+fn agree(shape: &[i64], sections: &[Section], slot: i64, write: bool) -> Result<(), TestCaseError> {
+    let ranks = sections.len();
+    let plan = Collective::new(vec![job(shape, sections)], &agreed(ranks, slot)).unwrap();
+    let exact = Exchanges::new(&plan, ranks as u32);
+    let summed = Exchanges::always_summed(&plan, ranks as u32);
+    for k in 0..plan.rounds() {
+        let (tables, a) = exact.round(k, write, &machine(), &RUNS);
+        let (sums, b) = summed.round(k, write, &machine(), &RUNS);
+        let owners = |list: &[super::exchange::Needed]| -> Vec<u32> {
+            list.iter().map(|n| n.owner).collect()
+        };
+        prop_assert_eq!(owners(&tables), owners(&sums));
+        // Sums also count what a rank has in its own tile: tables do not, so add it.
+        let (mut letters, mut bytes) = (0, 0);
+        for owner in plan.owners() {
+            for piece in plan.tile(owner, k).map_or(vec![], |tile| plan.table(&tile)) {
+                letters += 1;
+                bytes += piece.section.count().unwrap();
+            }
+        }
+        prop_assert!(a.messages <= letters);
+        // Rounded for each owner.
+        prop_assert!((bytes - b.bytes).abs() <= ranks as i64, "{} {}", bytes, b.bytes);
+        prop_assert_eq!(letters, b.messages);
+    }
+    Ok(())
 }
