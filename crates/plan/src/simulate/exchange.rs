@@ -70,11 +70,12 @@ impl Loads {
     /// How long the slowest node takes.
     pub fn ns(&self, machine: &Machine) -> i64 {
         let node = |ranks: &[(i64, i64, i64, i64)]| {
-            let busy =
-                |r: &(i64, i64, i64, i64)| r.0 * machine.message_ns + time(r.3, machine.copy_rate);
+            let busy = |r: &(i64, i64, i64, i64)| {
+                r.0.saturating_mul(machine.message_ns).saturating_add(time(r.3, machine.copy_rate))
+            };
             let own = ranks.iter().map(busy).max().unwrap_or(0);
             let (out, home) = ranks.iter().fold((0, 0), |(a, b), r| (a + r.1, b + r.2));
-            own + time(i64::max(out, home), machine.message_rate)
+            own.saturating_add(time(i64::max(out, home), machine.message_rate))
         };
         self.of.chunks(machine.per_node as usize).map(node).max().unwrap_or(0)
     }

@@ -152,7 +152,9 @@ impl Machine {
 
     /// What all ranks tell all others before they can plan: a call, and words of each rank.
     pub(crate) fn gathering(&self, ranks: u32, words: i64) -> i64 {
-        self.call_ns + self.meeting(ranks) + time(i64::from(ranks) * words * 8, self.message_rate)
+        let bytes = i64::from(ranks).saturating_mul(words).saturating_mul(8);
+        let told = time(bytes, self.message_rate);
+        self.call_ns.saturating_add(self.meeting(ranks)).saturating_add(told)
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) fn run(
             }
             sent += 1;
             let (burst, all) = next(requests, at, lumps, machine.block);
-            issued += machine.client_ns * all;
+            issued = issued.saturating_add(machine.client_ns.saturating_mul(all));
             let weight = Weight { seen: burst.count, all };
             finished = finished.max(servers.serve(issued, burst, weight, *write));
             counted.events += 1;

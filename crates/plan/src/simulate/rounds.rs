@@ -50,7 +50,7 @@ pub fn together(
         clock.read(&exchanges, ranks, begun)
     };
     Ok(Outcome {
-        ns: ended + machine.meeting(ranks),
+        ns: ended.saturating_add(machine.meeting(ranks)),
         requests: clock.counted.requests,
         bytes: clock.counted.bytes,
         busiest_ns: clock.servers.busiest(),
@@ -66,8 +66,8 @@ impl Clock<'_> {
         let mut ready = self.run(self.reads(&needed, begun), begun);
         let mut done = begun;
         for k in 0..self.plan.rounds() {
-            self.outcome.io_ns += (ready - done).max(0);
-            let met = ready.max(done) + meeting;
+            self.waited(ready - done);
+            let met = ready.max(done).saturating_add(meeting);
             let next = exchanges.round(k + 1, false, self.machine, self.manner);
             ready = self.run(self.reads(&next.0, met), met);
             done = self.exchange(&loads, met);
@@ -84,8 +84,8 @@ impl Clock<'_> {
         let mut prepared = self.run(self.holes(&needed, begun), begun);
         let mut writes = self.writes(&needed, 0);
         for k in 0..self.plan.rounds() {
-            let met = prepared.max(this) + meeting;
-            let exchanged = self.exchange(&loads, met) + meeting;
+            let met = prepared.max(this).saturating_add(meeting);
+            let exchanged = self.exchange(&loads, met).saturating_add(meeting);
             let next = exchanges.round(k + 1, true, self.machine, self.manner);
             let before = self.holes(&next.0, exchanged);
             let count = writes.len();
@@ -98,7 +98,7 @@ impl Clock<'_> {
             let latest = |list: &[i64]| list.iter().copied().max().unwrap_or(exchanged);
             let written = latest(&done[..count]);
             prepared = latest(&done[count..]);
-            self.outcome.io_ns += written.max(prepared) - exchanged;
+            self.waited(written.max(prepared) - exchanged);
             (this, other) = (other, written);
             writes = self.writes(&next.0, 0);
             loads = next.1;
@@ -108,10 +108,14 @@ impl Clock<'_> {
 
     fn exchange(&mut self, loads: &Loads, at: i64) -> i64 {
         let ns = loads.ns(self.machine);
-        self.outcome.exchange_ns += ns;
+        self.outcome.exchange_ns = self.outcome.exchange_ns.saturating_add(ns);
         self.outcome.messages += loads.messages;
         self.outcome.message_bytes += loads.bytes;
-        at + ns
+        at.saturating_add(ns)
+    }
+
+    fn waited(&mut self, ns: i64) {
+        self.outcome.io_ns = self.outcome.io_ns.saturating_add(ns.max(0));
     }
 
     /// When all of this is done.

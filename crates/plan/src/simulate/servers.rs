@@ -75,9 +75,10 @@ impl<'a> Servers<'a> {
                 i64::try_from(i128::from(cost) * i128::from(weight.all) / i128::from(weight.seen))
                     .unwrap_or(i64::MAX >> 8)
             };
-            let finished = self.free[server].max(at) + cost;
+            // A clock that cannot show so much stands still at its end.
+            let finished = self.free[server].max(at).saturating_add(cost);
             self.free[server] = finished;
-            self.busy[server] += cost;
+            self.busy[server] = self.busy[server].saturating_add(cost);
             done = done.max(finished);
             from = to;
         }
@@ -97,10 +98,12 @@ impl<'a> Servers<'a> {
             }
         }
         let bytes = (to - from) * count;
-        let mut cost = m.request_ns * count + time(bytes - missed_bytes, m.memory_rate);
+        let memory = time(bytes - missed_bytes, m.memory_rate);
+        let mut cost = m.request_ns.saturating_mul(count).saturating_add(memory);
         if missed > 0 {
-            cost += missed * m.block_ns + time(missed_bytes, m.disk_rate);
-            cost += if self.goes_on(server, first, last) { 0 } else { m.seek_ns };
+            let seek = if self.goes_on(server, first, last) { 0 } else { m.seek_ns };
+            let disk = time(missed_bytes, m.disk_rate).saturating_add(seek);
+            cost = cost.saturating_add(m.block_ns.saturating_mul(missed)).saturating_add(disk);
         }
         cost
     }
@@ -111,7 +114,7 @@ impl<'a> Servers<'a> {
         for block in from / m.block..=(to - 1) / m.block {
             self.kept[(block / 64) as usize] |= 1_u64 << (block % 64);
         }
-        m.request_ns * count + time((to - from) * count, m.write_rate)
+        m.request_ns.saturating_mul(count).saturating_add(time((to - from) * count, m.write_rate))
     }
 
     /// Whether a disk goes on with a stream; where that stream, or a new one, is now.

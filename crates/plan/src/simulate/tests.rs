@@ -244,6 +244,30 @@ fn machines_that_are_none_are_refused() {
     assert_eq!("too-large", alone(&[far], 1, &machine(), &RUNS, false).unwrap_err().code());
 }
 
+#[test]
+fn a_clock_that_is_too_small_stands_still() {
+    let slow = Machine {
+        request_ns: (1 << 40) - 1,
+        block_ns: (1 << 40) - 1,
+        disk_rate: 1,
+        memory_rate: 1,
+        client_ns: (1 << 40) - 1,
+        message_ns: (1 << 40) - 1,
+        message_rate: 1,
+        copy_rate: 1,
+        ..machine()
+    };
+    let halves =
+        [section(&[(0, 1 << 23, 1), (0, 64, 1)]), section(&[(0, 1 << 23, 1), (64, 64, 1)])];
+    let all = job(&[1 << 23, 128], &halves);
+    assert_eq!(i64::MAX, alone(std::slice::from_ref(&all), 2, &slow, &RUNS, false).unwrap().ns);
+    let plan = Collective::new(vec![all], &agreed(2, 1 << 23)).unwrap();
+    for write in [false, true] {
+        let outcome = together(&plan, 2, &slow, &RUNS, write).unwrap();
+        assert!(outcome.ns > 1 << 60, "{outcome:?}");
+    }
+}
+
 fn range(len: i64) -> impl Strategy<Value = Range> {
     (0..len, 1..=len, 1..3_i64)
         .prop_map(move |(a, n, s)| Range::new(a, n.min((len - a + s - 1) / s), s).unwrap())
