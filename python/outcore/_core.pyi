@@ -30,6 +30,8 @@ __all__ = [
     "reset_memory_peak",
     "set_disks",
     "set_memory_limit",
+    "simulate_alone",
+    "simulate_together",
     "wait_for_loops",
 ]
 
@@ -168,7 +170,6 @@ class Array:
 
 _Ranges = list[tuple[int, int, int]]
 
-@final
 class _Machine(Protocol):
     @property
     def servers(self) -> int: ...
@@ -228,6 +229,7 @@ def simulate_together(
     write: bool = False,
 ) -> dict[str, int]: ...
 
+@final
 class Collective:
     def __new__(
         cls,
