@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, final
+from typing import Any, Final, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ __all__ = [
     "reset_memory_peak",
     "set_disks",
     "set_memory_limit",
+    "simulate_alone",
+    "simulate_together",
     "wait_for_loops",
 ]
 
@@ -175,6 +177,65 @@ class Array:
     def budget(self) -> int: ...
 
 _Ranges = list[tuple[int, int, int]]
+
+class _Machine(Protocol):
+    @property
+    def servers(self) -> int: ...
+    @property
+    def stripe(self) -> int: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def request_ns(self) -> int: ...
+    @property
+    def memory_rate(self) -> int: ...
+    @property
+    def block_ns(self) -> int: ...
+    @property
+    def seek_ns(self) -> int: ...
+    @property
+    def streams(self) -> int: ...
+    @property
+    def disk_rate(self) -> int: ...
+    @property
+    def write_rate(self) -> int: ...
+    @property
+    def client_ns(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def write_depth(self) -> int: ...
+    @property
+    def message_ns(self) -> int: ...
+    @property
+    def message_rate(self) -> int: ...
+    @property
+    def copy_rate(self) -> int: ...
+    @property
+    def per_node(self) -> int: ...
+    @property
+    def call_ns(self) -> int: ...
+
+def simulate_alone(
+    jobs: list[tuple[list[int], list[int], list[tuple[int, int]]]],
+    machine: _Machine,
+    *,
+    ranks: int,
+    gap: int,
+    most: int,
+    extent: bool = False,
+    write: bool = False,
+) -> dict[str, int]: ...
+def simulate_together(
+    plan: Collective,
+    machine: _Machine,
+    *,
+    ranks: int,
+    gap: int,
+    most: int,
+    sparse: int = 0,
+    write: bool = False,
+) -> dict[str, int]: ...
 
 @final
 class Records:

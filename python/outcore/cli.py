@@ -1,5 +1,5 @@
 """
-The command line: ``outcore info | ls | explain | convert | verify | bench``.
+The command line: ``outcore info | ls | explain | convert | verify | bench | simulate``.
 
 Each command prints for people, or one JSON document with ``--json``. Errors go to stderr with their
 stable code. Exit status: 0 done, 1 it failed or something is damaged, 2 the call makes no sense,
@@ -33,6 +33,7 @@ from outcore.formats.layout import Chunked
 from outcore.hints import check_environment, nbytes
 from outcore.picture import draw
 from outcore.report import human
+from outcore.simulate import command as simulation
 
 __all__ = ["main", "parse_section"]
 
@@ -154,6 +155,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("folder", nargs="?", default=".")
     bench.add_argument("--size", default="1GiB", help="size of the file that is used (1GiB)")
     bench.add_argument("--slice", type=int, default=250, metavar="MS", help="time per figure (250)")
+
+    simulation.arguments(command("simulate", _simulate, simulation.TEXT))
     return parser
 
 
@@ -566,6 +569,10 @@ def _bench(words: Any) -> int:
     print(f"a gap under {human(figures['gap'])} is cheaper to read than to skip")
     print(f"kept in {measured.figures_path()}")
     return 0
+
+
+def _simulate(words: Any) -> int:
+    return simulation.run(words, _print_json)
 
 
 def _rates(rates: Sequence[int]) -> str:

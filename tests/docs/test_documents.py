@@ -31,7 +31,10 @@ def run_doctest(test, capsys):
     assert runner.failures == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/howto/collective.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "docs/tutorial.md", "docs/howto/collective.md", "docs/howto/simulate.md"],
+)
 def test_documents_run(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / name).read_text()

@@ -3,6 +3,7 @@
 import pickle
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,8 +30,7 @@ def once(t, work):
 def test_random_collectives_equal_numpy(world, folder, block, monkeypatch):
     for number in range(SOME // (2 if world.size > 8 else 1)):
         case = Case(1000 * block + 31 * number + world.size, world.size)
-        monkeypatch.setattr(many, "_SLOT", case.slot)
-        monkeypatch.setattr(many, "_LEAST", case.least)
+        monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=case.slot, least=case.least))
         where = folder / f"{block}-{number}"
 
         def body(t, case=case, where=where):
@@ -108,8 +108,7 @@ def test_every_byte_is_read_once_and_as_told(world, folder):
 @ranks(4, 5, per_node=(None, 2))
 def test_groups_of_owners_take_turns_at_the_disk(world, folder, groups, monkeypatch):
     """While one group reads or writes no other one does; equal results, as many bytes."""
-    monkeypatch.setattr(many, "_SLOT", 8192)
-    monkeypatch.setattr(many, "_LEAST", 1)
+    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=8192, least=1))
     here, plain = threading.local(), rounds._in_background
     times = []
 

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,8 +61,7 @@ STEPS = [
 def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatch):
     from outcore.collective import many
 
-    monkeypatch.setattr(many, "_SLOT", 1 << 12)
-    monkeypatch.setattr(many, "_LEAST", 1)
+    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=1 << 12, least=1))
     data = np.arange(128 * 64, dtype="i4").reshape(128, 64)
 
     def collective(a, t, what):

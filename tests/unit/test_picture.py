@@ -2,6 +2,7 @@
 
 import random
 import xml.etree.ElementTree as xml
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -136,7 +137,7 @@ def test_names_are_text_not_markup():
 
 
 def test_many_rounds_are_left_out_and_said_so(monkeypatch):
-    monkeypatch.setattr(many, "_SLOT", 1 << 14)
+    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=1 << 14))
     told = seen("columns", method="two-phase")
     root = xml.fromstring(draw(told))
     assert told.plan.rounds > 8

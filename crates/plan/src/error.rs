@@ -50,6 +50,12 @@ pub enum PlanError {
     /// Requests of ranks that are no matrix of bytes, or do not fit what comes with them.
     #[error("these requests cannot be assigned: {0}")]
     BadRequests(String),
+    /// A modelled machine that could not be.
+    #[error(
+        "no such machine: counts, sizes and rates are at least 1, times below 10^12 ns, and blocks divide \
+         stripes: {0}"
+    )]
+    BadMachine(String),
     /// No assignment does what was asked.
     #[error("no assignment: {0}")]
     Unassignable(String),
@@ -86,6 +92,7 @@ impl PlanError {
             PlanError::Impossible { .. } => "method-impossible",
             PlanError::BudgetTooSmall { .. } => "budget-too-small",
             PlanError::BadRequests(_) => "bad-requests",
+            PlanError::BadMachine(_) => "bad-machine",
             PlanError::Unassignable(_) => "assignment-impossible",
             PlanError::TooManyToTry(_) => "assignment-too-large",
             PlanError::BadDistribution(_) => "bad-distribution",

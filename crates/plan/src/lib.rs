@@ -21,6 +21,7 @@
 //! | [`check`]   | is a round safe to run? ([`CheckedRound`])                        |
 //! | [`collective`] | many ranks at once: who owns what, in which round?  |
 //! | [`assign`]  | many files at once: which rank reads which?                       |
+//! | [`simulate`] | what would it take on a machine that is only a model?            |
 //! | [`error`]   | why can it not be done?                                           |
 //!
 //! `DESIGN.md` beside this crate tells the invariants and how a plan is checked.
@@ -41,6 +42,7 @@ mod nest;
 pub mod plan;
 pub mod planner;
 pub mod section;
+pub mod simulate;
 pub mod terms;
 mod text;
 

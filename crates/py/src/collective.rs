@@ -20,12 +20,12 @@ use crate::records::Records;
 type Ranges = Vec<(i64, i64, i64)>;
 
 /// Of an array: its own words, those of its accesses, the shares of its owners.
-type Words = (Vec<i64>, Vec<i64>, Vec<(u32, i64)>);
+pub(crate) type Words = (Vec<i64>, Vec<i64>, Vec<(u32, i64)>);
 
 /// The plan of a collective.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Collective {
-    plan: plan::Collective,
+    pub(crate) plan: plan::Collective,
 }
 
 fn ranges(section: &Section) -> Ranges {
@@ -45,7 +45,11 @@ fn cut_of(name: &str) -> Cut {
     }
 }
 
-fn job(ground: &[i64], accesses: &[i64], shares: &[(u32, i64)]) -> Result<Job, PlanError> {
+pub(crate) fn job(
+    ground: &[i64],
+    accesses: &[i64],
+    shares: &[(u32, i64)],
+) -> Result<Job, PlanError> {
     let ground = Ground::from_words(ground)?;
     let each = 2 + 3 * ground.shape.len();
     let access = |words: &[i64]| {

@@ -139,6 +139,7 @@ impl From<PlanError> for Fault {
             | PlanError::TooLarge(_)
             | PlanError::Impossible { .. }
             | PlanError::BadRequests(_)
+            | PlanError::BadMachine(_)
             | PlanError::Unassignable(_)
             | PlanError::TooManyToTry(_)
             | PlanError::BadDistribution(_)
@@ -156,6 +157,7 @@ fn plan_class(error: &PlanError) -> Class {
         PlanError::BadLayout(_) => Class::Format,
         PlanError::Impossible { .. }
         | PlanError::BadRequests(_)
+        | PlanError::BadMachine(_)
         | PlanError::Unassignable(_)
         | PlanError::TooManyToTry(_) => Class::Usage,
         PlanError::BudgetTooSmall { .. } => Class::Budget,

@@ -20,6 +20,7 @@
 //! | `cast.rs`    | a value of another type to the array's |
 //! | `slabs.rs`   | a large cast to small ones |
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
+//! | `simulate.rs`| a modelled machine, and what an access takes on it |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
 //! | `distribution.rs` | which rank owns which index |
@@ -49,6 +50,7 @@ mod memory;
 mod prefetch;
 mod records;
 mod report;
+mod simulate;
 mod slabs;
 mod table;
 mod terms;
@@ -79,6 +81,8 @@ mod _core {
         keep_chunks_after, kept_chunks, memory_limit, memory_state, reset_memory_peak,
         set_memory_limit, Reservation,
     };
+    #[pymodule_export]
+    use crate::simulate::{simulate_alone, simulate_together};
 
     #[pymodule_export]
     use crate::records::{failed_record, record, Records};

@@ -30,7 +30,7 @@ from outcore.hints import Hints
 from outcore.transport import Transport, transport
 from outcore.transport.watch import Held
 
-__all__ = ["Method", "explain", "read_all", "run", "together", "write_all"]
+__all__ = ["AGREED", "Method", "explain", "read_all", "run", "together", "write_all"]
 
 Method = Literal["auto", "direct", "sieve", "two-phase"]
 
@@ -52,9 +52,21 @@ _NAMES = {number: name for name, number in _CALLS.items()}
 _METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER = range(7)
 CACHED_WISH, _GROUPS, _GAP = range(7, 10)
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
-# A slot, where neither budget nor hint says otherwise: long enough for a disk at full rate.
-_SLOT = 8 << 20
-_LEAST = 256 << 10
+
+
+@dataclass(frozen=True)
+class _Agreed:
+    """What a plan is made with, where neither budget nor hint says otherwise: bytes."""
+
+    # Long enough for a disk at full rate.
+    slot: int = 8 << 20
+    least: int = 256 << 10
+    # Of a disk that nobody measured.
+    gap: int = 24 << 10
+    align: int = 4096
+
+
+AGREED = _Agreed()
 
 
 @dataclass
@@ -255,7 +267,7 @@ def wishes_of(method: str, size: int, hints: Hints, items: list[Item]) -> list[i
         hints.io_ranks or size,
         _CUTS.index(hints.domains),
         int(hints.overlap == "error"),
-        hints.stripe or 4096,
+        hints.stripe or AGREED.align,
         int(any(item.one_writer() for item in items)),
         min((item.cached() for item in items), default=1000),
         hints.io_groups or 1,
@@ -338,10 +350,10 @@ def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collecti
     return _core.Collective.of_records(
         records,
         _shares(records, size, write=write),
-        slot=max(min(_SLOT, offered), min(records.block, offered)),
+        slot=max(min(AGREED.slot, offered), min(records.block, offered)),
         gap=max(records.wish(_GAP)),
         align=max(records.wish(_STRIPE)),
-        least=_LEAST,
+        least=AGREED.least,
         cut=_CUTS[records.wish(_CUT)[0]],
     )
 

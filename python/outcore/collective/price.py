@@ -12,7 +12,7 @@ from typing import Any
 from outcore.disk import DiskArray
 from outcore.report import Report
 
-__all__ = ["of_report", "price"]
+__all__ = ["of_report", "of_requests", "price"]
 
 # As in crates/plan/src/terms.rs.
 _CACHED = 9_000_000_000
@@ -31,8 +31,25 @@ def of_report(report: Report, array: DiskArray) -> int:
     requests = report.reads + report.writes
     moved = report.read_bytes + report.written_bytes
     second = 1_000_000_000
-    cold = max(requests * request_ns + moved * second // device, moved * second // stream)
+    cold = of_requests(requests, moved, (request_ns, device, stream))
     warm = requests * _CALL_NS + (moved + report.mapped_bytes) * second // _CACHED
     cached = 0 if report.cached is None else round(1000 * report.cached)
     coded = (report.decodes + report.encodes) and report.useful_bytes * second // _DECODE
     return (cold * (1000 - cached) + warm * cached) // 1000 + coded
+
+
+def of_requests(
+    requests: int, moved: int, disk: tuple[int, int, int] = (9_500, 2_600_000_000, 2_800_000_000)
+) -> int:
+    """
+    Tell what requests cost that move so many bytes, none of them cached.
+
+    Parameters
+    ----------
+    disk
+        Nanoseconds a request, bytes per second of one, and of a stream; by default those that plans
+        assume of a disk that nobody measured.
+    """
+    second = 1_000_000_000
+    request_ns, device, stream = disk
+    return max(requests * request_ns + moved * second // device, moved * second // stream)

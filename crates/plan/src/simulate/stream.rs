@@ -1,0 +1,165 @@
+//! The requests of a rank, described and not enumerated: equal runs at the ends of nested loops.
+//!
+//! A section of an array in a given order is loops over its axes around a run of contiguous bytes.
+//! Runs whose gaps are cheap to read become one (data sieving); runs that are too long for one request
+//! are cut. Request `k` is arithmetic, as is their number, so 10^12 of them cost nothing to hold.
+
+use super::Manner;
+use crate::collective::Ground;
+use crate::section::Section;
+
+/// The requests of one section, in the order of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    start: i64,
+    /// Bytes of a run, gaps that are read included.
+    run: i64,
+    /// Bytes of a request, at most; the last one of a run may have less.
+    most: i64,
+    /// Requests of a run.
+    parts: i64,
+    /// Count and stride in bytes, from the slowest loop to the fastest.
+    loops: Vec<(i64, i64)>,
+}
+
+impl Stream {
+    /// Of a section of an array whose file begins at byte `base`.
+    pub fn new(ground: &Ground, section: &Section, base: i64, manner: &Manner) -> Stream {
+        let mut start = base;
+        let mut run = ground.item;
+        let mut loops: Vec<(i64, i64)> = vec![];
+        for (place, axis) in ground.order.iter().enumerate().rev() {
+            let (range, stride) = (section.ranges()[*axis], ground.stride(place));
+            start += range.start * stride;
+            let apart = range.step * stride;
+            if range.count == 1 {
+                continue;
+            }
+            let gap = apart - run;
+            let reads_gaps = manner.extent || (loops.is_empty() && gap <= manner.gap.max(0));
+            if reads_gaps {
+                // An outer loop around gaps that are not read could not be merged.
+                run += (range.count - 1) * apart;
+            } else {
+                loops.insert(0, (range.count, apart));
+            }
+        }
+        if section.is_empty() {
+            (run, loops) = (0, vec![(0, 0)]);
+        }
+        let most = manner.most.max(1);
+        let parts = (run.max(1) - 1) / most + 1;
+        Stream { start, run, most, parts, loops }
+    }
+
+    /// How many requests there are.
+    pub fn requests(&self) -> i64 {
+        self.loops.iter().fold(self.parts, |n, (count, _)| n.saturating_mul(*count))
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> i64 {
+        self.loops.iter().fold(self.run, |n, (count, _)| n.saturating_mul(*count))
+    }
+
+    /// Offset and length of request `k`.
+    pub fn request(&self, k: i64) -> (i64, i64) {
+        let (mut rest, part) =
+            if self.parts == 1 { (k, 0) } else { (k / self.parts, k % self.parts) };
+        let mut offset = self.start + part * self.most;
+        for (count, stride) in self.loops.iter().rev() {
+            offset += rest % count * stride;
+            rest /= count;
+        }
+        (offset, self.most.min(self.run - part * self.most))
+    }
+
+    /// Requests from `k` on that lie in one block, at least one.
+    pub(super) fn burst(&self, k: i64, offset: i64, block: i64) -> i64 {
+        let Some((count, stride)) = self.loops.last().filter(|_| self.parts == 1) else { return 1 };
+        let room = (offset / block + 1) * block - offset - self.run;
+        if room < 0 || *stride > block {
+            return 1;
+        }
+        (room / stride + 1).min(count - k % count)
+    }
+
+    /// Bursts there are, about.
+    pub(super) fn bursts(&self, block: i64) -> i64 {
+        self.requests() / self.usual_burst(block)
+    }
+
+    /// Requests of a burst, usually.
+    pub(super) fn usual_burst(&self, block: i64) -> i64 {
+        match self.loops.last() {
+            Some((count, stride)) if self.parts == 1 => {
+                (block / stride.max(&1)).clamp(1, (*count).max(1))
+            }
+            _ => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::section::Range;
+    use proptest::prelude::*;
+
+    fn runs(gap: i64, most: i64, extent: bool) -> Manner {
+        Manner { gap, most, extent, sparse: 0 }
+    }
+
+    fn range(len: i64) -> impl Strategy<Value = Range> {
+        (0..len, 0..=len, 1..4_i64)
+            .prop_map(move |(a, n, s)| Range::new(a, n.min((len - a + s - 1) / s), s).unwrap())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Every byte of the section is in exactly one request; without gaps that are read, no other.
+        #[test]
+        fn requests_are_the_section(
+            a in range(5), b in range(6), c in range(4), turned in any::<bool>(),
+            gap in 0..40_i64, most in 1..60_i64, extent in any::<bool>(), block in 1..50_i64,
+        ) {
+            let shape = vec![5, 6, 4];
+            let order = if turned { vec![2, 0, 1] } else { vec![0, 1, 2] };
+            let ground = Ground { shape, item: 3, order, grain: vec![1; 3], encoded: false };
+            let section = Section::new(vec![a, b, c]);
+            let stream = Stream::new(&ground, &section, 100, &runs(gap, most, extent));
+            let mut seen = std::collections::BTreeMap::new();
+            let mut bytes = 0;
+            for k in 0..stream.requests() {
+                let (offset, len) = stream.request(k);
+                prop_assert!(1 <= len && len <= most);
+                bytes += len;
+                for byte in offset..offset + len {
+                    *seen.entry(byte).or_insert(0) += 1;
+                }
+                let burst = stream.burst(k, offset, block);
+                prop_assert!(burst >= 1 && k + burst <= stream.requests());
+                for other in k + 1..k + burst {
+                    let (at, len) = stream.request(other);
+                    prop_assert_eq!((offset / block, offset / block), (at / block, (at + len - 1) / block));
+                }
+            }
+            prop_assert_eq!(stream.bytes(), bytes);
+            prop_assert!(seen.values().all(|n| *n == 1));
+            let elements = section.count().unwrap();
+            for index in section.indices() {
+                let offset = 100 + ground.order.iter().enumerate()
+                    .map(|(place, axis)| index[*axis] * ground.stride(place)).sum::<i64>();
+                prop_assert!((offset..offset + 3).all(|byte| seen.contains_key(&byte)));
+            }
+            if gap == 0 && !extent {
+                prop_assert_eq!(3 * elements, bytes);
+            }
+            if extent && elements > 0 {
+                let (first, last) = (seen.keys().next().unwrap(), seen.keys().last().unwrap());
+                prop_assert_eq!(bytes, last - first + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `_core.simulate_alone`, `_core.simulate_together`: what an access takes on a machine that is a model.
+
+use outcore_plan::simulate::{self as model, Machine, Manner, Outcome};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::collective::{job, Collective, Words};
+use crate::errors::Fault;
+
+/// Attributes of `outcore.model.machine.Machine`.
+#[derive(FromPyObject)]
+pub struct Parts {
+    servers: u32,
+    stripe: i64,
+    block: i64,
+    request_ns: i64,
+    memory_rate: i64,
+    block_ns: i64,
+    seek_ns: i64,
+    streams: u32,
+    disk_rate: i64,
+    write_rate: i64,
+    client_ns: i64,
+    depth: u32,
+    write_depth: u32,
+    message_ns: i64,
+    message_rate: i64,
+    copy_rate: i64,
+    per_node: u32,
+    call_ns: i64,
+}
+
+impl Parts {
+    fn machine(&self) -> Machine {
+        Machine {
+            servers: self.servers,
+            stripe: self.stripe,
+            block: self.block,
+            request_ns: self.request_ns,
+            memory_rate: self.memory_rate,
+            block_ns: self.block_ns,
+            seek_ns: self.seek_ns,
+            streams: self.streams,
+            disk_rate: self.disk_rate,
+            write_rate: self.write_rate,
+            client_ns: self.client_ns,
+            depth: self.depth,
+            write_depth: self.write_depth,
+            message_ns: self.message_ns,
+            message_rate: self.message_rate,
+            copy_rate: self.copy_rate,
+            per_node: self.per_node,
+            call_ns: self.call_ns,
+        }
+    }
+}
+
+fn told<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyDict>> {
+    let told = PyDict::new(py);
+    for (name, value) in [
+        ("ns", outcome.ns),
+        ("requests", outcome.requests),
+        ("bytes", outcome.bytes),
+        ("useful", outcome.useful),
+        ("messages", outcome.messages),
+        ("message_bytes", outcome.message_bytes),
+        ("rounds", outcome.rounds),
+        ("io_ns", outcome.io_ns),
+        ("exchange_ns", outcome.exchange_ns),
+        ("busiest_ns", outcome.busiest_ns),
+        ("events", outcome.events),
+    ] {
+        told.set_item(name, value)?;
+    }
+    Ok(told)
+}
+
+/// Every rank on its own. `jobs` as for `Collective`; shares do not matter.
+#[pyfunction]
+#[pyo3(signature = (jobs, machine, *, ranks, gap, most, extent = false, write = false))]
+#[allow(clippy::too_many_arguments, reason = "named in Python")]
+pub fn simulate_alone<'py>(
+    py: Python<'py>,
+    jobs: Vec<Words>,
+    machine: Parts,
+    ranks: u32,
+    gap: i64,
+    most: i64,
+    extent: bool,
+    write: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let manner = Manner { gap, most, extent, sparse: 0 };
+    let outcome = py.detach(|| {
+        let jobs = jobs.iter().map(|(ground, accesses, shares)| job(ground, accesses, shares));
+        model::alone(
+            &jobs.collect::<Result<Vec<_>, _>>()?,
+            ranks,
+            &machine.machine(),
+            &manner,
+            write,
+        )
+    });
+    told(py, &outcome.map_err(Fault::from)?)
+}
+
+/// The rounds of a plan.
+#[pyfunction]
+#[pyo3(signature = (plan, machine, *, ranks, gap, most, sparse = 0, write = false))]
+#[allow(clippy::too_many_arguments, reason = "named in Python")]
+pub fn simulate_together<'py>(
+    py: Python<'py>,
+    plan: &Collective,
+    machine: Parts,
+    ranks: u32,
+    gap: i64,
+    most: i64,
+    sparse: i64,
+    write: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let manner = Manner { gap, most, extent: false, sparse };
+    let outcome =
+        py.detach(|| model::together(&plan.plan, ranks, &machine.machine(), &manner, write));
+    told(py, &outcome.map_err(Fault::from)?)
+}

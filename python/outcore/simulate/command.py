@@ -1,0 +1,255 @@
+"""
+The command ``outcore simulate``: a table for people, one JSON document, or a picture.
+
+``--paper`` prints the papers' tables, theirs beside ours. Else methods are simulated for numbers of
+ranks on a machine, which has a name, is a TOML file, or is changed by options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from outcore.errors import UsageError
+from outcore.hints import nbytes
+from outcore.model.chart import Line, chart
+from outcore.model.machine import Machine, machine
+from outcore.report import human
+from outcore.simulate.cases import CASES, case, written_case
+from outcore.simulate.methods import METHODS, Case, Method, Outcome, simulate
+from outcore.simulate.paper import CALIBRATED, Cell, Summary, extended, multi, summaries
+
+__all__ = ["TEXT", "arguments", "run"]
+
+TEXT = "what a collective access would take on a modelled machine, with no data moved"
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    add = parser.add_argument
+    add("--paper", action="store_true", help="the papers' tables, theirs beside ours")
+    add("--machine", metavar="NAME", help="delta, sp2, today (the default), or a TOML file")
+    add("--ranks", default="1000,10000,100000", help="numbers of ranks (1000,10000,100000)")
+    add("--case", default="columns", choices=tuple(CASES), help="what each rank wants (columns)")
+    add("--bytes", default="16MiB", metavar="SIZE", help="how much each rank wants (16MiB)")
+    add("--section", help="instead: sections as the papers write them, (1+8p:16+8p:1, 1:4096:1)")
+    add("--shape", default="4096,4096", help="of the array of --section (4096,4096)")
+    add("--itemsize", type=int, default=4, help="bytes of its elements (4)")
+    add("--order", choices=("C", "F"), default="F", help="of its elements in the file (F)")
+    add("--write", action="store_true", help="simulate writing")
+    add("--methods", default=",".join(METHODS), help=f"some of {','.join(METHODS)}")
+    add("--io-ranks", type=int, metavar="N", help="so many ranks own parts of the file (all)")
+    add("--disks", type=int, metavar="N", help="change the machine: servers with a disk each")
+    add("--latency", metavar="TIME", help="what a request costs a server, such as 50us")
+    add("--rate", metavar="SIZE", help="bytes per second of a disk, reading, such as 2GiB")
+    add(
+        "-s",
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any figure of the machine, such as per_node=64",
+    )
+    add("--svg", metavar="FILE", help="draw time against ranks, a line for each method")
+
+
+def run(words: Any, print_json: Callable[[Any], None]) -> int:
+    """Run the command; returns the exit status."""
+    return _paper(words, print_json) if words.paper else _scale(words, print_json)
+
+
+def _changes(words: Any) -> dict[str, int]:
+    """Give the figures of the machine that options change."""
+    changes: dict[str, int] = {}
+    if words.disks is not None:
+        changes["servers"] = words.disks
+    if words.latency is not None:
+        changes["request_ns"] = _time(words.latency)
+    if words.rate is not None:
+        changes["disk_rate"] = nbytes(words.rate)
+    for item in words.set:
+        name, _, value = item.partition("=")
+        if not re.fullmatch(r"\d[\d_]*", value):
+            raise UsageError(
+                f"--set {item!r}: write name=value, value a whole number", code="bad-option"
+            )
+        changes[name] = int(value)
+    return changes
+
+
+def _time(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ns|us|ms|s)", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no time; write 20us, 1.5ms or 800ns", code="bad-option")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+# ------------------------------------------------------------------------------------- at scale
+
+
+def _numbers(text: str, name: str) -> list[int]:
+    if not re.fullmatch(r"\d+(,\d+)*", text) or "0" in text.split(","):
+        raise UsageError(
+            f"--{name} {text!r}: write numbers from 1 on, as 1000,10000", code="bad-option"
+        )
+    return [int(part) for part in text.split(",")]
+
+
+def _case(words: Any, ranks: int) -> Case:
+    if words.section is None:
+        return case(words.case, ranks, nbytes(words.bytes), write=words.write)
+    shape = tuple(_numbers(words.shape, "shape"))
+    return written_case(words.section, ranks, shape, words.itemsize, words.order, write=words.write)
+
+
+def _scale(words: Any, print_json: Callable[[Any], None]) -> int:
+    model = machine(words.machine or "today", **_changes(words))
+    ranks = _numbers(words.ranks, "ranks")
+    methods: list[Method] = []
+    for name in words.methods.split(","):
+        if name not in METHODS:
+            known = ", ".join(METHODS)
+            raise UsageError(f"--methods: {name!r} is none of {known}", code="bad-option")
+        methods.append(name)
+    found: dict[int, dict[str, Outcome]] = {}
+    for count in ranks:
+        wanted = _case(words, count)
+        found[count] = {
+            method: simulate(wanted, model, method, io_ranks=words.io_ranks) for method in methods
+        }
+    if words.svg is not None:
+        Path(words.svg).write_text(_picture(words, model, found), "utf-8")
+    if words.json:
+        rows = [
+            {"ranks": count, "asked": method, "seconds": outcome.seconds, **vars(outcome)}
+            for count, row in found.items()
+            for method, outcome in row.items()
+        ]
+        print_json({"machine": dataclasses.asdict(model), "outcomes": rows})
+        return 0
+    print(model.about or model.name)
+    print(_asked(words) + "\n")
+    print(f"{'ranks':>8} {'method':<11} {'time':>9}  {'requests':>8} {'moved':>9}  ", end="")
+    print(f"{'messages':>8} {'rounds':>6}  {'disks wait':>10} {'exchange':>9}")
+    for count, row in found.items():
+        for method, o in row.items():
+            chosen = f"  {o.method.removeprefix('auto: ')}: {o.why}" if o.why else ""
+            print(
+                f"{count:>8} {method:<11} {_seconds(o.ns):>9}  {_count(o.requests):>8} "
+                f"{human(o.bytes):>9}  {_count(o.messages):>8} {o.rounds:>6}  "
+                f"{_seconds(o.io_ns):>10} {_seconds(o.exchange_ns):>9}{chosen}"
+            )
+    if words.svg is not None:
+        print(f"\ndrawn: {words.svg}")
+    return 0
+
+
+def _asked(words: Any) -> str:
+    """Say what each rank does."""
+    verb = "writes" if words.write else "reads"
+    if words.section is not None:
+        return f"each rank p {verb} {words.section} of {words.shape}"
+    return f"each rank {verb} {words.bytes} ({words.case})"
+
+
+def _picture(words: Any, model: Machine, found: dict[int, dict[str, Outcome]]) -> str:
+    lines = [
+        Line(method, [(count, row[method].ns / 1e9) for count, row in sorted(found.items())])
+        for method in next(iter(found.values()))
+    ]
+    return chart(
+        lines,
+        title=f"Time against ranks: {_asked(words)}",
+        x="ranks",
+        y="seconds",
+        note=model.about or model.name,
+    )
+
+
+def _seconds(ns: int) -> str:
+    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:.0f} {unit}"
+    return f"{ns} ns"
+
+
+def _count(n: int) -> str:
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**4)):
+        if n >= size:
+            return f"{n / (1000 if unit == 'k' else size):.3g}{unit}"
+    return str(n)
+
+
+# -------------------------------------------------------------------------------------- papers
+
+
+def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
+    changes = _changes(words)
+    if words.machine is None:
+        models = [machine("delta", **changes), machine("sp2", **changes)]
+    else:
+        models = [machine(words.machine, **changes)] * 2
+    cells = extended(models[0]) + multi(models[1])
+    facts = summaries(cells)
+    if words.json:
+        print_json(
+            {
+                "machines": [dataclasses.asdict(model) for model in models],
+                "calibrated": CALIBRATED,
+                "cells": [{**vars(cell), "ratio": cell.ratio} for cell in cells],
+                "summaries": facts,
+            }
+        )
+        return 0
+    for facts_of in facts:
+        table = [c for c in cells if (c.paper, c.table) == (facts_of.paper, facts_of.table)]
+        _print_table(facts_of, table)
+    _print_summary(facts, summaries(cells, fitted=False))
+    if words.machine is None and not changes:
+        for name, what in CALIBRATED.items():
+            print(f"{name} was calibrated on {what}.")
+    return 0
+
+
+_TITLES = {"extended": "Extended two-phase method", "multi": "Multi-collective I/O"}
+
+
+def _print_table(facts: Summary, cells: Sequence[Cell]) -> None:
+    columns = list(dict.fromkeys((cell.ranks, cell.column) for cell in cells))
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    places = {(cell.row, cell.ranks, cell.column): cell for cell in cells}
+    wide = max(len(row) for row in rows) + 2
+    unit = "seconds" if cells[0].unit == "s" else "percent saved"
+    print(f"{_TITLES[facts.paper]}, table {facts.table} ({unit})")
+    names = {"static": "stat", "dynamic": "dyn", "saved": "", "six calls": "six", "one call": "one"}
+    heads = [f"{ranks} {names.get(name, name)}".strip() for ranks, name in columns]
+    print(" " * (wide + 6) + "".join(f"{head:>10}" for head in heads))
+    for row in rows:
+        line = [places.get((row, *column)) for column in columns]
+        for label in ("theirs", "ours", "ratio"):
+            values = "".join(f"{_told(cell, label) if cell else '':>10}" for cell in line)
+            print(f"{row if label == 'theirs' else '':<{wide}}{label:<6}{values}")
+    print()
+
+
+def _told(cell: Cell, label: str) -> str:
+    if label == "ratio":
+        return f"x{cell.ratio:.2f}" + ("*" if cell.fitted else " ")
+    return f"{cell.theirs if label == 'theirs' else cell.ours:.4g}"
+
+
+def _print_summary(facts: Sequence[Summary], predicted: Sequence[Summary]) -> None:
+    print("Factor between ours and theirs (1 is exact), and rows with the methods in their order")
+    print(f"{'table':<14}{'cells':>6}{'median':>8}{'worst':>7}", end="")
+    print(f"{'not fitted':>12}{'median':>8}{'worst':>7}{'order':>10}")
+    for fact, other in zip(facts, predicted, strict=True):
+        order = f"{fact.alike}/{fact.rows}" if fact.rows else "-"
+        print(f"{fact.paper + ' ' + str(fact.table):<14}{fact.cells:>6}", end="")
+        print(f"{fact.median:>8.2f}{fact.worst:>7.1f}{other.cells:>12}", end="")
+        print(f"{other.median:>8.2f}{other.worst:>7.1f}{order:>10}")
+    print("* fitted; of percentages the ratio is that of the times that are left\n")

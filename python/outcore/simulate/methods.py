@@ -1,0 +1,296 @@
+"""
+Simulated methods: real plans of made-up ranks, on the clock of a modelled machine.
+
+| method      | what happens                                                                     |
+|-------------|----------------------------------------------------------------------------------|
+| `direct`    | each rank reads or writes each run of its section by a request, one at a time     |
+| `sieve`     | each rank moves everything from its first to its last byte, one window at a time  |
+| `static`    | extended two-phase, file domains of the whole array                               |
+| `dynamic`   | extended two-phase, file domains of the bounding section of all requests          |
+| `requested` | ours: regions, domains of equal bytes asked for, tiles in slots, gaps skipped      |
+| `auto`      | what `read_all` would choose, by its own prices: `requested`, or each on its own   |
+
+`static` and `dynamic` do as the paper says: one bounding section, one tile for each owner as far as its
+memory allows, a column at a time where columns are not neighbours in the file, always read before
+written where there are holes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from outcore import _core
+from outcore.collective.choose import choose
+from outcore.collective.many import AGREED
+from outcore.collective.price import of_requests
+from outcore.errors import UsageError
+from outcore.model.machine import Machine
+
+__all__ = ["METHODS", "Array", "Case", "Method", "Outcome", "plan", "simulate"]
+
+Method = Literal["direct", "sieve", "static", "dynamic", "requested", "auto"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+# What a processor of the paper sieves in one piece.
+_PAPER_SLOT = 4 << 20
+# Strides within a column; the next column is a request of its own, unless it follows at once.
+_PAPER_GAP = 1 << 10
+_FAR = 1 << 60
+
+
+@dataclass(frozen=True)
+class Array:
+    """
+    One array, and which section of it each rank wants.
+
+    Attributes
+    ----------
+    shape, itemsize, order
+        The array: lengths, bytes of an element, ``"C"`` or ``"F"``.
+    sections
+        For each rank that wants any: its number, and a slice with start, stop and step for each axis.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    order: str
+    sections: Sequence[tuple[int, tuple[slice, ...]]]
+
+    def ground(self) -> list[int]:
+        """Give the array as words."""
+        ndim = len(self.shape)
+        axes = range(ndim) if self.order == "C" else reversed(range(ndim))
+        return [self.itemsize, 0, ndim, *axes, *self.shape, *[1] * ndim]
+
+    def accesses(self) -> list[int]:
+        """Give the accesses as words."""
+        words: list[int] = []
+        for rank, section in self.sections:
+            words += (rank, 0)
+            for part, length in zip(section, self.shape, strict=True):
+                inside = range(*part.indices(length))
+                words += (inside.start if inside else 0, len(inside), max(inside.step, 1))
+        return words
+
+
+@dataclass(frozen=True)
+class Case:
+    """What ranks want, all at once: sections of one array or of several."""
+
+    ranks: int
+    arrays: tuple[Array, ...]
+    write: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """
+    What an access takes on a modelled machine.
+
+    Attributes
+    ----------
+    method, why
+        The method; with ``auto`` what it chose, and why.
+    ns
+        When the last rank is done: nanoseconds.
+    requests, bytes, useful
+        Requests, bytes that servers moved for them, bytes that ranks asked for.
+    messages, message_bytes
+        Between ranks of different nodes.
+    rounds
+        Of two phases; 0 for ranks on their own.
+    io_ns, exchange_ns, busiest_ns
+        Time in which all waited for servers; time of the exchanges; work of the busiest server.
+    events
+        Bursts of requests that were looked at; fewer than requests if each stands for many.
+    """
+
+    method: str
+    ns: int
+    requests: int
+    bytes: int
+    useful: int
+    messages: int
+    message_bytes: int
+    rounds: int
+    io_ns: int
+    exchange_ns: int
+    busiest_ns: int
+    events: int
+    why: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Virtual seconds."""
+        return self.ns / 1e9
+
+
+_Jobs = list[tuple[list[int], list[int], list[tuple[int, int]]]]
+
+
+def _jobs(case: Case, io_ranks: int | None) -> _Jobs:
+    count = max(1, min(io_ranks or case.ranks, case.ranks))
+    shares = [(rank * case.ranks // count, 1) for rank in range(count)]
+    return [(array.ground(), array.accesses(), shares) for array in case.arrays]
+
+
+def plan(
+    case: Case,
+    method: Method = "requested",
+    *,
+    io_ranks: int | None = None,
+    slot: int | None = None,
+    shares: Sequence[Sequence[tuple[int, int]]] | None = None,
+) -> _core.Collective:
+    """
+    Make the plan of a two-phase method: the planner of `read_all`.
+
+    Parameters
+    ----------
+    io_ranks
+        So many ranks own parts of files; all by default.
+    slot
+        Bytes of a slot; what `read_all` or the paper would have by default.
+    shares
+        For each array pairs of rank and part (`outcore.assign`), instead of all I/O ranks alike.
+    """
+    jobs = _jobs(case, io_ranks)
+    if shares is not None:
+        jobs = [(job[0], job[1], list(own)) for job, own in zip(jobs, shares, strict=True)]
+    paper = method in ("static", "dynamic")
+    size = slot or (_PAPER_SLOT if paper else AGREED.slot)
+    return _core.Collective(
+        jobs,
+        ranks=case.ranks,
+        slot=size,
+        gap=_FAR if paper else AGREED.gap,
+        align=1 if paper else AGREED.align,
+        least=size if paper else AGREED.least,
+        cut={"static": "fixed", "dynamic": "bounding"}.get(method, "requested"),
+    )
+
+
+def simulate(
+    case: Case,
+    machine: Machine,
+    method: Method = "auto",
+    *,
+    io_ranks: int | None = None,
+    slot: int | None = None,
+    shares: Sequence[Sequence[tuple[int, int]]] | None = None,
+) -> Outcome:
+    """
+    Tell what an access would take on a modelled machine.
+
+    Parameters
+    ----------
+    case
+        What the ranks want.
+    machine
+        See `outcore.model.machine`.
+    method
+        See the table above.
+    io_ranks, slot, shares
+        As for `plan`.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    UsageError
+        ``bad-hint``: no such method.
+    SectionError
+        A section outside its array; sizes beyond 63 bits, or 2^33 blocks of a server.
+
+    Notes
+    -----
+    Memory O(ranks), plus a bit for each block of the files; time about a second for each million events,
+    of which there are no more than some millions in a round.
+
+    Examples
+    --------
+    Two ranks read the halves of 8 KiB from one server that takes 1 ms for a request and a byte each
+    microsecond: the second waits for the first.
+
+    >>> from outcore.model.machine import machine
+    >>> from outcore.simulate import Array, Case, simulate
+    >>> one = machine("delta", servers=1, request_ns=1_000_000, block_ns=0, seek_ns=0,
+    ...               disk_rate=1_000_000, client_ns=0, call_ns=0)
+    >>> halves = Array((8192,), 1, "C", [(r, (slice(4096 * r, 4096 * r + 4096),)) for r in (0, 1)])
+    >>> simulate(Case(2, (halves,)), one, "direct").ns
+    10192000
+    """
+    if method not in METHODS:
+        known = ", ".join(METHODS)
+        raise UsageError(f"method={method!r} is not known; methods: {known}", code="bad-hint")
+    if method == "auto":
+        return _auto(case, machine, io_ranks, slot, shares)
+    if method in ("direct", "sieve"):
+        size = slot or _PAPER_SLOT
+        found = _core.simulate_alone(
+            _jobs(case, 1),
+            machine,
+            ranks=case.ranks,
+            gap=0,
+            most=size,
+            extent=method == "sieve",
+            write=case.write,
+        )
+        return _outcome(method, found)
+    made = plan(case, method, io_ranks=io_ranks, slot=slot, shares=shares)
+    return _together(made, case, machine, method)
+
+
+def _together(made: _core.Collective, case: Case, machine: Machine, method: str) -> Outcome:
+    paper = method in ("static", "dynamic")
+    found = _core.simulate_together(
+        made,
+        machine,
+        ranks=case.ranks,
+        gap=_PAPER_GAP if paper else AGREED.gap,
+        most=_PAPER_SLOT if paper else AGREED.slot,
+        sparse=0 if paper else 4,
+        write=case.write,
+    )
+    return _outcome(method, found)
+
+
+def _outcome(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:
+    return Outcome(method=method, why=why, **found)
+
+
+def _auto(
+    case: Case,
+    machine: Machine,
+    io_ranks: int | None,
+    slot: int | None,
+    shares: Sequence[Sequence[tuple[int, int]]] | None,
+) -> Outcome:
+    """Choose as `read_all` does where nothing is cached."""
+    own = _core.simulate_alone(
+        _jobs(case, 1),
+        machine,
+        ranks=case.ranks,
+        gap=AGREED.gap,
+        most=AGREED.slot,
+        write=case.write,
+    )
+    made = plan(case, "requested", io_ranks=io_ranks, slot=slot, shares=shares)
+    both = _together(made, case, machine, "requested")
+    # As in `own_price` and `share_of_price`, which sum this over ranks.
+    alone = of_requests(own["requests"], own["bytes"])
+    chosen = choose(
+        made,
+        write=case.write,
+        overlap=case.write and made.overlap(),
+        prices=[(alone, 0), (0, 1000)] if case.ranks > 1 else [(alone, 0)],
+        together=of_requests(both.requests, both.bytes),
+    )
+    if chosen.method == "two-phase":
+        return dataclasses.replace(both, method="auto: two-phase", why=chosen.why)
+    return _outcome("auto: direct", own, chosen.why)
