@@ -56,6 +56,8 @@ CASES = (
 _COMMON = ("T1", "T2", "T7.III", "T8.I", "T8.II", "T8.III", "T8.IV")
 # What the slow device would need ten seconds and more for.
 _WHOLE = ("row blocks", "column blocks", "block-block", "cyclic columns", "cyclic rows", "3-d")
+# On the slow device: without the figures of ``outcore bench``, which ours have otherwise.
+UNMEASURED = "outcore unmeasured"
 SIDES = {"quick": 4096, "256MiB": 8192, "1GiB": 16384, "4GiB": 32768}
 _CUBES = {"quick": 256, "256MiB": 400, "1GiB": 640, "4GiB": 1024}
 
@@ -149,7 +151,7 @@ def _tell(rows: list[Any], cache: str) -> None:
     elif cache == "cold" and any("device" in row.seconds for row in rows):
         against["/ device"] = lambda row: row.median("device")
     if len(ours) > 1:
-        against["/ best method"] = lambda row: best(row, ours)
+        against["/ best method"] = lambda row: best(row, ours, but=(UNMEASURED,))
     print(show(rows, ours, against))
     print("chosen:", {row.case: row.extra["why"] for row in rows})
     io = {row.case: row.extra["io"] for row in rows if row.extra["io"]}
@@ -192,13 +194,23 @@ def changed(values: np.ndarray) -> np.ndarray:
     return values + np.float32(0.5)
 
 
-def _formula(key: Key, shape: tuple[int, ...]) -> np.ndarray:
+def formula(key: Key, shape: tuple[int, ...]) -> np.ndarray:
     """What `make_npy` put there."""
-    flat = np.zeros((1,) * len(shape), np.uint64)
-    for d, index in enumerate(np.ix_(*(np.arange(n)[s] for s, n in zip(key, shape, strict=True)))):
-        flat = flat + index.astype(np.uint64) * np.uint64(int(np.prod(shape[d + 1 :], dtype=int)))
-    values = ((flat * np.uint64(2654435761)) >> np.uint64(7)) & np.uint64(0xFFFFF)
-    return values.astype(np.float32)
+    first, *others = (np.arange(n, dtype=np.uint64)[s] for s, n in zip(key, shape, strict=True))
+    strides = [int(np.prod(shape[d + 1 :], dtype=np.int64)) for d in range(len(shape))]
+    line = np.zeros((1,) * len(others), np.uint64)
+    for index, stride in zip(np.ix_(*others), strides[1:], strict=True):
+        line = line + index * np.uint64(stride)
+    found = np.empty((len(first), *line.shape), np.float32)
+    step = max(1, (1 << 20) // max(line.size, 1))
+    for at in range(0, len(first), step):
+        rows = first[at : at + step].reshape(-1, *(1,) * line.ndim) * np.uint64(strides[0])
+        flat = rows + line
+        flat *= np.uint64(2654435761)
+        flat >>= np.uint64(7)
+        flat &= np.uint64(0xFFFFF)
+        found[at : at + step] = flat
+    return found
 
 
 class Section:
@@ -212,7 +224,7 @@ class Section:
         size = ranks.comm.size
         self.all = [keys(case, r, size, self.shape) for r in range(size)]
         self.key = self.all[ranks.comm.rank]
-        self.old = _formula(self.key, self.shape)
+        self.old = formula(self.key, self.shape)
         self.value = self.old
         self.out = np.empty_like(self.old)
 
@@ -225,6 +237,7 @@ class Section:
 
     def ours(self, name: str, method: str) -> Any:
         import outcore
+        from outcore import _core, measured
 
         write, sync = self.op != "read", self.op == "sync"
         hints = outcore.Hints(sync=sync)
@@ -236,8 +249,14 @@ class Section:
             if sync:
                 array.flush_all()
 
+        def close() -> None:
+            array.close()
+            measured.use()
+
+        if name == UNMEASURED:
+            _core.set_disks({})
         get = lambda: array.read_all(self.key, out=self.out, method=method)  # noqa: E731
-        return (put if write else get), array.close
+        return (put if write else get), close
 
     def memmap(self, name: str) -> Any:
         mapped = [np.load(self.path(name), mmap_mode="r" if self.op == "read" else "r+")]
@@ -318,7 +337,7 @@ class Section:
 
 def rank(words: dict[str, Any]) -> None:
     """One rank: each case, all candidates."""
-    from device import measured, requests, seconds, union
+    from device import PAGE, measured, seconds, union
     from harness import evict
     from ranks import Ranks
     from throttle import Limits, least
@@ -333,13 +352,17 @@ def rank(words: dict[str, Any]) -> None:
         for method in words["methods"]:
             name = "outcore" if method == "auto" else f"outcore {method}"
             makers[name] = lambda name=name, method=method: of.ours(name, method)
+        if ranks.cache == "slow":
+            makers[UNMEASURED] = lambda: of.ours(UNMEASURED, "auto")
         makers["memmap"] = lambda: of.memmap("memmap")
         makers["MPI-IO coll"] = lambda: of.mpiio("MPI-IO coll", True)
         makers["MPI-IO indep"] = lambda: of.mpiio("MPI-IO indep", False)
         runs = of.runs()
         calls = max((int(np.prod(some[0], dtype=np.int64)) for some in runs), default=0)
-        pages = len(union(disk, runs, gap=0)[0])
-        if calls < 200_000 and (ranks.cache != "slow" or pages < 6000):
+        few = calls < 200_000
+        if few and ranks.cache == "slow":  # half a minute
+            few = len(union(disk, runs, gap=PAGE)[0]) < 6000
+        if few:
             makers["pread"] = lambda: of.pread("pread")
         extra: dict[str, Any] = {}
         if reading and ranks.cache != "warm":
