@@ -17,6 +17,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import Row, evict
+from harness import Row, evict, save
 from throttle import Group, Limits, Unavailable, counts, device_of, enter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +60,9 @@ def _group(file: Path, limits: Limits | None) -> Iterator[Path | None]:
         yield group.folder
 
 
-def launch(file: str, library: str, ranks: int, words: dict[str, Any]) -> list[Row] | None:
+def launch(
+    file: str, question: str, library: str, ranks: int, words: dict[str, Any]
+) -> list[Row] | None:
     """
     Run a case under mpiexec.
 
@@ -67,6 +70,8 @@ def launch(file: str, library: str, ranks: int, words: dict[str, Any]) -> list[R
     ----------
     file
         The case; run as a program, it gives its first argument, parsed, to its ``rank``.
+    question
+        Under which name rows are kept in ``results``, each when it is there.
     words
         What to do: ``cache`` and ``files`` are looked at here.
 
@@ -90,26 +95,36 @@ def launch(file: str, library: str, ranks: int, words: dict[str, Any]) -> list[R
         if slow and group is not None:
             env["XDG_CACHE_HOME"] = str(_figures(some.parent, group))
         command = [folder / "bin" / "mpiexec", "-n", str(ranks), sys.executable, file]
-        result = subprocess.run(
-            [*command, json.dumps(words)],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if result.returncode:
-        print(result.stdout[-2000:], result.stderr[-4000:])
-        raise SystemExit(f"{library}, {ranks} ranks: ended with {result.returncode}")
-    rows = []
-    for line in result.stdout.splitlines():
-        if line.startswith("{"):
-            found = json.loads(line)
-            row = Row(found["case"], found["nbytes"], found["seconds"], set(found["wrong"]))
-            row.extra = {**found["extra"], "library": library, "ranks": ranks, **_load()}
-            row.extra["cache"] = words["cache"]
-            rows.append(row)
+        rows: list[Row] = []
+        with tempfile.TemporaryFile("w+") as complaints:
+            process = subprocess.Popen(
+                [*map(str, command), json.dumps(words)],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+            )
+            assert process.stdout is not None
+            for line in process.stdout:  # kept as they come: a run may be ended by its limit
+                if line.startswith("{"):
+                    rows.append(_read(line))
+                    more = {"library": library, "ranks": ranks, "cache": words["cache"]}
+                    rows[-1].extra.update(more, load=round(os.getloadavg()[0], 2))
+                    save(RESULTS / f"{question.split()[0]}.jsonl", question, rows[-1:])
+                else:
+                    print(line, end="")
+            if process.wait():
+                complaints.seek(0)
+                print(complaints.read()[-4000:])
+                raise SystemExit(f"{library}, {ranks} ranks: ended with {process.returncode}")
     return rows
+
+
+def _read(line: str) -> Row:
+    found = json.loads(line)
+    wrong = set(found["wrong"])
+    return Row(found["case"], found["nbytes"], found["seconds"], wrong, found["extra"])
 
 
 def _figures(folder: Path, group: Path) -> Path:
@@ -117,7 +132,7 @@ def _figures(folder: Path, group: Path) -> Path:
     cache = folder / "figures-of-the-slow-device"
     if not (cache / "outcore" / "disk.json").exists():
         words = ["-m", "outcore", "bench", folder, "--size", "64MiB", "--slice", "500"]
-        inside = f"echo $$ > {group}/cgroup.procs && exec \"$@\""
+        inside = f'echo $$ > {group}/cgroup.procs && exec "$@"'
         subprocess.run(
             ["sh", "-c", inside, "sh", sys.executable, *words],
             env={**os.environ, "XDG_CACHE_HOME": str(cache)},
@@ -130,10 +145,6 @@ def _figures(folder: Path, group: Path) -> Path:
 def libraries(wanted: list[str] | None) -> list[str]:
     """MPI libraries to run with."""
     return [name for name in _x().MPI_LIBRARIES if not wanted or name in wanted]
-
-
-def _load() -> dict[str, float]:
-    return {"load": round(os.getloadavg()[0], 2)}
 
 
 class Ranks:
@@ -251,7 +262,9 @@ class Ranks:
                 enough.add(name)
                 seconds[name].append(spent)
                 device[name].append(io)
-        io = {n: [float(v) for v in np.median(found, axis=0)] for n, found in device.items() if found}
+        io = {
+            n: [float(v) for v in np.median(found, axis=0)] for n, found in device.items() if found
+        }
         return {"seconds": seconds, "wrong": sorted(wrong), "io": io}
 
     def say(self, case: str, nbytes: int, found: dict[str, Any], **extra: Any) -> None:
@@ -265,7 +278,8 @@ def _evict(files: list[Path]) -> None:
     """`evict`, once what was read ahead of a mapping has come in: nobody waited for it."""
     for pause in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 0.0):
         try:
-            return evict(files)
+            evict(files)
+            return
         except RuntimeError:
             if not pause:
                 raise

@@ -41,7 +41,11 @@ def main() -> None:
         help="of collectives",
     )
     parser.add_argument(
-        "--op", nargs="+", choices=["read", "write", "sync"], default=["read"], help="of collectives"
+        "--op",
+        nargs="+",
+        choices=["read", "write", "sync"],
+        default=["read"],
+        help="of collectives",
     )
     parser.add_argument("--library", nargs="+", choices=["openmpi", "mpich"], help="of collectives")
     parser.add_argument("--repeat", type=int, default=5)

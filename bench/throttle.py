@@ -5,11 +5,11 @@ What a shared parallel file system looks like to one client: so many requests a 
 however many ranks ask. The kernel counts what reaches the device, so the group also tells how many
 requests and bytes each candidate needed; without limits it only counts.
 
-Version 1 of control groups has ``blkio.throttle``, version 2 ``io.max``; both need the right to make a
-group, usually root. Under version 1 only what a rank itself sends to the device is limited: reads,
-and writes by its own fsync, not what the kernel writes back later. What was saved up while the device
-was idle is given at once (a slice of the throttle, a tenth of a second or less): whoever measures lets it idle
-before each run, so that all find the same.
+Version 1 of control groups has ``blkio.throttle``, version 2 ``io.max`` (not tried yet); both need the
+right to make a group, usually root. Under version 1 only what a rank itself sends to the device is
+limited: reads, and writes by its own fsync, not what the kernel writes back later. What was saved up
+while the device was idle is given at once (a slice of the throttle, a tenth of a second or less):
+whoever measures lets it idle before each run, so that all find the same.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _parent() -> tuple[int, Path]:
         raise Unavailable("no control groups are mounted")
     # A group with processes of its own hands no controllers down, so ours is made at the root.
     if "io" not in (second / "cgroup.subtree_control").read_text().split():
-        raise Unavailable("the io controller is not handed down (cgroup.subtree_control, version 2)")
+        raise Unavailable(
+            "the io controller is not handed down (cgroup.subtree_control, version 2)"
+        )
     return 2, second
 
 

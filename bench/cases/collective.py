@@ -96,8 +96,8 @@ def keys(case: str, rank: int, ranks: int, shape: tuple[int, ...]) -> Key:
 def run(options: Any) -> None:
     """Print a table for each operation, number of ranks and state of the cache."""
     from cases.sections import make_npy
-    from ranks import RESULTS, launch, libraries
-    from harness import save
+    from peers import pnetcdf
+    from ranks import launch, libraries
 
     folder, size = Path(options.folder), options.size
     wanted = [c for c in CASES if not options.only or any(o in c for o in options.only)]
@@ -123,14 +123,19 @@ def run(options: Any) -> None:
                 }
                 rows = []
                 for library in libraries(options.library):
-                    found = launch(__file__, library, ranks, words)
+                    words["pnetcdf"] = ""
+                    if library == "openmpi" and op == "read":
+                        place = ROOT / ".venv" / "mpi" / "pnetcdf"
+                        missing = pnetcdf.setup(place)
+                        print(missing or "", end="\n" if missing else "")
+                        words["pnetcdf"] = "" if missing else str(place)
+                    found = launch(__file__, f"collective {op} {size}", library, ranks, words)
                     if found is None:
                         break
                     rows += found
                 if rows:
                     print(f"\n## {op}, {ranks} ranks, {cache}, {size}, ms\n")
                     _tell(rows, cache)
-                    save(RESULTS / "collective.jsonl", f"collective {op} {cache}", rows)
 
 
 def _tell(rows: list[Any], cache: str) -> None:
@@ -154,7 +159,7 @@ def _tell(rows: list[Any], cache: str) -> None:
         against["/ best method"] = lambda row: best(row, ours, but=(UNMEASURED,))
     print(show(rows, ours, against))
     print("chosen:", {row.case: row.extra["why"] for row in rows})
-    io = {row.case: row.extra["io"] for row in rows if row.extra["io"]}
+    io = {row.case: row.extra["io"] for row in rows if row.extra["io"] and cache != "warm"}
     for case, of in io.items():
         cells = [f"{name} {count:.0f}, {nbytes / 1e6:.1f}" for name, (count, nbytes) in of.items()]
         print(f"requests, MB of the device: {case}: {'; '.join(cells)}")
@@ -230,6 +235,8 @@ class Section:
 
     def path(self, name: str) -> Path:
         """The file a candidate uses."""
+        if name == "PnetCDF":
+            return self.base.with_suffix(".nc")
         if self.op == "read" or name == "device":
             return self.base
         slug = "".join(c if c.isalnum() else "-" for c in name)
@@ -292,6 +299,21 @@ class Section:
         get = lambda: file.read(self.out, collective)  # noqa: E731
         return (put if write else get), file.close
 
+    def pnetcdf(self, name: str, library: Any) -> Any:
+        from peers.pnetcdf import NetcdfFile
+
+        file = NetcdfFile(library, self.ranks.comm, self.path(name), self.key, self.ranks.mpi)
+        return (lambda: file.read(self.out)), file.close
+
+    def make_netcdf(self, library: Any) -> None:
+        """The array in a file of PnetCDF, if it is not there."""
+        path = self.path("PnetCDF")
+        if self.ranks.all_true(path.exists()):
+            return
+        values, number, of = _mapped(self.base), self.ranks.comm.rank, self.ranks.comm.size
+        rows = slice(number * len(values) // of, (number + 1) * len(values) // of)
+        library.create(self.ranks.comm, path, values, rows)
+
     def runs(self) -> list[Any]:
         """Runs of all ranks' sections."""
         from peers import file_runs
@@ -337,78 +359,91 @@ class Section:
 
 def rank(words: dict[str, Any]) -> None:
     """One rank: each case, all candidates."""
-    from device import PAGE, measured, seconds, union
-    from harness import evict
+    from peers.pnetcdf import Library
     from ranks import Ranks
-    from throttle import Limits, least
-
-    import outcore
 
     ranks = Ranks(words)
-    reading, disk = words["op"] == "read", measured(Path(words["files"][0]).parent)
+    library = Library(Path(words["pnetcdf"]), ranks.mpi) if words["pnetcdf"] else None
     for case in words["cases"]:
-        of = Section(ranks, words, case)
-        makers: dict[str, Any] = {}
-        for method in words["methods"]:
-            name = "outcore" if method == "auto" else f"outcore {method}"
-            makers[name] = lambda name=name, method=method: of.ours(name, method)
-        if ranks.cache == "slow":
-            makers[UNMEASURED] = lambda: of.ours(UNMEASURED, "auto")
-        makers["memmap"] = lambda: of.memmap("memmap")
-        makers["MPI-IO coll"] = lambda: of.mpiio("MPI-IO coll", True)
-        makers["MPI-IO indep"] = lambda: of.mpiio("MPI-IO indep", False)
-        runs = of.runs()
-        calls = max((int(np.prod(some[0], dtype=np.int64)) for some in runs), default=0)
-        few = calls < 200_000
-        if few and ranks.cache == "slow":  # half a minute
-            few = len(union(disk, runs, gap=PAGE)[0]) < 6000
-        if few:
-            makers["pread"] = lambda: of.pread("pread")
-        extra: dict[str, Any] = {}
-        if reading and ranks.cache != "warm":
-            wanted = union(disk, runs)
-            extra["model"] = seconds(disk, *wanted)
-            if ranks.cache == "slow":
-                extra["least"], wanted = least(Limits(), disk, runs)
-            extra["needed"] = [len(wanted[0]), int((wanted[1] - wanted[0]).sum())]
-            makers["device"] = lambda wanted=wanted: of.device(wanted)
-        elif ranks.cache == "slow":
-            extra["least"] = least(Limits(), disk, runs)[0]
-        if not reading:
-            for name in makers:
-                if not of.path(name).exists():
-                    of.renew(of.path(name))
+        _row(Section(ranks, words, case), case, words["methods"], library)
 
-        def spoil(of: Section = of) -> None:
-            of.out.fill(-1)
 
-        def check(name: str, of: Section = of, makers: Any = makers) -> bool:
-            good = of.right(name, makers)
-            of.value = changed(of.old) if name != last else of.old
-            return good
+def _makers(of: Section, methods: list[str], library: Any) -> dict[str, Any]:
+    """All candidates but the device."""
+    from device import PAGE, Device, union
 
-        last = list(makers)[-1]
-        of.value = of.old if reading else changed(of.old)
-        found = ranks.measure(
-            makers,
-            paths=lambda name, of=of: [of.path(name)],
-            spoil=spoil,
-            check=check,
-            writes=not reading,
-        )
-        if not reading:  # what was timed, too
-            share = (ranks.comm.rank, ranks.comm.size)
-            for name in makers:
-                if not ranks.all_true(intact(of.path(name), of.base, of.all, False, share)):
-                    found["wrong"] = sorted({*found["wrong"], name})
-                    of.renew(of.path(name))
-        path = of.path(next(iter(makers)))
-        if ranks.cache != "warm":
-            ranks.by_one(lambda path=path: evict([path]))
-        with outcore.open(path, "r" if reading else "r+", comm=ranks.board) as array:
-            extra["why"] = array.explain_all(of.key, write=not reading).method
-        shown = case if reading else case.replace("T3", "T4").replace("T5", "T6")
-        ranks.say(shown, ranks.total(of.out.nbytes), found, **extra)
+    makers: dict[str, Any] = {}
+    for method in methods:
+        name = "outcore" if method == "auto" else f"outcore {method}"
+        makers[name] = lambda name=name, method=method: of.ours(name, method)
+    slow = of.ranks.cache == "slow"
+    if slow:
+        makers[UNMEASURED] = lambda: of.ours(UNMEASURED, "auto")
+    makers["memmap"] = lambda: of.memmap("memmap")
+    makers["MPI-IO coll"] = lambda: of.mpiio("MPI-IO coll", True)
+    makers["MPI-IO indep"] = lambda: of.mpiio("MPI-IO indep", False)
+    if library is not None:
+        of.make_netcdf(library)
+        makers["PnetCDF"] = lambda: of.pnetcdf("PnetCDF", library)
+    calls = max((int(np.prod(some[0], dtype=np.int64)) for some in of.runs()), default=0)
+    few = calls < 200_000
+    if few and slow:  # half a minute
+        few = len(union(Device(), of.runs(), gap=PAGE)[0]) < 6000
+    if few:
+        makers["pread"] = lambda: of.pread("pread")
+    return makers
+
+
+def _row(of: Section, case: str, methods: list[str], library: Any) -> None:
+    """Time a case and say what came out."""
+    import outcore
+    from device import measured, seconds, union
+    from harness import evict
+    from throttle import Limits, least
+
+    ranks, reading, disk = of.ranks, of.op == "read", measured(of.base.parent)
+    makers = _makers(of, methods, library)
+    extra: dict[str, Any] = {}
+    if ranks.cache == "slow":
+        extra["least"], wanted = least(Limits(), disk, of.runs())
+    elif ranks.cache == "cold":
+        wanted = union(disk, of.runs())
+        extra["model"] = seconds(disk, *wanted)
+    if reading and ranks.cache != "warm":
+        extra["needed"] = [len(wanted[0]), int((wanted[1] - wanted[0]).sum())]
+        makers["device"] = lambda: of.device(wanted)
+    if not reading:
+        for name in makers:
+            if not of.path(name).exists():
+                of.renew(of.path(name))
+        of.value = changed(of.old)
+    last = list(makers)[-1]
+
+    def check(name: str) -> bool:
+        good = of.right(name, makers)
+        of.value = changed(of.old) if not reading and name != last else of.old
+        return good
+
+    found = ranks.measure(
+        makers,
+        paths=lambda name: [of.path(name)],
+        spoil=lambda: of.out.fill(-1),
+        check=check,
+        writes=not reading,
+    )
+    if not reading:  # what was timed, too
+        share = (ranks.comm.rank, ranks.comm.size)
+        for name in makers:
+            if not ranks.all_true(intact(of.path(name), of.base, of.all, False, share)):
+                found["wrong"] = sorted({*found["wrong"], name})
+                of.renew(of.path(name))
+    path = of.path(next(iter(makers)))
+    if ranks.cache != "warm":
+        ranks.by_one(lambda: evict([path]))
+    with outcore.open(path, "r" if reading else "r+", comm=ranks.board) as array:
+        extra["why"] = array.explain_all(of.key, write=not reading).method
+    shown = case if reading else case.replace("T3", "T4").replace("T5", "T6")
+    ranks.say(shown, ranks.total(of.out.nbytes), found, **extra)
 
 
 if __name__ == "__main__":

@@ -83,19 +83,23 @@ def paths_of(case: str, size: str, folder: Path) -> list[Path]:
 
 def run(options: Any) -> None:
     """Print a table for each number of ranks and state of the cache."""
-    from harness import save
-    from ranks import RESULTS, best, launch, libraries, show
+    from ranks import best, launch, libraries, show
 
     folder, size = Path(options.folder), options.size
     wanted = [c for c in cases() if not options.only or any(o in c for o in options.only)]
     for ranks in options.ranks:
         for cache in options.cache:
             files = {case: [str(p) for p in paths_of(case, size, folder)] for case in wanted}
-            words = {"cache": cache, "repeat": options.repeat, "cases": files, "ours": options.methods}
+            words = {
+                "cache": cache,
+                "repeat": options.repeat,
+                "cases": files,
+                "ours": options.methods,
+            }
             words["files"] = files[wanted[0]]
             rows = []
             for library in libraries(options.library):
-                found = launch(__file__, library, ranks, words)
+                found = launch(__file__, f"many {size}", library, ranks, words)
                 if found is None:
                     break
                 rows += found
@@ -118,7 +122,6 @@ def run(options: Any) -> None:
                 if cache != "warm" and cells:
                     print(f"requests, MB of the device: {row.case}: {'; '.join(cells)}")
             sys.stdout.flush()
-            save(RESULTS / "many.jsonl", f"many {cache}", rows)
 
 
 EACH, MPI = "outcore, each file", "MPI-IO coll, each file"

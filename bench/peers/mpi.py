@@ -26,7 +26,7 @@ def section_type(mpi: Any, key: Key, shape: tuple[int, ...], item: Any) -> tuple
 
 
 def hints(mpi: Any) -> Any:
-    """Collective buffering and data sieving on; buffers of 16 MiB, as large as ROMIO's default or more."""
+    """Collective buffering and data sieving on; buffers of 16 MiB (ROMIO's defaults: 16 and 4)."""
     info = mpi.Info.Create()
     for name in ("romio_cb_read", "romio_ds_read", "romio_cb_write", "romio_ds_write"):
         info.Set(name, "enable")
@@ -39,7 +39,13 @@ class MpiFile:
     """A section of a file opened through MPI-IO; `read` and `write` move it whole."""
 
     def __init__(
-        self, ranks: Any, path: Path, key: Key, shape: tuple[int, ...], base: int, write: bool = False
+        self,
+        ranks: Any,
+        path: Path,
+        key: Key,
+        shape: tuple[int, ...],
+        base: int,
+        write: bool = False,
     ) -> None:
         mpi = ranks.mpi
         info = hints(mpi)
