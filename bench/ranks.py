@@ -31,7 +31,7 @@ from throttle import Group, Limits, Unavailable, counts, device_of, enter
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
-# Seconds after which one run of a candidate is enough.
+# Seconds after which one timed run of a candidate is enough.
 PATIENCE = 4.0
 # Seconds before each run on the slow device: what it gives at once is then the same for all.
 IDLE = 0.3
@@ -255,14 +255,12 @@ class Ranks:
             if name in checked:
                 seconds[name].append(spent)
                 device[name].append(io)
+                if spent > PATIENCE:
+                    enough.add(name)
                 continue
             checked.add(name)
             if not self.all_true(check(name)):
                 wrong.add(name)
-            if spent > PATIENCE:
-                enough.add(name)
-                seconds[name].append(spent)
-                device[name].append(io)
         io = {
             n: [float(v) for v in np.median(found, axis=0)] for n, found in device.items() if found
         }
