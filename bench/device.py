@@ -54,6 +54,8 @@ def measured(folder: Path) -> Device:
 
 
 Requests = tuple[np.ndarray, np.ndarray]
+# Counts, byte strides, first byte and length of regular runs (`peers.file_runs`).
+Runs = tuple[list[int], list[int], int, int]
 
 
 def requests(
@@ -71,6 +73,15 @@ def requests(
     gap = device.gap if gap is None else gap
     starts, span = _extents(gap, count, stride, offset, length)
     return _merge(device, gap, starts // PAGE * PAGE, -(-(starts + span) // PAGE) * PAGE)
+
+
+def union(device: Device, runs: list[Runs], gap: int | None = None) -> Requests:
+    """`requests` for the sections of all ranks together: what several want is read once."""
+    parts = [requests(device, *some, gap=gap) for some in runs if min(some[0], default=1) > 0]
+    nothing = np.zeros(0, np.int64)
+    begin = np.concatenate([nothing, *(part[0] for part in parts)])
+    end = np.concatenate([nothing, *(part[1] for part in parts)])
+    return _merge(device, device.gap if gap is None else gap, begin, end)
 
 
 def changed(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-CASES = ("sections", "writes", "latency", "chunks", "convert", "collective", "exchange")
+CASES = ("sections", "writes", "latency", "chunks", "convert", "collective", "many", "exchange")
 
 
 def main() -> None:
@@ -24,9 +24,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="./x bench", description=__doc__)
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], help=", ".join(CASES))
     parser.add_argument("--size", choices=["quick", "256MiB", "1GiB", "4GiB"], default="quick")
-    parser.add_argument("--cache", nargs="+", choices=["warm", "cold"], default=["warm", "cold"])
+    parser.add_argument(
+        "--cache",
+        nargs="+",
+        choices=["warm", "cold", "slow"],
+        default=["warm", "cold"],
+        help="slow: block I/O limited to 200 requests and 100 MB a second (collective, many)",
+    )
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--ranks", nargs="+", type=int, default=[4], help="of collectives")
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        choices=["auto", "direct", "sieve", "two-phase"],
+        default=["auto", "two-phase"],
+        help="of collectives",
+    )
+    parser.add_argument(
+        "--op",
+        nargs="+",
+        choices=["read", "write", "sync"],
+        default=["read"],
+        help="of collectives",
+    )
+    parser.add_argument("--library", nargs="+", choices=["openmpi", "mpich"], help="of collectives")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="cases whose name contains one of these")
     parser.add_argument("--no-others", dest="others", action="store_false")

