@@ -55,10 +55,24 @@ def test_each_call_fails_in_each_way_slow(tmp_path, library, kind, change, how):
     fail_each(tmp_path, library, kind, change, how)
 
 
-def fail_each(tmp_path: Path, library: Path, kind: str, change: str, how: str) -> None:
+@pytest.mark.parametrize("kind", ["npy", "zarr zstd"])
+def test_each_call_of_a_collective_fails(tmp_path, library, kind):
+    """All ranks raise or none; the file is old or new, block by block; the next collective works."""
+    fail_each(tmp_path, library, kind, "two-phase", "EIO", "each_collective_call.py")
+
+
+@pytest.mark.parametrize("how", ["EIO", "ENOSPC for good", "half"])
+@pytest.mark.parametrize("method", ["two-phase", "direct"])
+@pytest.mark.parametrize("kind", ["npy", "zarr", "zarr zstd", "zarr shards gzip"])
+def test_each_call_of_a_collective_fails_in_each_way_slow(tmp_path, library, kind, method, how):
+    fail_each(tmp_path, library, kind, method, how, "each_collective_call.py")
+
+
+def fail_each(
+    tmp_path: Path, library: Path, kind: str, change: str, how: str, child: str = "each_call.py"
+) -> None:
     name, options = KINDS[kind]
-    child = Path(__file__).with_name("each_call.py")
-    words = [str(child), str(tmp_path), name, repr(options), change, how]
+    words = [str(Path(__file__).with_name(child)), str(tmp_path), name, repr(options), change, how]
     environment = {**os.environ, "LD_PRELOAD": str(library), "FAILING": str(library)}
     done = subprocess.run(
         [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=240

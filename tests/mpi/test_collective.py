@@ -104,6 +104,63 @@ def test_every_byte_is_read_once_and_as_told(world, folder):
         assert world.size * 32 * 32 * 4 == common.wanted_bytes
 
 
+@pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
+@ranks(4, 8, per_node=(1, 2, 3))
+def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch):
+    """Who sends how many bytes to whom, counted element by element; nothing within a node."""
+    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=8192, least=1))
+    here, start = threading.local(), rounds._Letters.start
+    works = {}
+
+    def sends(self, transport):
+        here.sent.append({int(r): int(self.to[r]) for r in np.flatnonzero(self.to)})
+        return start(self, transport)
+
+    def noted(plain):
+        def run(work, *more):
+            works[work.rank] = work
+            return plain(work, *more)
+
+        return run
+
+    monkeypatch.setattr(rounds._Letters, "start", sends)
+    for name in ("read_rounds", "write_rounds"):
+        monkeypatch.setattr(many, name, noted(getattr(many, name)))
+    data = np.arange(96 * 200, dtype="i4").reshape(96, 200)
+
+    def body(t):
+        here.sent = []
+        once(t, lambda: np.save(folder / "a.npy", data))
+        keys = [np.s_[r % 3 : 96 - r : 2, r :: t.size + 1] for r in range(t.size)]
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            if write:
+                a.write_all(keys[t.rank], t.rank, method="two-phase")
+            else:
+                got = a.read_all(keys[t.rank], method="two-phase")
+                np.testing.assert_array_equal(data[keys[t.rank]], got)
+        plan, wanted = works[t.rank].plan, []
+        for key in keys:
+            wanted.append(np.zeros(data.shape, bool))
+            wanted[-1][key] = True
+        assert len(here.sent) == plan.rounds > 1
+        for k, sent in enumerate(here.sent):
+            expected = {}
+            for owner in plan.owners():
+                if k >= plan.tiles(owner):
+                    continue
+                held = tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in plan.tile(owner, k)[1])
+                for rank, want in enumerate(wanted):
+                    source, target = (rank, owner) if write else (owner, rank)
+                    nbytes = 4 * int(want[held].sum())
+                    if source == t.rank and t.nodes[target] != t.nodes[source] and nbytes:
+                        expected[target] = nbytes
+            assert sent == expected
+        together = int(t.allgather(np.array([sum(map(len, here.sent))]))[:, 0].sum())
+        assert (together > 0) == (len(set(t.nodes)) > 1)
+
+    world.run(body)
+
+
 @pytest.mark.parametrize("groups", [2, 3, 9])
 @ranks(4, 5, per_node=(None, 2))
 def test_groups_of_owners_take_turns_at_the_disk(world, folder, groups, monkeypatch):

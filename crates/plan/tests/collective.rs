@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outcore_plan::collective::{
-    overlap, regions, Access, Agreed, Collective, Cut, Ground, Job, Share,
+    overlap, regions, Access, Agreed, Collective, Cut, Ground, Job, Region, Share,
 };
 use outcore_plan::{Range, Section};
 use proptest::prelude::*;
@@ -273,5 +273,37 @@ fn huge_arrays_do_not_wrap() {
         let plan = Collective::new(vec![job.clone()], &agreed(5, cut)).unwrap();
         assert!(plan.rounds() >= n / 5 * (n / (1 << 20)) && !plan.overlap());
         assert!(plan.tile(4, plan.tiles(4) - 1).is_some());
+    }
+}
+
+/// Sections of many ranks that meet nowhere are found apart, however many there are; and one that
+/// does meet another is found.
+#[test]
+fn sections_of_many_ranks_are_told_apart() {
+    let (side, n) = (316_i64, 316_i64 * 8);
+    let ground =
+        Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false };
+    let range = |start, count, step| Range::new(start, count, step).unwrap();
+    let access = |rank: i64, rows, columns| Access {
+        rank: rank as u32,
+        item: 0,
+        section: Section::new(vec![rows, columns]),
+    };
+    let grid: Vec<Access> = (0..side * side)
+        .map(|k| access(k, range(k / side * 8, 8, 1), range(k % side * 8, 8, 1)))
+        .collect();
+    let cyclic: Vec<Access> = (0..2000)
+        .map(|k| access(k, range(0, n, 1), range(k, (n - k - 1) / 2000 + 1, 2000)))
+        .collect();
+    for apart in [grid, cyclic] {
+        let whole = Region {
+            section: Section::new(vec![range(0, n, 1), range(0, n, 1)]),
+            members: (0..apart.len() as u32).collect(),
+        };
+        assert!(!overlap(&ground, &apart, &whole));
+        let mut meeting = apart;
+        let last = meeting.len() - 1;
+        meeting[last] = access(last as i64, range(n / 2, 2, 1), range(n / 3, 1, 1));
+        assert!(overlap(&ground, &meeting, &whole));
     }
 }
