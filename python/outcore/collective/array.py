@@ -120,7 +120,8 @@ class CollectiveArray(DiskArray):
         ------
         CollectiveError
             On *all* ranks if any rank failed, or called something else. Each block of the file is
-            then old or new.
+            then old or new; where ranks write into the same block with ``method="direct"``, each
+            rank's part of it is.
 
         Notes
         -----

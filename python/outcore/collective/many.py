@@ -154,7 +154,8 @@ def write_all(
     Raises
     ------
     CollectiveError
-        On all ranks, if any rank failed. Each block of the files then is old or new.
+        On all ranks, if any rank failed. Each block of the files then is old or new, as for
+        `CollectiveArray.write_all`.
 
     Examples
     --------
