@@ -104,6 +104,25 @@ def test_every_byte_is_read_once_and_as_told(world, folder):
         assert world.size * 32 * 32 * 4 == common.wanted_bytes
 
 
+@ranks(1, 4, per_node=(None, 1))
+def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder):
+    """First writes to mapped pages get in each other's way: runs of 8 KiB are calls then."""
+
+    def body(t):
+        once(t, lambda: outcore.create(folder / "a.npy", data=np.ones((512, 8192), "f4")).close())
+        mine = np.s_[:, 2048 * t.rank : 2048 * (t.rank + 1)]
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            if a.explain(mine).cached != 1.0:
+                return None  # nothing is cached on this file system
+            a.write_all(mine, np.full((512, 2048), t.rank, "f4"))
+            assert (a.read_all(mine) == t.rank).all()
+            return a.explain(mine, write=True).method
+
+    crowded = world.size > 1 and world.ranks_per_node != 1
+    found = world.run(body)
+    assert set(found) <= {None, "straight" if crowded else "mapped"}
+
+
 @pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
 @ranks(4, 8, per_node=(1, 2, 3))
 def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch):

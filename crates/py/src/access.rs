@@ -72,6 +72,10 @@ pub struct Open {
 /// Between two tries to get a turn at the windows.
 const GLANCE: Duration = Duration::from_millis(1);
 
+/// First write to a mapped page while other processes do the same in this file: 65536 pages took four
+/// ranks 355 ms, 32768 calls of 8 KiB 164 ms.
+const CROWDED_DIRTY_NS: i64 = 5_000;
+
 /// A write's turn, given back on drop.
 #[allow(dead_code, reason = "kept for their drop")]
 enum Turn<'a> {
@@ -370,6 +374,9 @@ impl Open {
         terms.flushed = self.flushed(access);
         if access.direction == Direction::Write && terms.cached_permille < 950 {
             terms.stored = terms::stored(layout, access.section, files);
+        }
+        if access.direction == Direction::Write && access.wishes.crowded.load(Ordering::Relaxed) {
+            terms.rates.dirty_ns = terms.rates.dirty_ns.max(CROWDED_DIRTY_NS);
         }
         let request = Request {
             layout: &self.described.layout,

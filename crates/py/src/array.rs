@@ -151,6 +151,11 @@ impl Array {
         PyTuple::new(py, key::parse(key, open.shape(), &self.path)?.shape())
     }
 
+    /// From now on other ranks of this node write the file at the same time.
+    fn expect_crowd(&self) {
+        self.wishes.crowded.store(true, Ordering::Relaxed);
+    }
+
     /// What a collective has to know of the array: `collective::Ground` as words.
     fn ground(&self) -> PyResult<Vec<i64>> {
         let open = self.open()?;

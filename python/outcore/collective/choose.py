@@ -8,8 +8,10 @@ Which method: everybody on his own, or two-phase? Priced from what all ranks sai
 | `two-phase` | owners access what the ranks want together; the ranks exchange            |
 
 Data in the page cache is at hand for every rank of the node, so nothing is won by having somebody else
-copy it: direct. Cold data comes from a disk that all share: what counts is the sum over all ranks, each
-byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of them, or once.
+copy it: direct. Writes into one file exclude each other in the kernel, so few large ones are better than
+many small, also there. Cold data comes from a disk that all share: what counts is the sum over all
+ranks, each byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of
+them, or once.
 
 Invariants. Only integers that all ranks have from all ranks are compared, so all choose alike.
 """
@@ -95,7 +97,7 @@ def choose(
     encoded = any(plan.encoded(number) for number in range(plan.arrays))
     alone = sum(cost for cost, _ in prices)
     cached = min(share for _, share in prices)
-    if not encoded and cached >= CACHED:
+    if not encoded and not write and cached >= CACHED:
         return Choice("direct", "what the ranks want is in the page cache")
     both = price_of_rounds(plan, together)
     if write and encoded and plan.shared_blocks:

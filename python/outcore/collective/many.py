@@ -223,6 +223,7 @@ def run(
         Instead of doing it: what to say of the plan.
     """
     write = bool(_CALLS[call] % 2)
+    crowded = group.nodes.count(group.nodes[group.rank]) > 1
     mine: list[Item] = []
 
     def record() -> NDArray[Any]:
@@ -231,6 +232,9 @@ def run(
                 f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
             )
         mine.extend(prepare())
+        if write and crowded:
+            for item in mine:
+                item.core.expect_crowd()
         wishes = wishes_of(method, group.size, hints, mine)
         words = [(item.name(), item.core.ground(), item.section) for item in mine]
         return _core.record(_CALLS[call], wishes, words)
@@ -370,7 +374,7 @@ def decided(
     """Choose the method; `prices`, for `choose`, are asked for only if they count."""
     method = asked_method(records)
     cached = min(records.wish(CACHED_WISH)) >= CACHED
-    if method == "auto" and not records.encoded and not overlap and cached:
+    if method == "auto" and not records.encoded and not write and cached:
         return Choice("direct", "what the ranks want is in the page cache")
     if method == "auto":
         alone, together = prices()

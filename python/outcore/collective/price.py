@@ -17,6 +17,9 @@ __all__ = ["of_report", "of_requests", "price"]
 # As in crates/plan/src/terms.rs.
 _CACHED = 9_000_000_000
 _CALL_NS = 300
+_WRITE = 4_000_000_000
+_WRITE_CALL_NS = 6_000
+_DIRTY_NS = 5_000
 _DECODE = 800_000_000
 
 
@@ -32,7 +35,12 @@ def of_report(report: Report, array: DiskArray) -> int:
     moved = report.read_bytes + report.written_bytes
     second = 1_000_000_000
     cold = of_requests(requests, moved, (request_ns, device, stream))
-    warm = requests * _CALL_NS + (moved + report.mapped_bytes) * second // _CACHED
+    if report.direction == "write":
+        # Side by side with other ranks.
+        warm = requests * _WRITE_CALL_NS + moved * second // _WRITE
+        warm += report.mapped_bytes // 4096 * _DIRTY_NS + report.mapped_bytes * second // _CACHED
+    else:
+        warm = requests * _CALL_NS + (moved + report.mapped_bytes) * second // _CACHED
     cached = 0 if report.cached is None else round(1000 * report.cached)
     coded = (report.decodes + report.encodes) and report.useful_bytes * second // _DECODE
     return (cold * (1000 - cached) + warm * cached) // 1000 + coded
