@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Report", "human"]
+__all__ = ["Report", "human", "human_time"]
 
 
 def human(count: int) -> str:
@@ -29,6 +29,21 @@ def human(count: int) -> str:
     power = next((k for k in range(1, 6) if abs(count) < 999.5 * 1000**k), 6)
     value, unit = count / 1000**power, units[power - 1]
     return f"{value:.3g} {unit}" if value >= 100 else f"{value:.2f} {unit}"
+
+
+def human_time(nanoseconds: int) -> str:
+    """
+    A time for people.
+
+    Examples
+    --------
+    >>> human_time(278_400_000), human_time(8_570_000_000), human_time(4_540_000_000_000)
+    ('278 ms', '8.57 s', '4,540 s')
+    """
+    if nanoseconds < 999_500_000:
+        return f"{nanoseconds / 1e6:.3g} ms"
+    seconds = nanoseconds / 1e9
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
 
 
 def _count(number: int, what: str) -> str:

@@ -112,11 +112,12 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder):
         once(t, lambda: outcore.create(folder / "a.npy", data=np.ones((512, 8192), "f4")).close())
         mine = np.s_[:, 2048 * t.rank : 2048 * (t.rank + 1)]
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
-            if a.explain(mine).cached != 1.0:
-                return None  # nothing is cached on this file system
+            if t.agree(int((a.explain(mine).cached or 0) < 0.96)):
+                return None  # not all of it is cached, or nothing on this file system
             a.write_all(mine, np.full((512, 2048), t.rank, "f4"))
             assert (a.read_all(mine) == t.rank).all()
-            return a.explain(mine, write=True).method
+            told = a.explain(mine, write=True)
+            return told.method if (told.cached or 0) > 0.96 else None
 
     crowded = world.size > 1 and world.ranks_per_node != 1
     found = world.run(body)

@@ -24,6 +24,7 @@ from outcore import _core
 from outcore.collective.items import Item
 from outcore.collective.price import of_report, price
 from outcore.disk import DiskArray
+from outcore.report import human_time
 
 __all__ = [
     "CACHED",
@@ -102,7 +103,7 @@ def choose(
     both = price_of_rounds(plan, together)
     if write and encoded and plan.shared_blocks:
         return Choice("two-phase", "several ranks change the same encoded blocks")
-    told = f"{_ms(alone)} for each rank on its own, {_ms(both)} together"
+    told = f"{human_time(alone)} for each rank on its own, {human_time(both)} together"
     if both < alone:
         return Choice("two-phase", told)
     return Choice("direct", told)
@@ -111,10 +112,6 @@ def choose(
 def price_of_rounds(plan: _core.Collective, together: int) -> int:
     """Tell what two-phase costs, if the parts of all owners cost `together`, in nanoseconds."""
     return together + plan.wanted_bytes * 1_000_000_000 // _COPY + plan.rounds * _MEETING_NS
-
-
-def _ms(nanoseconds: int) -> str:
-    return f"{nanoseconds / 1e6:.3g} ms"
 
 
 def share_of_price(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from outcore import _core
 from outcore.collective.choose import Choice
-from outcore.report import human
+from outcore.report import human, human_time
 
 __all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]
 # So many lines of a kind are told.
@@ -198,7 +198,8 @@ class ManyReport:
             lines.append(("", f"and {len(self.arrays) - _LINES} more"))
         if two_phase:
             lines += self._assigned()
-        saved = f"price {_ms(self.ns)} together, {_ms(self.alone_ns)} with a call for each array"
+        ours, apart = human_time(self.ns), human_time(self.alone_ns)
+        saved = f"price {ours} together, {apart} with a call for each array"
         lines.append(("instead", f"{saved}: {self._alone()}"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
@@ -236,10 +237,6 @@ def _owners(owners: tuple[tuple[int, int], ...]) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
-
-
-def _ms(nanoseconds: int) -> str:
-    return f"{nanoseconds / 1e6:.3g} ms"
 
 
 def tell(

@@ -146,7 +146,7 @@ class Rank:
             for group in list(self._wire.groups) if self._wire is not None else []:
                 group.give_up(text)
         finally:
-            for group in list(self._wire.groups) if self._wire is not None else []:
+            for group in list(self._wire.groups) if self._wire is not None else [self._transport]:
                 group.close()
 
 

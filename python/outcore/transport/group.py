@@ -14,6 +14,7 @@ A group that was stopped (`vigil.py`) stays so: its ranks may be in the midst of
 from __future__ import annotations
 
 import struct
+import weakref
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -77,6 +78,7 @@ class Group:
         self._far = place.far
         self._watch = self.vigil.at_board
         self._closed = False
+        self._shares: weakref.WeakSet[GroupShared] = weakref.WeakSet()
         wire.groups.append(self)
 
     # ------------------------------------------------------------------------------ the calls
@@ -149,7 +151,9 @@ class Group:
         """Memory that the ranks of this node share."""
         self._check()
         with Held():
-            return share(self, int(nbytes))
+            made = share(self, int(nbytes))
+        self._shares.add(made)
+        return made
 
     def split(self, color: int, key: int) -> Group | SerialTransport | None:
         """Part the group."""
@@ -177,9 +181,11 @@ class Group:
         self.vigil.stop(error, waiting=False)
 
     def close(self) -> None:
-        """Leave the group for good."""
+        """Leave the group for good, and let go of the memory shared in it."""
         if not self._closed:
             self._closed = True
+            for made in list(self._shares):
+                made.close()
             self._board.leave()
             self.wire.groups.remove(self)
             if not self.wire.groups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ class SerialTransport:
     def __init__(self) -> None:
         self._closed = False
         self._failed: str | None = None
+        self._shares: weakref.WeakSet[SerialShared] = weakref.WeakSet()
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
         """One row: the record itself, copied."""
@@ -74,7 +76,9 @@ class SerialTransport:
     def shared(self, nbytes: int) -> SerialShared:
         """Memory of this process, counted in its budget."""
         self._check()
-        return SerialShared(nbytes)
+        made = SerialShared(nbytes)
+        self._shares.add(made)
+        return made
 
     def split(self, color: int, key: int) -> SerialTransport | None:
         """Another group of one, or None."""
@@ -86,8 +90,10 @@ class SerialTransport:
         self._failed = text
 
     def close(self) -> None:
-        """Nothing can be called any more."""
+        """Nothing can be called any more; lets go of the memory shared in it."""
         self._closed = True
+        for made in list(self._shares):
+            made.close()
 
     @property
     def closed(self) -> bool:

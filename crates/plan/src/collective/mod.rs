@@ -117,8 +117,10 @@ impl Collective {
                 ranges.fold(i128::from(job.ground.item), |n, r| n * i128::from(r.count))
             };
             let all: i128 = regions.iter().map(bytes).sum();
-            // Small enough that there is one for each owner.
+            // Small enough that there is one for each owner; a little more than its part, because
+            // domains are whole units, and what is left over would take a round of its own.
             let even = all / (job.shares.len() as i128) + 1;
+            let even = even + even / 32 + i128::from(agreed.align.max(0));
             let most = agreed.slot.max(1);
             // A slot may be smaller than the least tile, where memory is short.
             let wanted = even.clamp(i128::from(agreed.least.clamp(1, most)), i128::from(most));
