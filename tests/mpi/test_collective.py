@@ -109,7 +109,8 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder):
     """First writes to mapped pages get in each other's way: runs of 8 KiB are calls then."""
 
     def body(t):
-        once(t, lambda: outcore.create(folder / "a.npy", data=np.ones((512, 8192), "f4")).close())
+        data = np.ones((512, 2048 * t.size), "f4")
+        once(t, lambda: outcore.create(folder / "a.npy", data=data).close())
         mine = np.s_[:, 2048 * t.rank : 2048 * (t.rank + 1)]
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
             if t.agree(int((a.explain(mine).cached or 0) < 0.96)):
