@@ -8,6 +8,7 @@ Collective access: many ranks, each byte across the disk once.
 | `agreement.py` | what ranks tell each other; how all fail together |
 | `items.py`     | one rank's sections and their memory |
 | `choose.py`, `price.py` | direct or two-phase |
+| `pace.py`      | what meetings, copies and messages take, measured |
 | `rounds.py`    | the rounds of two-phase |
 | `slots.py`     | memory that the ranks of a node share |
 | `explain.py`   | `explain_all` of many arrays |

@@ -18,10 +18,12 @@ Invariants. Only integers that all ranks have from all ranks are compared, so al
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from outcore import _core
 from outcore.collective.items import Item
+from outcore.collective.pace import Pace
 from outcore.collective.price import of_report, price
 from outcore.disk import DiskArray
 from outcore.report import human_time
@@ -31,18 +33,16 @@ __all__ = [
     "IMPOSSIBLE",
     "METHODS",
     "Choice",
+    "Exchange",
+    "Prices",
     "choose",
     "own_price",
-    "price_of_rounds",
     "share_of_price",
 ]
 
 METHODS = ("auto", "direct", "sieve", "two-phase")
 # From this share of cached pages on, in thousandths, data counts as cached.
 CACHED = 950
-# A meeting of all ranks, and a copy out of a slot.
-_MEETING_NS = 60_000
-_COPY = 8_000_000_000
 # What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
 # nothing is raised here; the access itself will say what is wrong.
 IMPOSSIBLE = 1 << 50
@@ -54,6 +54,36 @@ class Choice:
 
     method: str
     why: str
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """
+    Who exchanges, and what it takes.
+
+    Parameters
+    ----------
+    nodes
+        The node of each rank.
+    pace
+        What all ranks agreed on.
+    """
+
+    nodes: tuple[int, ...]
+    pace: Pace
+
+    def between_nodes(self, plan: _core.Collective) -> int:
+        """
+        Tell how many of the wanted bytes go from node to node, as if all owners gave alike.
+
+        Counting them would take every rank a walk over all rounds.
+        """
+        owners = plan.owners()
+        if not owners or len(set(self.nodes)) < 2:
+            return 0
+        of_node, ranks_of = Counter(self.nodes[owner] for owner in owners), Counter(self.nodes)
+        near = sum(number * ranks_of[node] for node, number in of_node.items())
+        return plan.wanted_bytes - plan.wanted_bytes * near // (len(owners) * len(self.nodes))
 
 
 def own_price(items: list[Item], *, write: bool) -> tuple[int, int]:
@@ -73,45 +103,56 @@ def own_price(items: list[Item], *, write: bool) -> tuple[int, int]:
     return total, cached
 
 
-def choose(
-    plan: _core.Collective,
-    *,
-    write: bool,
-    overlap: bool,
-    prices: list[tuple[int, int]],
-    together: int,
-) -> Choice:
+@dataclass(frozen=True)
+class Prices:
     """
-    Choose; equal on all ranks.
+    What the ways cost, in nanoseconds; equal on all ranks.
 
     Parameters
     ----------
-    prices
+    alone
         What `own_price` said on each rank.
-    together
-        What all owners need for their parts, in nanoseconds: summed over the ranks.
+    parts
+        What all owners need for their parts, summed over the ranks.
+    exchange
+        The ranks, and what it takes them to meet, copy and send.
     """
-    if len(prices) == 1:
+
+    alone: list[tuple[int, int]]
+    parts: int
+    exchange: Exchange
+
+    def direct(self) -> int:
+        """Tell what it costs if each rank goes on its own."""
+        return sum(cost for cost, _ in self.alone)
+
+    def rounds(self, plan: _core.Collective, *, write: bool) -> int:
+        """Tell what two-phase costs."""
+        pace, second = self.exchange.pace, 1_000_000_000
+        far = self.exchange.between_nodes(plan)
+        near = plan.wanted_bytes - far
+        moved = near * second // pace.copy + far * second // pace.messages
+        return self.parts + moved + plan.rounds * (1 + write) * pace.meeting_ns
+
+
+def choose(plan: _core.Collective, prices: Prices, *, write: bool, overlap: bool) -> Choice:
+    """Choose; equal on all ranks."""
+    if len(prices.alone) == 1:
         return Choice("direct", "there is one rank")
     if write and overlap:
         return Choice("two-phase", "ranks write the same elements: the highest rank wins")
     encoded = any(plan.encoded(number) for number in range(plan.arrays))
-    alone = sum(cost for cost, _ in prices)
-    cached = min(share for _, share in prices)
+    alone = prices.direct()
+    cached = min(share for _, share in prices.alone)
     if not encoded and not write and cached >= CACHED:
         return Choice("direct", "what the ranks want is in the page cache")
-    both = price_of_rounds(plan, together)
+    both = prices.rounds(plan, write=write)
     if write and encoded and plan.shared_blocks:
         return Choice("two-phase", "several ranks change the same encoded blocks")
     told = f"{human_time(alone)} for each rank on its own, {human_time(both)} together"
     if both < alone:
         return Choice("two-phase", told)
     return Choice("direct", told)
-
-
-def price_of_rounds(plan: _core.Collective, together: int) -> int:
-    """Tell what two-phase costs, if the parts of all owners cost `together`, in nanoseconds."""
-    return together + plan.wanted_bytes * 1_000_000_000 // _COPY + plan.rounds * _MEETING_NS
 
 
 def share_of_price(

@@ -23,23 +23,25 @@ from outcore.collective import many
 from outcore.collective.agreement import fail_together
 from outcore.collective.choose import (
     Choice,
+    Exchange,
+    Prices,
     choose,
     own_price,
-    price_of_rounds,
     share_of_price,
 )
 from outcore.collective.items import Item
 from outcore.collective.many import Method
+from outcore.collective.pace import WORDS, agreed, clock_of
 from outcore.collective.report import ArrayReport, ManyReport, OwnerReport
 from outcore.errors import UsageError
 from outcore.transport import Transport
 
 __all__ = ["explain_all"]
 
-# Words of each rank: how it went, price of its part; and for each array price of its own accesses,
-# share that is cached, price of its part if the array had a call of its own, then bytes of its part in
+# Words of each rank: how it went, price of its part, its pace; and for each array price of its own
+# accesses, share that is cached, price of its part if the array had a call of its own, then bytes of its part in
 # the plan: held, and given to itself and to others; and to others with a call of its own.
-_HEAD, _EACH = 2, 7
+_HEAD, _EACH = 2 + WORDS, 7
 
 
 def explain_all(
@@ -148,6 +150,7 @@ class _Teller:
     def _fill(self, words: Any) -> None:
         met = self.met
         words[1] = share_of_price(met.plan, met.arrays, self.rank, write=self.write)
+        words[2:_HEAD] = clock_of(self.group).words()
         each = words[_HEAD:].reshape(len(met.names), _EACH)
         for number, name in enumerate(met.names):
             mine = [item for item in met.mine if item.name() == name]
@@ -174,11 +177,12 @@ class _Teller:
         met = self.met
         each = said[:, _HEAD:].reshape(self.size, len(met.names), _EACH)
         given = many.assigned(met.records, self.size, write=self.write)
+        exchange = Exchange(self.group.nodes, agreed(said[:, 2:_HEAD]))
         arrays, alone_ns = [], 0
         wanted = np.zeros((self.size, len(met.names)), np.int64)
         for number in range(len(met.names)):
             wanted[:, number] = met.records.requests(number)
-            choice, cost = self._own_call(number, each[:, number])
+            choice, cost = self._own_call(number, each[:, number], exchange)
             alone_ns += cost
             held = each[:, number, 3]
             arrays.append(
@@ -194,8 +198,9 @@ class _Teller:
                 )
             )
         two_phase = met.choice.method == "two-phase"
-        together = price_of_rounds(met.plan, int(said[:, 1].sum()))
-        cost = together if two_phase else int(each[:, :, 0].sum())
+        alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
+        prices = Prices(alone, int(said[:, 1].sum()), exchange)
+        cost = prices.rounds(met.plan, write=self.write) if two_phase else prices.direct()
         owners = []
         for rank in met.plan.owners():
             held, kept, sent = (int(each[rank, :, k].sum()) for k in (3, 4, 5))
@@ -221,19 +226,19 @@ class _Teller:
             alone_ns=alone_ns,
         )
 
-    def _own_call(self, number: int, each: Any) -> tuple[Choice, int]:
+    def _own_call(self, number: int, each: Any, exchange: Exchange) -> tuple[Choice, int]:
         """What a call for this array alone would do, and its price."""
         plan, asked = self.apart[number], many.asked_method(self.met.records)
-        prices = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
-        parts = int(each[:, 2].sum())
+        alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
+        prices = Prices(alone, int(each[:, 2].sum()), exchange)
         overlap = self.write and plan.overlap()
         if asked == "auto":
-            choice = choose(plan, write=self.write, overlap=overlap, prices=prices, together=parts)
+            choice = choose(plan, prices, write=self.write, overlap=overlap)
         else:
             choice = Choice("two-phase" if overlap else asked, "asked for")
         if choice.method == "two-phase":
-            return choice, price_of_rounds(plan, parts)
-        return choice, sum(cost for cost, _ in prices)
+            return choice, prices.rounds(plan, write=self.write)
+        return choice, prices.direct()
 
 
 def _given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]]:

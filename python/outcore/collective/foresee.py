@@ -21,8 +21,16 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective import items as brought
 from outcore.collective import many
-from outcore.collective.choose import IMPOSSIBLE, METHODS, own_price, share_of_price
+from outcore.collective.choose import (
+    IMPOSSIBLE,
+    METHODS,
+    Exchange,
+    Prices,
+    own_price,
+    share_of_price,
+)
 from outcore.collective.items import Item
+from outcore.collective.pace import ASSUMED
 from outcore.collective.price import of_report
 from outcore.collective.report import CollectiveReport, tell
 from outcore.disk import DiskArray
@@ -208,15 +216,17 @@ def foresee(
     records.compare(True)
     plan = many.planned(records, size, write=write)
     overlap = write and plan.overlap()
+    exchange = Exchange((0,) * size, ASSUMED)
 
-    def prices() -> tuple[list[tuple[int, int]], int]:
+    def prices() -> Prices:
         owners = plan.owners()
         if not cold:
             alone = [own_price([item], write=write) for item in all_items]
-            return alone, sum(share_of_price(plan, [array], rank, write=write) for rank in owners)
+            parts = (share_of_price(plan, [array], rank, write=write) for rank in owners)
+            return Prices(alone, sum(parts), exchange)
         boxes = [key_of(box) for rank in owners for _, box in plan.parts(rank)]
         alone = [(_cold(array, item.key, write) if item.nbytes else 0, 0) for item in all_items]
-        return alone, sum(_cold(array, box, write) for box in boxes)
+        return Prices(alone, sum(_cold(array, box, write) for box in boxes), exchange)
 
     choice = many.decided(plan, records, prices, overlap=overlap, write=write)
     return Foresight(

@@ -47,6 +47,8 @@ class Item:
         key makes it.
     scalar
         The caller gets an element instead.
+    fresh
+        `given` is memory that nobody has touched.
     """
 
     array: DiskArray
@@ -55,6 +57,7 @@ class Item:
     given: NDArray[Any]
     axes: Sequence[tuple[int, bool] | None]
     scalar: bool = False
+    fresh: bool = False
 
     @cached_property
     def memory(self) -> NDArray[Any]:
@@ -120,7 +123,7 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
         result = np.empty(shape, array.dtype, order=order)
     else:
         result = _checked(array, out, shape)
-    return Item(array, key, section, result, axes, scalar)
+    return Item(array, key, section, result, axes, scalar, fresh=out is None)
 
 
 def looking(array: DiskArray, key: Any) -> Item:

@@ -20,8 +20,18 @@ from outcore import _core
 from outcore.assignment import Assignment, assign
 from outcore.collective import items as brought
 from outcore.collective.agreement import fail_together, few, gather
-from outcore.collective.choose import CACHED, METHODS, Choice, choose, own_price, share_of_price
+from outcore.collective.choose import (
+    CACHED,
+    METHODS,
+    Choice,
+    Exchange,
+    Prices,
+    choose,
+    own_price,
+    share_of_price,
+)
 from outcore.collective.items import Item
+from outcore.collective.pace import agreed, clock_of
 from outcore.collective.report import CollectiveReport, tell
 from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
 from outcore.disk import DiskArray
@@ -339,11 +349,14 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
     names = records.names
     arrays = [arrays_by_name.get(name) for name in names]
 
-    def prices() -> tuple[list[tuple[int, int]], int]:
+    def prices() -> Prices:
         own = own_price(mine, write=write)
         part = share_of_price(plan, arrays, group.rank, write=write)
-        said = group.allgather(np.array([*own, part], np.int64)).tolist()
-        return [(row[0], row[1]) for row in said], sum(row[2] for row in said)
+        words = [*own, part, *clock_of(group).words()]
+        said = group.allgather(np.array(words, np.int64))
+        alone = [(row[0], row[1]) for row in said[:, :2].tolist()]
+        exchange = Exchange(group.nodes, agreed(said[:, 3:]))
+        return Prices(alone, int(said[:, 2].sum()), exchange)
 
     choice = decided(plan, records, prices, overlap=overlap, write=write)
     return Met(plan, arrays, names, overlap, choice, groups_of(plan, records), records, mine)
@@ -366,19 +379,18 @@ def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collecti
 def decided(
     plan: _core.Collective,
     records: _core.Records,
-    prices: Callable[[], tuple[list[tuple[int, int]], int]],
+    prices: Callable[[], Prices],
     *,
     overlap: bool,
     write: bool,
 ) -> Choice:
-    """Choose the method; `prices`, for `choose`, are asked for only if they count."""
+    """Choose the method; `prices` are asked for only if they count."""
     method = asked_method(records)
     cached = min(records.wish(CACHED_WISH)) >= CACHED
     if method == "auto" and not records.encoded and not write and cached:
         return Choice("direct", "what the ranks want is in the page cache")
     if method == "auto":
-        alone, together = prices()
-        return choose(plan, write=write, overlap=overlap, prices=alone, together=together)
+        return choose(plan, prices(), write=write, overlap=overlap)
     if overlap and method != "two-phase":
         return Choice("two-phase", f"{method} was asked for, but ranks write the same elements")
     return Choice(method, "asked for")

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.collective.items import Item
+from outcore.collective.pace import clock_of
 from outcore.collective.price import price
 from outcore.collective.slots import Slots, slots_of
 from outcore.disk import DiskArray
@@ -103,6 +104,25 @@ class Work:
         self.mine = self.plan.tiles(self.rank)
         self.group = {rank: number % self.groups for number, rank in enumerate(owners)}
         self.steps = self.plan.rounds * self.groups
+        self.clock = clock_of(self.transport)
+        # What a copy into new memory takes is the memory's.
+        self.fresh = any(item.fresh for item in self.items)
+
+    def meet(self, failures: _Failures) -> bool:
+        """Agree on whether any rank failed."""
+        return bool(self.clock.meet(self.transport.agree, failures.code))
+
+    def copy(self, step: Step, slots: Slots, *, write: bool = False) -> None:
+        """Copy between this rank's sections and the slots of its node."""
+        near = [(owner, slots.of(owner, step.k)) for owner in step.near]
+
+        def work() -> int:
+            return self.plan.copy(step.k, self.rank, near, self.memory, write)
+
+        if self.fresh:
+            work()
+        else:
+            self.clock.copy(work)
 
     def all_by_messages(self) -> None:
         """Send everything, to ranks of this node and to itself too."""
@@ -213,23 +233,23 @@ def read_rounds(work: Work) -> BaseException | None:
         letters = _Letters()
         with failures.caught():
             letters = _pack_read(work, slots, step)
-        if transport.agree(failures.code):
+        if work.meet(failures):
             failed = True
             break
         with failures.caught():
             reading = _read_ahead(work, slots, number + 1) or reading
         exchange = letters.start(transport)
         with failures.caught():
-            near = [(o, slots.of(o, step.k)) for o in step.near]
-            plan.copy(step.k, work.rank, near, work.memory)
-        exchange.wait()
+            work.copy(step, slots)
+        with work.clock.receiving(letters.recv.size):
+            exchange.wait()
         with failures.caught():
             plan.unpack(step.k, work.rank, step.far, letters.recv, work.memory)
         letters.close()
     failures.finish(reading)
     if not failed:
         # Also the meeting after which slots may be used for something else.
-        failed = bool(transport.agree(failures.code))
+        failed = work.meet(failures)
     return _outcome(failures, failed)
 
 
@@ -372,14 +392,14 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
         with failures.caught():
             letters = _pack_write(work, step)
             steps = _prepare_write(work, slots, step, overlap)
-        if transport.agree(failures.code):
+        if work.meet(failures):
             failed = True
             break
         exchange = letters.start(transport)
         with failures.caught():
-            near = [(o, slots.of(o, step.k)) for o in step.near]
-            plan.copy(step.k, work.rank, near, work.memory, True)
-        exchange.wait()
+            work.copy(step, slots, write=True)
+        with work.clock.receiving(letters.recv.size):
+            exchange.wait()
         with failures.caught():
             if step.mine and work.far_ranks:
                 mine = slots.mine(step.k)
@@ -390,7 +410,7 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
             for slot in (0, 1):
                 failures.finish(writing[slot])
                 writing[slot] = None
-        if transport.agree(failures.code):
+        if work.meet(failures):
             failed = True
             break
         with failures.caught():
@@ -399,7 +419,7 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
     for request in writing:
         failures.finish(request)
     if not failed:
-        failed = bool(transport.agree(failures.code))
+        failed = work.meet(failures)
     return _outcome(failures, failed)
 
 

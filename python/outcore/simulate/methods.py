@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from outcore import _core
-from outcore.collective.choose import choose
+from outcore.collective.choose import Exchange, Prices, choose
 from outcore.collective.many import AGREED
+from outcore.collective.pace import ASSUMED
 from outcore.collective.price import of_requests
 from outcore.errors import UsageError
 from outcore.model.machine import Machine
@@ -284,13 +285,12 @@ def _auto(
     both = _together(made, case, machine, "requested")
     # As in `own_price` and `share_of_price`, which sum this over ranks.
     alone = of_requests(own["requests"], own["bytes"])
-    chosen = choose(
-        made,
-        write=case.write,
-        overlap=case.write and made.overlap(),
-        prices=[(alone, 0), (0, 1000)] if case.ranks > 1 else [(alone, 0)],
-        together=of_requests(both.requests, both.bytes),
+    prices = Prices(
+        alone=[(alone, 0), (0, 1000)] if case.ranks > 1 else [(alone, 0)],
+        parts=of_requests(both.requests, both.bytes),
+        exchange=Exchange((0,), ASSUMED),
     )
+    chosen = choose(made, prices, write=case.write, overlap=case.write and made.overlap())
     if chosen.method == "two-phase":
         return dataclasses.replace(both, method="auto: two-phase", why=chosen.why)
     return _outcome("auto: direct", own, chosen.why)

@@ -1,0 +1,151 @@
+"""
+What meetings, copies and messages of a group take: measured while its collectives run.
+
+Nothing is run to measure: each rank keeps what the last rounds took, and tells it where prices are told
+anyway. So the figures are of these ranks on these nodes, and follow the load.
+
+- A meeting: of all ranks and of the last meetings the shortest. Others waited for a rank that came late;
+  the rank that came last saw what the meeting itself takes.
+- Copies: processor time, so that ranks that share a core do not count twice. Copies into memory that a
+  call made are left out: what they take is new pages, which reading alone has as well.
+- Messages: what each rank received a second while it waited, summed over the ranks.
+
+Until enough has been seen, and where no ranks have met (`foresee`), figures are assumed.
+
+Invariants. `agreed` computes from what all ranks said, in integers, so it is equal on all of them.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.transport import Transport
+
+__all__ = ["ASSUMED", "WORDS", "Clock", "Pace", "agreed", "clock_of"]
+
+_SECOND = 1_000_000_000
+# What a rank tells.
+WORDS = 5
+_MEETINGS = 32
+# Fewer bytes say nothing of a rate; beyond this many, those seen earlier count half.
+_LEAST, _FULL = 4 << 20, 1 << 30
+# What a figure may be: a clock that was set back or a copy that took no time is not believed.
+_MEETING_NS = (1_000, _SECOND)
+_RATE = (50_000_000, 1_000_000_000_000)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """
+    What an exchange costs; equal on all ranks.
+
+    Parameters
+    ----------
+    meeting_ns
+        A meeting of all ranks, in nanoseconds.
+    copy
+        Bytes per second that a rank copies out of (into) a slot.
+    messages
+        Bytes per second that go between nodes, all ranks together.
+    """
+
+    meeting_ns: int
+    copy: int
+    messages: int
+
+
+ASSUMED = Pace(meeting_ns=60_000, copy=8 * _SECOND, messages=2 * _SECOND)
+
+
+class Clock:
+    """What one rank of a group saw."""
+
+    def __init__(self) -> None:
+        self._meetings: deque[int] = deque(maxlen=_MEETINGS)
+        self._copied = [0, 0]
+        self._received = [0, 0]
+
+    def meet(self, step: Callable[[int], int], code: int) -> int:
+        """Agree on a code, and keep how long that took."""
+        began = time.perf_counter_ns()
+        largest = step(code)
+        self._meetings.append(time.perf_counter_ns() - began)
+        return largest
+
+    def copy(self, work: Callable[[], int]) -> None:
+        """Copy, and keep how much processor time that took; `work` tells the bytes."""
+        began = time.thread_time_ns()
+        nbytes = work()
+        _add(self._copied, nbytes, time.thread_time_ns() - began)
+
+    @contextmanager
+    def receiving(self, nbytes: int) -> Iterator[None]:
+        """Keep how long it takes until messages of so many bytes are here."""
+        began = time.perf_counter_ns()
+        yield
+        if nbytes:
+            _add(self._received, nbytes, time.perf_counter_ns() - began)
+
+    def words(self) -> list[int]:
+        """Tell the others: `WORDS` integers."""
+        return [min(self._meetings, default=0), *self._copied, *self._received]
+
+
+def _add(sums: list[int], nbytes: int, ns: int) -> None:
+    if sums[0] > _FULL:
+        sums[0] //= 2
+        sums[1] //= 2
+    sums[0] += nbytes
+    sums[1] += ns
+
+
+_clocks: weakref.WeakKeyDictionary[Any, Clock] = weakref.WeakKeyDictionary()
+
+
+def clock_of(transport: Transport) -> Clock:
+    """Give the clock of this rank in a group."""
+    clock = _clocks.get(transport)
+    if clock is None:
+        clock = _clocks[transport] = Clock()
+    return clock
+
+
+def agreed(said: NDArray[np.int64]) -> Pace:
+    """
+    Make one pace of what all ranks said.
+
+    Parameters
+    ----------
+    said
+        `Clock.words` of each rank, ``(ranks, WORDS)``.
+
+    Examples
+    --------
+    >>> agreed(np.array([[70_000, 8 << 20, 2 << 20, 0, 0], [40_000, 8 << 20, 2 << 20, 0, 0]]))
+    Pace(meeting_ns=40000, copy=4000000000, messages=2000000000)
+    """
+    rows = [[int(word) for word in row] for row in said]
+    meetings = [row[0] for row in rows if row[0] > 0]
+    copied, copying = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    received = [(row[3], row[4]) for row in rows if row[3] and row[4] > 0]
+    meeting, copy, messages = ASSUMED.meeting_ns, ASSUMED.copy, ASSUMED.messages
+    if meetings:
+        meeting = _within(min(meetings), _MEETING_NS)
+    if copied >= _LEAST:
+        copy = _within(copied * _SECOND // max(copying, 1), _RATE)
+    if sum(nbytes for nbytes, _ in received) >= _LEAST:
+        messages = _within(sum(nbytes * _SECOND // ns for nbytes, ns in received), _RATE)
+    return Pace(meeting, copy, messages)
+
+
+def _within(figure: int, bounds: tuple[int, int]) -> int:
+    return min(max(figure, bounds[0]), bounds[1])
