@@ -34,7 +34,11 @@ def test_ranks_copy_side_by_side_and_share_the_wires():
     assert pace.messages == 3_000_000_000
 
 
-@given(st.lists(st.lists(st.integers(0, 2**62), min_size=WORDS, max_size=WORDS), min_size=1, max_size=9))
+@given(
+    st.lists(
+        st.lists(st.integers(0, 2**62), min_size=WORDS, max_size=WORDS), min_size=1, max_size=9
+    )
+)
 def test_whatever_a_clock_says_prices_stay_possible(said):
     pace = agreed(rows(*said))
     assert 1_000 <= pace.meeting_ns <= 1_000_000_000

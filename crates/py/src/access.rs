@@ -28,7 +28,7 @@ use pyo3::prelude::*;
 use crate::chunks::Chunks;
 use crate::errors::{detached, Fault};
 use crate::gate::{self, Mode};
-use crate::hints::Wishes;
+use crate::hints::{Cache, Wishes};
 use crate::interrupt::Interrupts;
 use crate::layout::Described;
 use crate::measure::Figures;
@@ -216,6 +216,25 @@ impl Open {
         result
     }
 
+    /// Reads the section if at least the share `least` of it, in thousandths, is in the page cache, and
+    /// says whether it did. Chunks are never at hand: they may have to be decoded.
+    pub fn run_at_hand(&self, py: Python<'_>, access: &Access, least: u32) -> Result<bool, Fault> {
+        if matches!(self.place, Place::Chunks(_)) || access.wishes.cache == Cache::Bypass {
+            return Ok(false);
+        }
+        self.outside(py, |interrupts| {
+            let mut at_hand = true;
+            self.each(access, Mode::Run, interrupts, &mut |step| {
+                at_hand = step.cached.unwrap_or(0) >= least;
+                if at_hand {
+                    self.run_step(access, step, interrupts)?;
+                }
+                Ok(())
+            })?;
+            Ok(at_hand)
+        })
+    }
+
     /// Writes in parts: `work` makes what it writes and hands it to [`Open::run_nested`], inside
     /// turns of its own. Counts as one write.
     pub fn write_in_parts(
@@ -395,10 +414,11 @@ impl Open {
         work(Step { plan, files, data, section, cached, sink, tables, chunk_cache, alone })
     }
 
-    /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows.
-    pub fn cached(&self, section: &Section) -> u32 {
+    /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows, or where
+    /// accesses go past it.
+    pub fn cached(&self, section: &Section, wishes: &Wishes) -> u32 {
         match (&self.described.layout, &self.place) {
-            (Layout::Strided(layout), Place::Files(files)) => {
+            (Layout::Strided(layout), Place::Files(files)) if wishes.cache != Cache::Bypass => {
                 terms::cached(layout, section, files).unwrap_or(0)
             }
             _ => 0,

@@ -93,22 +93,21 @@ impl Array {
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let open = self.open()?;
-        let selection = key::parse(key, open.shape(), &self.path)?;
-        let (shape, size) = (selection.shape(), selection.size()?);
-        if let Some(out) = out {
-            let array = check_out(&open.described, out, &shape)?;
-            self.transfer(py, &open, Direction::Read, &selection, size, &buffers::memory(array))?;
-            return Ok(out.clone());
-        }
-        let dtype = open.described.dtype.bind(py);
-        let result = buffers::empty(py, &shape, dtype, open.described.fortran)?;
-        self.transfer(py, &open, Direction::Read, &selection, size, &buffers::memory(&result))?;
-        if selection.scalar {
-            buffers::scalar(result)
-        } else {
-            Ok(result.into_any())
-        }
+        Ok(self.fetch(py, key, out, 0)?.0)
+    }
+
+    /// The same if at least this share of it, in thousandths, is in the page cache; otherwise None, and
+    /// nothing was read.
+    #[pyo3(signature = (key, out, least))]
+    fn read_at_hand<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+        least: u32,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (result, read) = self.fetch(py, key, out, least)?;
+        Ok(read.then_some(result))
     }
 
     /// Write a section: NumPy's assignment, in slabs if a cast is needed.
@@ -176,7 +175,7 @@ impl Array {
     fn cached(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u32> {
         let open = self.open()?;
         let selection = key::parse(key, open.shape(), &self.path)?;
-        Ok(py.detach(|| open.cached(&selection.section)))
+        Ok(py.detach(|| open.cached(&selection.section, &self.wishes)))
     }
 
     /// The section of a key as words (start, count, step per axis), and what the result has of each
@@ -375,7 +374,38 @@ impl Array {
         Err(Fault::new(Class::Usage, "read-only", text).at(path))
     }
 
-    /// Moves a selection between the file and memory whose axes are those of the result.
+    /// Reads a section into `out` or a new array, if at least the share `least` of it is cached; says
+    /// whether it did.
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+        least: u32,
+    ) -> PyResult<(Bound<'py, PyAny>, bool)> {
+        let open = self.open()?;
+        let selection = key::parse(key, open.shape(), &self.path)?;
+        let (shape, size) = (selection.shape(), selection.size()?);
+        if let Some(out) = out {
+            let memory = buffers::memory(check_out(&open.described, out, &shape)?);
+            let read =
+                self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
+            return Ok((out.clone(), read));
+        }
+        let dtype = open.described.dtype.bind(py);
+        let result = buffers::empty(py, &shape, dtype, open.described.fortran)?;
+        let memory = buffers::memory(&result);
+        let read = self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
+        let result = match selection.scalar && read {
+            true => buffers::scalar(result)?,
+            false => result.into_any(),
+        };
+        Ok((result, read))
+    }
+
+    /// Moves a selection between the file and memory whose axes are those of the result, if at least the
+    /// share `least` of it is cached; says whether it did.
+    #[allow(clippy::too_many_arguments, reason = "one end and the other")]
     fn transfer(
         &self,
         py: Python<'_>,
@@ -384,9 +414,10 @@ impl Array {
         selection: &Selection,
         size: i64,
         memory: &Memory,
-    ) -> Result<(), Fault> {
+        least: u32,
+    ) -> Result<bool, Fault> {
         if size == 0 || open.described.item() == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let walk = selection.walk(&memory.strides);
         let access = Access {
@@ -396,7 +427,10 @@ impl Array {
             data: memory.data.wrapping_offset(walk.shift as isize),
             wishes: &self.wishes,
         };
-        open.run(py, &access)
+        match least {
+            0 => open.run(py, &access).map(|()| true),
+            _ => open.run_at_hand(py, &access, least),
+        }
     }
 
     fn assign(
@@ -426,7 +460,7 @@ impl Array {
             return Ok(());
         }
         let written = if array.dtype().is_equiv_to(dtype) {
-            self.transfer(py, open, Direction::Write, selection, size, &memory)
+            self.transfer(py, open, Direction::Write, selection, size, &memory, 0).map(|_| ())
         } else {
             let cast = Cast {
                 described: &open.described,

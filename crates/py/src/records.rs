@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use outcore_plan::collective::{self as plan, Mismatch, Wanted};
+use outcore_plan::collective::{self as plan, Mismatch, Stage, Wanted};
 use pyo3::prelude::*;
 
 use crate::buffers;
@@ -27,15 +27,24 @@ fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUntype
 }
 
 /// This rank's record, at least as many words as `failed_record` has. `items`: name of the array, its
-/// words (`Array.ground`), and those of the section.
+/// words (`Array.ground`), and those of the section. With `done` this rank has read what it wants; then
+/// `items` may be left out (None) at first.
 #[pyfunction]
+#[pyo3(signature = (call, wishes, items, done = false))]
 pub fn record(
     py: Python<'_>,
     call: i64,
     wishes: Vec<i64>,
-    items: Vec<(i64, Vec<i64>, Vec<i64>)>,
+    items: Option<Vec<(i64, Vec<i64>, Vec<i64>)>>,
+    done: bool,
 ) -> PyResult<Bound<'_, PyUntypedArray>> {
-    array_of(py, &plan::record(call, &wishes, &items).map_err(Fault::from)?)
+    let stage = match (done, &items) {
+        (false, _) => Stage::Ready,
+        (true, Some(_)) => Stage::Done,
+        (true, None) => Stage::Unsaid,
+    };
+    let items = items.unwrap_or_default();
+    array_of(py, &plan::record(call, stage, &wishes, &items).map_err(Fault::from)?)
 }
 
 /// What a rank says that could not make its record.
@@ -80,12 +89,16 @@ impl Records {
         self.records.wish(number).collect()
     }
 
-    /// Whether no array is encoded, and all ranks said so of these wishes: `equal` are (number, value),
-    /// `least` (number, at least). With `one`, each must have brought one section of the same array.
-    fn plain(&self, equal: (usize, i64), least: (usize, i64), one: bool) -> bool {
-        self.records.wish(equal.0).all(|said| said == equal.1)
-            && self.records.wish(least.0).all(|said| said >= least.1)
-            && self.records.plain(one)
+    /// Whether all ranks have what they want, and said the same of a wish. With `one`, each must have
+    /// brought one section of the same array.
+    fn settled(&self, same: usize, one: bool) -> bool {
+        self.records.settled(same, one)
+    }
+
+    /// Whether any rank has still to say its items.
+    #[getter]
+    fn unsaid(&self) -> bool {
+        self.records.any_unsaid()
     }
 
     /// Reads all items. None if they fit together; otherwise what is odd (`"ground"`, `"array"`), and

@@ -8,7 +8,8 @@ word of the record that every rank sends anyway (``crates/plan/src/collective/re
 gathering of the records is then both the exchange of the accesses (the papers' *file access
 descriptor*) and the agreement: if any rank failed, or called something else, all of them raise, and no
 rank has moved a byte. Later only I/O can fail; each round begins with an agreement, so all stop at the
-same round.
+same round. What a rank can read out of the page cache it has read before: if that is so of all ranks,
+this gathering is all there is.
 
 Invariants. Each rank makes the same calls of the transport, whatever happened to it.
 """
@@ -32,7 +33,12 @@ _HEAD: int = len(_core.failed_record())
 
 
 def gather(
-    transport: Transport, prepare: Callable[[], NDArray[Any]], describe: Callable[[int], str]
+    transport: Transport,
+    prepare: Callable[[bool], NDArray[Any]],
+    describe: Callable[[int], str],
+    settled: Callable[[_core.Records], bool],
+    *,
+    again: bool = False,
 ) -> _core.Records:
     """
     Exchange records; raise on all ranks if any of them cannot go on.
@@ -40,13 +46,18 @@ def gather(
     Parameters
     ----------
     prepare
-        Makes this rank's record (``_core.record``); whatever it raises, all ranks raise.
+        Makes this rank's record (``_core.record``); whatever it raises, all ranks raise. Called with
+        True if the whole record is wanted, because of other ranks; it says all its items then.
     describe
         What a number of a call is called in messages.
+    settled
+        Tells of the heads of all records whether more has to be said.
+    again
+        Ask for whole records from the start.
     """
     failure: BaseException | None = None
     try:
-        words = prepare()
+        words = prepare(again)
     except BaseException as error:
         failure = error
         words = _core.failed_record()
@@ -56,6 +67,10 @@ def gather(
         fail_together(transport, failure, "the call")
     if not same:
         _differ(records.calls(), describe)
+    if settled(records):
+        return records
+    if records.unsaid:
+        return gather(transport, prepare, describe, settled, again=True)
     if longest > _HEAD:
         row = np.zeros(longest, np.int64)
         row[: len(words)] = words

@@ -135,16 +135,30 @@ def read_all(
     Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O".
     """
     group = _group(requests, comm)
+    call = "outcore.read_all"
 
-    def prepare() -> list[Item]:
+    def check() -> None:
         for request in requests:
             if len(request) not in (2, 3):
                 raise UsageError(
                     "read_all takes (array, key) or (array, key, out)", code="bad-value"
                 )
+
+    def prepare() -> list[Item]:
+        check()
         return [brought.reading(_array(r[0]), *r[1:]) for r in requests]
 
-    results: list[Any] = run(group, "outcore.read_all", prepare, method, _hints(requests))
+    def at_hand() -> list[Any] | None:
+        check()
+        found = []
+        for array, key, *out in requests:
+            result = read_at_hand(_array(array), key, out[0] if out else None, method)
+            if result is None:
+                return None
+            found.append(result)
+        return found
+
+    results: list[Any] = run(group, call, prepare, method, _hints(requests), at_hand=at_hand)
     return results
 
 
@@ -219,6 +233,7 @@ def run(
     *,
     one: bool = False,
     answer: Callable[[Met], Any] | None = None,
+    at_hand: Callable[[], list[Any] | None] | None = None,
 ) -> Any:
     """
     Make a collective call.
@@ -231,31 +246,48 @@ def run(
         All ranks bring one section of the same array.
     answer
         Instead of doing it: what to say of the plan.
+    at_hand
+        Reads what this rank wants if all of it is at hand, so that nothing has to be prepared. By
+        default the items are read, if they are.
     """
     write = bool(_CALLS[call] % 2)
-    crowded = group.nodes.count(group.nodes[group.rank]) > 1
+    reads = answer is None and not write and method != "two-phase"
     mine: list[Item] = []
+    results: list[Any] | None = None
 
-    def record() -> NDArray[Any]:
+    def record(whole: bool) -> NDArray[Any]:
+        nonlocal results
         if method not in METHODS:
             raise UsageError(
                 f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
             )
-        mine.extend(prepare())
-        if write and crowded:
+        if reads and not whole and at_hand is not None:
+            results = at_hand()
+            if results is not None:
+                wishes = wishes_of(method, group.size, hints, [])
+                return _core.record(_CALLS[call], wishes, None, True)
+        if not mine:
+            mine.extend(prepare())
+        if reads and not whole and at_hand is None and _all_at_hand(mine, method):
+            results = [item.result for item in mine]
+        if write and group.nodes.count(group.nodes[group.rank]) > 1:
             for item in mine:
                 item.core.expect_crowd()
-        wishes = wishes_of(method, group.size, hints, mine)
+        done = results is not None
+        wishes = wishes_of(method, group.size, hints, mine, at_hand=done)
         words = [(item.name(), item.core.ground(), item.section) for item in mine]
-        return _core.record(_CALLS[call], wishes, words)
+        return _core.record(_CALLS[call], wishes, words, done)
+
+    def settled(records: _core.Records) -> bool:
+        return reads and records.settled(_METHOD, one)
 
     # The other ranks wait for all of a collective.
     with Held():
-        records = gather(group, record, lambda number: _NAMES.get(number, f"call {number}"))
-        failure: BaseException | None
-        if answer is None and not write and _at_hand(records, method, one=one):
-            failure = _each_alone(group, mine, method, write=False)
-        else:
+        records = gather(
+            group, record, lambda number: _NAMES.get(number, f"call {number}"), settled
+        )
+        failure: BaseException | None = None
+        if not settled(records):
             _compare(records, one=one)
             met = _meet(group, records, mine, write=write)
             if answer is not None:
@@ -265,17 +297,37 @@ def run(
                 failure = write_rounds(work, met.overlap) if write else read_rounds(work)
             else:
                 failure = _each_alone(group, mine, met.choice.method, write=write)
+            results = [item.result for item in mine]
     if failure is not None:
         cause = None if isinstance(failure, Elsewhere) else failure
         fail_together(group, cause, call.rsplit(".", maxsplit=1)[-1])
-    if write:
+    if write or results is None:
         return None
-    results = [item.result for item in mine]
     return results[0] if one else results
 
 
-def wishes_of(method: str, size: int, hints: Hints, items: list[Item]) -> list[int]:
-    """Give the wishes of a rank's record."""
+def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
+    """Read what nobody has to plan for: what is in the page cache, or asked for on its own; or None."""
+    array._check_open()
+    if method == "direct":
+        return array._core.read(key, out)
+    if method == "sieve":
+        return _sieving(array).read(key, out)
+    return array._core.read_at_hand(key, out, CACHED)
+
+
+def _all_at_hand(items: list[Item], method: str) -> bool:
+    return all(
+        not item.nbytes or read_at_hand(item.array, item.key, item.given, method) is not None
+        for item in items
+    )
+
+
+def wishes_of(
+    method: str, size: int, hints: Hints, items: list[Item], *, at_hand: bool = False
+) -> list[int]:
+    """Give the wishes of a rank's record; `at_hand` if it is known that all is cached."""
+    cached = 1000 if at_hand else min((item.cached() for item in items), default=1000)
     return [
         METHODS.index(method),
         _offered(hints),
@@ -284,7 +336,7 @@ def wishes_of(method: str, size: int, hints: Hints, items: list[Item]) -> list[i
         int(hints.overlap == "error"),
         hints.stripe or AGREED.align,
         int(any(item.one_writer() for item in items)),
-        min((item.cached() for item in items), default=1000),
+        cached,
         hints.io_groups or 1,
         max((item.core.disk()[0] for item in items), default=0),
     ]
@@ -324,14 +376,6 @@ def _compare(records: _core.Records, *, one: bool) -> None:
                 code="mismatched-call",
                 ranks=(rank,),
             )
-
-
-def _at_hand(records: _core.Records, method: str, *, one: bool) -> bool:
-    """Whether all ranks read on their own, so that nobody has to plan for all."""
-    if method == "two-phase":
-        return False
-    least = CACHED if method == "auto" else 0
-    return records.plain((_METHOD, METHODS.index(method)), (CACHED_WISH, least), one)
 
 
 def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:
@@ -455,7 +499,7 @@ def _each_alone(
     failure: BaseException | None = None
     try:
         for item in mine:
-            core = _sieving(item) if method == "sieve" else item.core
+            core = _sieving(item.array) if method == "sieve" else item.core
             if not item.nbytes:
                 continue
             if write:
@@ -469,9 +513,9 @@ def _each_alone(
     return None
 
 
-def _sieving(item: Item) -> _core.Array:
-    hints = Hints(method="window").over(item.array.hints)
-    return _core.Array(item.array.info, item.array.writable, hints)
+def _sieving(array: DiskArray) -> _core.Array:
+    hints = Hints(method="window").over(array.hints)
+    return _core.Array(array.info, array.writable, hints)
 
 
 def together(group: Transport, work: Callable[[], None], what: str) -> None:

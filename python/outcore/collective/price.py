@@ -41,7 +41,8 @@ def of_report(report: Report, array: DiskArray) -> int:
         warm += report.mapped_bytes // 4096 * _DIRTY_NS + report.mapped_bytes * second // _CACHED
     else:
         warm = requests * _CALL_NS + (moved + report.mapped_bytes) * second // _CACHED
-    cached = 0 if report.cached is None else round(1000 * report.cached)
+    bypass = array.hints.cache == "bypass"
+    cached = 0 if bypass or report.cached is None else round(1000 * report.cached)
     coded = (report.decodes + report.encodes) and report.useful_bytes * second // _DECODE
     return (cold * (1000 - cached) + warm * cached) // 1000 + coded
 

@@ -25,7 +25,7 @@ mod tiles;
 
 pub use access::{section_from_words, section_words, Access, Ground};
 pub use domains::{Cut, Share, Span};
-pub use records::{failed, record, Mismatch, Records, Wanted, HEAD};
+pub use records::{failed, record, Mismatch, Records, Stage, Wanted, HEAD};
 pub use regions::{hull, overlap, regions, Region};
 pub use tiles::Tiling;
 

@@ -9,7 +9,7 @@
 //!
 //! | words | what |
 //! |---|---|
-//! | 0, 1, 2 | version of this format, whether the rank failed, which call it is |
+//! | 0, 1, 2 | version of this format, how far the rank is ([`Stage`]), which call it is |
 //! | 3, 4, 5 | number of items, words of the record, number of wishes |
 //! | 6 to 15 | wishes: numbers in which ranks may differ |
 //! | 16 ... | of each item: name of its array, words of the array after their number, of the section |
@@ -26,19 +26,33 @@ pub const HEAD: usize = 64;
 /// Of them before the first item.
 const FIXED: usize = 16;
 const WISHES: usize = 6;
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
+
+/// How far a rank is when it makes its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It wants what its items say.
+    Ready = 0,
+    /// It cannot go on.
+    Failed = 1,
+    /// It has read what its items say: that was at hand.
+    Done = 2,
+    /// The same, but it did not say its items. It will, if others want something.
+    Unsaid = 3,
+}
 
 /// A rank's record; at least [`HEAD`] words. Of each item: name of its array, which is equal on all
 /// ranks, words of the array, words of the section.
 pub fn record(
     call: i64,
+    stage: Stage,
     wishes: &[i64],
     items: &[(i64, Vec<i64>, Vec<i64>)],
 ) -> Result<Vec<i64>, PlanError> {
     if wishes.len() > FIXED - WISHES {
         return Err(PlanError::BadLayout(format!("{} wishes", wishes.len())));
     }
-    let mut words = vec![VERSION, 0, call, items.len() as i64, 0, wishes.len() as i64];
+    let mut words = vec![VERSION, stage as i64, call, items.len() as i64, 0, wishes.len() as i64];
     words.extend(wishes);
     words.resize(FIXED, 0);
     for (name, ground, section) in items {
@@ -55,7 +69,7 @@ pub fn record(
 /// What a rank says that could not make its record.
 pub fn failed() -> Vec<i64> {
     let mut words = vec![0; HEAD];
-    (words[0], words[1]) = (VERSION, 1);
+    (words[0], words[1]) = (VERSION, Stage::Failed as i64);
     words
 }
 
@@ -117,7 +131,12 @@ impl Records {
 
     /// Whether any rank failed.
     pub fn any_failed(&self) -> bool {
-        self.rows().any(|row| row[1] != 0)
+        self.rows().any(|row| row[1] == Stage::Failed as i64)
+    }
+
+    /// Whether any rank has still to say its items.
+    pub fn any_unsaid(&self) -> bool {
+        self.rows().any(|row| row[1] == Stage::Unsaid as i64)
     }
 
     /// Version and call of each rank.
@@ -150,21 +169,16 @@ impl Records {
         })
     }
 
-    /// Whether no array is stored encoded, and, if it has to be `one`, every rank brought one section
-    /// of the same; found without reading more than words.
-    pub fn plain(&self, one: bool) -> bool {
-        let first = self.rows().next().and_then(|row| row.get(FIXED)).copied();
-        self.rows().all(|row| {
-            let Some(mut rest) = row.get(FIXED..) else { return false };
-            if one && (row[3] != 1 || rest.first().copied() != first) {
-                return false;
-            }
-            (0..row[3]).all(|_| {
-                let ground = take(&mut rest, true);
-                let plain = ground.is_some_and(|(_, words)| words.get(1) == Some(&0));
-                plain && take(&mut rest, false).is_some()
-            })
-        })
+    /// Whether all ranks have what they want, and said the same of a wish; if it has to be `one`, of a
+    /// section of one array.
+    pub fn settled(&self, same: usize, one: bool) -> bool {
+        let done = [Stage::Done as i64, Stage::Unsaid as i64];
+        let mut wishes = self.wish(same);
+        let wish = wishes.next();
+        let name = self.words.get(FIXED);
+        self.rows().all(|row| done.contains(&row[1]))
+            && wishes.all(|said| Some(said) == wish)
+            && (!one || self.rows().all(|row| row[3] == 1 && row.get(FIXED) == name))
     }
 
     /// All arrays in the order in which they appear, with the accesses to them; of `one`, all ranks
@@ -283,9 +297,15 @@ mod tests {
         let (s, t, none) = (section(1, 3), section(2, 5), section(0, 0));
         let item = |name, ground: &Ground, s: &Section| (name, ground.words(), section_words(s));
         let rows = [
-            record(6, &[1, 20], &[item(-5, &a, &s), item(8, &b, &none)]).unwrap(),
-            record(6, &[3], &[]).unwrap(),
-            record(6, &[2, 10], &[item(8, &b, &t), item(8, &b, &s), item(-5, &a, &t)]).unwrap(),
+            record(6, Stage::Ready, &[1, 20], &[item(-5, &a, &s), item(8, &b, &none)]).unwrap(),
+            record(6, Stage::Done, &[3], &[]).unwrap(),
+            record(
+                6,
+                Stage::Ready,
+                &[2, 10],
+                &[item(8, &b, &t), item(8, &b, &s), item(-5, &a, &t)],
+            )
+            .unwrap(),
         ];
         assert!(rows[2].len() > HEAD || rows[2][4] <= HEAD as i64);
         let records = gathered(&rows);
@@ -293,7 +313,7 @@ mod tests {
         assert_eq!(vec![1, 3, 2], records.wish(0).collect::<Vec<_>>());
         assert_eq!(vec![20, 0, 10], records.wish(1).collect::<Vec<_>>());
         assert_eq!(vec![0; 3], records.wish(99).collect::<Vec<_>>());
-        assert!(!records.plain(false) && !records.plain(true));
+        assert!(!records.settled(0, false) && !records.any_unsaid());
         let found = records.arrays(false).unwrap();
         assert_eq!(vec![-5, 8], found.iter().map(|w| w.name).collect::<Vec<_>>());
         assert_eq!((&a, &b), (&found[0].ground, &found[1].ground));
@@ -313,23 +333,40 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let (s, empty) = (section(1, 3), section(0, 0));
         let one = |name, ground: Ground, section: &Section| {
-            record(2, &[0], &[(name, ground.words(), section_words(section))]).unwrap()
+            record(2, Stage::Ready, &[0], &[(name, ground.words(), section_words(section))])
+                .unwrap()
         };
         let plain = one(1, ground(&[9, 9], false), &s);
         let records = gathered(&[plain.clone(), one(1, ground(&[9, 9], false), &empty)]);
-        assert!(records.plain(true) && records.plain(false) && records.arrays(true).is_ok());
+        assert!(records.arrays(true).is_ok() && !records.settled(0, true));
         let records = gathered(&[plain.clone(), one(1, ground(&[9, 8], false), &s)]);
         assert_eq!(Some(Mismatch::Ground(1)), records.arrays(false).err());
         let records = gathered(&[plain.clone(), plain.clone(), one(2, ground(&[9, 8], false), &s)]);
         assert_eq!(Some(Mismatch::Array(vec![2])), records.arrays(true).err());
-        assert!(records.plain(false) && !records.plain(true));
-        assert!(!gathered(&[one(1, ground(&[9, 9], true), &s)]).plain(false));
-        let records = gathered(&[plain.clone(), record(3, &[], &[]).unwrap()]);
+        let records = gathered(&[plain.clone(), record(3, Stage::Ready, &[], &[]).unwrap()]);
         assert!(!records.same_call());
         assert_eq!(vec![(VERSION, 2), (VERSION, 3)], records.calls().collect::<Vec<_>>());
         assert!(gathered(&[plain, failed()]).any_failed());
-        assert!(record(2, &[0; 11], &[]).is_err());
+        assert!(record(2, Stage::Ready, &[0; 11], &[]).is_err());
         assert!(Records::new(vec![], 64).is_err() && Records::new(vec![0; 65], 64).is_err());
+    }
+
+    #[test]
+    fn all_have_what_they_want() {
+        let say = |stage, wish, name| {
+            let item = (name, ground(&[9, 9], true).words(), section_words(&section(1, 3)));
+            record(2, stage, &[wish], &[item]).unwrap()
+        };
+        let settled = |rows: &[Vec<i64>], one| gathered(rows).settled(0, one);
+        let (done, unsaid) = (say(Stage::Done, 1, 7), record(2, Stage::Unsaid, &[1], &[]).unwrap());
+        assert!(settled(&[done.clone(), done.clone()], true));
+        assert!(settled(&[done.clone(), unsaid.clone(), say(Stage::Done, 1, 8)], false));
+        assert!(gathered(&[done.clone(), unsaid.clone()]).any_unsaid());
+        assert!(!settled(&[done.clone(), unsaid], true));
+        assert!(!settled(&[done.clone(), say(Stage::Done, 1, 8)], true));
+        assert!(!settled(&[done.clone(), say(Stage::Done, 2, 7)], false));
+        assert!(!settled(&[done.clone(), say(Stage::Ready, 1, 7)], false));
+        assert!(!settled(&[done, failed()], false));
     }
 
     proptest! {
@@ -342,7 +379,7 @@ mod tests {
             if damaged {
                 let s = section(1, 3);
                 let item = (7, ground(&[9, 9], false).words(), section_words(&s));
-                let good = record(2, &[5], &[item]).unwrap();
+                let good = record(2, Stage::Done, &[5], &[item]).unwrap();
                 words = [good.clone(), good].concat();
                 for (at, word) in change {
                     words[at] = word;
@@ -350,7 +387,8 @@ mod tests {
             }
             let records = Records::new(words, HEAD).unwrap();
             let _ = (records.any_failed(), records.same_call(), records.longest());
-            let _ = (records.plain(true), records.plain(false), records.wish(3).count());
+            let _ = (records.settled(0, true), records.settled(99, false), records.any_unsaid());
+            let _ = records.wish(3).count();
             for one in [false, true] {
                 if let Ok(found) = records.arrays(one) {
                     for wanted in found {
