@@ -90,7 +90,23 @@ proptest! {
         let mut served: BTreeMap<(u32, u32), BTreeSet<Vec<i64>>> = BTreeMap::new();
         for owner in 0..agreed.ranks {
             prop_assert_eq!(None, plan.tile(owner, plan.tiles(owner)));
-            prop_assert!(plan.tiles(owner) <= plan.rounds());
+            // Batches are the tiles, one after another; what shares a slot does not overlap there.
+            let (mut next, mut free) = (0, 0);
+            for (round, batch) in (0..plan.rounds()).map(|k| (k, plan.batch(owner, k))) {
+                prop_assert_eq!(next, batch.start);
+                prop_assert!(!batch.is_empty() || next == plan.tiles(owner), "round {}", round);
+                next = batch.end;
+                for n in batch.clone() {
+                    let tile = plan.tile(owner, n).unwrap();
+                    let item = jobs[tile.array as usize].ground.item;
+                    let place = plan.place(owner, n);
+                    let taken = if n == batch.start { 0 } else { free };
+                    prop_assert!(place >= taken);
+                    free = place + tile.section.count().unwrap() * item;
+                    prop_assert!(free <= plan.slot_bytes());
+                }
+            }
+            prop_assert_eq!(next, plan.tiles(owner));
             for k in 0..plan.tiles(owner) {
                 let tile = plan.tile(owner, k).unwrap();
                 let ground = &jobs[tile.array as usize].ground;
@@ -117,8 +133,8 @@ proptest! {
                 }
             }
         }
-        let most = (0..agreed.ranks).map(|owner| plan.tiles(owner)).max().unwrap_or(0);
-        prop_assert_eq!(most, plan.rounds());
+        let last = plan.rounds() - 1;
+        prop_assert!(last < 0 || (0..agreed.ranks).any(|owner| !plan.batch(owner, last).is_empty()));
         for (array, job) in jobs.iter().enumerate() {
             for (k, access) in job.accesses.iter().enumerate() {
                 let expected: BTreeSet<Vec<i64>> = access.section.indices().collect();

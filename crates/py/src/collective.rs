@@ -133,7 +133,7 @@ impl Collective {
         self.plan.rounds()
     }
 
-    /// Bytes of the largest tile.
+    /// Bytes of the largest batch.
     #[getter]
     fn slot_bytes(&self) -> i64 {
         self.plan.slot_bytes()
@@ -193,14 +193,25 @@ impl Collective {
         regions.map(|region| (ranges(&region.section), region.members.len())).collect()
     }
 
-    /// Number of the array, and the section, that an owner has in its slot in round `k`.
-    fn tile(&self, owner: u32, k: i64) -> Option<(u32, Ranges)> {
-        self.plan.tile(owner, k).map(|tile| (tile.array, ranges(&tile.section)))
+    /// The first, and one past the last, of the tiles that an owner has in its slot in round `k`.
+    fn batch(&self, owner: u32, k: i64) -> (i64, i64) {
+        let batch = self.plan.batch(owner, k);
+        (batch.start, batch.end)
+    }
+
+    /// Where in its slot an owner has tile `n`, in bytes.
+    fn place(&self, owner: u32, n: i64) -> i64 {
+        self.plan.place(owner, n)
+    }
+
+    /// Number of the array, and the section, of tile `n` of an owner.
+    fn tile(&self, owner: u32, n: i64) -> Option<(u32, Ranges)> {
+        self.plan.tile(owner, n).map(|tile| (tile.array, ranges(&tile.section)))
     }
 
     /// Who wants which part of a tile: rank, item, section; in the order of the ranks.
-    fn table(&self, py: Python<'_>, owner: u32, k: i64) -> Vec<(u32, u32, Ranges)> {
-        let pieces = py.detach(|| match self.plan.tile(owner, k) {
+    fn table(&self, py: Python<'_>, owner: u32, n: i64) -> Vec<(u32, u32, Ranges)> {
+        let pieces = py.detach(|| match self.plan.tile(owner, n) {
             Some(tile) => {
                 let table = self.plan.table(&tile);
                 table.into_iter().map(|piece| (tile.array, piece)).collect()
@@ -217,9 +228,9 @@ impl Collective {
     /// What the owner has to read of its tile: the smallest section that holds all that is wanted
     /// (None if nothing is), its elements, those that are wanted (each as often as it is), and the
     /// number of pieces.
-    fn wanted(&self, py: Python<'_>, owner: u32, k: i64) -> Option<(Ranges, i64, i64, usize)> {
+    fn wanted(&self, py: Python<'_>, owner: u32, n: i64) -> Option<(Ranges, i64, i64, usize)> {
         py.detach(|| {
-            let tile = self.plan.tile(owner, k)?;
+            let tile = self.plan.tile(owner, n)?;
             let table = self.plan.table(&tile);
             let held = plan::hull(table.iter().map(|piece| &piece.section))?;
             let job = self.plan.job(tile.array)?;
@@ -231,11 +242,11 @@ impl Collective {
         })
     }
 
-    /// Bytes that each rank wants of a tile, one number per rank.
-    fn counts(&self, py: Python<'_>, owner: u32, k: i64, ranks: u32) -> Vec<i64> {
+    /// Bytes that each rank wants of a range of an owner's tiles, one number per rank.
+    fn counts(&self, py: Python<'_>, owner: u32, tiles: (i64, i64), ranks: u32) -> Vec<i64> {
         py.detach(|| {
             let mut counts = vec![0; ranks as usize];
-            if let Some(tile) = self.plan.tile(owner, k) {
+            for tile in (tiles.0..tiles.1).filter_map(|n| self.plan.tile(owner, n)) {
                 if let Some(job) = self.plan.job(tile.array) {
                     for piece in self.plan.table(&tile) {
                         let rank = job.accesses[piece.access as usize].rank;
@@ -248,12 +259,14 @@ impl Collective {
         })
     }
 
-    /// Bytes of a tile that a rank wants.
-    fn share(&self, owner: u32, k: i64, rank: u32) -> i64 {
-        let Some(tile) = self.plan.tile(owner, k) else { return 0 };
-        let Some(job) = self.plan.job(tile.array) else { return 0 };
-        let pieces = self.plan.pieces(&tile, rank);
-        pieces.iter().map(|p| p.section.count().unwrap_or(0) * job.ground.item).sum()
+    /// Bytes that a rank wants of a range of an owner's tiles.
+    fn share(&self, owner: u32, tiles: (i64, i64), rank: u32) -> i64 {
+        let of_tile = |tile: Tile| {
+            let item = self.plan.job(tile.array).map_or(0, |job| job.ground.item);
+            let pieces = self.plan.pieces(&tile, rank);
+            pieces.iter().map(|p| p.section.count().unwrap_or(0) * item).sum::<i64>()
+        };
+        (tiles.0..tiles.1).filter_map(|n| self.plan.tile(owner, n)).map(of_tile).sum()
     }
 
     /// Copies what `rank` wants of (`write`: gives to) the tiles that owners have in their slots in
@@ -277,10 +290,13 @@ impl Collective {
         let direction = if write { Direction::Write } else { Direction::Read };
         let copied = py.detach(|| -> Result<usize, Fault> {
             let mut bytes = 0;
-            for (owner, (memory, len)) in &places {
-                let Some(tile) = self.plan.tile(*owner, k) else { continue };
-                for piece in self.plan.pieces(&tile, rank) {
-                    bytes += self.piece(&tile, &piece, (memory.data, *len), &arrays, direction)?;
+            for (owner, slot) in &places {
+                for n in self.plan.batch(*owner, k) {
+                    let Some(tile) = self.plan.tile(*owner, n) else { continue };
+                    let (memory, len) = within(slot, self.plan.place(*owner, n))?;
+                    for piece in self.plan.pieces(&tile, rank) {
+                        bytes += self.piece(&tile, &piece, (memory, len), &arrays, direction)?;
+                    }
                 }
             }
             Ok(bytes)
@@ -288,7 +304,7 @@ impl Collective {
         Ok(copied?)
     }
 
-    /// Packs what ranks want of the owner's tile into `packed`, one after another in the order of
+    /// Packs what ranks want of the owner's tiles of round `k` into `packed`, one after another in the order of
     /// `ranks`; or, to `write`, unpacks what they gave, a later rank over an earlier one. Returns bytes.
     #[pyo3(signature = (owner, k, slot, ranks, packed, write = false))]
     #[allow(clippy::too_many_arguments, reason = "one end and the other")]
@@ -305,11 +321,18 @@ impl Collective {
         let (slot, packed) = (place(slot)?, place(packed)?);
         let direction = if write { Direction::Write } else { Direction::Read };
         let done = py.detach(|| -> Result<usize, Fault> {
-            let Some(tile) = self.plan.tile(owner, k) else { return Ok(0) };
+            let mut tiles = Vec::new();
+            for n in self.plan.batch(owner, k) {
+                if let Some(tile) = self.plan.tile(owner, n) {
+                    tiles.push((tile, within(&slot, self.plan.place(owner, n))?));
+                }
+            }
             let mut at = 0;
             for rank in ranks {
-                for piece in self.plan.pieces(&tile, rank) {
-                    at += self.packed(&tile, &piece, &slot, &packed, at, direction)?;
+                for (tile, slot) in &tiles {
+                    for piece in self.plan.pieces(tile, rank) {
+                        at += self.packed(tile, &piece, *slot, &packed, at, direction)?;
+                    }
                 }
             }
             Ok(at)
@@ -337,8 +360,10 @@ impl Collective {
         let done = py.detach(|| -> Result<usize, Fault> {
             let [(memory, len)] = &buffer;
             let mut at = 0;
-            for owner in owners {
-                let Some(tile) = self.plan.tile(owner, k) else { continue };
+            for tile in owners.into_iter().flat_map(|owner| {
+                let batch = self.plan.batch(owner, k);
+                batch.filter_map(move |n| self.plan.tile(owner, n))
+            }) {
                 for piece in self.plan.pieces(&tile, rank) {
                     // What is packed is a tile of its own: just this piece.
                     let alone = Tile { section: piece.section.clone(), ..tile };
@@ -364,6 +389,13 @@ fn place(array: &Bound<'_, PyUntypedArray>) -> Result<(Memory, usize), Fault> {
         return Err(wrong("a slot is a writable array of bytes".to_owned()));
     }
     Ok((buffers::memory(array), array.len()))
+}
+
+/// What is left of a slot from a place on.
+fn within((memory, len): &(Memory, usize), at: i64) -> Result<(*mut u8, usize), Fault> {
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let rest = len.checked_sub(at).ok_or_else(|| short(at, *len))?;
+    Ok((memory.data.wrapping_add(at), rest))
 }
 
 /// An array of a rank: memory, shape, bytes of an element.
@@ -411,7 +443,7 @@ impl Collective {
         &self,
         tile: &Tile,
         piece: &Piece,
-        slot: &(Memory, usize),
+        (slot, len): (*mut u8, usize),
         packed: &(Memory, usize),
         at: usize,
         direction: Direction,
@@ -425,7 +457,7 @@ impl Collective {
         let strides = slot::packed(&tile.section, &job.ground.order, item);
         let along = slot::packed(&piece.section, &job.ground.order, item);
         let data = packed.0.data.wrapping_add(at);
-        let place = Slot { data: slot.0.data, len: slot.1, tile: &tile.section, strides: &strides };
+        let place = Slot { data: slot, len, tile: &tile.section, strides: &strides };
         let held = Held { data, section: &piece.section, strides: &along };
         // SAFETY: `bytes` of the packed buffer are there, dense, and nobody else's in this round.
         Ok(unsafe { slot::copy(&place, &held, &piece.section, item, direction) }?)

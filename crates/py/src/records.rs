@@ -9,6 +9,9 @@ use pyo3::prelude::*;
 use crate::buffers;
 use crate::errors::{Class, Fault};
 
+/// Of an item: name of its array, words of the array, words of the section.
+type Words = (i64, Vec<i64>, Vec<i64>);
+
 /// The records of all ranks.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Records {
@@ -35,7 +38,7 @@ pub fn record(
     py: Python<'_>,
     call: i64,
     wishes: Vec<i64>,
-    items: Option<Vec<(i64, Vec<i64>, Vec<i64>)>>,
+    items: Option<Vec<Words>>,
     done: bool,
 ) -> PyResult<Bound<'_, PyUntypedArray>> {
     let stage = match (done, &items) {

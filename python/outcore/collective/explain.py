@@ -248,7 +248,7 @@ def _given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]
         tile, wanted = plan.tile(owner, k), plan.wanted(owner, k)
         if tile is None or wanted is None:
             continue
-        counts = plan.counts(owner, k, size)
+        counts = plan.counts(owner, (k, k + 1), size)
         sums = found[tile[0]]
         sums[0] += wanted[1] * plan.item(tile[0])
         sums[1] += counts[owner]

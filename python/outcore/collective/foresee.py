@@ -122,17 +122,21 @@ class Foresight:
             nbytes *= count
         return nbytes
 
-    def turn(self, owner: int, k: int) -> Disk:
-        """Tell what an owner's access in round `k` costs."""
-        wanted = self.plan.wanted(owner, k)
+    def tile(self, owner: int, n: int) -> Disk:
+        """Tell what an owner's access to its tile `n` costs."""
+        wanted = self.plan.wanted(owner, n)
         return Disk() if wanted is None else self._disk(key_of(wanted[0]))
+
+    def turn(self, owner: int, k: int) -> Disk:
+        """Tell what an owner's accesses in round `k` cost."""
+        return sum((self.tile(owner, n) for n in range(*self.plan.batch(owner, k))), Disk())
 
     def together(self) -> tuple[Disk, bool]:
         """Tell what all owners' accesses cost, and whether that was counted exactly."""
         owners = [(owner, self.plan.tiles(owner)) for owner in self.plan.owners()]
         if sum(tiles for _, tiles in owners) <= _TILES:
-            turns = ((owner, k) for owner, tiles in owners for k in range(tiles))
-            return sum((self.turn(*turn) for turn in turns), Disk()), True
+            numbers = ((owner, n) for owner, tiles in owners for n in range(tiles))
+            return sum((self.tile(*number) for number in numbers), Disk()), True
         parts = (box for owner, _ in owners for _, box in self.plan.parts(owner))
         return sum((self._disk(key_of(box)) for box in parts), Disk()), False
 

@@ -1,8 +1,9 @@
 """
 The rounds of a two-phase collective: the only loop that alternates I/O and messages.
 
-Reading. In round `k` each owner has its tile `k` in its slot. Ranks of its node copy what they want out
-of it; others are sent theirs, packed. Meanwhile the owner reads tile `k + 1` into its other slot.
+Reading. In round `k` each owner has a tile, or a batch of small ones, in its slot. Ranks of its node copy
+what they want out of it; others are sent theirs, packed. Meanwhile the owner reads the next batch into
+its other slot.
 
     read 0 | agree | copy 0, read 1 | agree | copy 1, read 2 | ...
 
@@ -43,6 +44,8 @@ __all__ = ["Work", "read_rounds", "write_rounds"]
 Ranges = list[tuple[int, int, int]]
 # A tile of which less than this part is given is written piece by piece, not read first.
 _SPARSE = 4
+# The tiles of a batch are accessed by so many threads at once.
+_SIDE_BY_SIDE = 4
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Step:
     Parameters
     ----------
     k
-        The round: number of the tiles.
+        The round: number of the batches.
     mine
         Whether this rank is one of the owners whose tiles are exchanged.
     near, far
@@ -101,7 +104,6 @@ class Work:
         self.near = [rank for rank in owners if nodes[rank] == nodes[self.rank]]
         self.far = [rank for rank in owners if nodes[rank] != nodes[self.rank]]
         self.far_ranks = [r for r in range(len(nodes)) if nodes[r] != nodes[self.rank]]
-        self.mine = self.plan.tiles(self.rank)
         self.group = {rank: number % self.groups for number, rank in enumerate(owners)}
         self.steps = self.plan.rounds * self.groups
         self.clock = clock_of(self.transport)
@@ -134,9 +136,9 @@ class Work:
         k, group = divmod(number, self.groups)
 
         def turn(ranks: list[int]) -> list[int]:
-            return [r for r in ranks if self.group[r] == group and self.plan.tiles(r) > k]
+            return [r for r in ranks if self.group[r] == group and self.tiles(r, k)]
 
-        mine = self.group.get(self.rank) == group and k < self.mine
+        mine = self.group.get(self.rank) == group and bool(self.tiles(self.rank, k))
         return Step(k, mine, turn(self.near), turn(self.far))
 
     def array(self, number: int) -> DiskArray:
@@ -146,16 +148,21 @@ class Work:
             raise InternalError(f"array {number} is not open here", code="broken-plan")
         return array
 
-    def tile(self, k: int) -> tuple[int, Ranges]:
-        """Give tile `k` of this rank: number of the array, and section."""
-        tile = self.plan.tile(self.rank, k)
+    def tiles(self, owner: int, k: int) -> range:
+        """Tell which tiles an owner has in its slot in round `k`."""
+        return range(*self.plan.batch(owner, k))
+
+    def tile(self, n: int) -> tuple[int, Ranges]:
+        """Give tile `n` of this rank: number of the array, and section."""
+        tile = self.plan.tile(self.rank, n)
         if tile is None:
-            raise InternalError(f"there is no tile {k}", code="broken-plan")
+            raise InternalError(f"there is no tile {n}", code="broken-plan")
         return tile
 
-    def view(self, slot: NDArray[np.uint8], tile: tuple[int, Ranges]) -> NDArray[Any]:
-        """See a slot as the array that its tile is, packed in the order of the file."""
-        number, ranges = tile
+    def view(self, slot: NDArray[np.uint8], n: int) -> NDArray[Any]:
+        """See in this rank's slot the array that tile `n` is, packed in the order of the file."""
+        number, ranges = self.tile(n)
+        slot = slot[self.plan.place(self.rank, n) :]
         array = self.array(number)
         order = _order(array)
         counts = [ranges[axis][1] for axis in order]
@@ -196,11 +203,11 @@ class _Failures:
             if self.first is None:
                 self.first = error
 
-    def finish(self, request: IORequest[None] | None) -> None:
-        """Wait for started work; how it ended counts."""
-        if request is not None:
+    def finish(self, requests: list[IORequest[None]]) -> None:
+        """Wait for started work, and forget it; how it ended counts."""
+        while requests:
             with self.caught():
-                request.wait()
+                requests.pop().wait()
 
     @property
     def code(self) -> int:
@@ -209,6 +216,20 @@ class _Failures:
 
 def _in_background(work: Callable[[], None], what: str) -> IORequest[None]:
     return start(work, what)
+
+
+def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[None]]:
+    """Start work on the tiles of a batch, in order within a thread."""
+
+    def run(some: list[Callable[[], None]]) -> Callable[[], None]:
+        def each() -> None:
+            for one in some:
+                one()
+
+        return each
+
+    most = min(len(work), _SIDE_BY_SIDE)
+    return [_in_background(run(work[k::most]), what) for k in range(most)]
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -221,7 +242,7 @@ def read_rounds(work: Work) -> BaseException | None:
     slots = _take_slots(work, failures)
     if slots is None:
         return _outcome(failures, True)
-    reading: IORequest[None] | None = None
+    reading: list[IORequest[None]] = []
     failed = False
     with failures.caught():
         reading = _read_ahead(work, slots, 0)
@@ -229,7 +250,6 @@ def read_rounds(work: Work) -> BaseException | None:
         step = work.step(number)
         if step.mine:
             failures.finish(reading)
-            reading = None
         letters = _Letters()
         with failures.caught():
             letters = _pack_read(work, slots, step)
@@ -237,7 +257,7 @@ def read_rounds(work: Work) -> BaseException | None:
             failed = True
             break
         with failures.caught():
-            reading = _read_ahead(work, slots, number + 1) or reading
+            reading += _read_ahead(work, slots, number + 1)
         exchange = letters.start(transport)
         with failures.caught():
             work.copy(step, slots)
@@ -271,40 +291,39 @@ class Elsewhere(Exception):
     """Some other rank failed."""
 
 
-def _read_ahead(work: Work, slots: Slots, number: int) -> IORequest[None] | None:
+def _read_ahead(work: Work, slots: Slots, number: int) -> list[IORequest[None]]:
     """Start to read what this rank holds in a step, if anything."""
     step = work.step(number)
     if not step.mine:
-        return None
-    k = step.k
-    view, array, parts = _needed(work, slots, k)
-
-    def read() -> None:
-        for held, place in parts:
-            array._core.read(_key(held), view[place])
-
-    return _in_background(read, f"round {k} of a collective read of {array.path!r}")
+        return []
+    slot = slots.mine(step.k)
+    reads = [_needed(work, slot, n) for n in work.tiles(work.rank, step.k)]
+    return _side_by_side(reads, f"round {step.k} of a collective read")
 
 
-def _needed(
-    work: Work, slots: Slots, k: int
-) -> tuple[NDArray[Any], DiskArray, list[tuple[Ranges, tuple[slice, ...]]]]:
-    """Find what of tile `k` has to be read: its wanted part as a whole, or piece by piece."""
-    tile = work.tile(k)
-    array = work.array(tile[0])
-    view = work.view(slots.mine(k), tile)
-    wanted = work.plan.wanted(work.rank, k)
+def _needed(work: Work, slot: NDArray[np.uint8], n: int) -> Callable[[], None]:
+    """Give what reads tile `n`: its wanted part as a whole, or piece by piece."""
+    number, ranges = work.tile(n)
+    array = work.array(number)
+    view = work.view(slot, n)
+    wanted = work.plan.wanted(work.rank, n)
     if wanted is None:
-        return view, array, []
+        return lambda: None
     held, elements, useful, pieces = wanted
-    if useful < elements and 1 < pieces <= 64 and not work.plan.encoded(tile[0]):
+    parts = [held]
+    if useful < elements and 1 < pieces <= 64 and not work.plan.encoded(number):
         apart: list[Ranges] = []
-        for _, _, piece in work.plan.table(work.rank, k):
+        for _, _, piece in work.plan.table(work.rank, n):
             if piece not in apart:
                 apart.append(piece)
         if sum(price(array, _key(piece)) for piece in apart) < price(array, _key(held)):
-            return view, array, [(piece, _within(piece, tile[1])) for piece in apart]
-    return view, array, [(held, _within(held, tile[1]))]
+            parts = apart
+
+    def read() -> None:
+        for part in parts:
+            array._core.read(_key(part), view[_within(part, ranges)])
+
+    return read
 
 
 # ------------------------------------------------------------------------------------- messages
@@ -352,10 +371,10 @@ def _letters(work: Work, step: Step, *, write: bool) -> _Letters:
     letters = _Letters(size)
     to, of = (letters.of, letters.to) if write else (letters.to, letters.of)
     if step.mine:
-        counts = np.array(plan.counts(work.rank, step.k, size), np.int64)
-        to[work.far_ranks] = counts[work.far_ranks]
+        counts = plan.counts(work.rank, plan.batch(work.rank, step.k), size)
+        to[work.far_ranks] = np.array(counts, np.int64)[work.far_ranks]
     for owner in step.far:
-        of[owner] = plan.share(owner, step.k, work.rank)
+        of[owner] = plan.share(owner, plan.batch(owner, step.k), work.rank)
     letters.make()
     return letters
 
@@ -378,7 +397,7 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
     slots = _take_slots(work, failures)
     if slots is None:
         return _outcome(failures, True)
-    writing: list[IORequest[None] | None] = [None, None]
+    writing: tuple[list[IORequest[None]], list[IORequest[None]]] = ([], [])
     if overlap:
         work.all_by_messages()
     failed = False
@@ -387,11 +406,11 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
         turn = step.k % 2
         if step.mine:
             failures.finish(writing[turn])
-            writing[turn] = None
-        letters, steps = _Letters(), None
+        letters = _Letters()
+        steps: list[Callable[[], None]] = []
         with failures.caught():
             letters = _pack_write(work, step)
-            steps = _prepare_write(work, slots, step, overlap)
+            steps = _prepare_writes(work, slots, step, overlap)
         if work.meet(failures):
             failed = True
             break
@@ -409,15 +428,13 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
             # The next group begins to write after this meeting.
             for slot in (0, 1):
                 failures.finish(writing[slot])
-                writing[slot] = None
         if work.meet(failures):
             failed = True
             break
         with failures.caught():
-            if steps is not None:
-                writing[turn] = _in_background(steps, f"round {step.k} of a collective write")
-    for request in writing:
-        failures.finish(request)
+            writing[turn].extend(_side_by_side(steps, f"round {step.k} of a collective write"))
+    for requests in writing:
+        failures.finish(requests)
     if not failed:
         failed = work.meet(failures)
     return _outcome(failures, failed)
@@ -431,35 +448,62 @@ def _pack_write(work: Work, step: Step) -> _Letters:
     return letters
 
 
-def _prepare_write(
+def _prepare_writes(
     work: Work, slots: Slots, step: Step, overlap: bool
-) -> Callable[[], None] | None:
-    """Read what nobody gives of this rank's tile, if need be; returns what will write it."""
+) -> list[Callable[[], None]]:
+    """Read what nobody gives of this rank's tiles, if need be; returns what will write them."""
+    writes: list[Callable[[], None]] = []
     if not step.mine:
-        return None
-    k = step.k
-    tile = work.tile(k)
-    array = work.array(tile[0])
-    view = work.view(slots.mine(k), tile)
-    wanted = work.plan.wanted(work.rank, k)
+        return writes
+    reads: list[Callable[[], None]] = []
+    for n in work.tiles(work.rank, step.k):
+        read, write = _prepare_write(work, slots.mine(step.k), n, overlap)
+        reads += read
+        writes += write
+    if len(reads) < 2:
+        for read_one in reads:
+            read_one()
+        return writes
+    failures = _Failures()
+    failures.finish(_side_by_side(reads, f"round {step.k} of a collective write"))
+    if failures.first is not None:
+        raise failures.first
+    return writes
+
+
+def _prepare_write(
+    work: Work, slot: NDArray[np.uint8], n: int, overlap: bool
+) -> tuple[list[Callable[[], None]], list[Callable[[], None]]]:
+    """What is to be read of tile `n` before ranks copy into it, and what writes it."""
+    number, ranges = work.tile(n)
+    array = work.array(number)
+    view = work.view(slot, n)
+    wanted = work.plan.wanted(work.rank, n)
     if wanted is None:
-        return None
+        return [], []
     held, elements, useful, _ = wanted
-    table = work.plan.table(work.rank, k)
+    place = view[_within(held, ranges)]
+
+    def read() -> None:
+        array._core.read(_key(held), place)
+
+    def write() -> None:
+        array._core.write(_key(held), place)
+
+    table = work.plan.table(work.rank, n)
     whole = any(_count(piece) == elements for _, _, piece in table)
     if whole or (useful == elements and not overlap):
-        return lambda: array._core.write(_key(held), view[_within(held, tile[1])])
-    if not work.plan.encoded(tile[0]) and useful * _SPARSE < elements:
+        return [], [write]
+    if not work.plan.encoded(number) and useful * _SPARSE < elements:
         # In the order of the ranks; what two of them give is in the slot once.
         pieces = [piece for _, _, piece in table]
 
         def write_pieces() -> None:
             for piece in pieces:
-                array._core.write(_key(piece), view[_within(piece, tile[1])])
+                array._core.write(_key(piece), view[_within(piece, ranges)])
 
-        return write_pieces
-    array._core.read(_key(held), view[_within(held, tile[1])])
-    return lambda: array._core.write(_key(held), view[_within(held, tile[1])])
+        return [], [write_pieces]
+    return [read], [write]
 
 
 def _count(ranges: Ranges) -> int:

@@ -128,9 +128,13 @@ class Scene:
         """``matrix[owner, rank]``: bytes of that rank that the owner reads or writes."""
         found = np.zeros((self.ranks, self.ranks), np.int64)
         for owner in self.owners:
-            for k in range(self.plan.tiles(owner)):
-                found[owner] += np.array(self.plan.counts(owner, k, self.ranks), np.int64)
+            every = (0, self.plan.tiles(owner))
+            found[owner] = self.plan.counts(owner, every, self.ranks)
         return found
+
+    def given(self, owner: int, k: int) -> list[int]:
+        """Tell how many bytes of each rank an owner has in round `k`."""
+        return self.plan.counts(owner, self.plan.batch(owner, k), self.ranks)
 
     @property
     def exchanged(self) -> int:
@@ -145,7 +149,7 @@ class Scene:
             for k in range(self.plan.tiles(owner)):
                 wanted = self.plan.wanted(owner, k)
                 if wanted is not None:
-                    found.append((owner, wanted[0], self.seen.turn(owner, k)))
+                    found.append((owner, wanted[0], self.seen.tile(owner, k)))
         return found
 
     @functools.cached_property

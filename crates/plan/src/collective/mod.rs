@@ -5,10 +5,10 @@
 //!
 //! Idea. Every rank knows the accesses of all (`records`, `access`). Those that belong together have a bounding
 //! section (`regions`), which is cut into one domain for each I/O rank (`domains`), each of which is
-//! read or written in tiles that fit a slot (`tiles`). In round `k` every owner has its tile `k` in
-//! its slot, packed in the order of the file; who wants a part of it copies it out (into it, in a
-//! write). Which part that is, and where in the slot, follows from the accesses alone: nothing is
-//! said between the ranks but that a round is there.
+//! read or written in tiles that fit a slot (`tiles`). In a round every owner has its next tile in
+//! its slot, or several small ones (`batches`), packed in the order of the file; who wants a part of it
+//! copies it out (into it, in a write). Which part that is, and where in the slot, follows from the
+//! accesses alone: nothing is said between the ranks but that a round is there.
 //!
 //! Invariants. Every element asked for lies in exactly one tile of exactly one owner. A slot never
 //! holds more than `slot` bytes. All answers are pure functions of the accesses and a number, so all
@@ -18,6 +18,7 @@
 //! Out-of-Core Arrays", sections 3 and 4. Its *file domain access table* is [`Collective::table`].
 
 mod access;
+mod batches;
 mod domains;
 mod records;
 mod regions;
@@ -29,6 +30,9 @@ pub use records::{failed, record, Mismatch, Records, Stage, Wanted, HEAD};
 pub use regions::{hull, overlap, regions, Region};
 pub use tiles::Tiling;
 
+use std::ops::Range;
+
+use self::batches::Batches;
 use crate::error::PlanError;
 use crate::section::Section;
 
@@ -60,7 +64,7 @@ pub struct Agreed {
     pub cut: Cut,
 }
 
-/// A tile: what an owner holds in its slot in one round.
+/// A tile: what an owner holds in its slot in one round, alone or with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tile {
     /// Number of the array.
@@ -84,8 +88,8 @@ pub struct Piece {
 #[derive(Debug, Clone)]
 pub struct Collective {
     jobs: Vec<Planned>,
-    /// Spans of each rank, and the number of tiles before each.
-    owned: Vec<Vec<(Span, i64)>>,
+    /// Of each rank.
+    owned: Vec<Batches>,
     rounds: i64,
     slot: i64,
 }
@@ -106,7 +110,7 @@ impl Collective {
     /// A section outside its array; shares of ranks that do not exist, or none; a slot that is too
     /// small for a block of an encoded array (`needed` says what would do).
     pub fn new(jobs: Vec<Job>, agreed: &Agreed) -> Result<Collective, PlanError> {
-        let mut owned: Vec<Vec<(Span, i64)>> = vec![Vec::new(); agreed.ranks as usize];
+        let mut owned: Vec<Vec<Span>> = vec![Vec::new(); agreed.ranks as usize];
         let mut planned = Vec::with_capacity(jobs.len());
         let mut slot = 0;
         for (number, job) in jobs.into_iter().enumerate() {
@@ -140,35 +144,31 @@ impl Collective {
                 agreed.cut,
             );
             for (rank, span) in spans {
-                let list = &mut owned[rank as usize];
-                list.push((span, 0));
-                let bytes = tilings[span.region as usize].tile_bytes();
-                slot = slot.max(bytes);
+                slot = slot.max(tilings[span.region as usize].tile_bytes());
+                owned[rank as usize].push(span);
             }
             let mut by_rank: Vec<(u32, u32)> =
                 job.accesses.iter().enumerate().map(|(k, a)| (a.rank, k as u32)).collect();
             by_rank.sort_unstable();
             planned.push(Planned { job, regions, tilings, by_rank });
         }
-        let mut rounds = 0;
-        for list in &mut owned {
-            let mut before = 0_i64;
-            for (span, first) in list.iter_mut() {
-                *first = before;
-                let tiling = &planned[span.array as usize].tilings[span.region as usize];
-                before = before.saturating_add(tiling.tiles(span.low, span.high));
-            }
-            rounds = rounds.max(before);
-        }
+        let size = |span: &Span| {
+            let tiling = &planned[span.array as usize].tilings[span.region as usize];
+            (tiling.tiles(span.low, span.high), tiling.tile_bytes())
+        };
+        let packed = |spans| Batches::new(spans, size, agreed.least, slot.max(agreed.slot));
+        let owned: Vec<Batches> = owned.into_iter().map(packed).collect();
+        let rounds = owned.iter().map(Batches::rounds).max().unwrap_or(0);
+        let slot = owned.iter().map(Batches::bytes).max().unwrap_or(0).max(slot);
         Ok(Collective { jobs: planned, owned, rounds, slot })
     }
 
-    /// Number of rounds: that of the rank with most tiles.
+    /// Number of rounds: that of the rank with most batches.
     pub fn rounds(&self) -> i64 {
         self.rounds
     }
 
-    /// Bytes of the largest tile.
+    /// Bytes of the largest batch.
     pub fn slot_bytes(&self) -> i64 {
         self.slot
     }
@@ -185,31 +185,35 @@ impl Collective {
 
     /// What a rank owns.
     pub fn spans(&self, rank: u32) -> impl Iterator<Item = &Span> {
-        self.owned.get(rank as usize).into_iter().flatten().map(|(span, _)| span)
+        self.owned.get(rank as usize).into_iter().flat_map(Batches::spans)
     }
 
     /// Ranks that own anything.
     pub fn owners(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.owned.len() as u32).filter(|rank| !self.owned[*rank as usize].is_empty())
+        (0..self.owned.len() as u32).filter(|rank| self.spans(*rank).next().is_some())
     }
 
     /// Number of tiles of a rank.
     pub fn tiles(&self, owner: u32) -> i64 {
-        let last = self.owned.get(owner as usize).and_then(|list| list.last());
-        last.map_or(0, |(span, first)| {
-            let tiling = &self.jobs[span.array as usize].tilings[span.region as usize];
-            first + tiling.tiles(span.low, span.high)
-        })
+        self.owned.get(owner as usize).map_or(0, Batches::tiles)
     }
 
-    /// What an owner has in its slot in round `k`; nothing once it is through.
-    pub fn tile(&self, owner: u32, k: i64) -> Option<Tile> {
-        let list = self.owned.get(owner as usize)?;
-        let at = list.partition_point(|(_, first)| *first <= k).checked_sub(1)?;
-        let (span, first) = &list[at];
+    /// Tile number `n` of an owner.
+    pub fn tile(&self, owner: u32, n: i64) -> Option<Tile> {
+        let (span, first) = self.owned.get(owner as usize)?.of_tile(n)?;
         let tiling = &self.jobs[span.array as usize].tilings[span.region as usize];
-        let section = tiling.tile(span.low, span.high, k - first)?;
+        let section = tiling.tile(span.low, span.high, n - first)?;
         Some(Tile { array: span.array, region: span.region, section })
+    }
+
+    /// Numbers of the tiles that an owner has in its slot in round `k`; none once it is through.
+    pub fn batch(&self, owner: u32, k: i64) -> Range<i64> {
+        self.owned.get(owner as usize).map_or(0..0, |batches| batches.batch(k))
+    }
+
+    /// Where in its slot an owner has tile `n`, in bytes.
+    pub fn place(&self, owner: u32, n: i64) -> i64 {
+        self.owned.get(owner as usize).map_or(0, |batches| batches.place(n))
     }
 
     /// Which parts of a tile a rank wants or gives, in the order of its accesses.

@@ -231,7 +231,8 @@ impl<'a> Exchanges<'a> {
         let tiles: Vec<(u32, Tile)> = self
             .plan
             .owners()
-            .filter_map(|owner| Some((owner, self.plan.tile(owner, k)?)))
+            .flat_map(|owner| self.plan.batch(owner, k).map(move |n| (owner, n)))
+            .filter_map(|(owner, n)| Some((owner, self.plan.tile(owner, n)?)))
             .collect();
         match &self.summed {
             None => self.looked_at(&tiles, write, machine, manner),

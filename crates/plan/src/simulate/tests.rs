@@ -360,7 +360,8 @@ fn agree(shape: &[i64], sections: &[Section], slot: i64, write: bool) -> Result<
         // Sums also count what a rank has in its own tile: tables do not, so add it.
         let (mut letters, mut bytes) = (0, 0);
         for owner in plan.owners() {
-            for piece in plan.tile(owner, k).map_or(vec![], |tile| plan.table(&tile)) {
+            let tiles = plan.batch(owner, k).filter_map(|n| plan.tile(owner, n));
+            for piece in tiles.flat_map(|tile| plan.table(&tile)) {
                 letters += 1;
                 bytes += piece.section.count().unwrap();
             }
