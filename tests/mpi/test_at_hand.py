@@ -31,7 +31,9 @@ def steps(monkeypatch):
     for kind in (Group, SerialTransport):
         for name in ("allgather", "allgather_bytes", "agree", "barrier", "shared"):
 
-            def counted(self, *args, call=getattr(kind, name), name=name):
+            plain = getattr(kind, name)
+
+            def counted(self, *args, call=plain, name=name):
                 seen.setdefault(self.rank, []).append(name)
                 return call(self, *args)
 

@@ -149,7 +149,7 @@ def test_what_cannot_be_priced_keeps_nobody_waiting(world, folder, monkeypatch):
     data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
     monkeypatch.setattr(many, "CACHED", 2000)  # nothing is cached: prices decide
     monkeypatch.setattr(choose, "price", broken)
-    monkeypatch.setattr(choose, "of_report", broken)
+    monkeypatch.setattr(choose, "of_counts", broken)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", data))

@@ -204,19 +204,13 @@ impl Array {
         key: &Bound<'py, PyAny>,
         write: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let open = if write { self.open_for_writing()? } else { self.open()? };
-        let selection = key::parse(key, open.shape(), &self.path)?;
-        let direction = if write { Direction::Write } else { Direction::Read };
-        let strides = open.described.packed(&selection.shape());
-        let walk = selection.walk(&strides);
-        let access = Access {
-            direction,
-            section: &selection.section,
-            strides: &walk.strides,
-            data: std::ptr::null_mut(),
-            wishes: &self.wishes,
-        };
-        crate::report::explain(py, &self.path, &open, &access)
+        self.look(key, write, |open, access| crate::report::explain(py, &self.path, open, access))
+    }
+
+    /// The same in a few numbers, for prices (`report::counts`).
+    #[pyo3(signature = (key, write = false))]
+    fn counts(&self, py: Python<'_>, key: &Bound<'_, PyAny>, write: bool) -> PyResult<[i64; 6]> {
+        self.look(key, write, |open, access| crate::report::counts(py, open, access))
     }
 
     /// What was really read, written and copied since the array was opened.
@@ -372,6 +366,27 @@ impl Array {
         let path = &self.path;
         let text = format!("'{path}' was opened with mode 'r'. Use 'r+' to write.");
         Err(Fault::new(Class::Usage, "read-only", text).at(path))
+    }
+
+    /// Calls `tell` with an access that moves nothing.
+    fn look<T>(
+        &self,
+        key: &Bound<'_, PyAny>,
+        write: bool,
+        tell: impl FnOnce(&Open, &Access) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let open = if write { self.open_for_writing()? } else { self.open()? };
+        let selection = key::parse(key, open.shape(), &self.path)?;
+        let strides = open.described.packed(&selection.shape());
+        let walk = selection.walk(&strides);
+        let access = Access {
+            direction: if write { Direction::Write } else { Direction::Read },
+            section: &selection.section,
+            strides: &walk.strides,
+            data: std::ptr::null_mut(),
+            wishes: &self.wishes,
+        };
+        tell(&open, &access)
     }
 
     /// Reads a section into `out` or a new array, if at least the share `least` of it is cached; says

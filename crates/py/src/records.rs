@@ -147,11 +147,11 @@ impl Records {
         self.wanted().get(array).map_or_else(Vec::new, |wanted| wanted.have.clone())
     }
 
-    /// Bytes that each rank wants of an array.
-    fn requests<'py>(&self, py: Python<'py>, array: usize) -> PyResult<Bound<'py, PyUntypedArray>> {
+    /// Bytes that each rank wants of each array: of all ranks of the first array, then of the next.
+    fn requests<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyUntypedArray>> {
         let ranks = self.records.ranks();
-        let wanted = self.wanted().get(array);
-        array_of(py, &wanted.map_or_else(|| vec![0; ranks], |wanted| wanted.requests(ranks)))
+        let each = self.wanted().iter().flat_map(|wanted| wanted.requests(ranks));
+        array_of(py, &each.collect::<Vec<i64>>())
     }
 }
 

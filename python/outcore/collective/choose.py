@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from outcore import _core
 from outcore.collective.items import Item
 from outcore.collective.pace import Pace
-from outcore.collective.price import of_report, price
+from outcore.collective.price import counts, of_counts, price
 from outcore.disk import DiskArray
 from outcore.report import human_time
 
@@ -93,10 +93,9 @@ def own_price(items: list[Item], *, write: bool) -> tuple[int, int]:
         if not item.nbytes:
             continue
         try:
-            report = item.array.explain(item.key, write=write)
-            total += of_report(report, item.array)
-            share = 1000 if report.cached is None else round(1000 * report.cached)
-            cached = min(cached, share)
+            found = counts(item.array, item.key, write=write)
+            total += of_counts(found, item.array, write=write)
+            cached = min(cached, found.cached)
         except Exception:
             cached = 0
             total += IMPOSSIBLE

@@ -179,9 +179,8 @@ class _Teller:
         given = many.assigned(met.records, self.size, write=self.write)
         exchange = Exchange(self.group.nodes, agreed(said[:, 2:_HEAD]))
         arrays, alone_ns = [], 0
-        wanted = np.zeros((self.size, len(met.names)), np.int64)
+        wanted = many.requests_of(met.records, self.size)
         for number in range(len(met.names)):
-            wanted[:, number] = met.records.requests(number)
             choice, cost = self._own_call(number, each[:, number], exchange)
             alone_ns += cost
             held = each[:, number, 3]

@@ -12,7 +12,7 @@ Invariants. Planned and chosen by the functions that `read_all` uses, so that th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from outcore.collective.choose import (
 )
 from outcore.collective.items import Item
 from outcore.collective.pace import ASSUMED
-from outcore.collective.price import of_report
+from outcore.collective.price import counts, of_counts
 from outcore.collective.report import CollectiveReport, tell
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, UsageError
@@ -268,6 +268,7 @@ def _ranges(section: list[int]) -> Ranges:
 def _cold(array: DiskArray, key: Any, write: bool) -> int:
     """Price an access to data that is not in the page cache."""
     try:
-        return of_report(replace(array.explain(key, write=write), cached=0.0), array)
+        found = counts(array, key, write=write)._replace(cached=0)
+        return of_counts(found, array, write=write)
     except OutcoreError:
         return IMPOSSIBLE

@@ -40,7 +40,7 @@ from outcore.hints import Hints
 from outcore.transport import Transport, transport
 from outcore.transport.watch import Held
 
-__all__ = ["AGREED", "Method", "explain", "read_all", "run", "together", "write_all"]
+__all__ = ["AGREED", "Method", "explain", "read_all", "requests_of", "run", "together", "write_all"]
 
 Method = Literal["auto", "direct", "sieve", "two-phase"]
 
@@ -463,16 +463,24 @@ def _owners(records: _core.Records, size: int, *, write: bool) -> list[list[int]
     return owners
 
 
+def requests_of(records: _core.Records, size: int) -> NDArray[np.int64]:
+    """Bytes that each rank wants of each array, ``(ranks, arrays)``."""
+    return records.requests().reshape(len(records.names), size).T
+
+
 def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | None:
     """
     Give arrays to ranks: the largest load as small as can be, then little traffic.
 
     One array is everybody's: nothing is assigned then. Only who has an array can own a part of it.
     """
-    owners = _owners(records, size, write=write)
+    return _assigned(records, size, _owners(records, size, write=write))
+
+
+def _assigned(records: _core.Records, size: int, owners: list[list[int]]) -> Assignment | None:
     if len(owners) < 2 or all(len(ranks) < 2 for ranks in owners):
         return None
-    requests = np.stack([records.requests(number) for number in range(len(owners))], axis=1)
+    requests = requests_of(records, size)
     eligible = np.zeros(requests.shape, bool)
     for number, ranks in enumerate(owners):
         eligible[ranks, number] = True
@@ -482,7 +490,7 @@ def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | 
 def _shares(records: _core.Records, size: int, *, write: bool) -> list[list[tuple[int, int]]]:
     """Which ranks own how much of each array."""
     owners = _owners(records, size, write=write)
-    given = assigned(records, size, write=write)
+    given = _assigned(records, size, owners)
     if given is None:
         return [[(rank, 1) for rank in ranks] for ranks in owners]
     # An array that nobody wants anything of is nobody's; it has no tiles either.

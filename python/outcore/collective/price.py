@@ -7,12 +7,11 @@ assumed. Only the order of methods counts.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from outcore.disk import DiskArray
-from outcore.report import Report
 
-__all__ = ["of_report", "of_requests", "price"]
+__all__ = ["Counts", "counts", "of_counts", "of_requests", "price"]
 
 # As in crates/plan/src/terms.rs.
 _CACHED = 9_000_000_000
@@ -23,28 +22,58 @@ _DIRTY_NS = 5_000
 _DECODE = 800_000_000
 
 
+class Counts(NamedTuple):
+    """
+    What a price is made of.
+
+    Parameters
+    ----------
+    requests, moved
+        Requests to the system, and bytes that they carry.
+    mapped
+        Bytes copied out of or into mapped files.
+    useful
+        Bytes of the section.
+    coded
+        Chunks that go through a codec.
+    cached
+        Share that is in the page cache, in thousandths; -1 if not looked at.
+    """
+
+    requests: int
+    moved: int
+    mapped: int
+    useful: int
+    coded: int
+    cached: int
+
+
+def counts(array: DiskArray, key: Any, *, write: bool = False) -> Counts:
+    """Count what an access to a section would take, as the page cache is now."""
+    found = Counts(*array._core.counts(key, write))
+    past = array.hints.cache == "bypass"
+    return found._replace(cached=0) if past or found.cached < 0 else found
+
+
 def price(array: DiskArray, key: Any, *, write: bool = False) -> int:
     """Tell what an access to a section would cost, as the page cache is now."""
-    return of_report(array.explain(key, write=write), array)
+    return of_counts(counts(array, key, write=write), array, write=write)
 
 
-def of_report(report: Report, array: DiskArray) -> int:
-    """Tell what the plan of a report costs on the disk of its array."""
+def of_counts(found: Counts, array: DiskArray, *, write: bool) -> int:
+    """Tell what such an access costs on the disk of its array."""
     _, request_ns, device, stream = array._core.disk()
-    requests = report.reads + report.writes
-    moved = report.read_bytes + report.written_bytes
+    requests, moved, mapped, useful, coded, cached = found
     second = 1_000_000_000
     cold = of_requests(requests, moved, (request_ns, device, stream))
-    if report.direction == "write":
+    if write:
         # Side by side with other ranks.
         warm = requests * _WRITE_CALL_NS + moved * second // _WRITE
-        warm += report.mapped_bytes // 4096 * _DIRTY_NS + report.mapped_bytes * second // _CACHED
+        warm += mapped // 4096 * _DIRTY_NS + mapped * second // _CACHED
     else:
-        warm = requests * _CALL_NS + (moved + report.mapped_bytes) * second // _CACHED
-    bypass = array.hints.cache == "bypass"
-    cached = 0 if bypass or report.cached is None else round(1000 * report.cached)
-    coded = (report.decodes + report.encodes) and report.useful_bytes * second // _DECODE
-    return (cold * (1000 - cached) + warm * cached) // 1000 + coded
+        warm = requests * _CALL_NS + (moved + mapped) * second // _CACHED
+    codecs = coded and useful * second // _DECODE
+    return (cold * (1000 - cached) + warm * cached) // 1000 + codecs
 
 
 def of_requests(

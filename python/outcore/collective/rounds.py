@@ -1,9 +1,9 @@
 """
 The rounds of a two-phase collective: the only loop that alternates I/O and messages.
 
-Reading. In round `k` each owner has a tile, or a batch of small ones, in its slot. Ranks of its node copy
-what they want out of it; others are sent theirs, packed. Meanwhile the owner reads the next batch into
-its other slot.
+Reading. In round `k` each owner has a tile, or a batch of small ones, in its slot. Ranks of its node
+copy what they want out of it; others are sent theirs, packed. Meanwhile the owner reads the next batch
+into its other slot.
 
     read 0 | agree | copy 0, read 1 | agree | copy 1, read 2 | ...
 

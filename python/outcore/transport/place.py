@@ -23,7 +23,7 @@ CALLS = (
 BARRIER, AGREE, ALLGATHER, ALLGATHER_BYTES, SHARED, SPLIT, EXCHANGE, SECOND = range(1, 9)
 
 # Most bytes that a rank says in one step: at the board alone, and between nodes.
-CELL, FAR_CELL = 4096, 1024
+CELL, FAR_CELL = 16384, 1024
 # Bytes of the head of a cell: call, length, length of all parts.
 HEAD = 16
 

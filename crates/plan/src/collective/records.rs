@@ -12,7 +12,7 @@
 //! | 0, 1, 2 | version of this format, how far the rank is ([`Stage`]), which call it is |
 //! | 3, 4, 5 | number of items, words of the record, number of wishes |
 //! | 6 to 15 | wishes: numbers in which ranks may differ |
-//! | 16 ... | of each item: name of its array, words of the array after their number, of the section |
+//! | 16 ... | of each item: name of its array, words of the array after their number (0: those of the item before), of the section |
 //!
 //! Invariants. Rows come from other processes, of other versions perhaps: none makes this panic.
 
@@ -55,9 +55,13 @@ pub fn record(
     let mut words = vec![VERSION, stage as i64, call, items.len() as i64, 0, wishes.len() as i64];
     words.extend(wishes);
     words.resize(FIXED, 0);
+    let mut before: &[i64] = &[];
     for (name, ground, section) in items {
-        words.extend([*name, ground.len() as i64]);
-        words.extend(ground);
+        // Hundreds of arrays are often alike.
+        let new = if ground == before { &[] } else { &ground[..] };
+        before = ground;
+        words.extend([*name, new.len() as i64]);
+        words.extend(new);
         words.push(section.len() as i64);
         words.extend(section);
     }
@@ -190,8 +194,11 @@ impl Records {
         for (rank, row) in self.rows().enumerate() {
             let rank = u32::try_from(rank).map_err(|_| PlanError::TooLarge("a rank"))?;
             let mut rest = &row[FIXED..];
+            let mut before: &[i64] = &[];
             for item in 0..u32::try_from(row[3]).map_err(|_| bad(row))? {
                 let (name, ground) = take(&mut rest, true).ok_or_else(|| bad(row))?;
+                let ground = if ground.is_empty() { before } else { ground };
+                before = ground;
                 let (_, section) = take(&mut rest, false).ok_or_else(|| bad(row))?;
                 let number = *numbers.entry(name).or_insert(found.len());
                 if number == found.len() {
