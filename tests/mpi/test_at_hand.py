@@ -30,7 +30,6 @@ def steps(monkeypatch):
     seen = {}
     for kind in (Group, SerialTransport):
         for name in ("allgather", "allgather_bytes", "agree", "barrier", "shared"):
-
             plain = getattr(kind, name)
 
             def counted(self, *args, call=plain, name=name):
