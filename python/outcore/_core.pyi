@@ -240,6 +240,7 @@ def simulate_together(
     gap: int,
     most: int,
     sparse: int = 0,
+    ahead: int = 1,
     write: bool = False,
 ) -> dict[str, int]: ...
 

@@ -460,3 +460,61 @@ def test_a_budget_that_is_too_small_for_a_block_is_told_to_all(world, folder):
             assert "budget" in caught.value.code or "budget" in str(caught.value)
 
     world.run(body)
+
+
+@ranks(1, 4, per_node=NODES)
+def test_many_small_arrays_share_rounds(world, folder):
+    """A round costs a meeting: a hundred arrays take about four, whatever they are."""
+    count = 100
+
+    def value(number):
+        shape = (20, 30 + number % 7)
+        return (np.arange(np.prod(shape)).reshape(shape) + number).astype(
+            ("f8", "i2", "u1")[number % 3]
+        )
+
+    def body(t):
+        def make():
+            for k in range(count):
+                outcore.create(folder / f"{k}.npy", data=value(k)).close()
+
+        once(t, make)
+        arrays = [outcore.open(folder / f"{k}.npy", "r+", comm=t) for k in range(count)]
+        key = np.s_[t.rank :: t.size, ::3]
+        told = outcore.explain_all([(a, key) for a in arrays], method="two-phase")
+        got = outcore.read_all([(a, key) for a in arrays], method="two-phase")
+        for k, part in enumerate(got):
+            np.testing.assert_array_equal(value(k)[key], part)
+        outcore.write_all([(a, key, t.rank) for a in arrays], method="two-phase")
+        t.barrier()
+        for k in range(count):
+            expected = value(k)
+            for rank in range(t.size):
+                expected[rank :: t.size, ::3] = rank
+            np.testing.assert_array_equal(expected, outcore.open(folder / f"{k}.npy")[...])
+        return told.rounds, told.slots
+
+    for rounds_of_all, slots in world.run(body):
+        assert 1 <= rounds_of_all <= 5 and slots == 3
+
+
+@pytest.mark.parametrize(("budget", "slots"), [("64 MiB", 3), ("1 MiB", 2)])
+@ranks(1, 3, per_node=NODES)
+def test_two_slots_or_three(world, folder, budget, slots):
+    """Two rounds are read ahead where there is room for three slots."""
+    data = np.arange(1 << 19, dtype="i4").reshape(512, 1024)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        mine = np.s_[:, t.rank :: t.size]
+        with outcore.open(folder / "a.npy", "r+", comm=t, hints={"memory": budget}) as a:
+            told = a.explain_all(mine, method="two-phase")
+            np.testing.assert_array_equal(data[mine], a.read_all(mine, method="two-phase"))
+            a.write_all(mine, -data[mine], method="two-phase")
+            np.testing.assert_array_equal(-data[mine], a.read_all(mine, method="two-phase"))
+        return told.slots, told.slot_bytes
+
+    for number, nbytes in world.run(body):
+        assert number == slots
+        if slots == 2:
+            assert 2 * nbytes <= (1 << 20) // 2 < 3 * nbytes

@@ -89,7 +89,7 @@ pub fn simulate_alone<'py>(
     extent: bool,
     write: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let manner = Manner { gap, most, extent, sparse: 0 };
+    let manner = Manner { gap, most, extent, sparse: 0, ahead: 1 };
     let outcome = py.detach(|| {
         let jobs = jobs.iter().map(|(ground, accesses, shares)| job(ground, accesses, shares));
         model::alone(
@@ -105,7 +105,7 @@ pub fn simulate_alone<'py>(
 
 /// The rounds of a plan.
 #[pyfunction]
-#[pyo3(signature = (plan, machine, *, ranks, gap, most, sparse = 0, write = false))]
+#[pyo3(signature = (plan, machine, *, ranks, gap, most, sparse = 0, ahead = 1, write = false))]
 #[allow(clippy::too_many_arguments, reason = "named in Python")]
 pub fn simulate_together<'py>(
     py: Python<'py>,
@@ -115,9 +115,10 @@ pub fn simulate_together<'py>(
     gap: i64,
     most: i64,
     sparse: i64,
+    ahead: usize,
     write: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let manner = Manner { gap, most, extent: false, sparse };
+    let manner = Manner { gap, most, extent: false, sparse, ahead };
     let outcome =
         py.detach(|| model::together(&plan.plan, ranks, &machine.machine(), &manner, write));
     told(py, &outcome.map_err(Fault::from)?)

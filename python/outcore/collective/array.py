@@ -86,9 +86,9 @@ class CollectiveArray(DiskArray):
 
         Notes
         -----
-        Two-phase needs two slots besides the result, of at most 8 MiB each (a block of an encoded
-        array, if that is larger) and a quarter of what is free of the memory budget. They count in it,
-        and are kept for the next call.
+        Two-phase needs three slots besides the result, of at most 8 MiB each (a block of an encoded
+        array, if that is larger); where a quarter of what is free of the memory budget is less, two
+        of that size. They count in it, and are kept for the next call.
 
         Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
         Arrays", section 3.1.

@@ -216,6 +216,7 @@ class _Teller:
             assignment="" if given is None else given.method,
             assignment_why="" if given is None else given.why,
             rounds=met.plan.rounds,
+            slots=met.slots,
             slot_bytes=met.plan.slot_bytes,
             wanted_bytes=met.plan.wanted_bytes,
             traffic=int(each[:, :, 5].sum()),

@@ -240,7 +240,14 @@ def foresee(
         keys=tuple(keys),
         sections=tuple(_ranges(item.section) for item in all_items),
         plan=plan,
-        report=tell(size, plan, many.groups_of(plan, records), choice, write=write),
+        report=tell(
+            size,
+            plan,
+            many.groups_of(plan, records),
+            many.slots_for(plan, records),
+            choice,
+            write=write,
+        ),
     )
 
 

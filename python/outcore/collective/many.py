@@ -34,6 +34,7 @@ from outcore.collective.items import Item
 from outcore.collective.pace import agreed, clock_of
 from outcore.collective.report import CollectiveReport, tell
 from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
+from outcore.collective.slots import number_of
 from outcore.disk import DiskArray
 from outcore.errors import CollectiveError, UsageError
 from outcore.hints import Hints
@@ -89,6 +90,7 @@ class Met:
     overlap: bool
     choice: Choice
     groups: int
+    slots: int
     records: _core.Records
     mine: list[Item]
 
@@ -293,7 +295,7 @@ def run(
             if answer is not None:
                 return answer(met)
             if met.choice.method == "two-phase":
-                work = Work(group, met.plan, met.arrays, mine, met.groups)
+                work = Work(group, met.plan, met.arrays, mine, met.groups, met.slots)
                 failure = write_rounds(work, met.overlap) if write else read_rounds(work)
             else:
                 failure = _each_alone(group, mine, met.choice.method, write=write)
@@ -346,7 +348,7 @@ def _offered(hints: Hints) -> int:
     """Bytes that a slot of this rank may have."""
     free = _core.memory_state()[1]
     limit = min(_core.memory_limit(), hints.memory or _core.memory_limit())
-    # Two slots, and what reading or writing a tile takes.
+    # Two slots or three, and what reading or writing a tile takes.
     return max(min(free, limit) // 4, 1)
 
 
@@ -403,7 +405,8 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
         return Prices(alone, int(said[:, 2].sum()), exchange)
 
     choice = decided(plan, records, prices, overlap=overlap, write=write)
-    return Met(plan, arrays, names, overlap, choice, groups_of(plan, records), records, mine)
+    groups, slots = groups_of(plan, records), slots_for(plan, records)
+    return Met(plan, arrays, names, overlap, choice, groups, slots, records, mine)
 
 
 def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collective:
@@ -448,6 +451,11 @@ def asked_method(records: _core.Records) -> str:
 def groups_of(plan: _core.Collective, records: _core.Records) -> int:
     """Tell in how many groups owners take turns."""
     return min(records.wish(_GROUPS)[0], max(len(plan.owners()), 1))
+
+
+def slots_for(plan: _core.Collective, records: _core.Records) -> int:
+    """Tell how many slots each rank has."""
+    return number_of(plan.slot_bytes, min(records.wish(_OFFERED)))
 
 
 def _owners(records: _core.Records, size: int, *, write: bool) -> list[list[int]]:
@@ -544,7 +552,7 @@ def explain(
     call = "explain_all(write=True)" if write else "explain_all"
 
     def answer(met: Met) -> CollectiveReport:
-        return tell(group.size, met.plan, met.groups, met.choice, write=write)
+        return tell(group.size, met.plan, met.groups, met.slots, met.choice, write=write)
 
     report: CollectiveReport = run(group, call, prepare, method, hints, one=True, answer=answer)
     return report

@@ -34,8 +34,8 @@ class CollectiveReport:
         Rounds of two-phase.
     groups
         Groups of owners, which take turns within a round.
-    slot_bytes
-        Bytes of a slot; each rank has two.
+    slots, slot_bytes
+        How many slots each rank has, and bytes of one.
     wanted_bytes
         Bytes that all ranks ask for.
     domain_bytes
@@ -50,6 +50,7 @@ class CollectiveReport:
     domains: tuple[tuple[int, int, str], ...]
     rounds: int
     groups: int
+    slots: int
     slot_bytes: int
     wanted_bytes: int
     domain_bytes: int
@@ -71,7 +72,7 @@ class CollectiveReport:
             lines.append(("domain", f"rank {rank}: {tiles} tile{'s' * (tiles != 1)} of {box}"))
         if len(self.domains) > 8:
             lines.append(("", f"and {len(self.domains) - 8} more"))
-        slots = f"two slots of {human(self.slot_bytes)} for each rank"
+        slots = f"{self.slots} slots of {human(self.slot_bytes)} for each rank"
         if self.method == "two-phase":
             turns = f" of {self.groups} groups in turn" if self.groups > 1 else ""
             lines.append(
@@ -152,8 +153,8 @@ class ManyReport:
     assignment, assignment_why
         The method that gave arrays to ranks (`outcore.assign`), and what it made small; empty if
         nothing was assigned, because there is one array, or one rank that may own.
-    rounds, slot_bytes
-        Rounds of two-phase; bytes of a slot, of which each rank has two.
+    rounds, slots, slot_bytes
+        Rounds of two-phase; how many slots each rank has, and bytes of one.
     wanted_bytes
         Bytes that all ranks ask for.
     traffic
@@ -173,6 +174,7 @@ class ManyReport:
     assignment: str
     assignment_why: str
     rounds: int
+    slots: int
     slot_bytes: int
     wanted_bytes: int
     traffic: int
@@ -218,7 +220,7 @@ class ManyReport:
             more = f"and {len(self.owners) - _LINES} more, none above {human(most)}"
             lines.append(("", more))
         lines.append(("traffic", f"{human(self.traffic)} between ranks"))
-        slots = f"two slots of {human(self.slot_bytes)} for each rank"
+        slots = f"{self.slots} slots of {human(self.slot_bytes)} for each rank"
         return [*lines, ("rounds", f"{self.rounds}; {slots}")]
 
     def _alone(self) -> str:
@@ -240,9 +242,9 @@ def _count(number: int, what: str) -> str:
 
 
 def tell(
-    size: int, plan: _core.Collective, groups: int, choice: Choice, *, write: bool
+    size: int, plan: _core.Collective, groups: int, slots: int, choice: Choice, *, write: bool
 ) -> CollectiveReport:
-    """Describe the plan of `size` ranks."""
+    """Describe the plan of `size` ranks, of which each has so many slots."""
     domains, held = [], 0
     for rank in plan.owners():
         boxes = plan.parts(rank)
@@ -266,6 +268,7 @@ def tell(
         domains=tuple(domains),
         rounds=plan.rounds,
         groups=groups,
+        slots=slots,
         slot_bytes=plan.slot_bytes,
         wanted_bytes=plan.wanted_bytes,
         domain_bytes=held,

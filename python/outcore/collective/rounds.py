@@ -3,9 +3,9 @@ The rounds of a two-phase collective: the only loop that alternates I/O and mess
 
 Reading. In round `k` each owner has a tile, or a batch of small ones, in its slot. Ranks of its node
 copy what they want out of it; others are sent theirs, packed. Meanwhile the owner reads the next batch
-into its other slot.
+into another slot, and the one after it where it has three slots.
 
-    read 0 | agree | copy 0, read 1 | agree | copy 1, read 2 | ...
+    read 0, 1 | agree | copy 0, read 2 | agree | copy 1, read 3 | ...
 
 Writing is the mirror: ranks copy into the slots, or send; then the owner writes its tile. What nobody
 gives of a tile is read first, but only there. Where two ranks give the same element all goes by
@@ -88,6 +88,8 @@ class Work:
     groups
         How many groups of owners take turns. Neighbours are in different ones, so that each group
         has ranks of all nodes.
+    slots
+        How many slots a rank has.
     """
 
     transport: Transport
@@ -95,6 +97,7 @@ class Work:
     arrays: list[DiskArray | None]
     items: list[Item]
     groups: int = 1
+    slots: int = 2
 
     def __post_init__(self) -> None:
         nodes = self.transport.nodes
@@ -242,14 +245,17 @@ def read_rounds(work: Work) -> BaseException | None:
     slots = _take_slots(work, failures)
     if slots is None:
         return _outcome(failures, True)
-    reading: list[IORequest[None]] = []
+    # By steps. Groups of owners take turns: a step ahead is another group's.
+    ahead = slots.number - 1 if work.groups == 1 else 1
+    reading: list[list[IORequest[None]]] = [[] for _ in range(ahead)]
     failed = False
     with failures.caught():
-        reading = _read_ahead(work, slots, 0)
+        for number in range(ahead):
+            reading[number] = _read_ahead(work, slots, number)
     for number in range(work.steps):
         step = work.step(number)
         if step.mine:
-            failures.finish(reading)
+            failures.finish(reading[number % ahead])
         letters = _Letters()
         with failures.caught():
             letters = _pack_read(work, slots, step)
@@ -257,7 +263,7 @@ def read_rounds(work: Work) -> BaseException | None:
             failed = True
             break
         with failures.caught():
-            reading += _read_ahead(work, slots, number + 1)
+            reading[number % ahead] += _read_ahead(work, slots, number + ahead)
         exchange = letters.start(transport)
         with failures.caught():
             work.copy(step, slots)
@@ -266,7 +272,8 @@ def read_rounds(work: Work) -> BaseException | None:
         with failures.caught():
             plan.unpack(step.k, work.rank, step.far, letters.recv, work.memory)
         letters.close()
-    failures.finish(reading)
+    for started in reading:
+        failures.finish(started)
     if not failed:
         # Also the meeting after which slots may be used for something else.
         failed = work.meet(failures)
@@ -277,7 +284,7 @@ def _take_slots(work: Work, failures: _Failures) -> Slots | None:
     """Take slots on all nodes, or on none: memory may be short on one of them alone."""
     slots: Slots | None = None
     with failures.caught():
-        slots = slots_of(work.transport, work.plan.slot_bytes)
+        slots = slots_of(work.transport, work.plan.slot_bytes, work.slots)
     return None if work.transport.agree(failures.code) else slots
 
 
@@ -397,13 +404,13 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
     slots = _take_slots(work, failures)
     if slots is None:
         return _outcome(failures, True)
-    writing: tuple[list[IORequest[None]], list[IORequest[None]]] = ([], [])
+    writing: list[list[IORequest[None]]] = [[] for _ in range(slots.number)]
     if overlap:
         work.all_by_messages()
     failed = False
     for number in range(work.steps):
         step = work.step(number)
-        turn = step.k % 2
+        turn = step.k % slots.number
         if step.mine:
             failures.finish(writing[turn])
         letters = _Letters()
@@ -426,15 +433,15 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
         letters.close()
         if work.groups > 1:
             # The next group begins to write after this meeting.
-            for slot in (0, 1):
-                failures.finish(writing[slot])
+            for started in writing:
+                failures.finish(started)
         if work.meet(failures):
             failed = True
             break
         with failures.caught():
             writing[turn].extend(_side_by_side(steps, f"round {step.k} of a collective write"))
-    for requests in writing:
-        failures.finish(requests)
+    for started in writing:
+        failures.finish(started)
     if not failed:
         failed = work.meet(failures)
     return _outcome(failures, failed)

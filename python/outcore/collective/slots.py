@@ -1,10 +1,10 @@
 """
 Slots: where owners keep the tile of a round, for the ranks of their node to see.
 
-Each rank of a node has two, so that it reads the next tile while the others copy out of this one.
-They are kept from one collective to the next: new shared memory costs about a millisecond a MiB on
-the machines this was measured on, more than reading it from a disk. They count in the budget as long as
-they are kept.
+Each rank of a node has three: while the others copy out of one it reads into the next two, so that the
+disk has always something to do. Where memory is short it has two. They are kept from one collective to
+the next: new shared memory costs about a millisecond a MiB on the machines this was measured on, more
+than reading it from a disk. They count in the budget as long as they are kept.
 """
 
 from __future__ import annotations
@@ -17,22 +17,28 @@ from numpy.typing import NDArray
 
 from outcore.transport import Shared, Transport
 
-__all__ = ["Slots", "slots_of"]
+__all__ = ["Slots", "number_of", "slots_of"]
 
 _PAGE = 4096
 
 
-class Slots:
-    """Two slots for each rank of a node."""
+def number_of(nbytes: int, offered: int) -> int:
+    """Tell how many slots a rank has, if two may have `offered` bytes each."""
+    return 3 if 3 * nbytes <= 2 * offered else 2
 
-    def __init__(self, transport: Transport, nbytes: int) -> None:
+
+class Slots:
+    """Slots for each rank of a node, by turns."""
+
+    def __init__(self, transport: Transport, nbytes: int, number: int) -> None:
         self.nbytes = -(-nbytes // _PAGE) * _PAGE
+        self.number = number
         self.rank = transport.rank
-        self._shared: Shared = transport.shared(2 * self.nbytes)
+        self._shared: Shared = transport.shared(number * self.nbytes)
 
     def of(self, rank: int, turn: int) -> NDArray[np.uint8]:
         """The slot of a rank of this node in a turn."""
-        low = (turn % 2) * self.nbytes
+        low = (turn % self.number) * self.nbytes
         return self._shared.of(rank)[low : low + self.nbytes]
 
     def mine(self, turn: int) -> NDArray[np.uint8]:
@@ -47,18 +53,18 @@ class Slots:
 _kept: weakref.WeakKeyDictionary[Any, Slots] = weakref.WeakKeyDictionary()
 
 
-def slots_of(transport: Transport, nbytes: int) -> Slots:
+def slots_of(transport: Transport, nbytes: int, number: int) -> Slots:
     """
-    Slots of at least so many bytes: those that are kept, or new ones. Collective.
+    At least so many slots of at least so many bytes: those that are kept, or new ones. Collective.
 
-    All ranks ask for the same number, so all keep the same.
+    All ranks ask for the same, so all keep the same.
     """
     kept = _kept.get(transport)
-    if kept is not None and kept.nbytes >= nbytes:
+    if kept is not None and kept.nbytes >= nbytes and kept.number >= number:
         return kept
     if kept is not None:
         del _kept[transport]
         kept.close()
-    slots = Slots(transport, nbytes)
+    slots = Slots(transport, nbytes, number)
     _kept[transport] = slots
     return slots

@@ -256,6 +256,7 @@ def _together(made: _core.Collective, case: Case, machine: Machine, method: str)
         gap=_PAPER_GAP if paper else AGREED.gap,
         most=_PAPER_SLOT if paper else AGREED.slot,
         sparse=0 if paper else 4,
+        ahead=1 if paper else 2,
         write=case.write,
     )
     return _outcome(method, found)

@@ -95,6 +95,8 @@ pub struct Manner {
     /// In a write, tiles of which less than one in so many elements is given are written piece by
     /// piece; 0: never.
     pub sparse: i64,
+    /// So many rounds are read ahead; at least one.
+    pub ahead: usize,
 }
 
 /// What an access takes.

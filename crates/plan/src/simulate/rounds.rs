@@ -1,8 +1,10 @@
 //! The rounds of a two-phase access on the clock, as `collective/rounds.py` runs them.
 //!
-//! Reading: tile `k + 1` is read while what ranks want of tile `k` goes to them; each round begins with
+//! Reading: the next rounds are read while what ranks want of this one goes to them; each round begins with
 //! an agreement. Writing: what ranks give goes to the owners, who write it while the next round begins;
 //! what nobody gives is read before.
+
+use std::collections::VecDeque;
 
 use super::exchange::{Exchanges, Loads, Needed};
 use super::queue::{run, Counted, Work};
@@ -62,18 +64,26 @@ pub fn together(
 impl Clock<'_> {
     fn read(&mut self, exchanges: &Exchanges<'_>, ranks: u32, begun: i64) -> i64 {
         let meeting = self.machine.meeting(ranks);
-        let (needed, mut loads) = exchanges.round(0, false, self.machine, self.manner);
-        let mut ready = self.run(self.reads(&needed, begun), begun);
+        // When the next rounds are read, and what is exchanged then.
+        let mut coming = VecDeque::new();
+        let mut started = 0;
+        let mut start = |clock: &mut Clock<'_>, coming: &mut VecDeque<_>, at: i64| {
+            let (needed, loads) = exchanges.round(started, false, clock.machine, clock.manner);
+            coming.push_back((clock.run(clock.reads(&needed, at), at), loads));
+            started += 1;
+        };
+        for _ in 0..self.manner.ahead.max(1) {
+            start(self, &mut coming, begun);
+        }
         let mut done = begun;
-        for k in 0..self.plan.rounds() {
+        for _ in 0..self.plan.rounds() {
+            let Some((ready, loads)) = coming.pop_front() else { break };
             self.waited(ready - done);
             let met = ready.max(done).saturating_add(meeting);
-            let next = exchanges.round(k + 1, false, self.machine, self.manner);
-            ready = self.run(self.reads(&next.0, met), met);
+            start(self, &mut coming, met);
             done = self.exchange(&loads, met);
-            loads = next.1;
         }
-        done.max(ready)
+        done
     }
 
     fn write(&mut self, exchanges: &Exchanges<'_>, ranks: u32, begun: i64) -> i64 {

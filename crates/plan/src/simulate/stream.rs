@@ -107,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn runs(gap: i64, most: i64, extent: bool) -> Manner {
-        Manner { gap, most, extent, sparse: 0 }
+        Manner { gap, most, extent, sparse: 0, ahead: 1 }
     }
 
     fn range(len: i64) -> impl Strategy<Value = Range> {

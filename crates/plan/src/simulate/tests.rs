@@ -31,7 +31,7 @@ fn machine() -> Machine {
     }
 }
 
-const RUNS: Manner = Manner { gap: 0, most: 1 << 20, extent: false, sparse: 0 };
+const RUNS: Manner = Manner { gap: 0, most: 1 << 20, extent: false, sparse: 0, ahead: 1 };
 
 /// An array in C order of bytes.
 fn ground(shape: &[i64]) -> Ground {
