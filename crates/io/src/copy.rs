@@ -6,8 +6,8 @@
 //! Idea: [`Loops`] puts a copy into a normal form. Axes of length one go; axes are turned so that the
 //! destination is written upwards and sorted by destination stride; neighbours that continue each
 //! other merge; an innermost axis that is contiguous on both sides becomes a longer item. What is
-//! left is run by one of three kernels: runs of bytes (memcpy; streaming stores gain 4 % on runs of
-//! 16 KiB here and lose 8 % on long ones), rows of small items (typed loops), or, when source and destination disagree about
+//! left is run by one of three kernels: runs of bytes (memcpy; long ones past the caches,
+//! `copy_stream`), rows of small items (typed loops), or, when source and destination disagree about
 //! the innermost axis, tiles that pass through a buffer in the first-level cache, so that both sides
 //! are touched in whole cache lines whatever their strides (rows a power of two apart would
 //! otherwise evict each other).
@@ -15,6 +15,7 @@
 //! Invariants: only bytes that the description names are read or written, each destination byte
 //! once; nothing is allocated. The caller vouches for the memory (`check.rs` of the plan proves it).
 
+use crate::copy_stream;
 use crate::copy_tile;
 use crate::error::StorageError;
 
@@ -47,6 +48,7 @@ pub struct Loops {
     dst_at: isize,
     item: usize,
     empty: bool,
+    past: bool,
 }
 
 impl Loops {
@@ -67,6 +69,7 @@ impl Loops {
             dst_at: dst.0 as isize,
             item: usize::try_from(item).unwrap_or(0),
             empty: item <= 0 || count.iter().any(|n| *n <= 0),
+            past: false,
         };
         if src.1.len() != count.len() || dst.1.len() != count.len() {
             return Err(StorageError::BadJob("a move whose strides and counts differ".into()));
@@ -129,6 +132,13 @@ impl Loops {
             self.item *= inner.n;
             self.len -= 1;
         }
+    }
+
+    /// The same copy as a part of one of `all` bytes: if that is more than caches hold, it writes past
+    /// them.
+    pub fn of(mut self, all: u64) -> Loops {
+        self.past = all >= copy_stream::CACHES;
+        self
     }
 
     /// Bytes that are copied.
@@ -268,7 +278,13 @@ impl Loops {
             for _ in 0..row.n {
                 prefetch(src.wrapping_offset(ahead * row.src), self.item);
                 // SAFETY: one run of the loops; what is prefetched is not read.
-                unsafe { std::ptr::copy_nonoverlapping(src, dst, self.item) };
+                unsafe {
+                    if self.past && self.item >= copy_stream::LONG {
+                        copy_stream::stream(src, dst, self.item);
+                    } else {
+                        std::ptr::copy_nonoverlapping(src, dst, self.item);
+                    }
+                }
                 src = src.wrapping_offset(row.src);
                 dst = dst.wrapping_offset(row.dst);
             }

@@ -9,6 +9,7 @@ pub mod chunk_cache;
 pub mod claim;
 pub mod codec;
 pub mod copy;
+mod copy_stream;
 mod copy_tile;
 pub mod cpu;
 mod crew;

@@ -275,6 +275,9 @@ impl<'a> Lane<'a> {
             &one.count,
             one.item,
         )?;
+        // Rounds are about alike.
+        let rounds = self.shared.job.plan.rounds();
+        let loops = loops.of(rounds.saturating_mul(loops.bytes() as u64));
         if one.src == Place::Slot && !self.found.is_empty() && self.kept_move(&loops, one, round)? {
             return Ok(());
         }
