@@ -93,20 +93,21 @@ impl Array {
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.fetch(py, key, out, 0)?.0)
+        Ok(self.fetch(py, key, out, (0, 1))?.0)
     }
 
     /// The same if at least this share of it, in thousandths, is in the page cache; otherwise None, and
-    /// nothing was read.
-    #[pyo3(signature = (key, out, least))]
+    /// nothing was read. `times`: how many reads like this one are made.
+    #[pyo3(signature = (key, out, least, times = 1))]
     fn read_at_hand<'py>(
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
         least: u32,
+        times: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (result, read) = self.fetch(py, key, out, least)?;
+        let (result, read) = self.fetch(py, key, out, (least, times))?;
         Ok(read.then_some(result))
     }
 
@@ -233,6 +234,7 @@ impl Array {
             strides: &walk.strides,
             data: std::ptr::null_mut(),
             wishes: &self.wishes,
+            times: 1,
         };
         open.prefetch(py, &access)?;
         Ok(())
@@ -385,18 +387,19 @@ impl Array {
             strides: &walk.strides,
             data: std::ptr::null_mut(),
             wishes: &self.wishes,
+            times: 1,
         };
         tell(&open, &access)
     }
 
     /// Reads a section into `out` or a new array, if at least the share `least` of it is cached; says
-    /// whether it did.
+    /// whether it did. `when`: that share, and how many reads like this one are made.
     fn fetch<'py>(
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
-        least: u32,
+        when: (u32, u64),
     ) -> PyResult<(Bound<'py, PyAny>, bool)> {
         let open = self.open()?;
         let selection = key::parse(key, open.shape(), &self.path)?;
@@ -404,13 +407,13 @@ impl Array {
         if let Some(out) = out {
             let memory = buffers::memory(check_out(&open.described, out, &shape)?);
             let read =
-                self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
+                self.transfer(py, &open, Direction::Read, &selection, size, &memory, when)?;
             return Ok((out.clone(), read));
         }
         let dtype = open.described.dtype.bind(py);
         let result = buffers::empty(py, &shape, dtype, open.described.fortran)?;
         let memory = buffers::memory(&result);
-        let read = self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
+        let read = self.transfer(py, &open, Direction::Read, &selection, size, &memory, when)?;
         let result = match selection.scalar && read {
             true => buffers::scalar(result)?,
             false => result.into_any(),
@@ -429,7 +432,7 @@ impl Array {
         selection: &Selection,
         size: i64,
         memory: &Memory,
-        least: u32,
+        (least, times): (u32, u64),
     ) -> Result<bool, Fault> {
         if size == 0 || open.described.item() == 0 {
             return Ok(true);
@@ -441,6 +444,7 @@ impl Array {
             strides: &walk.strides,
             data: memory.data.wrapping_offset(walk.shift as isize),
             wishes: &self.wishes,
+            times,
         };
         match least {
             0 => open.run(py, &access).map(|()| true),
@@ -475,7 +479,7 @@ impl Array {
             return Ok(());
         }
         let written = if array.dtype().is_equiv_to(dtype) {
-            self.transfer(py, open, Direction::Write, selection, size, &memory, 0).map(|_| ())
+            self.transfer(py, open, Direction::Write, selection, size, &memory, (0, 1)).map(|_| ())
         } else {
             let cast = Cast {
                 described: &open.described,

@@ -115,6 +115,7 @@ fn timing() {
                             chunk_cache: CacheUse::Never,
                             threads,
                             cached: !cold,
+                            times: 1,
                             flushed: false,
                             interrupted: &|| false,
                         };
