@@ -46,8 +46,6 @@ pub struct Access<'a> {
     pub data: *mut u8,
     /// Hints.
     pub wishes: &'a Wishes,
-    /// How many accesses like this one are made, one after another.
-    pub times: u64,
 }
 
 // SAFETY: an address and references to plain data; the memory behind `data` is kept alive by the
@@ -533,7 +531,6 @@ impl Open {
             chunk_cache: step.chunk_cache,
             threads: terms::lanes(access.wishes) as usize,
             cached: step.cached.is_some_and(|permille| permille >= 950),
-            times: access.times,
             flushed: self.flushed(access),
             interrupted: &interrupted,
         };

@@ -93,21 +93,20 @@ impl Array {
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.fetch(py, key, out, (0, 1))?.0)
+        Ok(self.fetch(py, key, out, 0)?.0)
     }
 
     /// The same if at least this share of it, in thousandths, is in the page cache; otherwise None, and
-    /// nothing was read. `times`: how many reads like this one are made.
-    #[pyo3(signature = (key, out, least, times = 1))]
+    /// nothing was read.
+    #[pyo3(signature = (key, out, least))]
     fn read_at_hand<'py>(
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
         least: u32,
-        times: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (result, read) = self.fetch(py, key, out, (least, times))?;
+        let (result, read) = self.fetch(py, key, out, least)?;
         Ok(read.then_some(result))
     }
 
@@ -234,7 +233,6 @@ impl Array {
             strides: &walk.strides,
             data: std::ptr::null_mut(),
             wishes: &self.wishes,
-            times: 1,
         };
         open.prefetch(py, &access)?;
         Ok(())
@@ -387,19 +385,18 @@ impl Array {
             strides: &walk.strides,
             data: std::ptr::null_mut(),
             wishes: &self.wishes,
-            times: 1,
         };
         tell(&open, &access)
     }
 
     /// Reads a section into `out` or a new array, if at least the share `least` of it is cached; says
-    /// whether it did. `when`: that share, and how many reads like this one are made.
+    /// whether it did.
     fn fetch<'py>(
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
-        when: (u32, u64),
+        least: u32,
     ) -> PyResult<(Bound<'py, PyAny>, bool)> {
         let open = self.open()?;
         let selection = key::parse(key, open.shape(), &self.path)?;
@@ -407,13 +404,13 @@ impl Array {
         if let Some(out) = out {
             let memory = buffers::memory(check_out(&open.described, out, &shape)?);
             let read =
-                self.transfer(py, &open, Direction::Read, &selection, size, &memory, when)?;
+                self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
             return Ok((out.clone(), read));
         }
         let dtype = open.described.dtype.bind(py);
         let result = buffers::empty(py, &shape, dtype, open.described.fortran)?;
         let memory = buffers::memory(&result);
-        let read = self.transfer(py, &open, Direction::Read, &selection, size, &memory, when)?;
+        let read = self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
         let result = match selection.scalar && read {
             true => buffers::scalar(result)?,
             false => result.into_any(),
@@ -432,7 +429,7 @@ impl Array {
         selection: &Selection,
         size: i64,
         memory: &Memory,
-        (least, times): (u32, u64),
+        least: u32,
     ) -> Result<bool, Fault> {
         if size == 0 || open.described.item() == 0 {
             return Ok(true);
@@ -444,7 +441,6 @@ impl Array {
             strides: &walk.strides,
             data: memory.data.wrapping_offset(walk.shift as isize),
             wishes: &self.wishes,
-            times,
         };
         match least {
             0 => open.run(py, &access).map(|()| true),
@@ -479,7 +475,7 @@ impl Array {
             return Ok(());
         }
         let written = if array.dtype().is_equiv_to(dtype) {
-            self.transfer(py, open, Direction::Write, selection, size, &memory, (0, 1)).map(|_| ())
+            self.transfer(py, open, Direction::Write, selection, size, &memory, 0).map(|_| ())
         } else {
             let cast = Cast {
                 described: &open.described,

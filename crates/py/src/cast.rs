@@ -141,7 +141,6 @@ impl Cast<'_> {
                 strides: &target.strides,
                 data: target.data,
                 wishes: &wishes,
-                times: 1,
             };
             self.open.run_nested(&access, interrupts)?;
         }

@@ -154,8 +154,7 @@ def read_all(
         check()
         found = []
         for array, key, *out in requests:
-            given = out[0] if out else None
-            result = read_at_hand(_array(array), key, given, method, len(requests))
+            result = read_at_hand(_array(array), key, out[0] if out else None, method)
             if result is None:
                 return None
             found.append(result)
@@ -309,18 +308,14 @@ def run(
     return results[0] if one else results
 
 
-def read_at_hand(array: DiskArray, key: Any, out: Any, method: str, times: int = 1) -> Any:
-    """
-    Read what nobody has to plan for: what is in the page cache, or asked for on its own; or None.
-
-    `times` is how many reads like this one the call makes.
-    """
+def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
+    """Read what nobody has to plan for: what is in the page cache, or asked for on its own; or None."""
     array._check_open()
     if method == "direct":
         return array._core.read(key, out)
     if method == "sieve":
         return _sieving(array).read(key, out)
-    return array._core.read_at_hand(key, out, CACHED, times)
+    return array._core.read_at_hand(key, out, CACHED)
 
 
 def _all_at_hand(items: list[Item], method: str) -> bool:

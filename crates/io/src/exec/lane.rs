@@ -277,8 +277,7 @@ impl<'a> Lane<'a> {
         )?;
         // Rounds are about alike.
         let rounds = self.shared.job.plan.rounds();
-        let all = rounds.saturating_mul(self.shared.job.times);
-        let loops = loops.of(all.saturating_mul(loops.bytes() as u64));
+        let loops = loops.of(rounds.saturating_mul(loops.bytes() as u64));
         if one.src == Place::Slot && !self.found.is_empty() && self.kept_move(&loops, one, round)? {
             return Ok(());
         }

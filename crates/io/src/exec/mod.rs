@@ -77,9 +77,6 @@ pub struct Job<'a> {
     pub threads: usize,
     /// Whether the data is known to be in the page cache, so that asking for it ahead is a waste.
     pub cached: bool,
-    /// How many accesses like this one are made, one after another: what all of them copy together
-    /// says whether it will be found in the processor's caches.
-    pub times: u64,
     /// Whether a flush will follow a write, so that it is best on its way to the disk at once.
     pub flushed: bool,
     /// Asked now and then on the calling thread; `true` ends the job with

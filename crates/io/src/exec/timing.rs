@@ -115,7 +115,6 @@ fn timing() {
                             chunk_cache: CacheUse::Never,
                             threads,
                             cached: !cold,
-                            times: 1,
                             flushed: false,
                             interrupted: &|| false,
                         };
