@@ -1,5 +1,7 @@
 """What every rank can read out of the page cache takes one gathering; nobody plans for anybody."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,8 @@ def test_one_gathering_and_no_more(world, folder, steps, method):
     def body(t):
         arrays = made(t, folder)
         key = np.s_[t.rank :: t.size, ::-2]
+        # Ranks that may have written since they met do not read early.
+        arrays[0].read_all(np.s_[:1], method=method)
         t.barrier()
         steps[t.rank] = []
         one = arrays[3].read_all(key, method=method)
@@ -96,5 +100,27 @@ def test_what_is_at_hand_is_compared_all_the_same(world, folder):
         assert caught.value.ranks == (t.size - 1,)
         # In step again.
         np.testing.assert_array_equal(arrays[2].read_all(np.s_[1]), expected(2, 1))
+
+    world.run(body)
+
+
+@ranks(2, 4, per_node=(None, 1))
+@pytest.mark.parametrize("method", ["auto", "direct", "two-phase"])
+def test_what_a_rank_wrote_before_the_call_is_seen_by_all(world, folder, method):
+    """Also if the others have long come, and have all they want at hand."""
+
+    def body(t):
+        arrays = made(t, folder, "r+")
+        for turn in range(1, 4):
+            arrays[0].read_all(method=method)
+            outcore.read_all([(a, ...) for a in arrays], method=method)
+            writer = turn % t.size
+            if t.rank == writer:
+                time.sleep(0.1)
+                arrays[0][3] = -turn
+                arrays[9][3] = -turn
+            one = arrays[0].read_all(method=method)
+            many = outcore.read_all([(a, ...) for a in arrays], method=method)
+            assert (one[3] == -turn).all() and (many[9][3] == -turn).all()
 
     world.run(body)

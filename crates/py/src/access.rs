@@ -148,6 +148,15 @@ pub struct Alone<'a> {
     otherwise: Plan,
 }
 
+/// Writes of this process, begun and ended.
+static WRITES: AtomicU64 = AtomicU64::new(0);
+
+/// A number that changes with every write of this process.
+#[pyfunction]
+pub fn writes() -> u64 {
+    WRITES.load(Ordering::SeqCst)
+}
+
 /// What `explain` tells.
 pub struct Survey {
     /// Summed over all steps, without chunks that are kept decoded.
@@ -209,8 +218,13 @@ impl Open {
 
     /// Moves the section between the files and the caller's memory.
     pub fn run(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
+        let write = access.direction == Direction::Write;
+        if write {
+            WRITES.fetch_add(1, Ordering::SeqCst);
+        }
         let result = self.outside(py, |interrupts| self.run_as(Mode::Run, access, interrupts));
-        if access.direction == Direction::Write {
+        if write {
+            WRITES.fetch_add(1, Ordering::SeqCst);
             self.habit.write();
         }
         result
@@ -242,7 +256,9 @@ impl Open {
         py: Python<'_>,
         work: impl FnOnce(&Interrupts) -> Result<(), Fault> + Send,
     ) -> Result<(), Fault> {
+        WRITES.fetch_add(1, Ordering::SeqCst);
         let result = self.outside(py, work);
+        WRITES.fetch_add(1, Ordering::SeqCst);
         self.habit.write();
         result
     }

@@ -61,6 +61,8 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::access::writes;
+    #[pymodule_export]
     use crate::array::Array;
     #[pymodule_export]
     use crate::assign::assign;

@@ -8,8 +8,8 @@ word of the record that every rank sends anyway (``crates/plan/src/collective/re
 gathering of the records is then both the exchange of the accesses (the papers' *file access
 descriptor*) and the agreement: if any rank failed, or called something else, all of them raise, and no
 rank has moved a byte. Later only I/O can fail; each round begins with an agreement, so all stop at the
-same round. What a rank can read out of the page cache it has read before: if that is so of all ranks,
-this gathering is all there is.
+same round. What a rank can read out of the page cache it has read before, unless it wrote something
+since the ranks met: if that is so of all of them, this gathering is all there is.
 
 Invariants. Each rank makes the same calls of the transport, whatever happened to it.
 """

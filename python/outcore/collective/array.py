@@ -86,6 +86,9 @@ class CollectiveArray(DiskArray):
 
         Notes
         -----
+        What any rank wrote through outcore before it made this call, all ranks see. What it wrote
+        by other means they see if they met in between (``comm.barrier()``).
+
         Two-phase needs three slots besides the result, of at most 8 MiB each (a block of an encoded
         array, if that is larger); where a quarter of what is free of the memory budget is less, two
         of that size. They count in it, and are kept for the next call.

@@ -9,6 +9,7 @@ raise.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -253,7 +254,10 @@ def run(
         default the items are read, if they are.
     """
     write = bool(_CALLS[call] % 2)
-    reads = answer is None and not write and method != "two-phase"
+    written = _core.writes()
+    # Who wrote on his own since the ranks met: the others must not have read before he comes.
+    quiet = _written.get(group) == written
+    reads = quiet and answer is None and not write and method != "two-phase"
     mine: list[Item] = []
     results: list[Any] | None = None
 
@@ -288,6 +292,7 @@ def run(
         records = gather(
             group, record, lambda number: _NAMES.get(number, f"call {number}"), settled
         )
+        _written[group] = written
         failure: BaseException | None = None
         if not settled(records):
             _compare(records, one=one)
@@ -306,6 +311,10 @@ def run(
     if write or results is None:
         return None
     return results[0] if one else results
+
+
+# `_core.writes` of this process when the ranks of a group last met.
+_written: weakref.WeakKeyDictionary[Transport, int] = weakref.WeakKeyDictionary()
 
 
 def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
