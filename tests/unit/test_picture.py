@@ -185,7 +185,7 @@ def test_the_two_ways_and_the_reason():
 
 
 def ground(shape, order, grain):
-    return [8, 0, len(shape), *order, *shape, *grain]
+    return [8, 0, len(shape), *order, *shape, *grain, -1]
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -234,7 +234,7 @@ def test_cells_become_cases():
     cell = next(c for c in tables.measurements(7) if c.operation == "write" and c.case == "VIII")
     wanted = case_of(cell)
     assert wanted.write
-    assert wanted.arrays[0].ground() == [4, 0, 2, 1, 0, 4096, 4096, 1, 1]
+    assert wanted.arrays[0].ground() == [4, 0, 2, 1, 0, 4096, 4096, 1, 1, -1]
     assert wanted.arrays[0].accesses()[:8] == [0, 0, 499, 667, 3, 0, 16, 2]
 
 

@@ -26,6 +26,8 @@ pub struct Bounds {
     pub fill: i64,
     /// Block size of direct I/O, a power of two.
     pub block: i64,
+    /// Address of the caller's element 0, modulo the block, where direct reads may end there.
+    pub home: Option<i64>,
 }
 
 /// A round that was checked against its bounds. Can only be made by [`check`].
@@ -140,9 +142,20 @@ impl Places<'_> {
         Ok(())
     }
 
-    /// Direct I/O: slot congruent to file, rounded-out extents inside the slot and apart.
+    /// Direct I/O: slot congruent to file, rounded-out extents inside the slot and apart; into the
+    /// caller's array whole blocks at addresses that are multiples of it.
     fn direct(&self, t: &Transfer, read: bool) -> Result<(), PlanError> {
         let (e, block) = (&t.extents, self.bounds.block);
+        if let (Place::User, Some(home), true) = (t.memory, self.bounds.home, read) {
+            let start = t.at.checked_add(home).unwrap_or(1);
+            let whole = |n: &i64| n % block == 0;
+            let strides = e.stride.iter().chain(&t.at_stride).all(whole);
+            return match strides && [e.offset, e.len, start].iter().all(whole) {
+                true if nests(e.len, &e.count, &t.at_stride) => Ok(()),
+                true => Err(broken(2, || format!("extents meet in {t:?}"))),
+                false => Err(broken(1, || format!("direct read of parts of blocks: {t:?}"))),
+            };
+        }
         let congruent = |a: i64, b: i64| a.rem_euclid(block) == b.rem_euclid(block);
         if t.memory != Place::Slot
             || !congruent(t.at, e.offset)
@@ -254,7 +267,7 @@ mod tests {
     use crate::plan::Family;
 
     fn bounds() -> Bounds {
-        Bounds { slot_bytes: 1 << 16, files: vec![1 << 20], user: (-64, 64), fill: 8, block: 4096 }
+        Bounds { slot_bytes: 1 << 16, files: vec![1 << 20], user: (-64, 64), fill: 8, block: 4096, home: None }
     }
 
     fn rule(round: Round) -> u8 {

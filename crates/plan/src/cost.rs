@@ -61,7 +61,7 @@ fn boxes_cost(b: &Nest, way: Way, means: Means, times: i64, starts: Vec<Axis>, c
             }
             let mut loops = starts;
             loops.extend_from_slice(&b.axes[..how.level]);
-            for (residue, n) in residues(b.base, &loops, means.block) {
+            for (residue, n) in residues(b.base, &loops, means.unit(how)) {
                 emit::gather_cost(len, how, means, residue, n, cost);
             }
         }

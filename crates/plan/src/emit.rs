@@ -5,6 +5,7 @@
 //! | straight | runs contiguous on both sides               | the caller's array       |
 //! | mapped   | a mapping                                   | a move                   |
 //! | gather   | extents, small gaps included, into the slot | a move out of the slot   |
+//! | home     | whole pages of runs, past the page cache    | the caller's array       |
 //! | patch    | a gather that is changed and written back   | a move into the slot     |
 //!
 //! `Window` and `List` are both gathers; they differ in gap, channel and size. Whatever is counted
@@ -13,6 +14,7 @@
 use crate::choose::{ends_page, starts_page, PAGE};
 use crate::nest::Nest;
 use crate::plan::{Channel, Cost, Direction, Family, Move, Place, Round, Transfer};
+use crate::terms::Home;
 
 /// How a gather reaches the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,9 @@ pub(crate) struct Gather {
     pub channel: Channel,
     /// Write by reading, changing and writing back, because extents have holes.
     pub patch: bool,
+    /// Direct read of runs whose whole pages the disk puts where the caller wants them: only what is
+    /// before and behind them goes through the slot.
+    pub home: bool,
 }
 
 /// What every way needs to know.
@@ -35,6 +40,15 @@ pub(crate) struct Means {
     pub request: i64,
     /// Bytes the whole access asks for.
     pub total: i64,
+    /// Where the caller's array is in memory; its page is no smaller than the block.
+    pub home: Option<Home>,
+}
+
+impl Means {
+    /// The unit of a gather: a page of the caller's memory, or a block.
+    pub fn unit(self, how: Gather) -> i64 {
+        self.home.filter(|_| how.home).map_or(self.block, |home| home.page)
+    }
 }
 
 /// Where the extents of a box lie in the slot.
@@ -94,6 +108,10 @@ pub(crate) fn slot_shape(b: &Nest, how: Gather, block: i64) -> SlotShape {
 
 /// Slot bytes of a gather without building its shape.
 pub(crate) fn slot_used(b: &Nest, how: Gather, block: i64) -> i64 {
+    if how.home {
+        // The first and the last page of each extent, of which no more than the page is read.
+        return b.steps(how.level).saturating_mul(2 * block);
+    }
     slot_shape(b, how, block).used
 }
 
@@ -222,8 +240,72 @@ pub(crate) fn mapped(b: &Nest, means: Means, round: &mut Round) {
     round.moves.push(copy(b, Place::File(b.file), b.base, &stride, means.direction));
 }
 
+/// An extent of `len` bytes that begins at `residue` modulo a page: bytes before its first whole page,
+/// of its whole pages, and behind its last one. Without whole pages all may lie before them.
+fn ends(residue: i64, len: i64, page: i64) -> (i64, i64, i64) {
+    let head = if residue == 0 { 0 } else { (page - residue).min(len) };
+    let whole = (len - head) & -page;
+    (head, whole, len - head - whole)
+}
+
+/// Runs whose whole pages go to the caller's array. Returns the bytes of slot used.
+fn home(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i64 {
+    let (page, len, number) = (means.unit(how), b.extent(how.level), b.steps(how.level));
+    let (head, whole, tail) = ends(b.base.rem_euclid(page), len, page);
+    let user = outer(b, how.level, |d| b.axes[d].user);
+    let mut packed = user.clone();
+    let counts = outer(b, how.level, |d| b.axes[d].count);
+    let mut each = page;
+    for (stride, count) in packed.iter_mut().zip(&counts).rev() {
+        *stride = each;
+        each *= count;
+    }
+    // Both ends have their page in the slot; bytes lie there as they do in the page.
+    for (skip, part, at) in [(0, head, slot), (head + whole, tail, slot + number * page)] {
+        if part == 0 {
+            continue;
+        }
+        let offset = b.base + skip;
+        let at = at + offset.rem_euclid(page);
+        round.reads.push(Transfer {
+            file: b.file,
+            extents: Family { offset, ..family_of(b, how.level, part) },
+            memory: Place::Slot,
+            at,
+            at_stride: packed.clone(),
+            channel: Channel::Direct,
+        });
+        let bytes = |outer: &[i64], inner| outer.iter().copied().chain([inner]).collect();
+        round.moves.push(Move {
+            src: Place::Slot,
+            src_at: at,
+            src_stride: bytes(&packed, 1),
+            dst: Place::User,
+            dst_at: b.user + skip,
+            dst_stride: bytes(&user, 1),
+            count: bytes(&counts, part),
+            item: 1,
+        });
+    }
+    if whole > 0 {
+        let pages = Transfer {
+            file: b.file,
+            extents: Family { offset: b.base + head, ..family_of(b, how.level, whole) },
+            memory: Place::User,
+            at: b.user + head,
+            at_stride: user,
+            channel: Channel::Direct,
+        };
+        cut_requests(pages, means.request, &mut round.reads);
+    }
+    slot_used(b, how, page)
+}
+
 /// Extents through the slot from address `slot` on. Returns the bytes of slot used.
 pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i64 {
+    if how.home {
+        return home(b, how, means, slot, round);
+    }
     let shape = slot_shape(b, how, means.block);
     let at = match how.channel {
         Channel::Cached => slot,
@@ -246,7 +328,7 @@ pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut
     shape.used
 }
 
-/// Counts `times` extents of a gather that begin at `residue` modulo the block.
+/// Counts `times` extents of a gather that begin at `residue` modulo the block, or the page.
 pub(crate) fn gather_cost(
     len: i64,
     how: Gather,
@@ -262,6 +344,13 @@ pub(crate) fn gather_cost(
     };
     match (means.direction, how.channel) {
         (Direction::Read, Channel::Cached) => reads(plain, len),
+        (Direction::Read, Channel::Direct) if how.home => {
+            let (head, whole, tail) = ends(residue, len, means.unit(how));
+            let sides = i64::from(head > 0) + i64::from(tail > 0);
+            let first = round_up(residue % means.block + head, means.block) * i64::from(head > 0);
+            let bytes = first + whole + round_up(tail, means.block);
+            reads(sides + requests(whole, means.request), bytes);
+        }
         (Direction::Read, Channel::Direct) => {
             let rounded = round_up(residue.saturating_add(len), means.block);
             reads(requests(rounded, means.request), rounded);

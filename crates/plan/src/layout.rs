@@ -167,6 +167,14 @@ impl Strided {
         Strided::new(shape.to_vec(), item, strides, vec![Part { file, offset, len }])
     }
 
+    /// Where the first element of a section begins in its file; only of arrays in one piece.
+    pub fn begin(&self, section: &Section) -> Option<i64> {
+        let [part] = self.parts.as_slice() else { return None };
+        let ranges = section.ranges().iter().zip(&self.strides);
+        let first = ranges.map(|(range, stride)| range.start.saturating_mul(*stride));
+        Some(first.fold(part.offset, i64::saturating_add))
+    }
+
     /// Refuses layouts whose elements overlap, lie outside their parts, or across two of them.
     pub fn validate(&self) -> Result<(), PlanError> {
         let span = span_of(&self.shape, self.item, &self.strides)?;

@@ -56,4 +56,4 @@ pub use plan::{
 };
 pub use planner::{Plan, Request};
 pub use section::{Range, Section};
-pub use terms::{Coding, Rates, Terms};
+pub use terms::{Coding, Home, Rates, Terms};

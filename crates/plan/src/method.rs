@@ -19,7 +19,7 @@ use crate::emit::{self, Edges, Gather, Means};
 use crate::error::PlanError;
 use crate::nest::{Axis, Nest};
 use crate::plan::{Channel, Direction, Method, Round};
-use crate::terms::Terms;
+use crate::terms::{Home, Terms};
 
 /// The way to the bytes of a nest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +146,7 @@ fn fetching(piece: Piece, means: Means, terms: &Terms) -> Piece {
         return piece;
     };
     let gather =
-        |b: &Nest| Gather { level: b.level(terms.gap), channel: Channel::Cached, patch: false };
+        |b: &Nest| Gather { level: b.level(terms.gap), channel: Channel::Cached, patch: false, home: false };
     let own = |b: &Nest| match *way {
         Way::Gather(how) => Way::Gather(Gather { level: b.level(1), ..how }),
         way => way,
@@ -248,7 +248,7 @@ fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
 
 fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Piece, PlanError> {
     let Wish { channel, patch, .. } = wish;
-    let gather = |b: &Nest| Gather { level: b.level(wish.gap), channel, patch };
+    let gather = |b: &Nest| Gather { level: b.level(wish.gap), channel, patch, home: false };
     let measure = |b: &Nest| emit::slot_used(b, gather(b), means.block);
     let whole = measure(&nest);
     let least = if whole <= terms.budget / terms.lanes { whole } else { measure(&nest.one()) };
@@ -277,15 +277,36 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     let along = wish.along.min((desired / 64).max(terms.share / 64)).max(1);
     let how = Growth { target: desired, along, tiles: !patch };
     let mut cut = grow(&nest, &how, measure);
+    let largest = nest.block(&cut.block);
+    let home = channel == Channel::Direct && at_home(&nest, &largest, gather(&largest), means, terms);
+    let home = Gather { home, ..gather(&largest) };
     if channel == Channel::Direct {
-        align(&nest, &mut cut, means);
+        align(&nest, &mut cut, Means { block: means.unit(home), ..means });
     }
-    let way = gather(&nest.block(&cut.block));
-    let slot = emit::slot_used(&nest.block(&cut.block), way, means.block);
+    let largest = nest.block(&cut.block);
+    let way = Gather { home: home.home, ..gather(&largest) };
+    let (slot, round) = (emit::slot_used(&largest, way, means.unit(way)), measure(&largest).max(1));
     // A disk that waits for a slot to be emptied is idle: a small access is in flight as a whole.
-    let flying = (wish.flight / slot.max(1)).min(terms.budget / slot.max(1)).min(FLYING);
+    let flying = (wish.flight / round).min(terms.budget / slot.max(1)).min(FLYING);
     let lanes = lanes.max(flying);
     Ok(Piece { nest, cut, way: Way::Gather(way), fetch: None, slot, lanes })
+}
+
+/// Whether the disk can put a direct read where the caller wants it: runs on both sides, which lie in
+/// pages of memory as they do in those of the file, and so long that a copy takes more than requests
+/// for their ends. Whole pages, although blocks may be smaller: a page that others write to could be
+/// copied by a fork meanwhile, and what the disk brings would be lost.
+fn at_home(nest: &Nest, b: &Nest, how: Gather, means: Means, terms: &Terms) -> bool {
+    let Some(Home { at, page }) = means.home else { return false };
+    // In all boxes, and for all extents of a box at the same place in their pages.
+    let congruent = |a: &Axis| a.count == 1 || (a.file - a.user) % page == 0;
+    let alike = |a: &Axis| a.count == 1 || a.file % page == 0;
+    means.direction == Direction::Read
+        && how.level == b.run_level()
+        && b.extent(how.level) >= (terms.share / 4).max(page)
+        && (b.base - b.user - at) % page == 0
+        && nest.axes.iter().all(congruent)
+        && b.axes[..how.level].iter().all(alike)
 }
 
 /// Moves the borders of the innermost loop to whole blocks of the file, where all its repetitions

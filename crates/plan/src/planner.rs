@@ -84,6 +84,7 @@ impl Plan {
                 block: terms.block,
                 request: terms.request,
                 total: total.ok_or(PlanError::TooLarge("the section"))?,
+                home: terms.home,
             },
             choice: Choice::only(terms.method.unwrap_or(Method::Straight), terms.method.is_some()),
             work: Work::Pieces(Vec::new()),

@@ -45,6 +45,8 @@ pub struct Terms {
     pub mapping: bool,
     /// Whether direct I/O may be used.
     pub direct: bool,
+    /// Where the caller's array is in memory, if the disk may put there what it reads.
+    pub home: Option<Home>,
     /// Whether nobody else writes the file, so that a window may be read, changed and written back.
     pub exclusive: bool,
     /// Forced by a hint; `None` lets the planner choose.
@@ -53,6 +55,22 @@ pub struct Terms {
     pub rates: Rates,
     /// What chunks that are encoded take besides themselves.
     pub coding: Coding,
+}
+
+/// Where the caller's array is in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Home {
+    /// Address of its element `[0, ..., 0]`; only what is left of it modulo a page matters.
+    pub at: i64,
+    /// Bytes of a page of memory, a power of two.
+    pub page: i64,
+}
+
+impl Home {
+    /// Whether memory that begins at this address, modulo a page, suits elements of all types.
+    pub fn fits(at: i64) -> bool {
+        at % 16 == 0
+    }
 }
 
 /// Memory that coding takes, bytes. Scratch lies in slots and serves all chunks of a round, one after
@@ -165,6 +183,7 @@ impl Terms {
             stored: true,
             mapping: false,
             direct: false,
+            home: None,
             exclusive: false,
             method: None,
             rates: Rates::MEASURED,
@@ -183,6 +202,11 @@ impl Terms {
             t.block = 4096;
             t.direct = false;
         }
+        t.home = t.home.filter(|home| (1..=LARGEST_BLOCK).contains(&home.page)).map(|home| {
+            let page = home.page.max(t.block);
+            Home { at: home.at.rem_euclid(page), page }
+        });
+        t.home = t.home.filter(|home| home.page & (home.page - 1) == 0);
         t.gap = t.gap.clamp(0, 1 << 40);
         t.cached_gap = t.cached_gap.clamp(0, 1 << 40);
         t.straight = t.straight.clamp(1, 1 << 40);

@@ -22,8 +22,9 @@ fn section(shape: Vec<i64>) -> impl Strategy<Value = Section> {
 }
 
 fn ground() -> impl Strategy<Value = Ground> {
-    (prop::collection::vec(0..14_i64, 0..4), 1..9_i64, any::<bool>()).prop_flat_map(
-        |(shape, item, encoded)| {
+    let lead = prop::option::of((0..4096_i64).prop_map(|lead| lead & -16));
+    (prop::collection::vec(0..14_i64, 0..4), 1..9_i64, any::<bool>(), lead).prop_flat_map(
+        |(shape, item, encoded, lead)| {
             let n = shape.len();
             let order = Just((0..n).collect::<Vec<_>>()).prop_shuffle();
             let most: i64 = if encoded { 5 } else { 3 };
@@ -33,6 +34,7 @@ fn ground() -> impl Strategy<Value = Ground> {
                 order,
                 grain,
                 encoded,
+                lead: lead.filter(|_| !encoded),
             })
         },
     )
@@ -65,11 +67,18 @@ fn case() -> impl Strategy<Value = (Vec<Job>, Agreed)> {
     (1..7_u32).prop_flat_map(|ranks| {
         let jobs = prop::collection::vec(job(ranks), 1..3);
         // A block of an encoded array has at most 4 * 4 * 4 elements of 8 bytes.
-        let sizes = (512..2000_i64, 0..300_i64, 0..64_i64, 1..300_i64, cut());
+        let slot = prop_oneof![512..2000_i64, 65_536..80_000_i64];
+        let sizes = (slot, 0..300_i64, 0..64_i64, 1..300_i64, cut());
         (jobs, sizes).prop_map(move |(jobs, (slot, gap, align, least, cut))| {
             (jobs, Agreed { ranks, slot, gap, align, least, cut })
         })
     })
+}
+
+/// Elements of the array before the first one of a section, in the order of the file.
+fn linear(ground: &Ground, section: &Section) -> i64 {
+    let step = |at, axis: &usize| at * ground.shape[*axis] + section.ranges()[*axis].start;
+    ground.order.iter().fold(0, step)
 }
 
 /// Coordinates of the block of an element.
@@ -98,10 +107,15 @@ proptest! {
                 next = batch.end;
                 for n in batch.clone() {
                     let tile = plan.tile(owner, n).unwrap();
-                    let item = jobs[tile.array as usize].ground.item;
+                    let ground = &jobs[tile.array as usize].ground;
+                    let item = ground.item;
                     let place = plan.place(owner, n);
                     let taken = if n == batch.start { 0 } else { free };
                     prop_assert!(place >= taken);
+                    if let (Some(lead), true) = (ground.lead, agreed.slot >= 65_536) {
+                        let begin = lead + linear(ground, &tile.section) * item;
+                        prop_assert_eq!(begin % 4096, place % 4096);
+                    }
                     free = place + tile.section.count().unwrap() * item;
                     prop_assert!(free <= plan.slot_bytes());
                 }
@@ -188,7 +202,7 @@ proptest! {
 }
 
 fn square(n: i64) -> Ground {
-    Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false }
+    Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false, lead: None }
 }
 
 fn of_ranks(sections: Vec<Section>) -> Vec<Access> {
@@ -282,7 +296,7 @@ fn a_slot_may_be_smaller_than_the_least_tile() {
 fn huge_arrays_do_not_wrap() {
     let n = 1_i64 << 30;
     let ground =
-        Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false };
+        Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false, lead: None };
     let rows = (0..5).map(|p| slices((p, n, 5), (0, n, 1))).collect();
     let job = Job { ground, accesses: of_ranks(rows), shares: all(5) };
     for cut in [Cut::Fixed, Cut::Bounding, Cut::Requested] {
@@ -298,7 +312,7 @@ fn huge_arrays_do_not_wrap() {
 fn sections_of_many_ranks_are_told_apart() {
     let (side, n) = (316_i64, 316_i64 * 8);
     let ground =
-        Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false };
+        Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false, lead: None };
     let range = |start, count, step| Range::new(start, count, step).unwrap();
     let access = |rank: i64, rows, columns| Access {
         rank: rank as u32,

@@ -25,6 +25,7 @@ fn arrays_of_2_to_the_62_bytes_are_planned_and_larger_ones_refused() {
         user: (0, i64::MAX),
         fill: 0,
         block: direct.block(),
+        home: None,
     };
     for k in [0, direct.rounds() / 2, direct.rounds() - 1] {
         check(direct.round(k).unwrap(), &bounds).unwrap();

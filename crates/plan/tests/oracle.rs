@@ -182,6 +182,16 @@ fn terms(dice: &mut Dice) -> Terms {
     t
 }
 
+/// Puts the caller's array where it lies in pages as it does in the file; where it does not, now and
+/// then.
+fn at_home(case: &mut Case, dice: &mut Dice) {
+    let Layout::Strided(layout) = &case.layout else { return };
+    let starts = case.section.ranges().iter().map(|range| range.start);
+    let first: i64 = starts.zip(&layout.strides).map(|(start, stride)| start * stride).sum();
+    let at = layout.parts[0].offset + first + i64::from(dice.below(8) == 7);
+    case.terms.home = Some(Home { at, page: dice.one_of(&[16, 64, 256]) });
+}
+
 /// What codecs take; for chunks that are not encoded it must not matter.
 fn coding(dice: &mut Dice) -> Coding {
     let (decoder, encoder) = (dice.one_of(&[0, 64, 1000]), dice.one_of(&[0, 77, 5000]));
@@ -243,18 +253,18 @@ fn case(numbers: Vec<u32>) -> Case {
 }
 
 /// Where an element lives, from the definition of its layout alone.
-enum Home {
+enum Byte {
     File(usize, usize),
     Chunk(Vec<i64>, usize),
 }
 
-fn homes(case: &Case, index: &[i64]) -> Home {
+fn homes(case: &Case, index: &[i64]) -> Byte {
     match &case.layout {
         Layout::Strided(l) => {
             let mut at: i64 = index.iter().zip(&l.strides).map(|(i, s)| i * s).sum();
             for p in &l.parts {
                 if at < p.len {
-                    return Home::File(p.file as usize, (p.offset + at) as usize);
+                    return Byte::File(p.file as usize, (p.offset + at) as usize);
                 }
                 at -= p.len;
             }
@@ -266,8 +276,8 @@ fn homes(case: &Case, index: &[i64]) -> Home {
             let at: i64 = inner.map(|((i, c), s)| i % c * s).sum();
             let stored = case.table.as_ref().unwrap().entry(&cell).unwrap();
             match stored {
-                Some(s) if !l.encoded => Home::File(s.file as usize, (s.offset + at) as usize),
-                _ => Home::Chunk(cell, at as usize),
+                Some(s) if !l.encoded => Byte::File(s.file as usize, (s.offset + at) as usize),
+                _ => Byte::Chunk(cell, at as usize),
             }
         }
     }
@@ -313,8 +323,8 @@ fn check_read(case: &Case, world: &World) {
     let mut times = vec![0; expected.len()];
     for (index, at) in case.section.indices().zip(user_places(case)) {
         let element = match homes(case, &index) {
-            Home::File(f, b) => case.files[f][b..b + item].to_vec(),
-            Home::Chunk(cell, b) => old_chunk(case, &cell)[b..b + item].to_vec(),
+            Byte::File(f, b) => case.files[f][b..b + item].to_vec(),
+            Byte::Chunk(cell, b) => old_chunk(case, &cell)[b..b + item].to_vec(),
         };
         expected[at..at + item].copy_from_slice(&element);
         times[at..at + item].fill(1);
@@ -333,11 +343,11 @@ fn check_write(case: &Case, world: &World) {
     for (index, at) in case.section.indices().zip(user_places(case)) {
         let element = &case.user[at..at + item];
         match homes(case, &index) {
-            Home::File(f, b) => {
+            Byte::File(f, b) => {
                 files[f][b..b + item].copy_from_slice(element);
                 asked[f][b..b + item].fill(1);
             }
-            Home::Chunk(cell, b) => {
+            Byte::Chunk(cell, b) => {
                 let chunk = chunks.entry(cell.clone()).or_insert_with(|| old_chunk(case, &cell));
                 chunk[b..b + item].copy_from_slice(element);
             }
@@ -429,6 +439,7 @@ fn verify(case: &Case) -> &'static str {
         case.terms.block,
     );
     world.encoded = matches!(&case.layout, Layout::Chunked(l) if l.encoded);
+    world.home = case.terms.home.map(|home| home.at);
     world.run(&plan);
     world.cost.useful_bytes = case.section.count().unwrap() * item_of(case) as i64;
     world.cost.peak_bytes =
@@ -532,6 +543,7 @@ fn check_corrupted(case: &Case, dice: &mut Dice) {
     corrupt(&mut round, dice);
     let (files, user) = (case.files.clone(), case.user.clone());
     let mut world = World::new(files, user, case.zero, case.fill.clone(), case.terms.block);
+    world.home = case.terms.home.map(|home| home.at);
     if let Ok(round) = check(round, &world.bounds(plan.slot_bytes())) {
         world.touch(&round);
     }
@@ -568,7 +580,8 @@ fn kinds(case: &Case, method: &str, plan: Option<&Plan>) -> Vec<String> {
             kinds.push(format!("patch {layout}"));
         }
         for t in round.reads.iter().chain(&round.writes).filter(|t| t.channel == Channel::Direct) {
-            kinds.push(format!("direct {way} {layout}"));
+            let home = if t.memory == Place::User { " home" } else { "" };
+            kinds.push(format!("direct {way} {layout}{home}"));
             if t.extents.count.len() > 1 {
                 kinds.push(format!("direct {way} {layout} families"));
             }
@@ -623,10 +636,10 @@ proptest! {
     #[test]
     fn rare_ways_do_what_was_asked(
         mut numbers in prop::collection::vec(any::<u32>(), 160),
-        way in 0..4_usize,
-        sizes in prop::collection::vec(any::<u32>(), 5),
+        way in 0..5_usize,
+        sizes in prop::collection::vec(any::<u32>(), 8),
     ) {
-        numbers[0] = [1, 0, 1, 0][way];
+        numbers[0] = [1, 0, 1, 0, 0][way];
         let mut case = case(numbers);
         let mut dice = Dice { numbers: sizes, next: 0 };
         let encoded = matches!(&case.layout, Layout::Chunked(l) if l.encoded);
@@ -637,8 +650,12 @@ proptest! {
         t.cached_gap = t.gap;
         t.request = dice.one_of(&[16, 64, 256]);
         t.block = dice.one_of(&[16, 64]);
-        let methods = [Method::Window, Method::List, Method::List, Method::Mapped];
+        let methods =
+            [Method::Window, Method::List, Method::List, Method::Mapped, Method::List];
         t.method = (!encoded).then_some(methods[way]);
+        if way == 4 {
+            at_home(&mut case, &mut dice);
+        }
         let outcome = std::panic::catch_unwind(|| verify(&case));
         prop_assert!(outcome.is_ok(), "{case:#?}");
     }

@@ -15,6 +15,7 @@ fn nanoseconds(name: &str, layout: &Layout, section: &Section, user: &[i64], ter
         user: (0, i64::MAX),
         fill: 0,
         block: 4096,
+        home: None,
     };
     let mut best = [u128::MAX; 3];
     let mut rounds = 0;
@@ -152,6 +153,7 @@ fn collectives_of_many_ranks_are_planned_fast() {
                 order: vec![0, 1],
                 grain: vec![1, 1],
                 encoded: false,
+                lead: Some(128),
             };
             let shares = (0..ranks).map(|rank| Share { rank, part: 1 }).collect();
             let cut = Cut::Requested;

@@ -22,7 +22,7 @@ use outcore_io::chunk_cache;
 use outcore_io::exec::{self, CacheUse, Job, Report, Sink, User};
 use outcore_io::pool::PAGE;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
-use outcore_plan::{Cost, Direction, Layout, Plan, Request, Section, Strided, Terms};
+use outcore_plan::{Cost, Direction, Home, Layout, Plan, Request, Section, Strided, Terms};
 use pyo3::prelude::*;
 
 use crate::chunks::Chunks;
@@ -407,6 +407,7 @@ impl Open {
         let budget = terms::budget(access.wishes);
         let mut terms = terms::terms(access.wishes, &self.found, files, cached, None, budget);
         terms.flushed = self.flushed(access);
+        terms.home = home(&self.described.layout, access);
         if access.direction == Direction::Write && terms.cached_permille < 950 {
             terms.stored = terms::stored(layout, access.section, files);
         }
@@ -608,6 +609,30 @@ impl Open {
     pub fn done(&self) -> Report {
         *self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Results of so many bytes are made where the disk can put what it reads.
+const PLACED: i64 = 4 << 20;
+
+/// Bytes of a new array for a section of so many elements, and where in a page of memory it begins, if
+/// that matters.
+pub fn placed(layout: &Layout, section: &Section, elements: i64) -> Option<(i64, i64)> {
+    let Layout::Strided(layout) = layout else { return None };
+    let bytes = elements.checked_mul(layout.item).filter(|bytes| *bytes >= PLACED)?;
+    layout.begin(section).filter(|at| Home::fits(*at)).map(|at| (bytes, at))
+}
+
+/// Where the caller's array is, if the disk may put there what it reads. Whoever only asks what a read
+/// takes is told of one into a new array.
+fn home(layout: &Layout, access: &Access) -> Option<Home> {
+    let at = match access.direction {
+        Direction::Write => return None,
+        Direction::Read if access.data.is_null() => {
+            placed(layout, access.section, access.section.count().ok()?)?.1
+        }
+        Direction::Read => access.data as i64,
+    };
+    Some(Home { at, page: PAGE as i64 })
 }
 
 /// Lowest byte and one past the highest byte that a walk over the section touches.

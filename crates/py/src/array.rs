@@ -21,7 +21,7 @@ use outcore_plan::{nests, Direction, Layout};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
 
-use crate::access::{Access, Open};
+use crate::access::{self, Access, Open};
 use crate::buffers::{self, Memory};
 use crate::cast::Cast;
 use crate::errors::{Class, Fault};
@@ -108,6 +108,13 @@ impl Array {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (result, read) = self.fetch(py, key, out, least)?;
         Ok(read.then_some(result))
+    }
+
+    /// A new array for a section.
+    fn empty<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let open = self.open()?;
+        let selection = key::parse(key, open.shape(), &self.path)?;
+        Ok(made_for(py, &open, &selection)?.into_any())
     }
 
     /// Write a section: NumPy's assignment, in slabs if a cast is needed.
@@ -407,8 +414,7 @@ impl Array {
                 self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
             return Ok((out.clone(), read));
         }
-        let dtype = open.described.dtype.bind(py);
-        let result = buffers::empty(py, &shape, dtype, open.described.fortran)?;
+        let result = made_for(py, &open, &selection)?;
         let memory = buffers::memory(&result);
         let read = self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
         let result = match selection.scalar && read {
@@ -496,6 +502,21 @@ impl Array {
 /// Whether nobody uses what is retired, and so nobody ever will again.
 fn is_idle(open: &Arc<Open>) -> bool {
     Arc::strong_count(open) == 1
+}
+
+/// A new array for a section: a large one lies in pages of memory as its section lies in those of the
+/// file, so that the disk can put it there.
+fn made_for<'py>(
+    py: Python<'py>,
+    open: &Open,
+    selection: &Selection,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let described = &open.described;
+    let (dtype, shape) = (described.dtype.bind(py), selection.shape());
+    match access::placed(&described.layout, &selection.section, selection.size()?) {
+        Some(at) => buffers::empty_at(py, &shape, dtype, described.fortran, at),
+        None => buffers::empty(py, &shape, dtype, described.fortran),
+    }
 }
 
 /// `out`, if the section can be read into it.

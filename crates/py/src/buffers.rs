@@ -5,10 +5,15 @@
 //! `Memory` keeps the array alive (it holds a reference on the caller's stack) until the core is
 //! done, also while the GIL is released.
 
-use numpy::npyffi::{PyArrayObject, NPY_ARRAY_WRITEABLE, PY_ARRAY_API};
+use numpy::npyffi::{
+    PyArrayObject, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_F_CONTIGUOUS, NPY_ARRAY_WRITEABLE,
+    PY_ARRAY_API,
+};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::PyTypeInfo;
+
+use outcore_io::pool::PAGE;
 
 use crate::errors::{Class, Fault};
 
@@ -73,6 +78,43 @@ pub fn empty<'py>(
             std::ptr::null_mut(),
         );
         Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
+    }
+}
+
+/// The same, of so many bytes, beginning at a place modulo a page: a view of an array with a page more.
+pub fn empty_at<'py>(
+    py: Python<'py>,
+    shape: &[i64],
+    dtype: &Bound<'py, PyArrayDescr>,
+    fortran: bool,
+    (bytes, place): (i64, i64),
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let page = PAGE as i64;
+    let around = empty(py, &[bytes.saturating_add(page)], &numpy::dtype::<u8>(py), false)?;
+    let first = fields(&around).0;
+    let data = first.wrapping_offset((place - first as i64).rem_euclid(page) as isize);
+    let mut dims: Vec<isize> = shape.iter().map(|n| *n as isize).collect();
+    let flags = if fortran { NPY_ARRAY_F_CONTIGUOUS } else { NPY_ARRAY_C_CONTIGUOUS };
+    // SAFETY: as in `empty`; the `bytes` bytes from `data` on lie in `around`, which becomes the base
+    // (SetBaseObject takes over the reference) and lives as long as the array.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            PyUntypedArray::type_object_raw(py),
+            dtype.clone().into_dtype_ptr(),
+            dims.len() as i32,
+            dims.as_mut_ptr(),
+            std::ptr::null_mut(),
+            data.cast(),
+            flags | NPY_ARRAY_WRITEABLE,
+            std::ptr::null_mut(),
+        );
+        let array: Bound<'py, PyUntypedArray> =
+            Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked();
+        match PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_array_ptr(), around.into_ptr()) {
+            0 => Ok(array),
+            _ => Err(PyErr::fetch(py)),
+        }
     }
 }
 

@@ -118,11 +118,7 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
     array._check_open()
     section, axes, scalar = array._core.section_of(key)
     shape = _shape(section, axes)
-    if out is None:
-        order: Any = "F" if array.order == "F" else "C"
-        result = np.empty(shape, array.dtype, order=order)
-    else:
-        result = _checked(array, out, shape)
+    result = array._core.empty(key) if out is None else _checked(array, out, shape)
     return Item(array, key, section, result, axes, scalar, fresh=out is None)
 
 

@@ -64,7 +64,7 @@ class Array:
         """Give the array as words."""
         ndim = len(self.shape)
         axes = range(ndim) if self.order == "C" else reversed(range(ndim))
-        return [self.itemsize, 0, ndim, *axes, *self.shape, *[1] * ndim]
+        return [self.itemsize, 0, ndim, *axes, *self.shape, *[1] * ndim, -1]
 
     def accesses(self) -> list[int]:
         """Give the accesses as words."""

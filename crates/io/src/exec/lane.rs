@@ -65,6 +65,7 @@ impl<'a> Lane<'a> {
             user: (job.user.low, job.user.high),
             fill: job.fill.len() as i64,
             block: job.plan.block(),
+            home: Some(job.user.origin as i64 & (job.plan.block() - 1)),
         };
         let (slot, report) = (room.slot, Report::default());
         let (coder, seen, found) = (None, vec![None; job.files.len()], Vec::new());

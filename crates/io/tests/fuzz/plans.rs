@@ -71,6 +71,7 @@ fn go_through(request: &Request, terms: &Terms) -> Result<(), PlanError> {
         user: (-i64::MAX, i64::MAX),
         fill: i64::MAX,
         block: plan.block(),
+        home: terms.home.map(|home| home.at & (plan.block() - 1)),
     };
     for k in [0, 1, plan.rounds() / 2, plan.rounds().saturating_sub(1)] {
         if k < plan.rounds() {

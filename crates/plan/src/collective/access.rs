@@ -8,9 +8,11 @@
 //! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of
 //! Out-of-Core Arrays", section 3.1.
 
+use super::batches::PAGE;
 use crate::error::PlanError;
 use crate::layout::Layout;
 use crate::section::{Range, Section};
+use crate::terms::Home;
 
 /// What is known of an array: its shape, and how its elements follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +27,9 @@ pub struct Ground {
     pub grain: Vec<i64>,
     /// Whether blocks are stored encoded: never cut, read and written whole.
     pub encoded: bool,
+    /// Where in its page the first byte is, of arrays that are one piece of a file. Tiles lie in memory
+    /// as they do there, so that the disk can put them into slots.
+    pub lead: Option<i64>,
 }
 
 /// One section that one rank wants, or gives.
@@ -55,22 +60,43 @@ impl Ground {
                 (c.chunk.iter().enumerate().map(grain).collect(), c.encoded || per_shard.is_some())
             }
         };
-        Ground { shape: shape.clone(), item, order, grain, encoded }
+        let ground = Ground { shape: shape.clone(), item, order, grain, encoded, lead: None };
+        let dense = |(place, axis): (usize, &usize)| ground.stride(place) == strides[*axis];
+        let lead = match layout {
+            Layout::Strided(s) if ground.order.iter().enumerate().all(dense) => match &s.parts[..] {
+                [part] => Some(part.offset % PAGE).filter(|lead| Home::fits(*lead)),
+                _ => None,
+            },
+            _ => None,
+        };
+        Ground { lead, ..ground }
     }
 
-    /// As words: `item, encoded, ndim`, then order, shape and grain of each axis.
+    /// Where in its page a section begins; 0 if that does not matter.
+    pub(super) fn lead_of(&self, section: &Section) -> i64 {
+        let Some(lead) = self.lead else { return 0 };
+        let starts = self.order.iter().enumerate();
+        let first = |(place, axis): (usize, &usize)| {
+            section.ranges()[*axis].start.wrapping_mul(self.stride(place))
+        };
+        starts.map(first).fold(lead, i64::wrapping_add).rem_euclid(PAGE)
+    }
+
+    /// As words: `item, encoded, ndim`, then order, shape and grain of each axis, and the lead (-1 if
+    /// there is none).
     pub fn words(&self) -> Vec<i64> {
         let mut words = vec![self.item, i64::from(self.encoded), self.shape.len() as i64];
         words.extend(self.order.iter().map(|axis| *axis as i64));
         words.extend(&self.shape);
         words.extend(&self.grain);
+        words.push(self.lead.unwrap_or(-1));
         words
     }
 
     /// From words; refuses what no array could be.
     pub fn from_words(words: &[i64]) -> Result<Ground, PlanError> {
         let bad = || PlanError::BadLayout(format!("words of an array: {words:?}"));
-        let [item, encoded, ndim, rest @ ..] = words else { return Err(bad()) };
+        let [item, encoded, ndim, rest @ .., lead] = words else { return Err(bad()) };
         let n = rest.len() / 3;
         if !rest.len().is_multiple_of(3) || *ndim != n as i64 {
             return Err(bad());
@@ -82,12 +108,14 @@ impl Ground {
         let sane = *item > 0
             && seen.into_iter().eq(0..n)
             && shape.iter().all(|n| *n >= 0)
-            && grain.iter().all(|n| *n >= 1);
+            && grain.iter().all(|n| *n >= 1)
+            && (-1..PAGE).contains(lead);
         let bytes = shape.iter().try_fold(*item, |all, n| all.checked_mul((*n).max(1)));
         if !sane || bytes.is_none() {
             return Err(bad());
         }
-        Ok(Ground { shape, item: *item, order, grain, encoded: *encoded != 0 })
+        let lead = (*lead >= 0).then_some(*lead);
+        Ok(Ground { shape, item: *item, order, grain, encoded: *encoded != 0, lead })
     }
 
     /// Bytes in the file from one index of an axis to the next, as if nothing were in chunks.

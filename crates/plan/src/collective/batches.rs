@@ -14,7 +14,8 @@ use std::ops::Range;
 
 use super::Span;
 
-const PAGE: i64 = 4096;
+/// Tiles in a slot have pages of their own.
+pub(super) const PAGE: i64 = 4096;
 /// So many batches an owner has at least, where they are larger than the least tile.
 const BATCHES: i64 = 4;
 

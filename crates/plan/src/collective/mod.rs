@@ -32,9 +32,12 @@ pub use tiles::Tiling;
 
 use std::ops::Range;
 
-use self::batches::Batches;
+use self::batches::{Batches, PAGE};
 use crate::error::PlanError;
 use crate::section::Section;
+
+/// A page more does not matter in slots of so many bytes.
+const LEADS: i64 = 16 * PAGE;
 
 /// One array of a collective, and all accesses to it.
 #[derive(Debug, Clone)]
@@ -92,6 +95,7 @@ pub struct Collective {
     owned: Vec<Batches>,
     rounds: i64,
     slot: i64,
+    leads: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -128,9 +132,10 @@ impl Collective {
             let most = agreed.slot.max(1);
             // A slot may be smaller than the least tile, where memory is short.
             let wanted = even.clamp(i128::from(agreed.least.clamp(1, most)), i128::from(most));
+            let room = agreed.slot - lead_room(&job.ground, agreed);
             let tilings = regions
                 .iter()
-                .map(|r| Tiling::new(&job.ground, r, wanted as i64, agreed.slot, agreed.align))
+                .map(|r| Tiling::new(&job.ground, r, wanted as i64, room, agreed.align))
                 .collect::<Result<Vec<_>, _>>()?;
             let length = job.ground.order.first().map_or(1, |axis| job.ground.shape[*axis]);
             let (accesses, shares) = (&job.accesses, &job.shares);
@@ -144,7 +149,8 @@ impl Collective {
                 agreed.cut,
             );
             for (rank, span) in spans {
-                slot = slot.max(tilings[span.region as usize].tile_bytes());
+                let tile = tilings[span.region as usize].tile_bytes();
+                slot = slot.max(tile + lead_room(&job.ground, agreed));
                 owned[rank as usize].push(span);
             }
             let mut by_rank: Vec<(u32, u32)> =
@@ -153,14 +159,17 @@ impl Collective {
             planned.push(Planned { job, regions, tilings, by_rank });
         }
         let size = |span: &Span| {
-            let tiling = &planned[span.array as usize].tilings[span.region as usize];
-            (tiling.tiles(span.low, span.high), tiling.tile_bytes())
+            let Planned { job, tilings, .. } = &planned[span.array as usize];
+            let tiling = &tilings[span.region as usize];
+            let bytes = tiling.tile_bytes() + lead_room(&job.ground, agreed);
+            (tiling.tiles(span.low, span.high), bytes)
         };
         let packed = |spans| Batches::new(spans, size, agreed.least, slot.max(agreed.slot));
         let owned: Vec<Batches> = owned.into_iter().map(packed).collect();
         let rounds = owned.iter().map(Batches::rounds).max().unwrap_or(0);
         let slot = owned.iter().map(Batches::bytes).max().unwrap_or(0).max(slot);
-        Ok(Collective { jobs: planned, owned, rounds, slot })
+        let leads = leads(agreed);
+        Ok(Collective { jobs: planned, owned, rounds, slot, leads })
     }
 
     /// Number of rounds: that of the rank with most batches.
@@ -211,9 +220,12 @@ impl Collective {
         self.owned.get(owner as usize).map_or(0..0, |batches| batches.batch(k))
     }
 
-    /// Where in its slot an owner has tile `n`, in bytes.
+    /// Where in its slot an owner has tile `n`, in bytes: as in the file, modulo a page.
     pub fn place(&self, owner: u32, n: i64) -> i64 {
-        self.owned.get(owner as usize).map_or(0, |batches| batches.place(n))
+        let place = self.owned.get(owner as usize).map_or(0, |batches| batches.place(n));
+        let lead = |tile: Tile| self.jobs[tile.array as usize].job.ground.lead_of(&tile.section);
+        let tile = if self.leads { self.tile(owner, n) } else { None };
+        place + tile.map_or(0, lead)
     }
 
     /// Which parts of a tile a rank wants or gives, in the order of its accesses.
@@ -282,6 +294,19 @@ impl Planned {
     fn piece(&self, access: u32, tile: &Tile) -> Option<Piece> {
         let section = self.job.accesses[access as usize].section.intersect(&tile.section)?;
         (!section.is_empty()).then_some(Piece { access, section })
+    }
+}
+
+/// Whether slots are so large that tiles lie in them as in the file.
+fn leads(agreed: &Agreed) -> bool {
+    agreed.slot >= LEADS
+}
+
+/// Bytes of a slot that are kept for where a tile of an array begins in its page.
+fn lead_room(ground: &Ground, agreed: &Agreed) -> i64 {
+    match ground.lead {
+        Some(_) if leads(agreed) => PAGE,
+        _ => 0,
     }
 }
 

@@ -280,6 +280,7 @@ mod tests {
             order: (0..n).collect(),
             grain: vec![2; n],
             encoded,
+            lead: None,
         }
     }
 

@@ -126,7 +126,7 @@ mod tests {
         ) {
             let shape = vec![5, 6, 4];
             let order = if turned { vec![2, 0, 1] } else { vec![0, 1, 2] };
-            let ground = Ground { shape, item: 3, order, grain: vec![1; 3], encoded: false };
+            let ground = Ground { shape, item: 3, order, grain: vec![1; 3], encoded: false, lead: None };
             let section = Section::new(vec![a, b, c]);
             let stream = Stream::new(&ground, &section, 100, &runs(gap, most, extent));
             let mut seen = std::collections::BTreeMap::new();

@@ -14,6 +14,8 @@ pub struct World {
     pub zero: i64,
     pub fill: Vec<u8>,
     pub block: i64,
+    /// Address of the caller's element 0.
+    pub home: Option<i64>,
     pub encoded: bool,
     /// Chunks written, decoded.
     pub chunks: BTreeMap<Vec<i64>, Vec<u8>>,
@@ -62,6 +64,7 @@ impl World {
             zero,
             fill,
             block,
+            home: None,
             encoded: false,
             chunks: BTreeMap::new(),
             cost: Cost::default(),
@@ -76,6 +79,7 @@ impl World {
             user: (-self.zero, self.user.len() as i64 - self.zero),
             fill: self.fill.len() as i64,
             block: self.block,
+            home: self.home.map(|at| at & (self.block - 1)),
         }
     }
 
