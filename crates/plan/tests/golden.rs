@@ -65,6 +65,7 @@ fn strided_cases() -> Vec<Golden> {
     let flushed = Terms { threads: 2, flushed: true, ..warm() };
     let shared = Terms { exclusive: false, ..warm() };
     let alone = Terms { exclusive: true, ..warm() };
+    let home = Some(Home { at: 8192 + 128, page: 4096 });
     let unmapped = Terms { mapping: false, ..warm() };
     vec![
         case("warm_read_tiny", &line, &[(77, 1000, 1)], READ, warm()),
@@ -89,6 +90,7 @@ fn strided_cases() -> Vec<Golden> {
         case("warm_write_column_flushed", &big, &[(0, 16384, 1), (9, 1, 1)], WRITE, flushed),
         case("cold_read_tiny", &line, &[(77, 1000, 1)], READ, cold()),
         case("cold_read_whole", &big, &all, READ, cold()),
+        case("cold_read_home", &big, &rows_of, READ, Terms { home, ..cold() }),
         case("cold_read_sparse", &big, &sparse, READ, cold()),
         case("cold_read_column", &big, &[(0, 16384, 1), (9, 1, 1)], READ, cold()),
         case("cold_read_ten_columns", &big, &[(0, 16384, 1), (90, 10, 1)], READ, cold()),
