@@ -59,6 +59,12 @@ _COMMON = ("T1", "T2", "T7.III", "T8.I", "T8.II", "T8.III", "T8.IV")
 _WHOLE = ("row blocks", "column blocks", "block-block", "cyclic columns", "cyclic rows", "3-d")
 # On the slow device: without the figures of ``outcore bench``, which ours have otherwise.
 UNMEASURED = "outcore unmeasured"
+# What `requirements/mpi.txt` has: h5py is built against it.
+MPI4PY = next(
+    line
+    for line in (ROOT / "requirements" / "mpi.txt").read_text().splitlines()
+    if line.startswith("mpi4py")
+)
 SIDES = {"quick": 4096, "256MiB": 8192, "1GiB": 16384, "4GiB": 32768}
 _CUBES = {"quick": 256, "256MiB": 400, "1GiB": 640, "4GiB": 1024}
 
@@ -97,7 +103,7 @@ def keys(case: str, rank: int, ranks: int, shape: tuple[int, ...]) -> Key:
 def run(options: Any) -> None:
     """Print a table for each operation, number of ranks and state of the cache."""
     from cases.sections import make_npy
-    from peers import pnetcdf
+    from peers import h5py_mpi, pnetcdf
     from ranks import launch, libraries
 
     folder, size = Path(options.folder), options.size
@@ -108,7 +114,6 @@ def run(options: Any) -> None:
     make_npy(square, (SIDES[size],) * 2)
     if any(case.startswith("3-d") for case in wanted):
         make_npy(cube, (_CUBES[size],) * 3)
-    print("parallel h5py is not measured: no wheel has it (README: Collective)", flush=True)
     for ranks in options.ranks:
         for op in options.op:
             for cache in options.cache:
@@ -125,12 +130,13 @@ def run(options: Any) -> None:
                 }
                 rows = []
                 for library in libraries(options.library):
-                    words["pnetcdf"] = ""
+                    words["pnetcdf"] = words["h5py"] = ""
                     if library == "openmpi" and op == "read":
-                        place = ROOT / ".venv" / "mpi" / "pnetcdf"
-                        missing = pnetcdf.setup(place)
-                        print(missing or "", end="\n" if missing else "")
-                        words["pnetcdf"] = "" if missing else str(place)
+                        places = ROOT / ".venv" / "mpi"
+                        missing = pnetcdf.setup(places / "pnetcdf")
+                        words["pnetcdf"] = _place(places / "pnetcdf", missing)
+                        missing = h5py_mpi.setup(places / "h5py", places / library, MPI4PY)
+                        words["h5py"] = _place(places / "h5py", missing)
                     found = launch(__file__, f"collective {op} {size}", library, ranks, words)
                     if found is None:
                         break
@@ -138,6 +144,12 @@ def run(options: Any) -> None:
                 if rows:
                     print(f"\n## {op}, {ranks} ranks, {cache}, {size}, ms\n")
                     _tell(rows, cache)
+
+
+def _place(folder: Path, missing: str | None) -> str:
+    if missing:
+        print(missing, flush=True)
+    return "" if missing else str(folder)
 
 
 def _tell(rows: list[Any], cache: str) -> None:
@@ -239,6 +251,8 @@ class Section:
         """The file a candidate uses."""
         if name == "PnetCDF":
             return self.base.with_suffix(".nc")
+        if name == "h5py":
+            return self.base.with_suffix(".h5")
         if self.op == "read" or name == "device":
             return self.base
         slug = "".join(c if c.isalnum() else "-" for c in name)
@@ -307,6 +321,20 @@ class Section:
         file = NetcdfFile(library, self.ranks.comm, self.path(name), self.key, self.ranks.mpi)
         return (lambda: file.read(self.out)), file.close
 
+    def h5py(self, name: str, module: Any) -> Any:
+        from peers.h5py_mpi import H5pyFile
+
+        file = H5pyFile(module, self.ranks.comm, self.path(name), self.key)
+        return (lambda: file.read(self.out)), file.close
+
+    def make_hdf5(self, module: Any) -> None:
+        """The array in an HDF5 file, if it is not there."""
+        from peers.h5py_mpi import create
+
+        path = self.path("h5py")
+        if not self.ranks.all_true(path.exists()):
+            self.ranks.by_one(lambda: create(module, path, _mapped(self.base)))
+
     def make_netcdf(self, library: Any) -> None:
         """The array in a file of PnetCDF, if it is not there."""
         path = self.path("PnetCDF")
@@ -361,19 +389,22 @@ class Section:
 
 def rank(words: dict[str, Any]) -> None:
     """One rank: each case, all candidates."""
+    from peers import h5py_mpi
     from peers.pnetcdf import Library
     from ranks import Ranks
 
     ranks = Ranks(words)
     library = Library(Path(words["pnetcdf"]), ranks.mpi) if words["pnetcdf"] else None
+    module = h5py_mpi.load(Path(words["h5py"])) if words["h5py"] else None
     for case in words["cases"]:
-        _row(Section(ranks, words, case), case, words["methods"], library)
+        _row(Section(ranks, words, case), case, words["methods"], (library, module))
 
 
-def _makers(of: Section, methods: list[str], library: Any) -> dict[str, Any]:
+def _makers(of: Section, methods: list[str], libraries: Any) -> dict[str, Any]:
     """All candidates but the device."""
     from device import PAGE, Device, union
 
+    library, module = libraries
     makers: dict[str, Any] = {}
     for method in methods:
         name = "outcore" if method == "auto" else f"outcore {method}"
@@ -389,6 +420,9 @@ def _makers(of: Section, methods: list[str], library: Any) -> dict[str, Any]:
         if library is not None:
             of.make_netcdf(library)
             makers["PnetCDF"] = lambda: of.pnetcdf("PnetCDF", library)
+        if module is not None:
+            of.make_hdf5(module)
+            makers["h5py"] = lambda: of.h5py("h5py", module)
     few = calls < 200_000
     if few and slow:  # half a minute
         few = len(union(Device(), of.runs(), gap=PAGE)[0]) < 6000
@@ -397,7 +431,7 @@ def _makers(of: Section, methods: list[str], library: Any) -> dict[str, Any]:
     return makers
 
 
-def _row(of: Section, case: str, methods: list[str], library: Any) -> None:
+def _row(of: Section, case: str, methods: list[str], libraries: Any) -> None:
     """Time a case and say what came out."""
     import outcore
     from device import measured, seconds, union
@@ -405,7 +439,7 @@ def _row(of: Section, case: str, methods: list[str], library: Any) -> None:
     from throttle import Limits, least
 
     ranks, reading, disk = of.ranks, of.op == "read", measured(of.base.parent)
-    makers = _makers(of, methods, library)
+    makers = _makers(of, methods, libraries)
     extra: dict[str, Any] = {}
     if ranks.cache == "slow":
         extra["least"], wanted = least(Limits(), disk, of.runs())
