@@ -9,8 +9,8 @@
 //! list, which is given up when the room is needed. So are decoded chunks (`chunk_cache.rs`), in
 //! memory that is lent to them.
 //!
-//! Invariants: bytes held + kept for reuse + lent + mapped pages (`resident.rs`) stay within the
-//! limit; whoever asks for memory sees only what is held; a request that does not fit is refused at
+//! Invariants: bytes held + kept for reuse + lent (also by others, `loan.rs`) + mapped pages
+//! (`resident.rs`) stay within the limit; whoever asks for memory sees only what is held; a request that does not fit is refused at
 //! once (waiting for others could wait for ever); after a fork the child has its own, empty arena and
 //! never touches the lock of its parent's.
 
@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chunk_cache::ChunkCache;
 use crate::error::{BudgetFailure, StorageError};
+use crate::loan::Loan;
 use crate::probe;
 use crate::resident::Resident;
 
@@ -47,14 +48,16 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct State {
+pub(crate) struct State {
     limit: u64,
-    used: u64,
+    pub(crate) used: u64,
     peak: u64,
     kept: u64,
     lent: u64,
     mapped: u64,
     free: Vec<Region>,
+    /// What its owners do not need now (`loan.rs`).
+    pub(crate) loans: Vec<Loan>,
 }
 
 /// A piece of anonymous memory.
@@ -90,8 +93,8 @@ static GLOBAL: AtomicPtr<Arena> = AtomicPtr::new(std::ptr::null_mut());
 impl Arena {
     /// An arena of its own, for tests and embedders.
     pub fn new(limit: u64) -> Arena {
-        let state =
-            State { limit, used: 0, peak: 0, kept: 0, lent: 0, mapped: 0, free: Vec::new() };
+        let (free, loans) = (Vec::new(), Vec::new());
+        let state = State { limit, used: 0, peak: 0, kept: 0, lent: 0, mapped: 0, free, loans };
         let (state, resident) = (Mutex::new(state), Mutex::default());
         let (pid, chunks) = (std::process::id(), ChunkCache::default());
         Arena { shared: Arc::new(Shared { pid, state, resident, chunks }) }
@@ -121,7 +124,7 @@ impl Arena {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -215,9 +218,9 @@ impl Arena {
         }
     }
 
-    /// Gives up what is kept for reuse, then decoded chunks, then mapped pages, until all fits the
-    /// limit again.
-    fn settle(&self, mut state: MutexGuard<'_, State>) {
+    /// Gives up what is kept for reuse, then decoded chunks, then mapped pages, then what others lend,
+    /// until all fits the limit again.
+    pub(crate) fn settle(&self, mut state: MutexGuard<'_, State>) {
         let dropped = state.make_room();
         let (excess, lent, mapped) = (state.excess(), state.lent, state.mapped);
         drop(state);
@@ -225,9 +228,14 @@ impl Arena {
         if excess > 0 && lent > 0 {
             self.give_way(excess);
         }
-        let excess = excess.saturating_sub(lent).min(mapped);
-        if excess > 0 {
-            self.evict_mapped(excess);
+        let excess = excess.saturating_sub(lent);
+        if excess > 0 && mapped > 0 {
+            self.evict_mapped(excess.min(mapped));
+        }
+        if excess > mapped {
+            let mut state = self.state();
+            let excess = state.excess();
+            state.recall(excess);
         }
     }
 
@@ -236,7 +244,8 @@ impl Arena {
     pub(crate) fn lend(&self, bytes: usize) -> Option<Region> {
         let whole = bytes.max(1).checked_next_multiple_of(PAGE)?;
         let mut state = self.state();
-        let others = state.used.saturating_add(state.lent).saturating_add(state.mapped);
+        let parts = [state.lent, state.mapped, state.loaned()];
+        let others = parts.into_iter().fold(state.used, u64::saturating_add);
         if others.saturating_add(whole as u64) > state.limit {
             return None;
         }
@@ -323,7 +332,7 @@ impl Arena {
 }
 
 impl State {
-    fn admit(&self, what: &'static str, bytes: u64) -> Result<(), StorageError> {
+    pub(crate) fn admit(&self, what: &'static str, bytes: u64) -> Result<(), StorageError> {
         match self.used.checked_add(bytes) {
             Some(sum) if sum <= self.limit => Ok(()),
             _ => Err(StorageError::Budget(BudgetFailure {
@@ -335,7 +344,7 @@ impl State {
         }
     }
 
-    fn take(&mut self, bytes: u64) {
+    pub(crate) fn take(&mut self, bytes: u64) {
         self.used = self.used.saturating_add(bytes);
         self.peak = self.peak.max(self.used);
     }
@@ -346,7 +355,7 @@ impl State {
     }
 
     fn all(&self) -> u64 {
-        let parts = [self.kept, self.lent, self.mapped];
+        let parts = [self.kept, self.lent, self.mapped, self.loaned()];
         parts.into_iter().fold(self.used, u64::saturating_add)
     }
 
@@ -477,6 +486,13 @@ impl Reservation {
             state.used = state.used.saturating_sub(self.bytes - bytes);
         }
         self.bytes = self.bytes.min(bytes);
+    }
+}
+
+impl Reservation {
+    /// The arena, and the bytes, which stay counted.
+    pub(crate) fn into_parts(mut self) -> (Arena, u64) {
+        (self.arena.clone(), std::mem::take(&mut self.bytes))
     }
 }
 

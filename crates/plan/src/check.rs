@@ -267,7 +267,14 @@ mod tests {
     use crate::plan::Family;
 
     fn bounds() -> Bounds {
-        Bounds { slot_bytes: 1 << 16, files: vec![1 << 20], user: (-64, 64), fill: 8, block: 4096, home: None }
+        Bounds {
+            slot_bytes: 1 << 16,
+            files: vec![1 << 20],
+            user: (-64, 64),
+            fill: 8,
+            block: 4096,
+            home: None,
+        }
     }
 
     fn rule(round: Round) -> u8 {

@@ -145,8 +145,12 @@ fn fetching(piece: Piece, means: Means, terms: &Terms) -> Piece {
     let Some((need, _)) = choose::need(nest, means.direction, *way == Way::Mapped, terms) else {
         return piece;
     };
-    let gather =
-        |b: &Nest| Gather { level: b.level(terms.gap), channel: Channel::Cached, patch: false, home: false };
+    let gather = |b: &Nest| Gather {
+        level: b.level(terms.gap),
+        channel: Channel::Cached,
+        patch: false,
+        home: false,
+    };
     let own = |b: &Nest| match *way {
         Way::Gather(how) => Way::Gather(Gather { level: b.level(1), ..how }),
         way => way,
@@ -278,7 +282,8 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     let how = Growth { target: desired, along, tiles: !patch };
     let mut cut = grow(&nest, &how, measure);
     let largest = nest.block(&cut.block);
-    let home = channel == Channel::Direct && at_home(&nest, &largest, gather(&largest), means, terms);
+    let home =
+        channel == Channel::Direct && at_home(&nest, &largest, gather(&largest), means, terms);
     let home = Gather { home, ..gather(&largest) };
     if channel == Channel::Direct {
         align(&nest, &mut cut, Means { block: means.unit(home), ..means });

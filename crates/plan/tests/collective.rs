@@ -202,7 +202,14 @@ proptest! {
 }
 
 fn square(n: i64) -> Ground {
-    Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false, lead: None }
+    Ground {
+        shape: vec![n, n],
+        item: 4,
+        order: vec![0, 1],
+        grain: vec![1, 1],
+        encoded: false,
+        lead: None,
+    }
 }
 
 fn of_ranks(sections: Vec<Section>) -> Vec<Access> {
@@ -295,8 +302,14 @@ fn a_slot_may_be_smaller_than_the_least_tile() {
 #[test]
 fn huge_arrays_do_not_wrap() {
     let n = 1_i64 << 30;
-    let ground =
-        Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false, lead: None };
+    let ground = Ground {
+        shape: vec![n, n],
+        item: 4,
+        order: vec![0, 1],
+        grain: vec![1, 1],
+        encoded: false,
+        lead: None,
+    };
     let rows = (0..5).map(|p| slices((p, n, 5), (0, n, 1))).collect();
     let job = Job { ground, accesses: of_ranks(rows), shares: all(5) };
     for cut in [Cut::Fixed, Cut::Bounding, Cut::Requested] {
@@ -311,8 +324,14 @@ fn huge_arrays_do_not_wrap() {
 #[test]
 fn sections_of_many_ranks_are_told_apart() {
     let (side, n) = (316_i64, 316_i64 * 8);
-    let ground =
-        Ground { shape: vec![n, n], item: 4, order: vec![0, 1], grain: vec![1, 1], encoded: false, lead: None };
+    let ground = Ground {
+        shape: vec![n, n],
+        item: 4,
+        order: vec![0, 1],
+        grain: vec![1, 1],
+        encoded: false,
+        lead: None,
+    };
     let range = |start, count, step| Range::new(start, count, step).unwrap();
     let access = |rank: i64, rows, columns| Access {
         rank: rank as u32,

@@ -7,6 +7,7 @@ use outcore_io::Arena;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::buffers;
 use crate::errors::Fault;
 use crate::loops;
 
@@ -52,8 +53,17 @@ pub fn keep_chunks_after(seconds: f64) -> PyResult<()> {
 /// Memory that Python code holds, counted against the budget until released.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct Reservation {
-    held: Mutex<Option<outcore_io::Reservation>>,
+    held: Mutex<Held>,
 }
+
+enum Held {
+    Nothing,
+    Bytes(outcore_io::Reservation),
+    /// Of an array, which lives as long.
+    Pages(outcore_io::Pages, #[allow(dead_code, reason = "kept alive")] Py<PyAny>),
+}
+
+const SHARED: &str = "memory shared between ranks";
 
 #[pymethods]
 impl Reservation {
@@ -66,24 +76,68 @@ impl Reservation {
         let what = match what {
             "blocks" => "blocks()",
             "convert" => "convert",
-            "shared" => "memory shared between ranks",
+            "shared" => SHARED,
             "exchange" => "messages between ranks",
             _ => "a task",
         };
         let left = if promised { 0 } else { loops::promised() };
         let held = Arena::global().reserve_leaving(what, nbytes, left).map_err(Fault::from)?;
-        Ok(Reservation { held: Mutex::new(Some(held)) })
+        Ok(Reservation { held: Mutex::new(Held::Bytes(held)) })
     }
 
     /// Bytes counted; 0 once released.
     #[getter]
     fn nbytes(&self) -> u64 {
-        self.lock().as_ref().map_or(0, outcore_io::Reservation::bytes)
+        match &*self.lock() {
+            Held::Nothing => 0,
+            Held::Bytes(held) => held.bytes(),
+            Held::Pages(pages, _) => pages.bytes(),
+        }
     }
 
     /// Give the bytes back. Doing so twice does nothing.
     fn release(&self) {
-        self.lock().take();
+        *self.lock() = Held::Nothing;
+    }
+
+    /// What is counted is `memory`: bytes of a shared mapping, on pages that have nothing else.
+    fn of_pages(&self, memory: &Bound<'_, PyAny>) -> PyResult<()> {
+        let array = memory.cast::<numpy::PyUntypedArray>()?;
+        let (start, bytes) = (buffers::memory(array).data, memory.len()? as u64);
+        let held = &mut *self.lock();
+        match std::mem::replace(held, Held::Nothing) {
+            Held::Bytes(counted)
+                if counted.bytes() == bytes
+                    && (start as usize).is_multiple_of(outcore_io::pool::PAGE) =>
+            {
+                // SAFETY: the caller's promise; the array is kept with the pages.
+                let pages = unsafe { counted.of_pages(start) };
+                *held = Held::Pages(pages, memory.clone().unbind());
+                Ok(())
+            }
+            other => {
+                *held = other;
+                Err(PyValueError::new_err("what is counted is not this memory"))
+            }
+        }
+    }
+
+    /// The memory is not needed now: it stays as long as nobody else needs the room.
+    fn lend(&self) {
+        if let Held::Pages(pages, _) = &*self.lock() {
+            pages.lend();
+        }
+    }
+
+    /// The memory is needed again; what was in it may be gone. Raises where there is no room now.
+    fn take_back(&self) -> PyResult<()> {
+        match &*self.lock() {
+            Held::Pages(pages, _) => {
+                pages.take_back(SHARED).map_err(Fault::from)?;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -97,7 +151,7 @@ impl Reservation {
 }
 
 impl Reservation {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<outcore_io::Reservation>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -35,7 +35,7 @@ from outcore.collective.items import Item
 from outcore.collective.pace import agreed, clock_of
 from outcore.collective.report import CollectiveReport, tell
 from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
-from outcore.collective.slots import number_of
+from outcore.collective.slots import lend_slots, number_of
 from outcore.disk import DiskArray
 from outcore.errors import CollectiveError, UsageError
 from outcore.hints import Hints
@@ -92,6 +92,7 @@ class Met:
     choice: Choice
     groups: int
     slots: int
+    room: int
     records: _core.Records
     mine: list[Item]
 
@@ -300,8 +301,11 @@ def run(
             if answer is not None:
                 return answer(met)
             if met.choice.method == "two-phase":
-                work = Work(group, met.plan, met.arrays, mine, met.groups, met.slots)
-                failure = write_rounds(work, met.overlap) if write else read_rounds(work)
+                work = Work(group, met.plan, met.arrays, mine, met.groups, met.slots, met.room)
+                try:
+                    failure = write_rounds(work, met.overlap) if write else read_rounds(work)
+                finally:
+                    lend_slots(group)
             else:
                 failure = _each_alone(group, mine, met.choice.method, write=write)
             results = [item.result for item in mine]
@@ -415,7 +419,8 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
 
     choice = decided(plan, records, prices, overlap=overlap, write=write)
     groups, slots = groups_of(plan, records), slots_for(plan, records)
-    return Met(plan, arrays, names, overlap, choice, groups, slots, records, mine)
+    room = 2 * min(records.wish(_OFFERED))
+    return Met(plan, arrays, names, overlap, choice, groups, slots, room, records, mine)
 
 
 def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collective:

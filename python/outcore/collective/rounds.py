@@ -90,6 +90,8 @@ class Work:
         has ranks of all nodes.
     slots
         How many slots a rank has.
+    room
+        Bytes that the slots of a rank may have, all together.
     """
 
     transport: Transport
@@ -98,6 +100,7 @@ class Work:
     items: list[Item]
     groups: int = 1
     slots: int = 2
+    room: int = 0
 
     def __post_init__(self) -> None:
         nodes = self.transport.nodes
@@ -284,7 +287,7 @@ def _take_slots(work: Work, failures: _Failures) -> Slots | None:
     """Take slots on all nodes, or on none: memory may be short on one of them alone."""
     slots: Slots | None = None
     with failures.caught():
-        slots = slots_of(work.transport, work.plan.slot_bytes, work.slots)
+        slots = slots_of(work.transport, work.plan.slot_bytes, work.slots, work.room)
     return None if work.transport.agree(failures.code) else slots
 
 

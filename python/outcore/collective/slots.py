@@ -4,7 +4,8 @@ Slots: where owners keep the tile of a round, for the ranks of their node to see
 Each rank of a node has three: while the others copy out of one it reads into the next two, so that the
 disk has always something to do. Where memory is short it has two. They are kept from one collective to
 the next: new shared memory costs about a millisecond a MiB on the machines this was measured on, more
-than reading it from a disk. They count in the budget as long as they are kept.
+than reading it from a disk. Between collectives they are lent: they stay within the budget, but give
+way to whatever needs the room.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from outcore.transport import Shared, Transport
 
-__all__ = ["Slots", "number_of", "slots_of"]
+__all__ = ["Slots", "lend_slots", "number_of", "slots_of"]
 
 _PAGE = 4096
 
@@ -36,6 +37,10 @@ class Slots:
         self.rank = transport.rank
         self._shared: Shared = transport.shared(number * self.nbytes)
 
+    def fit(self, room: int) -> bool:
+        """Tell whether all slots of a rank fit so many bytes."""
+        return self.number * self.nbytes <= room
+
     def of(self, rank: int, turn: int) -> NDArray[np.uint8]:
         """The slot of a rank of this node in a turn."""
         low = (turn % self.number) * self.nbytes
@@ -45,6 +50,14 @@ class Slots:
         """The slot of this rank in a turn."""
         return self.of(self.rank, turn)
 
+    def lend(self) -> None:
+        """Let those of this rank give way."""
+        self._shared.lend()
+
+    def take_back(self) -> None:
+        """Hold those of this rank again."""
+        self._shared.take_back()
+
     def close(self) -> None:
         """Let go of them."""
         self._shared.close()
@@ -53,14 +66,16 @@ class Slots:
 _kept: weakref.WeakKeyDictionary[Any, Slots] = weakref.WeakKeyDictionary()
 
 
-def slots_of(transport: Transport, nbytes: int, number: int) -> Slots:
+def slots_of(transport: Transport, nbytes: int, number: int, room: int) -> Slots:
     """
     At least so many slots of at least so many bytes: those that are kept, or new ones. Collective.
 
-    All ranks ask for the same, so all keep the same.
+    All ranks ask for the same, so all keep the same. Those that are kept may be larger, if all of them
+    fit the `room` that every rank has.
     """
     kept = _kept.get(transport)
-    if kept is not None and kept.nbytes >= nbytes and kept.number >= number:
+    if kept is not None and kept.nbytes >= nbytes and kept.number >= number and kept.fit(room):
+        kept.take_back()
         return kept
     if kept is not None:
         del _kept[transport]
@@ -68,3 +83,10 @@ def slots_of(transport: Transport, nbytes: int, number: int) -> Slots:
     slots = Slots(transport, nbytes, number)
     _kept[transport] = slots
     return slots
+
+
+def lend_slots(transport: Transport) -> None:
+    """Let the slots that are kept give way until the next collective: no rank looks at them any more."""
+    kept = _kept.get(transport)
+    if kept is not None:
+        kept.lend()

@@ -42,6 +42,18 @@ class Shared(Protocol):
         """The part of another rank of the same node."""
         ...
 
+    def lend(self) -> None:
+        """
+        Let the part of this rank give way: within the budget, but nobody is refused for it.
+
+        What is in it may be gone afterwards. Nobody may use it until `take_back`.
+        """
+        ...
+
+    def take_back(self) -> None:
+        """Hold the part of this rank again; raises where the budget has no room for it now."""
+        ...
+
     def close(self) -> None:
         """Let go; the memory goes when all ranks have, and nothing refers to it any more."""
         ...

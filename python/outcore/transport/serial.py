@@ -127,6 +127,8 @@ class SerialShared:
         self._held: _core.Reservation | None = _core.Reservation("shared", nbytes)
         pages = mmap.mmap(-1, max(nbytes, 1))
         self._mine: Bytes | None = np.frombuffer(pages, np.uint8, nbytes)
+        if nbytes:
+            self._held.of_pages(self._mine)
 
     @property
     def mine(self) -> Bytes:
@@ -140,6 +142,16 @@ class SerialShared:
         if rank != 0:
             raise UsageError(f"rank {rank} is not in this group of 1", code="not-on-node")
         return self._mine
+
+    def lend(self) -> None:
+        """Let the memory give way to whatever needs the room."""
+        if self._held is not None:
+            self._held.lend()
+
+    def take_back(self) -> None:
+        """Hold it again."""
+        if self._held is not None:
+            self._held.take_back()
 
     def close(self) -> None:
         """Let go of the memory."""

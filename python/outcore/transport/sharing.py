@@ -50,6 +50,16 @@ class GroupShared:
             )
         return part
 
+    def lend(self) -> None:
+        """Let the part of this rank give way to whatever needs the room."""
+        if self._held is not None:
+            self._held.lend()
+
+    def take_back(self) -> None:
+        """Hold it again."""
+        if self._held is not None:
+            self._held.take_back()
+
     def close(self) -> None:
         """Let go of the memory."""
         self._parts = None
@@ -100,6 +110,8 @@ def share(group: Group, nbytes: int) -> GroupShared:
         _raise_failed(group, table if given else np.eye(1, len(here), dtype=np.int64)[0], failure)
         assert whole is not None
         parts = [whole[at : at + length] for at, length in zip(starts, lengths, strict=False)]
+        if nbytes and held is not None:
+            held.of_pages(parts[mine])
         return GroupShared(here, group.rank, parts, held)
     except BaseException:
         if held is not None:

@@ -63,10 +63,12 @@ impl Ground {
         let ground = Ground { shape: shape.clone(), item, order, grain, encoded, lead: None };
         let dense = |(place, axis): (usize, &usize)| ground.stride(place) == strides[*axis];
         let lead = match layout {
-            Layout::Strided(s) if ground.order.iter().enumerate().all(dense) => match &s.parts[..] {
-                [part] => Some(part.offset % PAGE).filter(|lead| Home::fits(*lead)),
-                _ => None,
-            },
+            Layout::Strided(s) if ground.order.iter().enumerate().all(dense) => {
+                match &s.parts[..] {
+                    [part] => Some(part.offset % PAGE).filter(|lead| Home::fits(*lead)),
+                    _ => None,
+                }
+            }
             _ => None,
         };
         Ground { lead, ..ground }

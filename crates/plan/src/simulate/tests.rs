@@ -36,7 +36,14 @@ const RUNS: Manner = Manner { gap: 0, most: 1 << 20, extent: false, sparse: 0, a
 /// An array in C order of bytes.
 fn ground(shape: &[i64]) -> Ground {
     let order = (0..shape.len()).collect();
-    Ground { shape: shape.to_vec(), item: 1, order, grain: vec![1; shape.len()], encoded: false, lead: None }
+    Ground {
+        shape: shape.to_vec(),
+        item: 1,
+        order,
+        grain: vec![1; shape.len()],
+        encoded: false,
+        lead: None,
+    }
 }
 
 fn section(ranges: &[(i64, i64, i64)]) -> Section {

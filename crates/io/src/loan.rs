@@ -1,0 +1,243 @@
+//! Memory of others that gives way while it is not in use.
+//!
+//! Problem. Slots of a collective are kept for the next one, because new shared memory is dear. Kept
+//! as held they would take their bytes from everything that is done meanwhile, although nothing is in
+//! them; and whoever is refused for that cannot know whom to ask.
+//!
+//! Idea. [`Pages`] counts memory that somebody mapped as held, or as lent: then it is within the limit,
+//! but nobody is refused for it. When the room is needed its pages are taken out of the mapping
+//! (`MADV_REMOVE`), which stays; before it is used again they are put back.
+//!
+//! Invariants. While pages are held they have memory: a full `/dev/shm` is an error of `take_back`,
+//! not a signal later (kernels before 5.14 cannot tell). Pages are taken out under the lock of the
+//! arena, so nobody who takes them back loses them.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::StorageError;
+use crate::pool::{Arena, Reservation, State};
+
+/// Since Linux 5.14; not in all versions of `libc`.
+const MADV_POPULATE_WRITE: i32 = 23;
+
+/// What is lent: where, and how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loan {
+    start: usize,
+    bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Now {
+    Held,
+    Lent,
+    Released,
+}
+
+/// Pages of a shared mapping that are counted: as held, or as lent.
+#[derive(Debug)]
+pub struct Pages {
+    arena: Arena,
+    loan: Loan,
+    now: Mutex<Now>,
+}
+
+impl Reservation {
+    /// What is counted are the pages from `start` on.
+    ///
+    /// # Safety
+    /// They are pages of a shared mapping that nobody else has, as many as are counted, and live as long
+    /// as the result. While they are lent nobody relies on what is in them.
+    pub unsafe fn of_pages(self, start: *mut u8) -> Pages {
+        let (arena, bytes) = self.into_parts();
+        Pages { arena, loan: Loan { start: start as usize, bytes }, now: Mutex::new(Now::Held) }
+    }
+}
+
+impl Pages {
+    /// Bytes of all pages.
+    pub fn bytes(&self) -> u64 {
+        self.loan.bytes
+    }
+
+    /// From now on they give way.
+    pub fn lend(&self) {
+        let mut now = self.now();
+        if *now != Now::Held || !self.arena.ours() {
+            return;
+        }
+        *now = Now::Lent;
+        let mut state = self.arena.state();
+        state.used = state.used.saturating_sub(self.loan.bytes);
+        state.loans.push(self.loan);
+        // The limit may have been lowered meanwhile.
+        self.arena.settle(state);
+    }
+
+    /// Holds them again, with memory behind them, and says whether they still have what was in them.
+    ///
+    /// # Errors
+    /// They do not fit the budget; the system has no memory for them. They are not held then.
+    pub fn take_back(&self, what: &'static str) -> Result<bool, StorageError> {
+        let mut now = self.now();
+        if *now != Now::Lent || !self.arena.ours() {
+            return Ok(true);
+        }
+        let mut state = self.arena.state();
+        state.admit(what, self.loan.bytes)?;
+        let there = state.loans.iter().position(|loan| *loan == self.loan);
+        if let Some(place) = there {
+            state.loans.remove(place);
+        }
+        state.take(self.loan.bytes);
+        self.arena.settle(state);
+        *now = Now::Held;
+        if there.is_some() {
+            return Ok(true);
+        }
+        let populated = self.loan.advise(MADV_POPULATE_WRITE);
+        match populated {
+            // Not known to this kernel.
+            Ok(()) | Err(libc::EINVAL) => Ok(false),
+            Err(errno) => {
+                drop(now);
+                self.lend();
+                let errno = if errno == libc::EFAULT { libc::ENOSPC } else { errno };
+                Err(StorageError::io("memory shared between ranks", Path::new(""), errno))
+            }
+        }
+    }
+
+    /// Counts them no longer.
+    pub fn release(&self) {
+        let mut now = self.now();
+        let before = std::mem::replace(&mut *now, Now::Released);
+        if !self.arena.ours() {
+            return;
+        }
+        let mut state = self.arena.state();
+        match before {
+            Now::Held => state.used = state.used.saturating_sub(self.loan.bytes),
+            Now::Lent => state.loans.retain(|loan| *loan != self.loan),
+            Now::Released => {}
+        }
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Loan {
+    fn advise(self, advice: i32) -> Result<(), i32> {
+        let start = self.start as *mut libc::c_void;
+        // SAFETY: whole pages of a mapping that lives; nobody relies on their content (`of_pages`).
+        match unsafe { libc::madvise(start, self.bytes as usize, advice) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+        }
+    }
+}
+
+impl State {
+    /// Bytes that are lent to their owners.
+    pub(crate) fn loaned(&self) -> u64 {
+        self.loans.iter().map(|loan| loan.bytes).sum()
+    }
+
+    /// Takes pages back, oldest first, until so many bytes are free, or none is left.
+    pub(crate) fn recall(&mut self, bytes: u64) {
+        let mut freed = 0;
+        while freed < bytes && !self.loans.is_empty() {
+            let loan = self.loans.remove(0);
+            // A kernel that refuses keeps the memory; then it is not ours to count.
+            let _ = loan.advise(libc::MADV_REMOVE);
+            freed += loan.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::PAGE;
+
+    /// Shared memory of this process.
+    struct Mapped(*mut u8, usize);
+
+    impl Mapped {
+        fn new(pages: usize) -> Mapped {
+            let (bytes, protection) = (pages * PAGE, libc::PROT_READ | libc::PROT_WRITE);
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            // SAFETY: a new mapping.
+            let start =
+                unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+            assert_ne!(libc::MAP_FAILED, start);
+            Mapped(start.cast(), bytes)
+        }
+
+        fn bytes(&mut self) -> &mut [u8] {
+            // SAFETY: the mapping, which nobody else uses.
+            unsafe { std::slice::from_raw_parts_mut(self.0, self.1) }
+        }
+
+        fn held(&self, arena: &Arena) -> Pages {
+            let counted = arena.reserve("slots", self.1 as u64).unwrap();
+            // SAFETY: a shared mapping that outlives the pages in these tests.
+            unsafe { counted.of_pages(self.0) }
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: the mapping made above.
+            unsafe { libc::munmap(self.0.cast(), self.1) };
+        }
+    }
+
+    #[test]
+    fn lent_pages_give_way_and_come_back() {
+        let (arena, mut memory) = (Arena::new(10 * PAGE as u64), Mapped::new(6));
+        let pages = memory.held(&arena);
+        memory.bytes().fill(7);
+        assert_eq!(6 * PAGE as u64, arena.used());
+        assert!(arena.reserve("x", 5 * PAGE as u64).is_err());
+        pages.lend();
+        assert_eq!((0, 10 * PAGE as u64), (arena.used(), arena.available()));
+        // There is room for both: they stay.
+        drop(arena.reserve("x", 4 * PAGE as u64).unwrap());
+        assert!(pages.take_back("slots").unwrap());
+        assert!(memory.bytes().iter().all(|byte| *byte == 7));
+        pages.lend();
+        let other = arena.reserve("x", 5 * PAGE as u64).unwrap();
+        assert_eq!(5 * PAGE as u64, arena.committed());
+        assert!(memory.bytes().iter().all(|byte| *byte == 0));
+        assert!(pages.take_back("slots").is_err());
+        drop(other);
+        assert!(!pages.take_back("slots").unwrap());
+        memory.bytes().fill(8);
+        assert_eq!(6 * PAGE as u64, arena.used());
+        drop(pages);
+        assert_eq!((0, 0), (arena.used(), arena.committed()));
+    }
+
+    #[test]
+    fn a_lower_limit_takes_lent_pages_at_once() {
+        let (arena, memory) = (Arena::new(10 * PAGE as u64), Mapped::new(6));
+        let pages = memory.held(&arena);
+        pages.lend();
+        arena.set_limit(3 * PAGE as u64);
+        assert_eq!(0, arena.committed());
+        let late = memory.held(&Arena::new(10 * PAGE as u64));
+        late.arena.set_limit(PAGE as u64);
+        late.lend();
+        assert_eq!((0, 0), (late.arena.used(), late.arena.committed()));
+    }
+}
