@@ -74,7 +74,11 @@ class DiskArray:
         # Changed by single steps only, so that threads lose none of each other's.
         self._writes: dict[IORequest[None], None] = {}
         self._info = info
-        self._core = _core.Array(info, self.writable, hints)
+        self._core = _core.Array(info, self.writable, self._own_hints())
+
+    def _own_hints(self) -> Hints:
+        """Hints for what this process does on its own."""
+        return self._hints
 
     @property
     def _growing(self) -> threading.Lock:

@@ -63,7 +63,8 @@ class Hints:
     exclusive
         Nobody else writes this file, so that a window may be read, changed and written back. Threads
         may share the array; another array that is open on the same file is somebody else. Not needed
-        for ``.npy`` and raw files on a local disk: there, the system is asked.
+        for ``.npy`` and raw files on a local disk: there, the system is asked. Of an array that ranks
+        opened together it is said of all of them: nobody but they writes.
     missing
         What a chunk that was never written means: ``"fill"`` (the fill value) or ``"error"``.
     sync

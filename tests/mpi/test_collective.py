@@ -518,3 +518,26 @@ def test_two_slots_or_three(world, folder, budget, slots):
         assert number == slots
         if slots == 2:
             assert 2 * nbytes <= (1 << 20) // 2 < 3 * nbytes
+
+
+@pytest.mark.parametrize("method", ["direct", "sieve", "two-phase", "auto"])
+@ranks(1, 2, 4, per_node=NODES)
+def test_ranks_that_are_alone_together_leave_each_other_be(world, folder, method):
+    """Nobody but the ranks writes: each of them must not rewrite what the others do."""
+
+    def body(t):
+        for sync in (False, True):
+            once(t, lambda: np.save(folder / "a.npy", np.zeros((600, 700), "f4")))
+            hints = outcore.Hints(exclusive=True, sync=sync)
+            with outcore.open(folder / "a.npy", "r+", comm=t, hints=hints) as a:
+                a.write_all(np.s_[:, t.rank :: 2 * t.size], t.rank + 1, method=method)
+                a[t.rank :: t.size, 2 * t.size - 1 :: 2 * t.size] = -1
+            t.barrier()
+            expected = np.zeros((600, 700), "f4")
+            for rank in range(t.size):
+                expected[:, rank :: 2 * t.size] = rank + 1
+            expected[:, 2 * t.size - 1 :: 2 * t.size] = -1
+            np.testing.assert_array_equal(expected, np.load(folder / "a.npy"))
+            t.barrier()
+
+    world.run(body)

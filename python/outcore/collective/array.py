@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -45,8 +46,14 @@ class CollectiveArray(DiskArray):
         options: Mapping[str, Any],
         transport: Transport,
     ) -> None:
-        super().__init__(info, mode, hints, options)
         self._transport = transport
+        super().__init__(info, mode, hints, options)
+
+    def _own_hints(self) -> Hints:
+        # That nobody else writes is said of all ranks together: each of them is somebody else.
+        if self._hints.exclusive and self._transport.size > 1:
+            return replace(self._hints, exclusive=False)
+        return self._hints
 
     @property
     def transport(self) -> Transport:

@@ -544,7 +544,7 @@ def _each_alone(
 
 
 def _sieving(array: DiskArray) -> _core.Array:
-    hints = Hints(method="window").over(array.hints)
+    hints = Hints(method="window").over(array._own_hints())
     return _core.Array(array.info, array.writable, hints)
 
 
