@@ -155,8 +155,15 @@ fn collectives_of_many_ranks_are_planned_fast() {
             };
             let shares = (0..ranks).map(|rank| Share { rank, part: 1 }).collect();
             let cut = Cut::Requested;
-            let agreed =
-                Agreed { ranks, slot: 8 << 20, gap: 24 << 10, align: 4096, least: 256 << 10, cut };
+            let agreed = Agreed {
+                ranks,
+                slot: 8 << 20,
+                gap: 24 << 10,
+                align: 4096,
+                least: 256 << 10,
+                cut,
+                write: false,
+            };
             let start = std::time::Instant::now();
             let plan = Collective::new(vec![Job { ground, accesses, shares }], &agreed).unwrap();
             let planned = start.elapsed();

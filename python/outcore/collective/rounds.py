@@ -8,8 +8,9 @@ into another slot, and the one after it where it has three slots.
     read 0, 1 | agree | copy 0, read 2 | agree | copy 1, read 3 | ...
 
 Writing is the mirror: ranks copy into the slots, or send; then the owner writes its tile. What nobody
-gives of a tile is read first, but only there. Where two ranks give the same element all goes by
-messages, which the owner unpacks in the order of the ranks: the highest rank wins, as in the paper.
+gives of a tile is read first, but only there. Where several ranks give the same element the highest one
+wins, as in the paper: the plan leaves it out of the others' sections, so the order does not matter.
+Where it cannot, all goes by messages, which the owner unpacks in the order of the ranks.
 
 Each round begins with an agreement, which is also the meeting after which slots may be looked at. A
 rank that failed says so there, and all stop: whoever fails goes on taking part until then.
@@ -397,7 +398,7 @@ def _pack_read(work: Work, slots: Slots, step: Step) -> _Letters:
 # ------------------------------------------------------------------------------------- writing
 
 
-def write_rounds(work: Work, overlap: bool) -> BaseException | None:
+def write_rounds(work: Work) -> BaseException | None:
     """Run the rounds of a write; returns as `read_rounds`."""
     failures = _Failures()
     transport, plan = work.transport, work.plan
@@ -405,7 +406,7 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
     if slots is None:
         return _outcome(failures, True)
     writing: list[list[IORequest[None]]] = [[] for _ in range(slots.number)]
-    if overlap:
+    if plan.in_order:
         work.all_by_messages()
     failed = False
     for number in range(work.steps):
@@ -417,7 +418,7 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
         steps: list[Callable[[], None]] = []
         with failures.caught():
             letters = _pack_write(work, step)
-            steps = _prepare_writes(work, slots, step, overlap)
+            steps = _prepare_writes(work, slots, step)
         if work.meet(failures):
             failed = True
             break
@@ -455,16 +456,14 @@ def _pack_write(work: Work, step: Step) -> _Letters:
     return letters
 
 
-def _prepare_writes(
-    work: Work, slots: Slots, step: Step, overlap: bool
-) -> list[Callable[[], None]]:
+def _prepare_writes(work: Work, slots: Slots, step: Step) -> list[Callable[[], None]]:
     """Read what nobody gives of this rank's tiles, if need be; returns what will write them."""
     writes: list[Callable[[], None]] = []
     if not step.mine:
         return writes
     reads: list[Callable[[], None]] = []
     for n in work.tiles(work.rank, step.k):
-        read, write = _prepare_write(work, slots.mine(step.k), n, overlap)
+        read, write = _prepare_write(work, slots.mine(step.k), n)
         reads += read
         writes += write
     if len(reads) < 2:
@@ -479,7 +478,7 @@ def _prepare_writes(
 
 
 def _prepare_write(
-    work: Work, slot: NDArray[np.uint8], n: int, overlap: bool
+    work: Work, slot: NDArray[np.uint8], n: int
 ) -> tuple[list[Callable[[], None]], list[Callable[[], None]]]:
     """What is to be read of tile `n` before ranks copy into it, and what writes it."""
     number, ranges = work.tile(n)
@@ -499,7 +498,7 @@ def _prepare_write(
 
     table = work.plan.table(work.rank, n)
     whole = any(_count(piece) == elements for _, _, piece in table)
-    if whole or (useful == elements and not overlap):
+    if whole or (useful == elements and not work.plan.in_order):
         return [], [write]
     if not work.plan.encoded(number) and useful * _SPARSE < elements:
         # In the order of the ranks; what two of them give is in the slot once.
