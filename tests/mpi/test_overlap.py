@@ -30,7 +30,7 @@ KEYS = {
     "hidden": (lambda r, p: np.s_[20 - r : 30 + r, 10:50], True),
     "strides": (lambda r, p: np.s_[r :: r % 2 + 1, ::-1], True),
     "upside down": (lambda r, p: np.s_[40:10:-1, 50 : 3 * r : -3], True),
-    "entangled": (lambda r, p: np.s_[:, r :: 1 + 24 * (r % 2)], False),
+    "entangled": (lambda r, p: np.s_[:, r :: 1 + 24 * (r == p - 1)], False),
 }
 
 

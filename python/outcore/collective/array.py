@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
+from outcore import _core
 from outcore.collective import items, many
 from outcore.collective.many import Method
 from outcore.collective.report import CollectiveReport
@@ -47,6 +49,10 @@ class CollectiveArray(DiskArray):
     ) -> None:
         super().__init__(info, mode, hints, options)
         self._transport = transport
+        if hints.exclusive and transport.size > 1:
+            # Nobody but these ranks: to a rank on its own the others are somebody else. Owners of
+            # tiles may rewrite what is theirs (`holes`).
+            self._core = _core.Array(info, self.writable, replace(hints, exclusive=False))
 
     @property
     def transport(self) -> Transport:

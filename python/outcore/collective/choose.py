@@ -9,11 +9,13 @@ Which method: everybody on his own, or two-phase? Priced from what all ranks sai
 
 Data in the page cache is at hand for every rank of the node, so nothing is won by having somebody else
 copy it: direct. Writes into one file exclude each other in the kernel, so few large ones are better than
-many small, also there. Where sections of a write overlap, each rank leaves out what a higher one gives, so
-that all methods are possible; only where the plan cannot say what is left (`in_order`) it is two-phase, in
-which owners put things in the order of the ranks. Cold data comes from a disk that all share: what counts is the sum over all
+many small, also there. Cold data comes from a disk that all share: what counts is the sum over all
 ranks, each byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of
 them, or once.
+
+Where sections of a write overlap each rank leaves out what a higher one gives, so all methods will do.
+Only where the plan cannot say what is left (`in_order`) it has to be two-phase: owners put things in
+their places in the order of the ranks.
 
 Invariants. Only integers that all ranks have from all ranks are compared, so all choose alike.
 """

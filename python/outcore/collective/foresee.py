@@ -29,6 +29,7 @@ from outcore.collective.choose import (
     own_price,
     share_of_price,
 )
+from outcore.collective.holes import Ranges, key_of
 from outcore.collective.items import Item
 from outcore.collective.pace import ASSUMED
 from outcore.collective.price import counts, of_counts
@@ -39,7 +40,6 @@ from outcore.report import Report
 
 __all__ = ["Disk", "Foresight", "Ranges", "foresee", "key_of"]
 
-Ranges = list[tuple[int, int, int]]
 # Beyond so many tiles their requests are not counted one by one, but those of whole parts.
 _TILES = 20_000
 
@@ -145,18 +145,6 @@ class Foresight:
 
     def _disk(self, key: Any) -> Disk:
         return Disk.of(self.array.explain(key, write=self.write))
-
-
-def key_of(ranges: Ranges) -> tuple[slice, ...]:
-    """
-    Give a section as a key for indexing.
-
-    Examples
-    --------
-    >>> key_of([(1, 3, 2), (0, 0, 1)])
-    (slice(1, 6, 2), slice(0, 0, None))
-    """
-    return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
 
 
 def foresee(

@@ -8,7 +8,11 @@ into another slot, and the one after it where it has three slots.
     read 0, 1 | agree | copy 0, read 2 | agree | copy 1, read 3 | ...
 
 Writing is the mirror: ranks copy into the slots, or send; then the owner writes its tile. What nobody
-gives of a tile is read first, but only there. Where several ranks give the same element the highest one
+gives of a tile is read first (`holes`): as soon as the slot is free, while other rounds are exchanged.
+
+    holes 0, 1, 2 | agree | copy 0 | agree | write 0, holes 3 | copy 1 | ...
+
+Where several ranks give the same element the highest one
 wins, as in the paper: the plan leaves it out of the others' sections, so the order does not matter.
 Where it cannot, all goes by messages, which the owner unpacks in the order of the ranks.
 
@@ -22,6 +26,7 @@ Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collec
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.collective.holes import Ranges, key_of, ways, within
 from outcore.collective.items import Item
 from outcore.collective.pace import clock_of
 from outcore.collective.price import price
@@ -42,9 +48,7 @@ from outcore.transport import Transport
 
 __all__ = ["Work", "read_rounds", "write_rounds"]
 
-Ranges = list[tuple[int, int, int]]
-# A tile of which less than this part is given is written piece by piece, not read first.
-_SPARSE = 4
+
 # The tiles of a batch are accessed by so many threads at once.
 _SIDE_BY_SIDE = 4
 
@@ -180,19 +184,6 @@ def _order(array: DiskArray) -> list[int]:
     return ground[3 : 3 + ground[2]]
 
 
-def _key(ranges: Ranges) -> tuple[slice, ...]:
-    return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
-
-
-def _within(part: Ranges, tile: Ranges) -> tuple[slice, ...]:
-    """Where a part of a tile lies in the array that the tile is."""
-    places = []
-    for (a, n, s), (low, _, step) in zip(part, tile, strict=True):
-        first, stride = (a - low) // step, max(s // step, 1)
-        places.append(slice(first, first + (n - 1) * stride + 1, stride))
-    return tuple(places)
-
-
 class _Failures:
     """What went wrong on this rank: the first failure counts."""
 
@@ -222,8 +213,8 @@ def _in_background(work: Callable[[], None], what: str) -> IORequest[None]:
     return start(work, what)
 
 
-def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[None]]:
-    """Start work on the tiles of a batch, in order within a thread."""
+def _shared_out(work: list[Callable[[], None]]) -> list[Callable[[], None]]:
+    """Work on the tiles of a batch for so many threads, in order within a thread."""
 
     def run(some: list[Callable[[], None]]) -> Callable[[], None]:
         def each() -> None:
@@ -233,7 +224,12 @@ def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[N
         return each
 
     most = min(len(work), _SIDE_BY_SIDE)
-    return [_in_background(run(work[k::most]), what) for k in range(most)]
+    return [run(work[k::most]) for k in range(most)]
+
+
+def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[None]]:
+    """Start work on the tiles of a batch."""
+    return [_in_background(one, what) for one in _shared_out(work)]
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -324,12 +320,12 @@ def _needed(work: Work, slot: NDArray[np.uint8], n: int) -> Callable[[], None]:
         for _, _, piece in work.plan.table(work.rank, n):
             if piece not in apart:
                 apart.append(piece)
-        if sum(price(array, _key(piece)) for piece in apart) < price(array, _key(held)):
+        if sum(price(array, key_of(piece)) for piece in apart) < price(array, key_of(held)):
             parts = apart
 
     def read() -> None:
         for part in parts:
-            array._core.read(_key(part), view[_within(part, ranges)])
+            array._core.read(key_of(part), view[within(part, ranges)])
 
     return read
 
@@ -405,20 +401,18 @@ def write_rounds(work: Work) -> BaseException | None:
     slots = _take_slots(work, failures)
     if slots is None:
         return _outcome(failures, True)
-    writing: list[list[IORequest[None]]] = [[] for _ in range(slots.number)]
+    turns = [_Turn() for _ in range(slots.number)]
     if plan.in_order:
         work.all_by_messages()
-    failed = False
-    for number in range(work.steps):
+    failed = _fill_first(work, slots, turns, failures)
+    for number in range(0 if failed else work.steps):
         step = work.step(number)
-        turn = step.k % slots.number
+        turn = turns[step.k % slots.number]
         if step.mine:
-            failures.finish(writing[turn])
+            failures.finish(turn.started)
         letters = _Letters()
-        steps: list[Callable[[], None]] = []
         with failures.caught():
             letters = _pack_write(work, step)
-            steps = _prepare_writes(work, slots, step)
         if work.meet(failures):
             failed = True
             break
@@ -434,18 +428,73 @@ def write_rounds(work: Work) -> BaseException | None:
         letters.close()
         if work.groups > 1:
             # The next group begins to write after this meeting.
-            for started in writing:
-                failures.finish(started)
+            for other in turns:
+                failures.finish(other.started)
         if work.meet(failures):
             failed = True
             break
         with failures.caught():
-            writing[turn].extend(_side_by_side(steps, f"round {step.k} of a collective write"))
-    for started in writing:
-        failures.finish(started)
+            if step.mine:
+                turn.go_on(work, slots, step.k + slots.number)
+    for turn in turns:
+        failures.finish(turn.started)
     if not failed:
         failed = work.meet(failures)
     return _outcome(failures, failed)
+
+
+class _Turn:
+    """A slot of an owner that writes: what goes on in it, and what will write what it holds."""
+
+    def __init__(self) -> None:
+        self.started: list[IORequest[None]] = []
+        self.writes: list[Callable[[], None]] = []
+
+    def go_on(self, work: Work, slots: Slots, k: int) -> None:
+        """
+        Start to write what the slot holds, and after that to read the holes of round `k` into it.
+
+        Holes are what nobody gives in this collective, so they may be read long before their turn,
+        whatever is being written elsewhere.
+        """
+        writes = self.writes
+        tiles = [ways(work, slots.mine(k), n) for n in work.tiles(work.rank, k)]
+        reads = [read for tile, _ in tiles for read in tile]
+        self.writes = [write for _, tile in tiles for write in tile]
+        what = f"round {k} of a collective write"
+        if not writes:
+            self.started += _side_by_side(reads, what)
+            return
+        left, lock = min(len(writes), _SIDE_BY_SIDE), threading.Lock()
+
+        def then(write: Callable[[], None]) -> Callable[[], None]:
+            def both() -> None:
+                nonlocal left
+                write()
+                with lock:
+                    left -= 1
+                    last = not left
+                if last:
+                    self.started += _side_by_side(reads, what)
+
+            return both
+
+        self.started += [_in_background(then(write), what) for write in _shared_out(writes)]
+
+
+def _fill_first(work: Work, slots: Slots, turns: list[_Turn], failures: _Failures) -> bool:
+    """Start to read the holes of the first rounds; groups do so in turn. Tells whether a rank failed."""
+    for group in range(work.groups):
+        with failures.caught():
+            if work.group.get(work.rank) == group:
+                for k, turn in enumerate(turns):
+                    turn.go_on(work, slots, k)
+        if work.groups > 1:
+            for turn in turns:
+                failures.finish(turn.started)
+            if work.meet(failures):
+                return True
+    return False
 
 
 def _pack_write(work: Work, step: Step) -> _Letters:
@@ -454,66 +503,3 @@ def _pack_write(work: Work, step: Step) -> _Letters:
     if work.far_ranks:
         work.plan.unpack(step.k, work.rank, step.far, letters.send, work.memory, True)
     return letters
-
-
-def _prepare_writes(work: Work, slots: Slots, step: Step) -> list[Callable[[], None]]:
-    """Read what nobody gives of this rank's tiles, if need be; returns what will write them."""
-    writes: list[Callable[[], None]] = []
-    if not step.mine:
-        return writes
-    reads: list[Callable[[], None]] = []
-    for n in work.tiles(work.rank, step.k):
-        read, write = _prepare_write(work, slots.mine(step.k), n)
-        reads += read
-        writes += write
-    if len(reads) < 2:
-        for read_one in reads:
-            read_one()
-        return writes
-    failures = _Failures()
-    failures.finish(_side_by_side(reads, f"round {step.k} of a collective write"))
-    if failures.first is not None:
-        raise failures.first
-    return writes
-
-
-def _prepare_write(
-    work: Work, slot: NDArray[np.uint8], n: int
-) -> tuple[list[Callable[[], None]], list[Callable[[], None]]]:
-    """What is to be read of tile `n` before ranks copy into it, and what writes it."""
-    number, ranges = work.tile(n)
-    array = work.array(number)
-    view = work.view(slot, n)
-    wanted = work.plan.wanted(work.rank, n)
-    if wanted is None:
-        return [], []
-    held, elements, useful, _ = wanted
-    place = view[_within(held, ranges)]
-
-    def read() -> None:
-        array._core.read(_key(held), place)
-
-    def write() -> None:
-        array._core.write(_key(held), place)
-
-    table = work.plan.table(work.rank, n)
-    whole = any(_count(piece) == elements for _, _, piece in table)
-    if whole or (useful == elements and not work.plan.in_order):
-        return [], [write]
-    if not work.plan.encoded(number) and useful * _SPARSE < elements:
-        # In the order of the ranks; what two of them give is in the slot once.
-        pieces = [piece for _, _, piece in table]
-
-        def write_pieces() -> None:
-            for piece in pieces:
-                array._core.write(_key(piece), view[_within(piece, ranges)])
-
-        return [], [write_pieces]
-    return [read], [write]
-
-
-def _count(ranges: Ranges) -> int:
-    count = 1
-    for _, n, _ in ranges:
-        count *= n
-    return count
