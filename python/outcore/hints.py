@@ -62,9 +62,9 @@ class Hints:
         Threads that copy and decode; all processors by default.
     exclusive
         Nobody else writes this file, so that a window may be read, changed and written back. Threads
-        may share the array; another array that is open on the same file is somebody else. Not needed
-        for ``.npy`` and raw files on a local disk: there, the system is asked. Of an array that ranks
-        opened together it is said of all of them: nobody but they writes.
+        may share the array; another array that is open on the same file is somebody else. Of an array
+        that ranks opened together: nobody but these ranks. Not needed for ``.npy`` and raw files on a
+        local disk: there, the system is asked.
     missing
         What a chunk that was never written means: ``"fill"`` (the fill value) or ``"error"``.
     sync

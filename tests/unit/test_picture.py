@@ -98,11 +98,11 @@ def test_what_is_drawn_is_what_is_planned(name, write):
     alone = of_kind(root, "alone")
     each = sum((told.alone(rank) for rank in range(told.ranks)), Disk())
     assert (each.nbytes, each.requests) == (total(alone), total(alone, "data-requests"))
-    assert plan.wanted_bytes == total(of_kind(root, "row"))
+    assert plan.given_bytes == total(of_kind(root, "row"))
     assert plan.rounds < 8, "else not all are drawn"
     tiles = sum(plan.tiles(owner) for owner in plan.owners())
     assert tiles == len(of_kind(root, "exchange"))
-    assert plan.wanted_bytes == total(of_kind(root, "exchange"))
+    assert plan.given_bytes == total(of_kind(root, "exchange"))
     assert together.nbytes == total(of_kind(root, "disk"))
     assert len(of_kind(root, "legend")) == told.ranks
 

@@ -81,6 +81,14 @@ fn touched(nest: &Nest, unit: i64) -> i64 {
     number.saturating_mul(nest.extent(level).saturating_add(unit / 2))
 }
 
+/// Pages that a nest touches if it begins anywhere in one.
+pub(crate) fn pages(nest: &Nest) -> i64 {
+    let level = nest.level(PAGE);
+    let number: i64 = nest.axes[..level].iter().map(|a| a.count).product();
+    let beyond = times(number, nest.extent(level) - 1) / PAGE;
+    number.saturating_add(beyond)
+}
+
 /// Nanoseconds for `bytes` at `rate` bytes per second.
 fn time(bytes: i64, rate: i64) -> i64 {
     let ns = i128::from(bytes) * 1_000_000_000 / i128::from(rate.max(1));

@@ -244,6 +244,20 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_counted_once_a_run_or_once_a_page() {
+        let rows = |number, file, len| {
+            let axes =
+                vec![Axis { count: number, file, user: 8 }, Axis { count: len, file: 8, user: 8 }];
+            crate::choose::pages(&Nest::new(0, 0, 0, 8, axes))
+        };
+        // Thin columns: a page a row. Rows that share pages, a page every 4096 bytes. Long runs: both.
+        assert_eq!(
+            (1003, 13, 39),
+            (rows(1000, 32_768, 2), rows(100, 500, 10), rows(10, 65_536, 1536))
+        );
+    }
+
+    #[test]
     fn borders_of_parts_cut_a_nest() {
         let axes = vec![Axis { count: 4, file: 40, user: 40 }, Axis { count: 5, file: 8, user: 8 }];
         let nest = Nest { file: 9, base: 0, user: 0, item: 8, axes };

@@ -13,7 +13,7 @@ use crate::cost::piece_cost;
 use crate::emit::{round_up, Means};
 use crate::error::PlanError;
 use crate::layout::{ChunkTable, Layout, Strided};
-use crate::method::{cut_nest, Piece};
+use crate::method::{cut_nest, Piece, Way};
 use crate::nest::{Axis, Nest};
 use crate::plan::{Cost, Direction, Method, Round};
 use crate::section::Section;
@@ -288,6 +288,17 @@ impl Plan {
             Work::Cells(cells) => cells.cost(&mut cost),
         }
         cost
+    }
+
+    /// About how many pages of mapped files it touches.
+    pub fn mapped_pages(&self) -> i64 {
+        let pieces: Vec<&Piece> = match &self.work {
+            Work::Pieces(pieces) => pieces.iter().map(|(_, piece)| piece).collect(),
+            Work::Halves(halves) => halves.iter().collect(),
+            Work::Cells(_) => vec![],
+        };
+        let mapped = pieces.into_iter().filter(|piece| matches!(piece.way, Way::Mapped));
+        mapped.fold(0, |sum: i64, piece| sum.saturating_add(choose::pages(&piece.nest)))
     }
 
     /// One sentence: why this method.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outcore_plan::collective::{
-    overlap, regions, Access, Agreed, Collective, Cut, Ground, Job, Region, Share,
+    leave_out, overlap, regions, Access, Agreed, Collective, Cut, Ground, Job, Left, Region, Share,
 };
 use outcore_plan::{Range, Section};
 use proptest::prelude::*;
@@ -68,9 +68,9 @@ fn case() -> impl Strategy<Value = (Vec<Job>, Agreed)> {
         let jobs = prop::collection::vec(job(ranks), 1..3);
         // A block of an encoded array has at most 4 * 4 * 4 elements of 8 bytes.
         let slot = prop_oneof![512..2000_i64, 65_536..80_000_i64];
-        let sizes = (slot, 0..300_i64, 0..64_i64, 1..300_i64, cut());
-        (jobs, sizes).prop_map(move |(jobs, (slot, gap, align, least, cut))| {
-            (jobs, Agreed { ranks, slot, gap, align, least, cut })
+        let sizes = (slot, 0..300_i64, 0..64_i64, 1..300_i64, cut(), any::<bool>());
+        (jobs, sizes).prop_map(move |(jobs, (slot, gap, align, least, cut, write))| {
+            (jobs, Agreed { ranks, slot, gap, align, least, cut, write })
         })
     })
 }
@@ -151,9 +151,48 @@ proptest! {
         prop_assert!(last < 0 || (0..agreed.ranks).any(|owner| !plan.batch(owner, last).is_empty()));
         for (array, job) in jobs.iter().enumerate() {
             for (k, access) in job.accesses.iter().enumerate() {
-                let expected: BTreeSet<Vec<i64>> = access.section.indices().collect();
+                let mut expected: BTreeSet<Vec<i64>> = access.section.indices().collect();
+                if plan.leaves_out() {
+                    for later in &job.accesses[k + 1..] {
+                        for index in later.section.indices() {
+                            expected.remove(&index);
+                        }
+                    }
+                }
                 let got = served.remove(&(array as u32, k as u32)).unwrap_or_default();
                 prop_assert_eq!(expected, got);
+            }
+        }
+    }
+
+    #[test]
+    fn of_what_is_written_twice_the_last_one_counts(mut job in job(5), some in 2..12_usize) {
+        job.accesses.truncate(some);
+        let whole = regions(&job.ground, &job.accesses, 1 << 40);
+        // Who wins each element, and whether anything is given twice.
+        let mut last: BTreeMap<Vec<i64>, u32> = BTreeMap::new();
+        let mut twice = false;
+        for (k, access) in job.accesses.iter().enumerate() {
+            for index in access.section.indices() {
+                twice |= last.insert(index, k as u32).is_some();
+            }
+        }
+        match leave_out(&job.ground, &job.accesses, &whole) {
+            Left::All => prop_assert!(!twice),
+            Left::Unsaid => prop_assert!(twice && job.accesses.len() > 1),
+            Left::Parts(parts) => {
+                prop_assert!(twice && parts.is_sorted_by_key(|(k, _)| *k));
+                let mut got: BTreeMap<Vec<i64>, u32> = BTreeMap::new();
+                for (k, part) in parts {
+                    prop_assert!(!part.is_empty());
+                    for range in part.ranges() {
+                        prop_assert_eq!(Range::new(range.start, range.count, range.step), Ok(*range));
+                    }
+                    for index in part.indices() {
+                        prop_assert_eq!(None, got.insert(index, k));
+                    }
+                }
+                prop_assert_eq!(last, got);
             }
         }
     }
@@ -229,7 +268,7 @@ fn all(ranks: u32) -> Vec<Share> {
 const KIB: i64 = 1 << 10;
 
 fn agreed(ranks: u32, cut: Cut) -> Agreed {
-    Agreed { ranks, slot: 4 << 20, gap: 24 * KIB, align: 4096, least: 64 * KIB, cut }
+    Agreed { ranks, slot: 4 << 20, gap: 24 * KIB, align: 4096, least: 64 * KIB, cut, write: false }
 }
 
 #[test]
@@ -355,4 +394,76 @@ fn sections_of_many_ranks_are_told_apart() {
         meeting[last] = access(last as i64, range(n / 2, 2, 1), range(n / 3, 1, 1));
         assert!(overlap(&ground, &meeting, &whole));
     }
+}
+
+/// What is left of sections of ranks of which the last one counts, as text; None if that is not said.
+fn left(n: i64, sections: Vec<Section>) -> Option<Vec<String>> {
+    let (ground, accesses) = (square(n), of_ranks(sections));
+    let found = regions(&ground, &accesses, 1 << 40);
+    match leave_out(&ground, &accesses, &found) {
+        Left::All => Some(accesses.iter().map(|a| a.section.to_string()).collect()),
+        Left::Parts(parts) => Some(parts.iter().map(|(k, part)| format!("{k}{part}")).collect()),
+        Left::Unsaid => None,
+    }
+}
+
+#[test]
+fn lower_ranks_leave_out_what_higher_ones_give() {
+    // The paper's T4.III, scaled by two: neighbours share two columns.
+    let columns = (0..3).map(|p| slices((1022, 2048, 1), (398 + 400 * p, 800 + 400 * p, 1)));
+    let expected = ["0[1022:2048, 398:798]", "1[1022:2048, 798:1198]", "2[1022:2048, 1198:1600]"];
+    assert_eq!(Some(expected.map(String::from).to_vec()), left(8192, columns.collect()));
+    // Blocks with a margin: two sections at most, whatever the order in which neighbours are cut out.
+    let margin = |i: i64| (16 * i, 16 * i + 20, 1);
+    let grid = (0..16).map(|p| slices(margin(p / 4), margin(p % 4)));
+    let blocks = left(100, grid.collect()).unwrap();
+    assert_eq!("0[0:16, 0:16]", blocks[0]);
+    assert_eq!("15[48:68, 48:68]", blocks[blocks.len() - 1]);
+    assert!(blocks.len() <= 2 * 16, "{blocks:?}");
+    // All the same, and one that is hidden by others.
+    let same = vec![slices((0, 9, 2), (0, 9, 1)); 3];
+    assert_eq!(Some(vec!["2[0:9:2, 0:9]".to_owned()]), left(9, same));
+    let hidden = vec![
+        slices((2, 8, 1), (2, 8, 1)),
+        slices((0, 5, 1), (0, 9, 1)),
+        slices((5, 9, 1), (0, 9, 1)),
+    ];
+    assert_eq!(Some(vec!["1[0:5, 0:9]".to_owned(), "2[5:9, 0:9]".to_owned()]), left(9, hidden));
+}
+
+#[test]
+fn strides_are_cut_on_their_own_lattice() {
+    let rows = |a: (i64, i64, i64), b: (i64, i64, i64)| {
+        left(100, vec![slices(a, (0, 9, 1)), slices(b, (0, 9, 1))]).map(|mut left| {
+            assert_eq!(Some(format!("1{}", slices(b, (0, 9, 1)))), left.pop());
+            left
+        })
+    };
+    let texts = |list: &[&str]| Some(list.iter().map(|s| format!("0[{s}, 0:9]")).collect());
+    assert_eq!(texts(&["0:99:2"]), rows((0, 100, 1), (1, 100, 2)));
+    assert_eq!(texts(&["0:97:6", "4:95:6"]), rows((0, 100, 2), (2, 100, 3)));
+    // A few of many are cut out one by one: what is between them is a run.
+    assert_eq!(texts(&["0:10", "11:30", "31:50", "51:100"]), rows((0, 100, 1), (10, 51, 20)));
+    assert_eq!(texts(&["0:40", "41:44:2", "45:100"]), rows((0, 100, 1), (40, 45, 2)));
+    // Every 50th of many is out: 49 sections or so, too many.
+    let many = |n: i64| left(n, vec![slices((0, n, 1), (0, 9, 1)), slices((0, n, 50), (0, 9, 1))]);
+    assert!(many(500).is_some() && many(5000).is_none());
+}
+
+/// The order of ranks counts only where what is left cannot be said.
+#[test]
+fn the_order_of_ranks_counts_only_where_it_must() {
+    let plan = |second: Section, write| {
+        let sections = vec![slices((0, 4096, 1), (0, 4096, 1)), second];
+        let job = Job { ground: square(4096), accesses: of_ranks(sections), shares: all(2) };
+        Collective::new(vec![job], &Agreed { write, ..agreed(2, Cut::Requested) }).unwrap()
+    };
+    let said = |plan: &Collective| (plan.overlap(), plan.leaves_out(), plan.in_order());
+    let corner = || slices((0, 9, 1), (0, 9, 1));
+    assert_eq!((true, false, false), said(&plan(corner(), false)));
+    let written = plan(corner(), true);
+    assert_eq!((true, true, false), said(&written));
+    assert_eq!(3, written.given(0).len() + written.given(1).len());
+    assert_eq!(4096 * 4096 * 4 + 81 * 4, written.wanted_bytes());
+    assert_eq!((true, false, true), said(&plan(slices((3, 4096, 50), (0, 4096, 1)), true)));
 }

@@ -157,8 +157,15 @@ fn collectives_of_many_ranks_are_planned_fast() {
             };
             let shares = (0..ranks).map(|rank| Share { rank, part: 1 }).collect();
             let cut = Cut::Requested;
-            let agreed =
-                Agreed { ranks, slot: 8 << 20, gap: 24 << 10, align: 4096, least: 256 << 10, cut };
+            let agreed = Agreed {
+                ranks,
+                slot: 8 << 20,
+                gap: 24 << 10,
+                align: 4096,
+                least: 256 << 10,
+                cut,
+                write: false,
+            };
             let start = std::time::Instant::now();
             let plan = Collective::new(vec![Job { ground, accesses, shares }], &agreed).unwrap();
             let planned = start.elapsed();
@@ -175,6 +182,69 @@ fn collectives_of_many_ranks_are_planned_fast() {
                 start.elapsed(),
                 plan.rounds(),
             );
+        }
+    }
+}
+
+/// What every rank does besides where ranks write the same elements.
+#[test]
+#[ignore = "prints times"]
+fn overlapping_writes_of_many_ranks_are_cut_fast() {
+    use outcore_plan::collective::{leave_out, regions, Access, Ground, Left};
+    use outcore_plan::{Range, Section};
+
+    let n = 1_i64 << 20;
+    type Of = fn(i64, i64) -> Vec<(i64, i64, i64)>;
+    let cases: [(&str, Of); 5] = [
+        ("blocks with a margin", |r, p| {
+            let side = (p as f64).sqrt() as i64;
+            let (i, j) = (r / side % side, r % side);
+            vec![(i * 64, i * 64 + 72, 1), (j * 64, j * 64 + 72, 1)]
+        }),
+        ("3-d blocks with a margin", |r, p| {
+            let side = (p as f64).cbrt() as i64;
+            let place = |k: i64| (k * 64, k * 64 + 66, 1);
+            vec![place(r / side / side % side), place(r / side % side), place(r % side)]
+        }),
+        ("3-d blocks apart", |r, p| {
+            let side = (p as f64).cbrt() as i64 + 1;
+            let place = |k: i64| (k * 64, k * 64 + 64, 1);
+            vec![place(r / side / side % side), place(r / side % side), place(r % side)]
+        }),
+        ("columns that neighbours share", |r, _| vec![(0, 1 << 20, 1), (8 * r, 8 * r + 9, 1)]),
+        ("all the same", |_, _| vec![(0, 1 << 20, 7), (3, 1 << 20, 5)]),
+    ];
+    for ranks in [1_000_i64, 10_000, 100_000] {
+        for (name, section) in cases {
+            let axes = section(0, ranks).len();
+            let access = |rank: i64| Access {
+                rank: rank as u32,
+                item: 0,
+                section: Section::new(
+                    section(rank, ranks)
+                        .into_iter()
+                        .map(|(low, high, s)| Range::new(low, (high - low + s - 1) / s, s).unwrap())
+                        .collect(),
+                ),
+            };
+            let accesses: Vec<Access> = (0..ranks).map(access).collect();
+            let ground = Ground {
+                shape: vec![n; axes],
+                item: 1,
+                order: (0..axes).collect(),
+                grain: vec![1; axes],
+                encoded: false,
+            };
+            let found = regions(&ground, &accesses, 1 << 40);
+            let start = Instant::now();
+            let left = leave_out(&ground, &accesses, &found);
+            let took = start.elapsed();
+            let said = match left {
+                Left::All => "nothing shared".to_owned(),
+                Left::Parts(parts) => format!("{} parts", parts.len()),
+                Left::Unsaid => "in the order of ranks".to_owned(),
+            };
+            println!("{ranks:>7} ranks, {name:<30} {took:>9.1?}: {said}");
         }
     }
 }

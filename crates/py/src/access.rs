@@ -161,6 +161,8 @@ pub fn writes() -> u64 {
 pub struct Survey {
     /// Summed over all steps, without chunks that are kept decoded.
     pub cost: Cost,
+    /// Pages of mapped files, about.
+    pub pages: i64,
     /// Chunks that are kept.
     pub kept: i64,
     /// Of the first step.
@@ -283,11 +285,13 @@ impl Open {
                 match &mut survey {
                     Some(survey) => {
                         add(&mut survey.cost, &cost);
+                        survey.pages = survey.pages.saturating_add(step.plan.mapped_pages());
                         survey.kept += kept;
                     }
                     None => {
                         survey = Some(Survey {
                             cost,
+                            pages: step.plan.mapped_pages(),
                             kept,
                             method: format!("{:?}", step.plan.method()).to_lowercase(),
                             why: match step.alone {
@@ -302,6 +306,7 @@ impl Open {
             })?;
             Ok(survey.unwrap_or_else(|| Survey {
                 cost: Cost::default(),
+                pages: 0,
                 kept: 0,
                 method: "none".to_owned(),
                 why: "the section is empty".to_owned(),

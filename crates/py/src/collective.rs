@@ -71,7 +71,7 @@ impl Collective {
     /// `jobs`: for each array its words (`Array.ground`), its accesses (rank, item, section; words of
     /// all one after another), and the shares of its owners.
     #[new]
-    #[pyo3(signature = (jobs, *, ranks, slot, gap, align, least, cut))]
+    #[pyo3(signature = (jobs, *, ranks, slot, gap, align, least, cut, write = false))]
     #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
     fn new(
         py: Python<'_>,
@@ -82,8 +82,9 @@ impl Collective {
         align: i64,
         least: i64,
         cut: &str,
+        write: bool,
     ) -> PyResult<Collective> {
-        let agreed = Agreed { ranks, slot, gap, align, least, cut: cut_of(cut) };
+        let agreed = Agreed { ranks, slot, gap, align, least, cut: cut_of(cut), write };
         let plan = py.detach(|| {
             let jobs = jobs.iter().map(|(ground, accesses, shares)| job(ground, accesses, shares));
             plan::Collective::new(jobs.collect::<Result<_, _>>()?, &agreed)
@@ -94,7 +95,7 @@ impl Collective {
     /// From what the ranks told each other (`Records.compare` was asked); `shares`: of each array, in
     /// the order of `Records.names`.
     #[staticmethod]
-    #[pyo3(signature = (records, shares, *, slot, gap, align, least, cut))]
+    #[pyo3(signature = (records, shares, *, slot, gap, align, least, cut, write = false))]
     #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
     fn of_records(
         py: Python<'_>,
@@ -105,6 +106,7 @@ impl Collective {
         align: i64,
         least: i64,
         cut: &str,
+        write: bool,
     ) -> PyResult<Collective> {
         let records = records.get();
         if shares.len() != records.wanted().len() {
@@ -112,7 +114,7 @@ impl Collective {
         }
         let ranks =
             u32::try_from(records.ranks()).map_err(|_| wrong("too many ranks".to_owned()))?;
-        let agreed = Agreed { ranks, slot, gap, align, least, cut: cut_of(cut) };
+        let agreed = Agreed { ranks, slot, gap, align, least, cut: cut_of(cut), write };
         let plan = py.detach(|| {
             let jobs = records.wanted().iter().zip(&shares).map(|(wanted, shares)| Job {
                 ground: wanted.ground.clone(),
@@ -142,6 +144,31 @@ impl Collective {
     /// Whether accesses share elements.
     fn overlap(&self, py: Python<'_>) -> bool {
         py.detach(|| self.plan.overlap())
+    }
+
+    /// Whether what is written has to be put in its place in the order of the ranks.
+    #[getter]
+    fn in_order(&self) -> bool {
+        self.plan.in_order()
+    }
+
+    /// What a rank gives if it leaves out what later ones give: number of the array, of the item, and
+    /// section; None if nobody leaves out anything.
+    fn given(&self, rank: u32) -> Option<Vec<(u32, u32, Ranges)>> {
+        let row = |(array, item, section): (u32, u32, &Section)| (array, item, ranges(section));
+        self.plan.leaves_out().then(|| self.plan.given(rank).into_iter().map(row).collect())
+    }
+
+    /// Bytes that all ranks give, together, without what later ones give.
+    #[getter]
+    fn given_bytes(&self) -> i64 {
+        let of_array = |array: u32| {
+            let item = self.item(array);
+            let bytes =
+                |access: &Access| access.section.count().unwrap_or(i64::MAX).saturating_mul(item);
+            self.plan.accesses(array).iter().map(bytes).fold(0, i64::saturating_add)
+        };
+        (0..self.plan.arrays() as u32).map(of_array).fold(0, i64::saturating_add)
     }
 
     /// Number of arrays.

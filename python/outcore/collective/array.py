@@ -115,7 +115,8 @@ class CollectiveArray(DiskArray):
 
         Where ranks write the same element the highest rank wins, or with `Hints(overlap="error")`
         all raise. Nothing outside the sections changes, also if other programs write there at the
-        same time, except what lies between elements of different ranks in the same tile.
+        same time, except what lies between elements of different ranks in the same tile: two-phase may
+        read that, and write it back a few rounds later.
 
         Parameters
         ----------

@@ -13,6 +13,10 @@ many small, also there. Cold data comes from a disk that all share: what counts 
 ranks, each byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of
 them, or once.
 
+Where sections of a write overlap each rank leaves out what a higher one gives, so all methods will do.
+Only where the plan cannot say what is left (`in_order`) it has to be two-phase: owners put things in
+their places in the order of the ranks.
+
 Invariants. Only integers that all ranks have from all ranks are compared, so all choose alike.
 """
 
@@ -31,6 +35,7 @@ from outcore.report import human_time
 __all__ = [
     "CACHED",
     "IMPOSSIBLE",
+    "IN_ORDER",
     "METHODS",
     "Choice",
     "Exchange",
@@ -46,6 +51,9 @@ CACHED = 950
 # What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
 # nothing is raised here; the access itself will say what is wrong.
 IMPOSSIBLE = 1 << 50
+IN_ORDER = (
+    "ranks write the same elements, too entangled to be cut: the highest rank has to come last"
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ class Exchange:
             return 0
         of_node, ranks_of = Counter(self.nodes[owner] for owner in owners), Counter(self.nodes)
         near = sum(number * ranks_of[node] for node, number in of_node.items())
-        return plan.wanted_bytes - plan.wanted_bytes * near // (len(owners) * len(self.nodes))
+        return plan.given_bytes - plan.given_bytes * near // (len(owners) * len(self.nodes))
 
 
 def own_price(items: list[Item], *, write: bool) -> tuple[int, int]:
@@ -129,17 +137,17 @@ class Prices:
         """Tell what two-phase costs."""
         pace, second = self.exchange.pace, 1_000_000_000
         far = self.exchange.between_nodes(plan)
-        near = plan.wanted_bytes - far
+        near = plan.given_bytes - far
         moved = near * second // pace.copy + far * second // pace.messages
         return self.parts + moved + plan.rounds * (1 + write) * pace.meeting_ns
 
 
-def choose(plan: _core.Collective, prices: Prices, *, write: bool, overlap: bool) -> Choice:
+def choose(plan: _core.Collective, prices: Prices, *, write: bool) -> Choice:
     """Choose; equal on all ranks."""
     if len(prices.alone) == 1:
         return Choice("direct", "there is one rank")
-    if write and overlap:
-        return Choice("two-phase", "ranks write the same elements: the highest rank wins")
+    if write and plan.in_order:
+        return Choice("two-phase", IN_ORDER)
     encoded = any(plan.encoded(number) for number in range(plan.arrays))
     alone = prices.direct()
     cached = min(share for _, share in prices.alone)

@@ -153,8 +153,8 @@ class _Teller:
         words[2:_HEAD] = clock_of(self.group).words()
         each = words[_HEAD:].reshape(len(met.names), _EACH)
         for number, name in enumerate(met.names):
-            mine = [item for item in met.mine if item.name() == name]
-            each[number, :2] = own_price(mine, write=self.write)
+            left = [item for item in met.left if item.name() == name]
+            each[number, :2] = own_price(left, write=self.write)
             apart, array = self.apart[number], met.arrays[number]
             each[number, 2] = share_of_price(apart, [array], self.rank, write=self.write)
             each[number, 6] = _given(apart, self.rank, self.size)[0][2]
@@ -231,11 +231,10 @@ class _Teller:
         plan, asked = self.apart[number], many.asked_method(self.met.records)
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
         prices = Prices(alone, int(each[:, 2].sum()), exchange)
-        overlap = self.write and plan.overlap()
         if asked == "auto":
-            choice = choose(plan, prices, write=self.write, overlap=overlap)
+            choice = choose(plan, prices, write=self.write)
         else:
-            choice = Choice("two-phase" if overlap else asked, "asked for")
+            choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
         if choice.method == "two-phase":
             return choice, prices.rounds(plan, write=self.write)
         return choice, prices.direct()

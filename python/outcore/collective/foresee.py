@@ -29,6 +29,7 @@ from outcore.collective.choose import (
     own_price,
     share_of_price,
 )
+from outcore.collective.holes import Ranges, key_of
 from outcore.collective.items import Item
 from outcore.collective.pace import ASSUMED
 from outcore.collective.price import counts, of_counts
@@ -39,7 +40,6 @@ from outcore.report import Report
 
 __all__ = ["Disk", "Foresight", "Ranges", "foresee", "key_of"]
 
-Ranges = list[tuple[int, int, int]]
 # Beyond so many tiles their requests are not counted one by one, but those of whole parts.
 _TILES = 20_000
 
@@ -113,6 +113,9 @@ class Foresight:
 
     def alone(self, rank: int) -> Disk:
         """Tell what a rank's access costs if it makes it on its own."""
+        given = self.plan.given(rank) if self.write else None
+        if given is not None:
+            return sum((self._disk(key_of(ranges)) for _, _, ranges in given), Disk())
         return self._disk(self.keys[rank]) if self.wanted(rank) else Disk()
 
     def wanted(self, rank: int) -> int:
@@ -142,18 +145,6 @@ class Foresight:
 
     def _disk(self, key: Any) -> Disk:
         return Disk.of(self.array.explain(key, write=self.write))
-
-
-def key_of(ranges: Ranges) -> tuple[slice, ...]:
-    """
-    Give a section as a key for indexing.
-
-    Examples
-    --------
-    >>> key_of([(1, 3, 2), (0, 0, 1)])
-    (slice(1, 6, 2), slice(0, 0, None))
-    """
-    return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
 
 
 def foresee(
@@ -219,20 +210,21 @@ def foresee(
     records = _core.Records(_rows(rows))
     records.compare(True)
     plan = many.planned(records, size, write=write)
-    overlap = write and plan.overlap()
     exchange = Exchange((0,) * size, ASSUMED)
+    own = [[item] for item in all_items]
+    left = [brought.left_of(o, plan, r) for r, o in enumerate(own)] if write else own
 
     def prices() -> Prices:
         owners = plan.owners()
         if not cold:
-            alone = [own_price([item], write=write) for item in all_items]
+            alone = [own_price(items, write=write) for items in left]
             parts = (share_of_price(plan, [array], rank, write=write) for rank in owners)
             return Prices(alone, sum(parts), exchange)
         boxes = [key_of(box) for rank in owners for _, box in plan.parts(rank)]
-        alone = [(_cold(array, item.key, write) if item.nbytes else 0, 0) for item in all_items]
+        alone = [(sum(_cold(array, i.key, write) for i in own if i.nbytes), 0) for own in left]
         return Prices(alone, sum(_cold(array, box, write) for box in boxes), exchange)
 
-    choice = many.decided(plan, records, prices, overlap=overlap, write=write)
+    choice = many.decided(plan, records, prices, write=write)
     return Foresight(
         array=array,
         ranks=size,

@@ -24,7 +24,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 
-__all__ = ["Item", "looking", "reading", "writing"]
+__all__ = ["Item", "left_of", "looking", "reading", "writing"]
 
 
 @dataclass
@@ -159,6 +159,29 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
             path=array.path,
         ) from None
     return Item(array, key, section, given, axes)
+
+
+def left_of(items: list[Item], plan: _core.Collective, rank: int) -> list[Item]:
+    """Give what a rank writes if it leaves out what higher ranks give; the items if nobody does."""
+    given = plan.given(rank)
+    if given is None:
+        return items
+    return [_part(items[number], ranges) for _, number, ranges in given]
+
+
+def _part(item: Item, ranges: list[tuple[int, int, int]]) -> Item:
+    key, place, section = [], [], []
+    for (start, count, step), (low, _, stride) in zip(ranges, _triples(item.section), strict=True):
+        key.append(slice(start, start + (count - 1) * step + 1, step))
+        first, every = (start - low) // stride, max(step // stride, 1)
+        place.append(slice(first, first + (count - 1) * every + 1, every))
+        section += [start, count, step]
+    axes = [(axis, False) for axis in range(len(key))]
+    return Item(item.array, tuple(key), section, item.memory[tuple(place)], axes)
+
+
+def _triples(words: list[int]) -> list[tuple[int, ...]]:
+    return list(zip(words[::3], words[1::3], words[2::3], strict=True))
 
 
 def _shape(section: list[int], axes: Sequence[tuple[int, bool] | None]) -> tuple[int, ...]:

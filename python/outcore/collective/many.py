@@ -23,6 +23,7 @@ from outcore.collective import items as brought
 from outcore.collective.agreement import fail_together, few, gather
 from outcore.collective.choose import (
     CACHED,
+    IN_ORDER,
     METHODS,
     Choice,
     Exchange,
@@ -88,13 +89,14 @@ class Met:
     plan: _core.Collective
     arrays: list[DiskArray | None]
     names: list[int]
-    overlap: bool
     choice: Choice
     groups: int
     slots: int
     room: int
     records: _core.Records
     mine: list[Item]
+    # The same of a write, without what higher ranks give.
+    left: list[Item]
 
 
 def read_all(
@@ -303,11 +305,11 @@ def run(
             if met.choice.method == "two-phase":
                 work = Work(group, met.plan, met.arrays, mine, met.groups, met.slots, met.room)
                 try:
-                    failure = write_rounds(work, met.overlap) if write else read_rounds(work)
+                    failure = write_rounds(work) if write else read_rounds(work)
                 finally:
                     lend_slots(group)
             else:
-                failure = _each_alone(group, mine, met.choice.method, write=write)
+                failure = _each_alone(group, met.left, met.choice.method, write=write)
             results = [item.result for item in mine]
     if failure is not None:
         cause = None if isinstance(failure, Elsewhere) else failure
@@ -396,8 +398,7 @@ def _compare(records: _core.Records, *, one: bool) -> None:
 def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:
     """Plan, from the records of all ranks."""
     plan = planned(records, group.size, write=write)
-    overlap = write and plan.overlap()
-    if overlap and any(records.wish(_REFUSES)):
+    if write and any(records.wish(_REFUSES)) and plan.overlap():
         raise CollectiveError(
             "ranks write the same elements, and a hint says overlap='error'. Give them sections that "
             "do not meet, or leave the hint out: then the highest rank wins",
@@ -407,9 +408,10 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
     arrays_by_name = {item.name(): item.array for item in mine}
     names = records.names
     arrays = [arrays_by_name.get(name) for name in names]
+    left = brought.left_of(mine, plan, group.rank) if write else mine
 
     def prices() -> Prices:
-        own = own_price(mine, write=write)
+        own = own_price(left, write=write)
         part = share_of_price(plan, arrays, group.rank, write=write)
         words = [*own, part, *clock_of(group).words()]
         said = group.allgather(np.array(words, np.int64))
@@ -417,10 +419,10 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
         exchange = Exchange(group.nodes, agreed(said[:, 3:]))
         return Prices(alone, int(said[:, 2].sum()), exchange)
 
-    choice = decided(plan, records, prices, overlap=overlap, write=write)
+    choice = decided(plan, records, prices, write=write)
     groups, slots = groups_of(plan, records), slots_for(plan, records)
     room = 2 * min(records.wish(_OFFERED))
-    return Met(plan, arrays, names, overlap, choice, groups, slots, room, records, mine)
+    return Met(plan, arrays, names, choice, groups, slots, room, records, mine, left)
 
 
 def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collective:
@@ -434,6 +436,7 @@ def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collecti
         align=max(records.wish(_STRIPE)),
         least=AGREED.least,
         cut=_CUTS[records.wish(_CUT)[0]],
+        write=write,
     )
 
 
@@ -442,7 +445,6 @@ def decided(
     records: _core.Records,
     prices: Callable[[], Prices],
     *,
-    overlap: bool,
     write: bool,
 ) -> Choice:
     """Choose the method; `prices` are asked for only if they count."""
@@ -451,9 +453,9 @@ def decided(
     if method == "auto" and not records.encoded and not write and cached:
         return Choice("direct", "what the ranks want is in the page cache")
     if method == "auto":
-        return choose(plan, prices(), write=write, overlap=overlap)
-    if overlap and method != "two-phase":
-        return Choice("two-phase", f"{method} was asked for, but ranks write the same elements")
+        return choose(plan, prices(), write=write)
+    if write and plan.in_order and method != "two-phase":
+        return Choice("two-phase", f"{method} was asked for, but {IN_ORDER}")
     return Choice(method, "asked for")
 
 

@@ -30,8 +30,8 @@ class Counts(NamedTuple):
     ----------
     requests, moved
         Requests to the system, and bytes that they carry.
-    mapped
-        Bytes copied out of or into mapped files.
+    mapped, pages
+        Bytes copied out of or into mapped files, and pages that these are in.
     useful
         Bytes of the section.
     coded
@@ -43,6 +43,7 @@ class Counts(NamedTuple):
     requests: int
     moved: int
     mapped: int
+    pages: int
     useful: int
     coded: int
     cached: int
@@ -63,13 +64,13 @@ def price(array: DiskArray, key: Any, *, write: bool = False) -> int:
 def of_counts(found: Counts, array: DiskArray, *, write: bool) -> int:
     """Tell what such an access costs on the disk of its array."""
     _, request_ns, device, stream = array._core.disk()
-    requests, moved, mapped, useful, coded, cached = found
+    requests, moved, mapped, pages, useful, coded, cached = found
     second = 1_000_000_000
     cold = of_requests(requests, moved, (request_ns, device, stream))
     if write:
         # Side by side with other ranks.
         warm = requests * _WRITE_CALL_NS + moved * second // _WRITE
-        warm += mapped // 4096 * _DIRTY_NS + mapped * second // _CACHED
+        warm += pages * _DIRTY_NS + mapped * second // _CACHED
     else:
         warm = requests * _CALL_NS + (moved + mapped) * second // _CACHED
     codecs = coded and useful * second // _DECODE

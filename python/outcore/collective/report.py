@@ -40,6 +40,8 @@ class CollectiveReport:
         Bytes that all ranks ask for.
     domain_bytes
         Bytes that the owners hold in all rounds: what is read at most.
+    left_out_bytes
+        Of a write: bytes that ranks leave out, because a higher rank gives them.
     """
 
     direction: str
@@ -54,6 +56,7 @@ class CollectiveReport:
     slot_bytes: int
     wanted_bytes: int
     domain_bytes: int
+    left_out_bytes: int = 0
 
     def __str__(self) -> str:
         s = "s" * (self.ranks == 1)
@@ -64,6 +67,8 @@ class CollectiveReport:
             ),
             ("method", f"{self.method}: {self.why}"),
         ]
+        if self.left_out_bytes:
+            lines.append(("overlap", f"{human(self.left_out_bytes)} left to higher ranks"))
         for text, members in self.regions[:4]:
             lines.append(("region", f"{text}, {members} accesses"))
         if len(self.regions) > 4:
@@ -272,6 +277,7 @@ def tell(
         slot_bytes=plan.slot_bytes,
         wanted_bytes=plan.wanted_bytes,
         domain_bytes=held,
+        left_out_bytes=plan.wanted_bytes - plan.given_bytes,
     )
 
 

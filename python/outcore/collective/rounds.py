@@ -8,8 +8,13 @@ into another slot, and the one after it where it has three slots.
     read 0, 1 | agree | copy 0, read 2 | agree | copy 1, read 3 | ...
 
 Writing is the mirror: ranks copy into the slots, or send; then the owner writes its tile. What nobody
-gives of a tile is read first, but only there. Where two ranks give the same element all goes by
-messages, which the owner unpacks in the order of the ranks: the highest rank wins, as in the paper.
+gives of a tile is read first (`holes`): as soon as the slot is free, while other rounds are exchanged.
+
+    holes 0, 1, 2 | agree | copy 0 | agree | write 0, holes 3 | copy 1 | ...
+
+Where several ranks give the same element the highest one
+wins, as in the paper: the plan leaves it out of the others' sections, so the order does not matter.
+Where it cannot, all goes by messages, which the owner unpacks in the order of the ranks.
 
 Each round begins with an agreement, which is also the meeting after which slots may be looked at. A
 rank that failed says so there, and all stop: whoever fails goes on taking part until then.
@@ -21,6 +26,7 @@ Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collec
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.collective.holes import Ranges, key_of, ways, within
 from outcore.collective.items import Item
 from outcore.collective.pace import clock_of
 from outcore.collective.price import price
@@ -41,9 +48,7 @@ from outcore.transport import Transport
 
 __all__ = ["Work", "read_rounds", "write_rounds"]
 
-Ranges = list[tuple[int, int, int]]
-# A tile of which less than this part is given is written piece by piece, not read first.
-_SPARSE = 4
+
 # The tiles of a batch are accessed by so many threads at once.
 _SIDE_BY_SIDE = 4
 
@@ -182,19 +187,6 @@ def _order(array: DiskArray) -> list[int]:
     return ground[3 : 3 + ground[2]]
 
 
-def _key(ranges: Ranges) -> tuple[slice, ...]:
-    return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
-
-
-def _within(part: Ranges, tile: Ranges) -> tuple[slice, ...]:
-    """Where a part of a tile lies in the array that the tile is."""
-    places = []
-    for (a, n, s), (low, _, step) in zip(part, tile, strict=True):
-        first, stride = (a - low) // step, max(s // step, 1)
-        places.append(slice(first, first + (n - 1) * stride + 1, stride))
-    return tuple(places)
-
-
 class _Failures:
     """What went wrong on this rank: the first failure counts."""
 
@@ -212,8 +204,12 @@ class _Failures:
     def finish(self, requests: list[IORequest[None]]) -> None:
         """Wait for started work, and forget it; how it ended counts."""
         while requests:
+            one = requests.pop()
             with self.caught():
-                requests.pop().wait()
+                one.wait()
+            while not one.done:  # the wait was interrupted
+                with self.caught():
+                    one.wait()
 
     @property
     def code(self) -> int:
@@ -224,8 +220,8 @@ def _in_background(work: Callable[[], None], what: str) -> IORequest[None]:
     return start(work, what)
 
 
-def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[None]]:
-    """Start work on the tiles of a batch, in order within a thread."""
+def _shared_out(work: list[Callable[[], None]]) -> list[Callable[[], None]]:
+    """Work on the tiles of a batch for so many threads, in order within a thread."""
 
     def run(some: list[Callable[[], None]]) -> Callable[[], None]:
         def each() -> None:
@@ -235,7 +231,12 @@ def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[N
         return each
 
     most = min(len(work), _SIDE_BY_SIDE)
-    return [_in_background(run(work[k::most]), what) for k in range(most)]
+    return [run(work[k::most]) for k in range(most)]
+
+
+def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[None]]:
+    """Start work on the tiles of a batch."""
+    return [_in_background(one, what) for one in _shared_out(work)]
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -244,14 +245,29 @@ def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[N
 def read_rounds(work: Work) -> BaseException | None:
     """Run the rounds of a read; returns this rank's failure, if any rank failed (else raises none)."""
     failures = _Failures()
-    transport, plan = work.transport, work.plan
     slots = _take_slots(work, failures)
     if slots is None:
         return _outcome(failures, True)
     # By steps. Groups of owners take turns: a step ahead is another group's.
     ahead = slots.number - 1 if work.groups == 1 else 1
     reading: list[list[IORequest[None]]] = [[] for _ in range(ahead)]
-    failed = False
+    try:
+        failed = _read_rounds(work, slots, reading, failures)
+    finally:
+        # However this ends: nothing is under way in a slot that is lent, or used for something else.
+        for started in reading:
+            failures.finish(started)
+    if not failed:
+        # Also the meeting after which slots may be used for something else.
+        failed = work.meet(failures)
+    return _outcome(failures, failed)
+
+
+def _read_rounds(
+    work: Work, slots: Slots, reading: list[list[IORequest[None]]], failures: _Failures
+) -> bool:
+    """Read and exchange, until all rounds are over or any rank failed; tells whether one did."""
+    transport, plan, ahead = work.transport, work.plan, len(reading)
     with failures.caught():
         for number in range(ahead):
             reading[number] = _read_ahead(work, slots, number)
@@ -263,8 +279,7 @@ def read_rounds(work: Work) -> BaseException | None:
         with failures.caught():
             letters = _pack_read(work, slots, step)
         if work.meet(failures):
-            failed = True
-            break
+            return True
         with failures.caught():
             reading[number % ahead] += _read_ahead(work, slots, number + ahead)
         exchange = letters.start(transport)
@@ -275,12 +290,7 @@ def read_rounds(work: Work) -> BaseException | None:
         with failures.caught():
             plan.unpack(step.k, work.rank, step.far, letters.recv, work.memory)
         letters.close()
-    for started in reading:
-        failures.finish(started)
-    if not failed:
-        # Also the meeting after which slots may be used for something else.
-        failed = work.meet(failures)
-    return _outcome(failures, failed)
+    return False
 
 
 def _take_slots(work: Work, failures: _Failures) -> Slots | None:
@@ -326,12 +336,12 @@ def _needed(work: Work, slot: NDArray[np.uint8], n: int) -> Callable[[], None]:
         for _, _, piece in work.plan.table(work.rank, n):
             if piece not in apart:
                 apart.append(piece)
-        if sum(price(array, _key(piece)) for piece in apart) < price(array, _key(held)):
+        if sum(price(array, key_of(piece)) for piece in apart) < price(array, key_of(held)):
             parts = apart
 
     def read() -> None:
         for part in parts:
-            array._core.read(_key(part), view[_within(part, ranges)])
+            array._core.read(key_of(part), view[within(part, ranges)])
 
     return read
 
@@ -400,30 +410,41 @@ def _pack_read(work: Work, slots: Slots, step: Step) -> _Letters:
 # ------------------------------------------------------------------------------------- writing
 
 
-def write_rounds(work: Work, overlap: bool) -> BaseException | None:
+def write_rounds(work: Work) -> BaseException | None:
     """Run the rounds of a write; returns as `read_rounds`."""
     failures = _Failures()
-    transport, plan = work.transport, work.plan
     slots = _take_slots(work, failures)
     if slots is None:
         return _outcome(failures, True)
-    writing: list[list[IORequest[None]]] = [[] for _ in range(slots.number)]
-    if overlap:
+    turns = [_Turn() for _ in range(slots.number)]
+    if work.plan.in_order:
         work.all_by_messages()
-    failed = False
+    try:
+        failed = _write_rounds(work, slots, turns, failures)
+    finally:
+        # As when reading: what is in a slot is on its way to the file until its write has ended.
+        for turn in turns:
+            failures.finish(turn.started)
+    if not failed:
+        failed = work.meet(failures)
+    return _outcome(failures, failed)
+
+
+def _write_rounds(work: Work, slots: Slots, turns: list[_Turn], failures: _Failures) -> bool:
+    """Exchange and write, until all rounds are over or any rank failed; tells whether one did."""
+    transport, plan = work.transport, work.plan
+    if _fill_first(work, slots, turns, failures):
+        return True
     for number in range(work.steps):
         step = work.step(number)
-        turn = step.k % slots.number
+        turn = turns[step.k % slots.number]
         if step.mine:
-            failures.finish(writing[turn])
+            failures.finish(turn.started)
         letters = _Letters()
-        steps: list[Callable[[], None]] = []
         with failures.caught():
             letters = _pack_write(work, step)
-            steps = _prepare_writes(work, slots, step, overlap)
         if work.meet(failures):
-            failed = True
-            break
+            return True
         exchange = letters.start(transport)
         with failures.caught():
             work.copy(step, slots, write=True)
@@ -436,18 +457,68 @@ def write_rounds(work: Work, overlap: bool) -> BaseException | None:
         letters.close()
         if work.groups > 1:
             # The next group begins to write after this meeting.
-            for started in writing:
-                failures.finish(started)
+            for other in turns:
+                failures.finish(other.started)
         if work.meet(failures):
-            failed = True
-            break
+            return True
         with failures.caught():
-            writing[turn].extend(_side_by_side(steps, f"round {step.k} of a collective write"))
-    for started in writing:
-        failures.finish(started)
-    if not failed:
-        failed = work.meet(failures)
-    return _outcome(failures, failed)
+            if step.mine:
+                turn.go_on(work, slots, step.k + slots.number)
+    return False
+
+
+class _Turn:
+    """A slot of an owner that writes: what goes on in it, and what will write what it holds."""
+
+    def __init__(self) -> None:
+        self.started: list[IORequest[None]] = []
+        self.writes: list[Callable[[], None]] = []
+
+    def go_on(self, work: Work, slots: Slots, k: int) -> None:
+        """
+        Start to write what the slot holds, and after that to read the holes of round `k` into it.
+
+        Holes are what nobody gives in this collective, so they may be read long before their turn,
+        whatever is being written elsewhere.
+        """
+        writes = self.writes
+        tiles = [ways(work, slots.mine(k), n) for n in work.tiles(work.rank, k)]
+        reads = [read for tile, _ in tiles for read in tile]
+        self.writes = [write for _, tile in tiles for write in tile]
+        what = f"round {k} of a collective write"
+        if not writes:
+            self.started += _side_by_side(reads, what)
+            return
+        left, lock = min(len(writes), _SIDE_BY_SIDE), threading.Lock()
+
+        def then(write: Callable[[], None]) -> Callable[[], None]:
+            def both() -> None:
+                nonlocal left
+                write()
+                with lock:
+                    left -= 1
+                    last = not left
+                if last:
+                    self.started += _side_by_side(reads, what)
+
+            return both
+
+        self.started += [_in_background(then(write), what) for write in _shared_out(writes)]
+
+
+def _fill_first(work: Work, slots: Slots, turns: list[_Turn], failures: _Failures) -> bool:
+    """Start to read the holes of the first rounds; groups do so in turn. Tells whether a rank failed."""
+    for group in range(work.groups):
+        with failures.caught():
+            if work.group.get(work.rank) == group:
+                for k, turn in enumerate(turns):
+                    turn.go_on(work, slots, k)
+        if work.groups > 1:
+            for turn in turns:
+                failures.finish(turn.started)
+            if work.meet(failures):
+                return True
+    return False
 
 
 def _pack_write(work: Work, step: Step) -> _Letters:
@@ -456,68 +527,3 @@ def _pack_write(work: Work, step: Step) -> _Letters:
     if work.far_ranks:
         work.plan.unpack(step.k, work.rank, step.far, letters.send, work.memory, True)
     return letters
-
-
-def _prepare_writes(
-    work: Work, slots: Slots, step: Step, overlap: bool
-) -> list[Callable[[], None]]:
-    """Read what nobody gives of this rank's tiles, if need be; returns what will write them."""
-    writes: list[Callable[[], None]] = []
-    if not step.mine:
-        return writes
-    reads: list[Callable[[], None]] = []
-    for n in work.tiles(work.rank, step.k):
-        read, write = _prepare_write(work, slots.mine(step.k), n, overlap)
-        reads += read
-        writes += write
-    if len(reads) < 2:
-        for read_one in reads:
-            read_one()
-        return writes
-    failures = _Failures()
-    failures.finish(_side_by_side(reads, f"round {step.k} of a collective write"))
-    if failures.first is not None:
-        raise failures.first
-    return writes
-
-
-def _prepare_write(
-    work: Work, slot: NDArray[np.uint8], n: int, overlap: bool
-) -> tuple[list[Callable[[], None]], list[Callable[[], None]]]:
-    """What is to be read of tile `n` before ranks copy into it, and what writes it."""
-    number, ranges = work.tile(n)
-    array = work.array(number)
-    view = work.view(slot, n)
-    wanted = work.plan.wanted(work.rank, n)
-    if wanted is None:
-        return [], []
-    held, elements, useful, _ = wanted
-    place = view[_within(held, ranges)]
-
-    def read() -> None:
-        array._core.read(_key(held), place)
-
-    def write() -> None:
-        array._core.write(_key(held), place)
-
-    table = work.plan.table(work.rank, n)
-    whole = any(_count(piece) == elements for _, _, piece in table)
-    if whole or (useful == elements and not overlap):
-        return [], [write]
-    if not work.plan.encoded(number) and useful * _SPARSE < elements:
-        # In the order of the ranks; what two of them give is in the slot once.
-        pieces = [piece for _, _, piece in table]
-
-        def write_pieces() -> None:
-            for piece in pieces:
-                array._core.write(_key(piece), view[_within(piece, ranges)])
-
-        return [], [write_pieces]
-    return [read], [write]
-
-
-def _count(ranges: Ranges) -> int:
-    count = 1
-    for _, n, _ in ranges:
-        count *= n
-    return count

@@ -175,13 +175,14 @@ class Scene:
         if self.report.method != "two-phase":
             return f"What a rank wants is in pieces of {each} in the file. {self._told()}"
         verb, wanted = self.verb, self.report.wanted_bytes
-        if len({tuple(section) for section in self.sections}) == 1 < self.ranks:
+        again = not self.write or self.plan.in_order
+        if again and len({tuple(section) for section in self.sections}) == 1 < self.ranks:
             why = f"All ranks want the same, and each would {verb} it again"
         elif alone.chunks > both.chunks:
             why = f"Ranks want parts of the same chunks, and each would {verb} them again"
         elif alone.nbytes >= 1.5 * wanted:
             why = f"Pieces of {each} lie so close that each rank would {verb} what is between, too"
-        elif self.plan.overlap():
+        elif again and self.plan.overlap():
             why = f"What ranks want overlaps, and each would {verb} it again"
         else:
             why = f"The ranks want pieces of {each}, scattered over the file"

@@ -171,6 +171,7 @@ def plan(
         align=1 if paper else AGREED.align,
         least=size if paper else AGREED.least,
         cut={"static": "fixed", "dynamic": "bounding"}.get(method, "requested"),
+        write=case.write and not paper,
     )
 
 
@@ -291,7 +292,7 @@ def _auto(
         parts=of_requests(both.requests, both.bytes),
         exchange=Exchange((0,), ASSUMED),
     )
-    chosen = choose(made, prices, write=case.write, overlap=case.write and made.overlap())
+    chosen = choose(made, prices, write=case.write)
     if chosen.method == "two-phase":
         return dataclasses.replace(both, method="auto: two-phase", why=chosen.why)
     return _outcome("auto: direct", own, chosen.why)

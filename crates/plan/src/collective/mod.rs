@@ -8,7 +8,8 @@
 //! read or written in tiles that fit a slot (`tiles`). In a round every owner has its next tile in
 //! its slot, or several small ones (`batches`), packed in the order of the file; who wants a part of it
 //! copies it out (into it, in a write). Which part that is, and where in the slot, follows from the
-//! accesses alone: nothing is said between the ranks but that a round is there.
+//! accesses alone: nothing is said between the ranks but that a round is there. Who writes leaves out what
+//! a later access gives (`overlap`), so the order in which ranks write does not matter.
 //!
 //! Invariants. Every element asked for lies in exactly one tile of exactly one owner. A slot never
 //! holds more than `slot` bytes. All answers are pure functions of the accesses and a number, so all
@@ -20,14 +21,16 @@
 mod access;
 mod batches;
 mod domains;
+mod overlap;
 mod records;
 mod regions;
 mod tiles;
 
 pub use access::{section_from_words, section_words, Access, Ground};
 pub use domains::{Cut, Share, Span};
+pub use overlap::{leave_out, overlap, Left};
 pub use records::{failed, record, Mismatch, Records, Stage, Wanted, HEAD};
-pub use regions::{hull, overlap, regions, Region};
+pub use regions::{hull, regions, Region};
 pub use tiles::Tiling;
 
 use std::ops::Range;
@@ -65,6 +68,8 @@ pub struct Agreed {
     pub least: i64,
     /// How domains are cut.
     pub cut: Cut,
+    /// Whether the accesses write: of an element the last access counts then.
+    pub write: bool,
 }
 
 /// A tile: what an owner holds in its slot in one round, alone or with others.
@@ -87,6 +92,15 @@ pub struct Piece {
     pub section: Section,
 }
 
+/// What accesses that write have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shared {
+    /// No element, or they leave out what later ones give.
+    Nothing,
+    /// Elements, of which the last access in their order counts.
+    InOrder,
+}
+
 /// The plan of a collective: who owns what, in which round.
 #[derive(Debug, Clone)]
 pub struct Collective {
@@ -101,9 +115,13 @@ pub struct Collective {
 #[derive(Debug, Clone)]
 struct Planned {
     job: Job,
+    /// What is left of the accesses, where they leave out what later ones give, and of which access each
+    /// is a part. It stands for them below.
+    left: Option<(Vec<Access>, Vec<u32>)>,
+    shared: Shared,
     regions: Vec<Region>,
     tilings: Vec<Tiling>,
-    /// Numbers of the accesses of each rank that has any, sorted by rank.
+    /// Numbers of the accesses (of what is left of them) of each rank that has any, sorted by rank.
     by_rank: Vec<(u32, u32)>,
 }
 
@@ -119,7 +137,19 @@ impl Collective {
         let mut slot = 0;
         for (number, job) in jobs.into_iter().enumerate() {
             check(&job, agreed)?;
-            let regions = regions(&job.ground, &job.accesses, agreed.gap);
+            let mut regions = regions::regions(&job.ground, &job.accesses, agreed.gap);
+            let all = Left::All;
+            let parts =
+                if agreed.write { leave_out(&job.ground, &job.accesses, &regions) } else { all };
+            let shared = if parts == Left::Unsaid { Shared::InOrder } else { Shared::Nothing };
+            let left = match parts {
+                Left::Parts(parts) => Some(of_ranks(&job.accesses, parts)),
+                Left::All | Left::Unsaid => None,
+            };
+            let accesses = left.as_ref().map_or(&job.accesses, |(accesses, _)| accesses);
+            if left.is_some() {
+                regions = regions::regions(&job.ground, accesses, agreed.gap);
+            }
             let bytes = |r: &Region| {
                 let ranges = r.section.ranges().iter();
                 ranges.fold(i128::from(job.ground.item), |n, r| n * i128::from(r.count))
@@ -138,14 +168,13 @@ impl Collective {
                 .map(|r| Tiling::new(&job.ground, r, wanted as i64, room, agreed.align))
                 .collect::<Result<Vec<_>, _>>()?;
             let length = job.ground.order.first().map_or(1, |axis| job.ground.shape[*axis]);
-            let (accesses, shares) = (&job.accesses, &job.shares);
             let spans = domains::cut(
                 number as u32,
                 length,
                 accesses,
                 &regions,
                 &tilings,
-                shares,
+                &job.shares,
                 agreed.cut,
             );
             for (rank, span) in spans {
@@ -154,9 +183,9 @@ impl Collective {
                 owned[rank as usize].push(span);
             }
             let mut by_rank: Vec<(u32, u32)> =
-                job.accesses.iter().enumerate().map(|(k, a)| (a.rank, k as u32)).collect();
+                accesses.iter().enumerate().map(|(k, a)| (a.rank, k as u32)).collect();
             by_rank.sort_unstable();
-            planned.push(Planned { job, regions, tilings, by_rank });
+            planned.push(Planned { job, left, shared, regions, tilings, by_rank });
         }
         let size = |span: &Span| {
             let Planned { job, tilings, .. } = &planned[span.array as usize];
@@ -231,9 +260,7 @@ impl Collective {
     /// Which parts of a tile a rank wants or gives, in the order of its accesses.
     pub fn pieces(&self, tile: &Tile, rank: u32) -> Vec<Piece> {
         let planned = &self.jobs[tile.array as usize];
-        let first = planned.by_rank.partition_point(|(other, _)| *other < rank);
-        let mine = planned.by_rank[first..].iter().take_while(|(other, _)| *other == rank);
-        mine.filter_map(|(_, access)| planned.piece(*access, tile)).collect()
+        planned.of_rank(rank).filter_map(|number| planned.piece(number, tile)).collect()
     }
 
     /// Who wants which parts of a tile, in the order of the ranks: the paper's file domain access
@@ -241,7 +268,7 @@ impl Collective {
     pub fn table(&self, tile: &Tile) -> Vec<Piece> {
         let planned = &self.jobs[tile.array as usize];
         let members = &planned.regions[tile.region as usize].members;
-        members.iter().filter_map(|access| planned.piece(*access, tile)).collect()
+        members.iter().filter_map(|number| planned.piece(*number, tile)).collect()
     }
 
     /// What a rank owns, as boxes: array and section.
@@ -268,11 +295,37 @@ impl Collective {
         self.jobs.iter().map(bytes).fold(0, i64::saturating_add)
     }
 
+    /// The accesses to an array that members of regions are numbers of; of a write without what later
+    /// ones give.
+    pub fn accesses(&self, array: u32) -> &[Access] {
+        self.jobs.get(array as usize).map_or(&[], |planned| planned.accesses())
+    }
+
+    /// Whether accesses leave out what later ones give.
+    pub fn leaves_out(&self) -> bool {
+        self.jobs.iter().any(|planned| planned.left.is_some())
+    }
+
+    /// Whether what is written has to be put in its place in the order of the ranks.
+    pub fn in_order(&self) -> bool {
+        self.jobs.iter().any(|planned| planned.shared == Shared::InOrder)
+    }
+
+    /// What a rank gives: array, number of its array in memory, section; without what later ones give.
+    pub fn given(&self, rank: u32) -> Vec<(u32, u32, &Section)> {
+        let mut given = Vec::new();
+        for (array, planned) in (0..).zip(&self.jobs) {
+            let accesses = planned.of_rank(rank).map(|number| &planned.accesses()[number as usize]);
+            given.extend(accesses.map(|access| (array, access.item, &access.section)));
+        }
+        given
+    }
+
     /// Whether accesses of several ranks may touch the same block of an encoded array: they are not
     /// in regions of their own.
     pub fn shared_blocks(&self) -> bool {
         self.jobs.iter().filter(|planned| planned.job.ground.encoded).any(|planned| {
-            let rank = |k: &u32| planned.job.accesses[*k as usize].rank;
+            let rank = |k: &u32| planned.accesses()[*k as usize].rank;
             planned.regions.iter().any(|region| {
                 let first = region.members.first().map(rank);
                 region.members.iter().any(|k| Some(rank(k)) != first)
@@ -285,14 +338,29 @@ impl Collective {
     pub fn overlap(&self) -> bool {
         self.jobs.iter().any(|planned| {
             let job = &planned.job;
+            if planned.left.is_some() || planned.shared == Shared::InOrder {
+                return true;
+            }
             planned.regions.iter().any(|region| overlap(&job.ground, &job.accesses, region))
         })
     }
 }
 
 impl Planned {
-    fn piece(&self, access: u32, tile: &Tile) -> Option<Piece> {
-        let section = self.job.accesses[access as usize].section.intersect(&tile.section)?;
+    fn accesses(&self) -> &[Access] {
+        self.left.as_ref().map_or(&self.job.accesses, |(accesses, _)| accesses)
+    }
+
+    /// Numbers of what a rank wants or gives.
+    fn of_rank(&self, rank: u32) -> impl Iterator<Item = u32> + '_ {
+        let first = self.by_rank.partition_point(|(other, _)| *other < rank);
+        let mine = self.by_rank[first..].iter().take_while(move |(other, _)| *other == rank);
+        mine.map(|(_, number)| *number)
+    }
+
+    fn piece(&self, number: u32, tile: &Tile) -> Option<Piece> {
+        let section = self.accesses()[number as usize].section.intersect(&tile.section)?;
+        let access = self.left.as_ref().map_or(number, |(_, of)| of[number as usize]);
         (!section.is_empty()).then_some(Piece { access, section })
     }
 }
@@ -308,6 +376,15 @@ fn lead_room(ground: &Ground, agreed: &Agreed) -> i64 {
         Some(_) if leads(agreed) => PAGE,
         _ => 0,
     }
+}
+
+/// Parts of accesses as accesses, and of which each is a part.
+fn of_ranks(accesses: &[Access], parts: Vec<(u32, Section)>) -> (Vec<Access>, Vec<u32>) {
+    let part = |(k, section): (u32, Section)| {
+        let Access { rank, item, .. } = accesses[k as usize];
+        (Access { rank, item, section }, k)
+    };
+    parts.into_iter().map(part).unzip()
 }
 
 fn check(job: &Job, agreed: &Agreed) -> Result<(), PlanError> {

@@ -14,9 +14,6 @@
 //!
 //! Cost. O(P log P) for each axis that cuts, O(P) memory; independent of the number of elements.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
-
 use super::access::{Access, Ground};
 use crate::section::{Range, Section};
 
@@ -130,100 +127,12 @@ fn bounding(ground: &Ground, accesses: &[Access], mut members: Vec<u32>) -> Regi
     Region { section, members }
 }
 
-fn gcd(a: i64, b: i64) -> i64 {
+pub(super) fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a, b);
     while b != 0 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-/// Whether any element is in two of the accesses. If that would take long to find out: yes.
-///
-/// Accesses in different residue classes of the steps share nothing (cyclic distributions), so each
-/// class is looked at alone: it is swept along one axis, and whoever is open there is found by its
-/// place on another one (grids of blocks).
-pub fn overlap(ground: &Ground, accesses: &[Access], region: &Region) -> bool {
-    let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
-    let full = region.members.iter().filter(|k| !accesses[**k as usize].section.is_empty());
-    let members: Vec<u32> = full.copied().collect();
-    let axes = 0..ground.shape.len();
-    let steps: Vec<i64> = axes
-        .map(|axis| {
-            let steps = members.iter().map(|k| range(*k, axis)).filter(|r| r.count > 1);
-            steps.fold(0, |all, r| gcd(all, r.step)).max(1)
-        })
-        .collect();
-    let class = |k: u32| -> Vec<i64> {
-        steps.iter().enumerate().map(|(axis, step)| range(k, axis).start % step).collect()
-    };
-    let mut sorted: Vec<(Vec<i64>, u32)> = members.iter().map(|k| (class(*k), *k)).collect();
-    sorted.sort_unstable();
-    let mut left = MOST;
-    sorted.chunk_by(|a, b| a.0 == b.0).any(|class| {
-        let members: Vec<u32> = class.iter().map(|(_, k)| *k).collect();
-        meet(ground.shape.len(), accesses, &members, &mut left)
-    })
-}
-
-/// Pairs that are looked at before it is taken for granted that some share an element.
-const MOST: usize = 1 << 20;
-
-/// Whether two of the members share an element.
-fn meet(axes: usize, accesses: &[Access], members: &[u32], left: &mut usize) -> bool {
-    if members.len() < 2 {
-        return false;
-    }
-    let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
-    // Only pairs that meet on an axis can share anything: sweep the axis with the fewest.
-    let mut order: Vec<(usize, usize)> =
-        (0..axes).map(|axis| (pairs(members, |k| range(k, axis)), axis)).collect();
-    order.sort_unstable();
-    let Some((_, along)) = order.first().copied() else { return true };
-    let across = order.get(1).map_or(along, |(_, axis)| *axis);
-    let span = |k: u32| range(k, across).stop() - range(k, across).start;
-    let widest = members.iter().map(|k| span(*k)).max().unwrap_or(0);
-    let mut sorted = members.to_vec();
-    sorted.sort_by_key(|k| (range(*k, along).start, *k));
-    let mut ends: BinaryHeap<Reverse<(i64, u32)>> = BinaryHeap::new();
-    let mut open: BTreeSet<(i64, u32)> = BTreeSet::new();
-    for k in sorted {
-        while let Some(Reverse((stop, other))) = ends.peek().copied() {
-            if stop > range(k, along).start {
-                break;
-            }
-            ends.pop();
-            open.remove(&(range(other, across).start, other));
-        }
-        let (mine, here) = (&accesses[k as usize].section, range(k, across));
-        let near = (here.start.saturating_sub(widest), 0)..(here.stop(), 0);
-        for (_, other) in open.range(near) {
-            let both = accesses[*other as usize].section.intersect(mine);
-            if *left == 0 || both.is_some_and(|section| !section.is_empty()) {
-                return true;
-            }
-            *left -= 1;
-        }
-        ends.push(Reverse((range(k, along).stop(), k)));
-        open.insert((here.start, k));
-    }
-    false
-}
-
-/// Pairs that meet on an axis.
-fn pairs(members: &[u32], range: impl Fn(u32) -> Range) -> usize {
-    let mut starts: Vec<i64> = members.iter().map(|k| range(*k).start).collect();
-    let mut stops: Vec<i64> = members.iter().map(|k| range(*k).stop()).collect();
-    starts.sort_unstable();
-    stops.sort_unstable();
-    let (mut pairs, mut ended) = (0_usize, 0);
-    for (begun, start) in starts.iter().enumerate() {
-        while ended < stops.len() && stops[ended] <= *start {
-            ended += 1;
-        }
-        pairs = pairs.saturating_add(begun - ended.min(begun));
-    }
-    pairs
 }
 
 /// The smallest section, on the coarsest lattice, that holds all of these; none if there are none.

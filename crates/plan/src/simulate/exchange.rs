@@ -199,7 +199,7 @@ impl<'a> Exchanges<'a> {
         let of_array = |array: usize| {
             let Some(job) = plan.job(array as u32) else { return vec![] };
             let member = |k: &u32| {
-                let access = &job.accesses[*k as usize];
+                let access = &plan.accesses(array as u32)[*k as usize];
                 let elements = i128::from(access.section.count().unwrap_or(i64::MAX));
                 Member {
                     rank: access.rank,

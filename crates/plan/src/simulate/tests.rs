@@ -65,7 +65,15 @@ fn job(shape: &[i64], sections: &[Section]) -> Job {
 }
 
 fn agreed(ranks: usize, slot: i64) -> Agreed {
-    Agreed { ranks: ranks as u32, slot, gap: 1 << 40, align: 1, least: 1, cut: Cut::Bounding }
+    Agreed {
+        ranks: ranks as u32,
+        slot,
+        gap: 1 << 40,
+        align: 1,
+        least: 1,
+        cut: Cut::Bounding,
+        write: false,
+    }
 }
 
 #[test]

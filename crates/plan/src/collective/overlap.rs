@@ -1,0 +1,328 @@
+//! Overlap: where several accesses hold the same element, and which of them a write keeps.
+//!
+//! Problem. Where two ranks write the same element the highest one wins. If the owner of the place sees to
+//! that, all data goes to it by messages, and nobody may write on his own.
+//!
+//! Idea. All ranks know all sections, so each leaves out what a later one gives. What is left of a section
+//! is cut into disjoint sections, along the slowest axis first, so that they stay long in the file; strides
+//! are cut on their own lattice. Then nothing is written twice, and the order does not matter.
+//!
+//! Accesses in different residue classes of the steps share nothing (cyclic distributions), so each class
+//! is looked at alone: it is swept along one axis, and whoever is open there is found by its place on
+//! another one (grids of blocks).
+//!
+//! Invariants. What is left of all accesses is disjoint and holds every element of any of them, in the
+//! access that comes last. Equal input gives equal output on every rank.
+//!
+//! Cost. O(P log P + pairs that are near each other), independent of the number of elements. Who would have
+//! to look at too many pairs, or cut a section into too many, says so: then the order of ranks counts.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::ops::ControlFlow;
+
+use super::access::{Access, Ground};
+use super::regions::{gcd, Region};
+use crate::section::{Range, Section};
+
+/// Pairs that are looked at before it is taken for granted that some share an element.
+const LOOKS: usize = 1 << 24;
+/// Pairs that share elements, of which each is cut out.
+const PAIRS: usize = 1 << 20;
+/// Sections into which what is left of one may be cut.
+const PIECES: usize = 16;
+/// The same while later ones are still to be cut out.
+const MEANWHILE: usize = 4 * PIECES;
+
+/// What is left of accesses if of each element only the last one counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Left {
+    /// All: no two of them share an element.
+    All,
+    /// These, and of which access each is a part, in the order of the accesses.
+    Parts(Vec<(u32, Section)>),
+    /// Not said: too many pairs, or too many parts.
+    Unsaid,
+}
+
+/// Whether any element is in two of the accesses. If that would take long to find out: yes.
+pub fn overlap(ground: &Ground, accesses: &[Access], region: &Region) -> bool {
+    let members = full(accesses, &region.members);
+    each_pair(ground, accesses, &members, &mut |_, _| ControlFlow::Break(())) != Looked::AtAll
+}
+
+/// What is left of the accesses of some regions if of each element the last one counts.
+pub fn leave_out(ground: &Ground, accesses: &[Access], regions: &[Region]) -> Left {
+    let mut pairs: Vec<(u32, u32)> = Vec::new();
+    let mut gone: BTreeSet<u32> = BTreeSet::new();
+    for region in regions {
+        let mut members = full(accesses, &region.members);
+        // Of equal ones the last counts: all ranks may write the same section.
+        let section = |k: u32| &accesses[k as usize].section;
+        members.sort_by(|a, b| (section(*a), a).cmp(&(section(*b), b)));
+        let last = |n: usize| members.get(n + 1).is_none_or(|k| section(*k) != section(members[n]));
+        let (kept, others): (Vec<usize>, _) = (0..members.len()).partition(|n| last(*n));
+        gone.extend(others.into_iter().map(|n: usize| members[n]));
+        let kept: Vec<u32> = kept.into_iter().map(|n| members[n]).collect();
+        let looked = each_pair(ground, accesses, &kept, &mut |a, b| {
+            pairs.push((a.min(b), a.max(b)));
+            if pairs.len() > PAIRS {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        if looked != Looked::AtAll {
+            return Left::Unsaid;
+        }
+    }
+    if pairs.is_empty() && gone.is_empty() {
+        return Left::All;
+    }
+    pairs.sort_unstable();
+    let mut parts = Vec::with_capacity(accesses.len());
+    let mut rest = &pairs[..];
+    for (k, access) in (0..).zip(accesses) {
+        let (mine, others) = rest.split_at(rest.partition_point(|(low, _)| *low == k));
+        rest = others;
+        if access.section.is_empty() || gone.contains(&k) {
+            continue;
+        }
+        let later = mine.iter().map(|(_, other)| &accesses[*other as usize].section);
+        match without_all(&access.section, later.collect(), &ground.order) {
+            Some(left) => parts.extend(left.into_iter().map(|section| (k, section))),
+            None => return Left::Unsaid,
+        }
+    }
+    Left::Parts(parts)
+}
+
+/// A section without others, in disjoint sections; None if these would be too many.
+fn without_all(
+    section: &Section,
+    mut others: Vec<&Section>,
+    order: &[usize],
+) -> Option<Vec<Section>> {
+    // What takes most away comes first, so that less has to be cut.
+    let shared = |other: &Section| {
+        let both = section.intersect(other);
+        both.map_or(0, |both| both.count().unwrap_or(i64::MAX))
+    };
+    others.sort_by_cached_key(|other| Reverse(shared(other)));
+    let mut left = vec![section.clone()];
+    for other in others {
+        let mut next = Vec::with_capacity(left.len());
+        for part in &left {
+            without(part, other, order, &mut next)?;
+            if next.len() > MEANWHILE {
+                return None;
+            }
+        }
+        left = next;
+    }
+    (left.len() <= PIECES).then_some(left)
+}
+
+/// Adds what is left of a section without another one, cut along one axis after the other.
+fn without(
+    section: &Section,
+    other: &Section,
+    order: &[usize],
+    left: &mut Vec<Section>,
+) -> Option<()> {
+    let both = section.intersect(other)?;
+    if both.is_empty() {
+        left.push(section.clone());
+        return Some(());
+    }
+    let mut ranges = section.ranges().to_vec();
+    for axis in order {
+        let shared = both.ranges()[*axis];
+        for range in cut_out(ranges[*axis], shared)? {
+            let mut part = ranges.clone();
+            part[*axis] = range;
+            left.push(Section::new(part));
+        }
+        ranges[*axis] = shared;
+    }
+    Some(())
+}
+
+/// A range without some of its indices, in as few ranges as there are ways for here.
+fn cut_out(all: Range, out: Range) -> Option<Vec<Range>> {
+    let first = (out.start - all.start) / all.step;
+    let every = if out.count > 1 { out.step / all.step } else { 1 };
+    let last = first + (out.count - 1) * every;
+    let (before, after) = (first, all.count - 1 - last);
+    let stride = |from: i64, count: i64| Range {
+        start: all.index(from),
+        count,
+        step: if count > 1 { every * all.step } else { 1 },
+    };
+    let mut left = Vec::new();
+    // What is left between two of those taken out is a run; or all that is as far behind one of them is
+    // a range, between them or from end to end.
+    let ends = i64::from(before > 0) + i64::from(after > 0);
+    let runs = if every > 1 { ends + out.count - 1 } else { ends };
+    let between = ends + every - 1;
+    let across = every - 1 + i64::from(before >= every) + i64::from(after >= every);
+    if runs.min(between).min(across) > PIECES as i64 {
+        return None;
+    }
+    if across < runs.min(between) {
+        let class = first % every;
+        for from in (0..every.min(all.count)).filter(|from| *from != class) {
+            left.push(stride(from, (all.count - 1 - from) / every + 1));
+        }
+        left.extend((before >= every).then(|| stride(class, first / every)));
+        left.extend((after >= every).then(|| stride(last + every, after / every)));
+        return Some(left);
+    }
+    left.extend((before > 0).then(|| all.part(0, before)));
+    if every > 1 && runs <= between {
+        left.extend((0..out.count - 1).map(|n| all.part(first + n * every + 1, every - 1)));
+    } else if every > 1 {
+        left.extend((1..every).map(|n| stride(first + n, out.count - 1)));
+    }
+    left.extend((after > 0).then(|| all.part(last + 1, after)));
+    Some(left)
+}
+
+fn full(accesses: &[Access], members: &[u32]) -> Vec<u32> {
+    members.iter().copied().filter(|k| !accesses[*k as usize].section.is_empty()).collect()
+}
+
+/// How a search for pairs ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    /// All were looked at.
+    AtAll,
+    /// Whoever was told of one had enough.
+    Enough,
+    /// There were too many.
+    TooMany,
+}
+
+type Found<'a> = &'a mut dyn FnMut(u32, u32) -> ControlFlow<()>;
+
+/// Tells of each pair of accesses that share an element.
+fn each_pair(ground: &Ground, accesses: &[Access], members: &[u32], found: Found) -> Looked {
+    let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
+    let steps: Vec<i64> = (0..ground.shape.len())
+        .map(|axis| {
+            let steps = members.iter().map(|k| range(*k, axis)).filter(|r| r.count > 1);
+            steps.fold(0, |all, r| gcd(all, r.step)).max(1)
+        })
+        .collect();
+    let class = |k: u32| -> Vec<i64> {
+        steps.iter().enumerate().map(|(axis, step)| range(k, axis).start % step).collect()
+    };
+    let mut sorted: Vec<(Vec<i64>, u32)> = members.iter().map(|k| (class(*k), *k)).collect();
+    sorted.sort_unstable();
+    let mut left = LOOKS;
+    for class in sorted.chunk_by(|a, b| a.0 == b.0) {
+        let members: Vec<u32> = class.iter().map(|(_, k)| *k).collect();
+        let looked = sweep(ground.shape.len(), accesses, &members, &mut left, found);
+        if looked != Looked::AtAll {
+            return looked;
+        }
+    }
+    Looked::AtAll
+}
+
+/// Tells of the pairs of one class.
+fn sweep(
+    axes: usize,
+    accesses: &[Access],
+    members: &[u32],
+    left: &mut usize,
+    found: Found,
+) -> Looked {
+    if members.len() < 2 {
+        return Looked::AtAll;
+    }
+    let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
+    // Only pairs that meet on an axis can share anything: sweep the axis with the fewest.
+    let mut order: Vec<(usize, usize)> =
+        (0..axes).map(|axis| (pairs(members, |k| range(k, axis)), axis)).collect();
+    order.sort_unstable();
+    let (along, across) = match order[..] {
+        [] => return every_pair(members, left, found),
+        [(_, along)] => (along, along),
+        [(_, along), (_, across), ..] => (along, across),
+    };
+    let span = |k: u32| range(k, across).stop() - range(k, across).start;
+    let widest = members.iter().map(|k| span(*k)).max().unwrap_or(0);
+    let mut sorted = members.to_vec();
+    sorted.sort_by_key(|k| (range(*k, along).start, *k));
+    let mut ends: BinaryHeap<Reverse<(i64, u32)>> = BinaryHeap::new();
+    let mut open: BTreeSet<(i64, u32)> = BTreeSet::new();
+    for k in sorted {
+        while let Some(Reverse((stop, other))) = ends.peek().copied() {
+            if stop > range(k, along).start {
+                break;
+            }
+            ends.pop();
+            open.remove(&(range(other, across).start, other));
+        }
+        let (mine, here) = (&accesses[k as usize].section, range(k, across));
+        let near = (here.start.saturating_sub(widest), 0)..(here.stop(), 0);
+        for (_, other) in open.range(near) {
+            if *left == 0 {
+                return Looked::TooMany;
+            }
+            *left -= 1;
+            if meet(mine, &accesses[*other as usize].section) && found(k, *other).is_break() {
+                return Looked::Enough;
+            }
+        }
+        ends.push(Reverse((range(k, along).stop(), k)));
+        open.insert((here.start, k));
+    }
+    Looked::AtAll
+}
+
+/// Arrays without axes: all are the same element.
+fn every_pair(members: &[u32], left: &mut usize, found: Found) -> Looked {
+    for (n, a) in members.iter().enumerate() {
+        for b in &members[..n] {
+            if *left == 0 {
+                return Looked::TooMany;
+            }
+            *left -= 1;
+            if found(*a, *b).is_break() {
+                return Looked::Enough;
+            }
+        }
+    }
+    Looked::AtAll
+}
+
+/// Whether two sections share an element. Neither is empty.
+fn meet(a: &Section, b: &Section) -> bool {
+    let both = || a.ranges().iter().zip(b.ranges());
+    both().all(|(a, b)| a.start < b.stop() && b.start < a.stop())
+        && both().all(|(a, b)| {
+            if a.step == b.step {
+                (a.start - b.start) % a.step == 0
+            } else {
+                a.intersect(b).count > 0
+            }
+        })
+}
+
+/// Pairs that meet on an axis.
+fn pairs(members: &[u32], range: impl Fn(u32) -> Range) -> usize {
+    let mut starts: Vec<i64> = members.iter().map(|k| range(*k).start).collect();
+    let mut stops: Vec<i64> = members.iter().map(|k| range(*k).stop()).collect();
+    starts.sort_unstable();
+    stops.sort_unstable();
+    let (mut pairs, mut ended) = (0_usize, 0);
+    for (begun, start) in starts.iter().enumerate() {
+        while ended < stops.len() && stops[ended] <= *start {
+            ended += 1;
+        }
+        pairs = pairs.saturating_add(begun - ended.min(begun));
+    }
+    pairs
+}

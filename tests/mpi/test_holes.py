@@ -1,0 +1,211 @@
+"""What nobody gives of a tile: read ahead, written back as it was, or left alone."""
+
+import errno
+import os
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import outcore
+from mpi.test_collective import once
+from mpi.test_collective_faults import Faulty
+from outcore import _core, measured
+from outcore.collective import holes, many, rounds
+from outcore.errors import CollectiveError
+from ranks import ranks
+
+PATIENCE = 30
+
+
+class Counting:
+    """The core of an array that tells how many reads have ended."""
+
+    def __init__(self, core):
+        self.core, self.reads, self.changed = core, 0, threading.Condition()
+
+    def __getattr__(self, name):
+        return getattr(self.core, name)
+
+    def read(self, *args):
+        found = self.core.read(*args)
+        with self.changed:
+            self.reads += 1
+            self.changed.notify_all()
+        return found
+
+    def wait_for(self, reads):
+        with self.changed:
+            return self.changed.wait_for(lambda: self.reads >= reads, PATIENCE)
+
+
+@pytest.mark.parametrize(("budget", "slots"), [("64 MiB", 3), ("1 MiB", 2)])
+@ranks(2, 4, per_node=(None, 2))
+def test_holes_are_read_ahead(world, folder, budget, slots, monkeypatch):
+    """When round 1 begins, those of all slots and of the first that is free again can have been read."""
+    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=1 << 18, least=1))
+    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
+    here, meet = threading.local(), rounds.Work.meet
+
+    def meets(self, failures):
+        here.met += 1
+        if here.met == 3 and here.core is not None:
+            assert here.core.wait_for(slots + 1), f"{here.core.reads} reads, not {slots + 1}"
+        return meet(self, failures)
+
+    monkeypatch.setattr(rounds.Work, "meet", meets)
+    data = np.arange(world.size * 4096 * 96, dtype="i4").reshape(-1, 96)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        mine = np.s_[:, t.rank :: t.size + 1]
+        with outcore.open(folder / "a.npy", "r+", comm=t, hints={"memory": budget}) as a:
+            told = a.explain_all(mine, write=True, method="two-phase")
+            assert told.slots == slots and told.rounds > slots + 1
+            assert [rank for rank, *_ in told.domains] == list(range(t.size))
+            core = a._core
+            here.met, here.core = 0, Counting(core)
+            a._core = here.core
+            a.write_all(mine, -data[mine], method="two-phase")
+            a._core, reads, here.core = core, here.core.reads, None
+            # Each tile's once.
+            assert reads == told.domains[t.rank][1]
+            expected = np.where(np.arange(96) % (t.size + 1) < t.size, -data, data)
+            np.testing.assert_array_equal(expected, a.read_all(method="direct"))
+
+    world.run(body)
+
+
+FILES = {
+    "npy": ("a.npy", {}, {}),
+    "direct": ("a.npy", {}, {"cache": "bypass"}),
+    "zarr": ("a.zarr", {"chunks": (50, 50), "fill_value": 7}, {}),
+    "zstd": ("a.zarr", {"chunks": (9, 9), "compression": "zstd", "fill_value": 7}, {}),
+    "hdf5": ("a.h5::/x", {"chunks": (9, 50), "fill_value": 7}, {}),
+}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("file", FILES)
+@ranks(3, 4, per_node=(None, 2))
+def test_what_others_write_beside_a_hole_is_not_read_stale(
+    world, folder, file, groups, monkeypatch
+):
+    """Rows of 404 bytes: pages, and chunks that are not there yet, are parts of several tiles."""
+    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=2048, least=1, align=1))
+    # Always read first.
+    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
+    name, options, hints = FILES[file]
+    hints = {**hints, "io_groups": groups}
+
+    def body(t):
+        once(t, lambda: outcore.create(folder / name, (101, 101), "i4", **options).close())
+        expected = np.full((101, 101), options.get("fill_value", 0), "i4")
+        with outcore.open(folder / name, "r+", comm=t, hints=hints) as a:
+            for turn in range(3):
+                step = t.size + 1 + turn
+                for rank in range(t.size):
+                    expected[turn:, rank::step] = 100 * turn + rank
+                a.write_all(np.s_[turn:, t.rank :: step], 100 * turn + t.rank, method="two-phase")
+                np.testing.assert_array_equal(expected, a.read_all(method="direct"))
+                t.barrier()
+
+    world.run(body)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kind", ["read", "write"])
+@ranks(4, per_node=(None, 2))
+def test_a_failure_ahead_is_raised_by_all(world, folder, kind, groups, monkeypatch):
+    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=4096, least=1))
+    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
+    data = np.arange(world.size * 128 * 64, dtype="i4").reshape(-1, 64)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        mine = np.s_[:, t.rank :: t.size + 1]
+        with outcore.open(folder / "a.npy", "r+", comm=t, hints={"io_groups": groups}) as a:
+            tiles = a.explain_all(mine, write=True, method="two-phase").domains[-1][1]
+            assert tiles > 5
+            core = a._core
+            for at in (1, 2, 4, 5, tiles):
+                if t.rank == t.size - 1:
+                    error = (lambda: OSError(errno.EIO, "broken"), KeyboardInterrupt)[at % 2]
+                    a._core = Faulty(core, kind, at, error)
+                with pytest.raises((CollectiveError, KeyboardInterrupt)) as caught:
+                    a.write_all(mine, data[mine], method="two-phase")
+                if isinstance(caught.value, CollectiveError) and at % 2 == 0:
+                    assert caught.value.ranks == (t.size - 1,)
+                a._core = core
+                np.testing.assert_array_equal(data, a.read_all(method="two-phase"))
+
+    world.run(body, timeout=120)
+
+
+def test_only_who_may_rewrites_and_only_where_it_is_cheaper(tmp_path, monkeypatch):
+    prices = {}
+    monkeypatch.setattr(holes, "price", lambda a, key, write=False: prices[key[0].step, write])
+    held, pieces = [(0, 99, 1)], [[(k, 10, 9)] for k in range(4)]
+    outcore.create(tmp_path / "a.npy", (99,), "i4").close()
+    for exclusive in (False, True):
+        hints = {"exclusive": exclusive}
+        with outcore.open(tmp_path / "a.npy", "r+", hints=hints) as a:
+            for piece, cheaper in ((10, False), (30, True)):
+                prices.update({(1, False): 40, (1, True): 60, (9, True): piece})
+                assert holes.rewrites(a, held, pieces, True) == cheaper
+                assert holes.rewrites(a, held, pieces, False) == (cheaper and exclusive)
+            assert holes.rewrites(a, held, pieces * 17, True)
+
+
+@ranks(2, 4, per_node=(None, 1))
+def test_sparse_tiles_on_a_slow_disk(world, folder, monkeypatch):
+    """Requests of 5 ms: few large ones, but only if nobody else may write what lies between."""
+    here, plain = threading.local(), holes.rewrites
+
+    def watched(*words):
+        here.found.append(plain(*words))
+        return here.found[-1]
+
+    monkeypatch.setattr(holes, "rewrites", watched)
+    n, step = 128, 8 * world.size
+    data = np.arange(n * n, dtype="i4").reshape(n, n)
+
+    def body(t):
+        mine = np.s_[:, t.rank :: step]
+        device = os.stat(folder).st_dev
+        _core.set_disks({device: (1 << 20, 5_000_000, 100_000_000, 120_000_000)})
+        for exclusive in (False, True):
+            here.found = []
+            once(t, lambda: np.save(folder / "a.npy", data))
+            hints = {"exclusive": exclusive, "cache": "bypass"}
+            with outcore.open(folder / "a.npy", "r+", comm=t, hints=hints) as a:
+                a.write_all(mine, -data[mine], method="two-phase")
+                expected = np.where(np.arange(n) % step < t.size, -data, data)
+                np.testing.assert_array_equal(expected, a.read_all(method="direct"))
+            assert set(here.found) <= {exclusive}
+            assert t.agree(len(here.found)) > 0
+            t.barrier()
+
+    try:
+        world.run(body)
+    finally:
+        measured.use()
+
+
+@ranks(2, 4, per_node=(None, 1))
+def test_exclusive_means_nobody_but_these_ranks(world, folder):
+    """A rank on its own never rewrites what is between its elements: that is other ranks'."""
+    data = np.arange(200 * 64, dtype="i4").reshape(200, 64)
+
+    def body(t):
+        mine = np.s_[:, t.rank :: t.size]
+        for method in ("direct", "sieve", "two-phase"):
+            once(t, lambda: np.save(folder / "a.npy", data))
+            with outcore.open(folder / "a.npy", "r+", comm=t, hints={"exclusive": True}) as a:
+                assert a.explain(mine, write=True).read_bytes == 0
+                a.write_all(mine, -data[mine], method=method)
+                np.testing.assert_array_equal(-data, a.read_all(method="direct"))
+            t.barrier()
+
+    world.run(body)
