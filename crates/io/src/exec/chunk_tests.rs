@@ -157,6 +157,7 @@ fn access_within(
         chunk_cache: CacheUse::Never,
         threads: 3,
         cached: false,
+        exact: false,
         flushed: false,
         interrupted: &|| false,
     };
@@ -334,6 +335,7 @@ fn a_panic_on_a_worker_ends_the_job_with_an_error() {
         chunk_cache: CacheUse::Never,
         threads: 2,
         cached: false,
+        exact: false,
         flushed: false,
         interrupted: &|| false,
     };
