@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::backend::{sys, Request};
@@ -64,8 +64,6 @@ pub struct OpenFile {
     path: PathBuf,
     writable: bool,
     fd: OwnedFd,
-    /// The kernel was told not to read ahead.
-    exact: AtomicBool,
     direct: Mutex<Direct>,
     mapping: Mutex<Option<Arc<Mapping>>>,
     lease: Lease,
@@ -218,7 +216,6 @@ impl OpenFile {
             path: path.to_path_buf(),
             writable,
             fd,
-            exact: AtomicBool::new(false),
             direct: Mutex::default(),
             mapping: Mutex::new(None),
             lease: Lease::shared(),
@@ -355,21 +352,6 @@ impl OpenFile {
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (offset, len);
-    }
-
-    /// Tells the kernel whether the next reads through the page cache want `exact`ly what they ask for,
-    /// or it may read ahead of them. A system call only where that changes; never fails: it is advice.
-    pub fn read_exactly(&self, exact: bool) {
-        if self.exact.load(Ordering::Relaxed) == exact {
-            return;
-        }
-        self.exact.store(exact, Ordering::Relaxed);
-        #[cfg(target_os = "linux")]
-        // SAFETY: the descriptor is open; the call takes no memory.
-        unsafe {
-            let advice = if exact { libc::POSIX_FADV_RANDOM } else { libc::POSIX_FADV_NORMAL };
-            libc::posix_fadvise(self.fd(), 0, 0, advice);
-        }
     }
 
     /// Puts everything written so far on the disk. For the work of a [`Flushes`].

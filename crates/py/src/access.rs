@@ -138,8 +138,6 @@ pub struct Step<'a> {
     pub tables: i64,
     /// What it does with decoded chunks that are kept.
     pub chunk_cache: CacheUse,
-    /// Reads through the page cache bring nothing else.
-    pub exact: bool,
     /// The plan is for somebody who has the file to himself.
     pub alone: Option<Alone<'a>>,
 }
@@ -422,13 +420,6 @@ impl Open {
             user_stride: access.strides,
             direction: access.direction,
         };
-        // A large read is priced, and others may read beside it, as if it moved just what it wants:
-        // some of its pages being cached, it may go through the page cache, which reads ahead.
-        let bytes = access.section.count().unwrap_or(i64::MAX).saturating_mul(layout.item);
-        let exact = access.direction == Direction::Read
-            && terms.direct
-            && terms.cached_permille < 950
-            && bytes >= terms::SMALL;
         let plan = Plan::new(&request, &terms);
         // What is held for an access that this one is a part of, that one tells.
         let ours = if mode == Mode::Nested { i64::MAX } else { 0 };
@@ -436,7 +427,7 @@ impl Open {
         let (plan, alone) = self.alone(plan, &request, terms, access, files)?;
         let Access { section, data, .. } = *access;
         let (sink, tables, chunk_cache) = (None, 0, CacheUse::Never);
-        work(Step { plan, files, data, section, cached, sink, tables, chunk_cache, exact, alone })
+        work(Step { plan, files, data, section, cached, sink, tables, chunk_cache, alone })
     }
 
     /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows, or where
@@ -556,7 +547,6 @@ impl Open {
             chunk_cache: step.chunk_cache,
             threads: terms::lanes(access.wishes) as usize,
             cached: step.cached.is_some_and(|permille| permille >= 950),
-            exact: step.exact,
             flushed: self.flushed(access),
             interrupted: &interrupted,
         };

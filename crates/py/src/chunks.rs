@@ -514,7 +514,6 @@ impl Part<'_> {
             sink,
             tables: self.tables,
             chunk_cache: self.chunk_cache,
-            exact: false,
             alone: None,
         })
     }

@@ -157,7 +157,6 @@ fn access_within(
         chunk_cache: CacheUse::Never,
         threads: 3,
         cached: false,
-        exact: false,
         flushed: false,
         interrupted: &|| false,
     };
@@ -335,7 +334,6 @@ fn a_panic_on_a_worker_ends_the_job_with_an_error() {
         chunk_cache: CacheUse::Never,
         threads: 2,
         cached: false,
-        exact: false,
         flushed: false,
         interrupted: &|| false,
     };

@@ -223,9 +223,6 @@ impl<'a> Driver<'a> {
         for transfer in transfers {
             let file = self.shared.job.files.open(transfer.file)?;
             let direct = if transfer.channel == Channel::Direct { file.direct() } else { None };
-            if direct.is_none() && !write {
-                file.read_exactly(self.shared.job.exact);
-            }
             let fd = direct.as_ref().map_or_else(|| file.fd(), |direct| direct.as_raw_fd());
             let index = stage.files.len();
             stage.files.push(file);

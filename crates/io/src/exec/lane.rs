@@ -198,7 +198,6 @@ impl<'a> Lane<'a> {
         let mut looked = (0, 0);
         for transfer in &round.reads {
             let file = self.shared.job.files.open(transfer.file)?;
-            file.read_exactly(self.shared.job.exact);
             let (mut reads, mut bytes) = (0, 0);
             self.pieces(transfer, &mut |piece| {
                 self.go_on(&mut looked, piece.len)?;

@@ -77,9 +77,6 @@ pub struct Job<'a> {
     pub threads: usize,
     /// Whether the data is known to be in the page cache, so that asking for it ahead is a waste.
     pub cached: bool,
-    /// Whether reads through the page cache should bring nothing but what they ask for: what lies
-    /// beside it others read, or nobody.
-    pub exact: bool,
     /// Whether a flush will follow a write, so that it is best on its way to the disk at once.
     pub flushed: bool,
     /// Asked now and then on the calling thread; `true` ends the job with

@@ -205,7 +205,6 @@ fn access(
         chunk_cache: CacheUse::Never,
         threads: 3,
         cached: false,
-        exact: false,
         flushed: true,
         interrupted: &|| false,
     };
@@ -380,7 +379,6 @@ fn an_interrupt_ends_the_job() {
             chunk_cache: CacheUse::Never,
             threads: 1, // a helper might finish before this thread asks
             cached: true,
-            exact: false,
             flushed: false,
             interrupted: &interrupted,
         };
@@ -410,7 +408,6 @@ fn writing_needs_files_open_for_writing() {
         chunk_cache: CacheUse::Never,
         threads: 1,
         cached: true,
-        exact: false,
         flushed: false,
         interrupted: &|| false,
     };
@@ -508,7 +505,6 @@ fn a_budget_that_others_hold_gives_fewer_lanes_then_an_error() {
         chunk_cache: CacheUse::Never,
         threads: 4,
         cached: true,
-        exact: false,
         flushed: false,
         interrupted: &|| false,
     };
@@ -544,7 +540,6 @@ fn a_list_that_will_be_flushed_is_sent_to_the_disk_round_by_round() {
             chunk_cache: CacheUse::Never,
             threads: 2,
             cached: false,
-            exact: false,
             flushed,
             interrupted: &|| false,
         };
