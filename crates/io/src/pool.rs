@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chunk_cache::ChunkCache;
 use crate::error::{BudgetFailure, StorageError};
-use crate::probe;
+use crate::{probe, process};
 use crate::resident::Resident;
 
 /// Buffers of at least this many bytes are aligned to, and asked to consist of, huge pages. Direct
@@ -103,7 +103,7 @@ impl Arena {
         let now = GLOBAL.load(Ordering::Acquire);
         // SAFETY: the pointer is null or was leaked below and is never freed.
         if let Some(arena) = unsafe { now.as_ref() } {
-            if arena.shared.pid == std::process::id() {
+            if arena.shared.pid == process::id() {
                 return arena.clone();
             }
         }
@@ -318,7 +318,7 @@ impl Arena {
     /// Whether this process made the arena; otherwise its lock may be held by a thread that a fork
     /// left behind.
     pub(crate) fn ours(&self) -> bool {
-        self.shared.pid == std::process::id()
+        self.shared.pid == process::id()
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use outcore_io::process;
 use outcore_plan::collective::{section_words, Ground};
 use outcore_plan::{nests, Direction, Layout};
 use pyo3::prelude::*;
@@ -347,7 +348,7 @@ impl Array {
             let text = format!("'{path}' is closed. Open it again with outcore.open().");
             return Err(Fault::new(Class::Usage, "closed", text).at(path));
         };
-        if current.pid == std::process::id() {
+        if current.pid == process::id() {
             return Ok(current.clone());
         }
         // A forked child: locks inside the parent's tables may have been held at the fork, and
