@@ -60,7 +60,9 @@ def test_headers_that_are_alike_are_read_once(tmp_path, monkeypatch):
     for k in range(4):
         np.save(tmp_path / f"{k}.npy", np.full((5, 6 + k // 2), k, "i2"))
         np.save(tmp_path / f"fields-{k}.npy", np.zeros(3, fields))
-    assert [outcore.open(tmp_path / f"{k}.npy").shape for k in range(4)] == [(5, 6)] * 2 + [(5, 7)] * 2
+    assert [outcore.open(tmp_path / f"{k}.npy").shape for k in range(4)] == [(5, 6)] * 2 + [
+        (5, 7)
+    ] * 2
     assert len(seen) == 2
     # A dtype whose fields can be given other names belongs to one array.
     two = [outcore.open(tmp_path / f"fields-{k}.npy") for k in range(2)]

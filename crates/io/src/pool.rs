@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chunk_cache::ChunkCache;
 use crate::error::{BudgetFailure, StorageError};
-use crate::{probe, process};
 use crate::resident::Resident;
+use crate::{probe, process};
 
 /// Buffers of at least this many bytes are aligned to, and asked to consist of, huge pages. Direct
 /// I/O into small pages is three times slower: a request then has hundreds of memory segments.

@@ -85,9 +85,9 @@ pub fn direct_alignment(path: &Path) -> Option<DirectAlignment> {
     let mut info: libc::statx = unsafe { std::mem::zeroed() };
     let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
     // SAFETY: the name ends with a zero; `info` is valid for writing.
-    let failed = unsafe {
-        libc::statx(libc::AT_FDCWD, name.as_ptr(), 0, libc::STATX_DIOALIGN, &mut info)
-    } != 0;
+    let failed =
+        unsafe { libc::statx(libc::AT_FDCWD, name.as_ptr(), 0, libc::STATX_DIOALIGN, &mut info) }
+            != 0;
     if failed || info.stx_mask & libc::STATX_DIOALIGN == 0 {
         // A kernel or file system that does not say: whether the file can be opened so.
         let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_NONBLOCK;

@@ -116,8 +116,9 @@ fn each(
     turn: (usize, usize),
     interrupts: &Interrupts,
 ) -> Result<(), Fault> {
-    let one =
-        |(open, access): &(&Open, Access)| open.read(access, interrupts).map_err(|f| open.failure(f));
+    let one = |(open, access): &(&Open, Access)| {
+        open.read(access, interrupts).map_err(|f| open.failure(f))
+    };
     let is_small = |(open, access): &&(&Open, Access)| {
         let bytes = access.section.count().unwrap_or(i64::MAX);
         open.is_plain() && bytes.saturating_mul(open.described.item()) < terms::SMALL

@@ -285,8 +285,7 @@ def run(
         wishes = wishes_of(method, group.size, hints, mine, at_hand=done)
         names = brought.names(mine)
         words = [
-            (name, item.core.ground(), item.section)
-            for name, item in zip(names, mine, strict=True)
+            (name, item.core.ground(), item.section) for name, item in zip(names, mine, strict=True)
         ]
         return _core.record(_CALLS[call], wishes, words, done)
 
@@ -406,9 +405,7 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
             code="overlapping-writes",
             ranks=(),
         )
-    arrays_by_name = dict(
-        zip(brought.names(mine), (item.array for item in mine), strict=True)
-    )
+    arrays_by_name = dict(zip(brought.names(mine), (item.array for item in mine), strict=True))
     names = records.names
     arrays = [arrays_by_name.get(name) for name in names]
 
