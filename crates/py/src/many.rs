@@ -37,14 +37,15 @@ const CACHED: u32 = 950;
 /// at least that share, in thousandths, is in the page cache: otherwise None, and what was read counts
 /// for nothing.
 #[pyfunction]
-#[pyo3(signature = (requests, *, least = 0, lanes = 1, turn = (0, 1)))]
+#[pyo3(signature = (requests, *, least = 0, lanes = 1, turn = None))]
 pub fn read_many<'py>(
     py: Python<'py>,
     requests: Vec<Request<'py>>,
     least: u32,
     lanes: usize,
-    turn: (usize, usize),
+    turn: Option<(usize, usize)>,
 ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    let turn = turn.unwrap_or((0, 1));
     let mut results = Vec::with_capacity(requests.len());
     let mut rest = &requests[..];
     while !rest.is_empty() {
