@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import operator
 import os
 import re
@@ -169,7 +170,11 @@ class Hints:
 
     def over(self, other: Hints) -> Hints:
         """These hints; the ones left at their defaults are taken from `other`."""
-        default = Hints()
+        default = _default()
+        if other == default:
+            return self
+        if self == default:
+            return other
         words = {
             f.name: getattr(
                 self if getattr(self, f.name) != getattr(default, f.name) else other, f.name
@@ -186,12 +191,18 @@ class Hints:
                 f"hints={hints!r}: pass outcore.Hints(...) or a mapping such as {{'threads': 1}}",
                 code="bad-hint",
             )
-        given = hints if isinstance(hints, Hints) else cls(**(hints or {}))
+        given = hints if isinstance(hints, Hints) else cls(**hints) if hints else _default()
         text = os.environ.get("OUTCORE_HINTS")
         if not text:
             return given
         with _named("OUTCORE_HINTS"):
             return given.over(cls.parse(text))
+
+
+@functools.cache
+def _default() -> Hints:
+    """No hints. Made once: hundreds of arrays may be opened with it."""
+    return Hints()
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ Invariants. What `create` refuses it refuses before anything on disk has changed
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -85,11 +86,7 @@ def open(
         return _open_together(transport(comm), path, mode, hints, options)
     if mode in ("w", "x"):
         return create(path, exclusive=mode == "x", hints=hints, **options)
-    if mode not in ("r", "r+"):
-        raise UsageError(
-            f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create)",
-            code="bad-mode",
-        )
+    _check_mode(mode)
     resolved = Hints.of(hints)
     info = formats.open_info(path, writable=mode == "r+", **options)
     return DiskArray(info, mode, resolved, options)
@@ -102,7 +99,7 @@ def _open_together(
     hints: Hints | Mapping[str, Any] | None,
     options: Mapping[str, Any],
 ) -> CollectiveArray:
-    found: list[DiskArray] = []
+    found: list[CollectiveArray] = []
     known = dict(options)
     if mode in ("w", "x"):
         made: list[str] = []
@@ -118,17 +115,31 @@ def _open_together(
         # what it holds.
         raw = name == "raw"
         known = {k: v for k, v in options.items() if raw and k in _RAW} | {"format": name}
-    again: Mode = "r" if mode == "r" else "r+"
     # Ranks of one node share its processors.
-    here = sum(1 for node in group.nodes if node == group.nodes[group.rank])
-    fair = Hints(threads=max(1, len(os.sched_getaffinity(0)) // here))
+    here = group.nodes.count(group.nodes[group.rank])
+    fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
 
     def join() -> None:
-        found.append(open(path, again, hints=Hints.of(hints).over(fair), **known))
+        _check_mode(mode)
+        resolved = Hints.of(hints).over(fair)
+        info = formats.open_info(path, writable=mode != "r", **known)
+        found.append(CollectiveArray(info, mode, resolved, known, group))
 
     together(group, join, "open")
-    array = found[0]
-    return CollectiveArray(array.info, mode, array.hints, known, group)
+    return found[0]
+
+
+@functools.lru_cache(maxsize=16)
+def _with_threads(threads: int) -> Hints:
+    return Hints(threads=threads)
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in ("r", "r+", "w", "x"):
+        raise UsageError(
+            f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create)",
+            code="bad-mode",
+        )
 
 
 # What `open` has to be told of a raw file.

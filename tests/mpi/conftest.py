@@ -7,6 +7,8 @@ what came of it: a test that fails on one rank fails on all, and all go on with 
 
 import pytest
 
+from outcore.transport.group import Group
+from outcore.transport.serial import SerialTransport
 from ranks import UNDER_MPI, World, tell_all
 
 MARKS = {
@@ -38,6 +40,22 @@ def world(request):
 def folder(tmp_path):
     """One folder for all ranks."""
     return tell_all(tmp_path)[0] if UNDER_MPI else tmp_path
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The calls of transports, by rank."""
+    seen = {}
+    for kind in (Group, SerialTransport):
+        for name in ("allgather", "allgather_bytes", "agree", "barrier", "shared"):
+            plain = getattr(kind, name)
+
+            def counted(self, *args, call=plain, name=name):
+                seen.setdefault(self.rank, []).append(name)
+                return call(self, *args)
+
+            monkeypatch.setattr(kind, name, counted)
+    return seen
 
 
 if UNDER_MPI:

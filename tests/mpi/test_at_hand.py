@@ -1,5 +1,6 @@
 """What every rank can read out of the page cache takes one gathering; nobody plans for anybody."""
 
+import threading
 import time
 
 import numpy as np
@@ -7,8 +8,6 @@ import pytest
 
 import outcore
 from outcore.errors import CollectiveError
-from outcore.transport.group import Group
-from outcore.transport.serial import SerialTransport
 from ranks import ranks
 
 FILES, SHAPE = 30, (24, 40)
@@ -24,22 +23,6 @@ def made(t, folder, mode="r", **hints):
 
 def expected(k, key):
     return (k + np.arange(960.0).reshape(SHAPE))[key]
-
-
-@pytest.fixture
-def steps(monkeypatch):
-    """The calls of transports, by rank."""
-    seen = {}
-    for kind in (Group, SerialTransport):
-        for name in ("allgather", "allgather_bytes", "agree", "barrier", "shared"):
-            plain = getattr(kind, name)
-
-            def counted(self, *args, call=plain, name=name):
-                seen.setdefault(self.rank, []).append(name)
-                return call(self, *args)
-
-            monkeypatch.setattr(kind, name, counted)
-    return seen
 
 
 @ranks(1, 2, 4, per_node=(None, 1))
@@ -122,5 +105,85 @@ def test_what_a_rank_wrote_before_the_call_is_seen_by_all(world, folder, method)
             one = arrays[0].read_all(method=method)
             many = outcore.read_all([(a, ...) for a in arrays], method=method)
             assert (one[3] == -turn).all() and (many[9][3] == -turn).all()
+
+    world.run(body)
+
+
+@pytest.fixture
+def core_calls(monkeypatch):
+    """Of how many arrays each call into the core read, by thread (simulated ranks are threads)."""
+    seen = {}
+    plain = outcore._core.read_many
+
+    def counted(requests, **words):
+        seen.setdefault(threading.get_ident(), []).append(len(requests))
+        return plain(requests, **words)
+
+    monkeypatch.setattr(outcore._core, "read_many", counted)
+    return seen
+
+
+@ranks(1, 2, 4)
+@pytest.mark.parametrize("method", ["auto", "direct"])
+def test_one_call_into_the_core_for_all_arrays(world, folder, core_calls, method):
+    def body(t):
+        arrays = made(t, folder)
+        arrays[0].read_all(np.s_[:1], method=method)
+        t.barrier()
+        core_calls[threading.get_ident()] = []
+        many = outcore.read_all([(a, np.s_[t.rank :: t.size]) for a in arrays], method=method)
+        t.barrier()
+        for k, got in enumerate(many):
+            np.testing.assert_array_equal(got, expected(k, np.s_[t.rank :: t.size]))
+        assert core_calls[threading.get_ident()] == [FILES]
+
+    world.run(body)
+
+
+@ranks(1)
+def test_arrays_without_ranks_take_one_call_too(world, folder, core_calls):
+    def body(t):
+        made(t, folder)
+        arrays = [outcore.open(folder / f"{k}.npy") for k in range(FILES)]
+        many = outcore.read_all([(a, ...) for a in arrays])
+        for k, got in enumerate(many):
+            np.testing.assert_array_equal(got, expected(k, ...))
+        assert core_calls[threading.get_ident()] == [FILES]
+
+    world.run(body)
+
+
+@ranks(1, 2)
+def test_what_is_listed_later_is_read_later(world, folder):
+    """Into memory that several requests share, also where small cold sections go side by side."""
+
+    def body(t):
+        arrays = made(t, folder, cache="bypass")
+        out = np.full(SHAPE, -1.0)
+        outcore.read_all([(a, ..., out) for a in arrays], method="direct")
+        np.testing.assert_array_equal(out, expected(FILES - 1, ...))
+        # Rows of one array, the last of each pair over the first.
+        pairs = [(a, k % 24, out[k // 2 % 24]) for k, a in enumerate(arrays)]
+        outcore.read_all(pairs, method="direct")
+        for k in range(1, FILES, 2):
+            np.testing.assert_array_equal(out[k // 2], expected(k, k % 24))
+
+    world.run(body)
+
+
+@ranks(2, 4)
+def test_the_first_failure_of_many_is_told_with_its_array(world, folder):
+    def body(t):
+        arrays = made(t, folder, cache="bypass")
+        t.barrier()
+        if t.rank == 0:
+            with open(folder / "11.npy", "r+b") as file:
+                file.truncate(1000)
+        t.barrier()
+        out = [np.empty(SHAPE) for _ in arrays]
+        for method in ("direct", "auto"):
+            with pytest.raises(CollectiveError) as caught:
+                outcore.read_all(list(zip(arrays, [...] * FILES, out, strict=True)), method=method)
+            assert "11.npy" in str(caught.value)
 
     world.run(body)

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::chunk_cache::ChunkCache;
 use crate::error::{BudgetFailure, StorageError};
 use crate::loan::Loan;
-use crate::probe;
 use crate::resident::Resident;
+use crate::{probe, process};
 
 /// Buffers of at least this many bytes are aligned to, and asked to consist of, huge pages. Direct
 /// I/O into small pages is three times slower: a request then has hundreds of memory segments.
@@ -106,7 +106,7 @@ impl Arena {
         let now = GLOBAL.load(Ordering::Acquire);
         // SAFETY: the pointer is null or was leaked below and is never freed.
         if let Some(arena) = unsafe { now.as_ref() } {
-            if arena.shared.pid == std::process::id() {
+            if arena.shared.pid == process::id() {
                 return arena.clone();
             }
         }
@@ -327,7 +327,7 @@ impl Arena {
     /// Whether this process made the arena; otherwise its lock may be held by a thread that a fork
     /// left behind.
     pub(crate) fn ours(&self) -> bool {
-        self.shared.pid == std::process::id()
+        self.shared.pid == process::id()
     }
 }
 

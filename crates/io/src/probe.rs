@@ -81,17 +81,17 @@ const COMMON_BLOCK: u32 = 4096;
 /// systems, encrypted or compressed files).
 #[cfg(target_os = "linux")]
 pub fn direct_alignment(path: &Path) -> Option<DirectAlignment> {
-    use std::os::fd::AsRawFd;
-    let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_NONBLOCK;
-    let fd = crate::backend::sys::open(path, flags, 0).ok()?;
     // SAFETY: all zeroes is a valid `statx`.
     let mut info: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: an empty name with AT_EMPTY_PATH means the descriptor; `info` is valid for writing.
-    let failed = unsafe {
-        let flags = libc::AT_EMPTY_PATH;
-        libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_DIOALIGN, &mut info)
-    } != 0;
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
+    // SAFETY: the name ends with a zero; `info` is valid for writing.
+    let failed =
+        unsafe { libc::statx(libc::AT_FDCWD, name.as_ptr(), 0, libc::STATX_DIOALIGN, &mut info) }
+            != 0;
     if failed || info.stx_mask & libc::STATX_DIOALIGN == 0 {
+        // A kernel or file system that does not say: whether the file can be opened so.
+        let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_NONBLOCK;
+        crate::backend::sys::open(path, flags, 0).ok()?;
         return Some(DirectAlignment { memory: COMMON_BLOCK, offset: COMMON_BLOCK });
     }
     // The kernel answers zero where a file refuses direct I/O although it could be opened.

@@ -7,7 +7,61 @@
 //! its own value and leaks the old one: it cannot be dropped, since its threads are gone and its
 //! locks may be held.
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// The number of this process. Asked several times by each access, and a system call takes as long as a
+/// small copy: so it is kept, in a page that the kernel empties in the child of a fork, however it was
+/// made.
+pub fn id() -> u32 {
+    static KEPT: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+    let mut page = KEPT.load(Ordering::Acquire);
+    if page.is_null() {
+        let Some(fresh) = emptied_by_forks() else { return std::process::id() };
+        let null = std::ptr::null_mut();
+        // Of two threads that come first, the second leaves a page behind.
+        page = match KEPT.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(theirs) => theirs,
+        };
+    }
+    // SAFETY: a whole page of zeros, or of what is stored here, that is never unmapped.
+    let kept = unsafe { &*page };
+    match kept.load(Ordering::Relaxed) {
+        0 => {
+            let own = std::process::id();
+            kept.store(own, Ordering::Relaxed);
+            own
+        }
+        own => own,
+    }
+}
+
+/// A page of zeros that a child finds so again.
+#[cfg(target_os = "linux")]
+fn emptied_by_forks() -> Option<*mut AtomicU32> {
+    let size = crate::pool::PAGE;
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, at no address in particular.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the mapping made above, which nobody else knows.
+    unsafe {
+        if libc::madvise(page, size, libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(page, size); // before Linux 4.14
+            return None;
+        }
+    }
+    Some(page.cast())
+}
+
+/// Not on this system.
+#[cfg(not(target_os = "linux"))]
+fn emptied_by_forks() -> Option<*mut AtomicU32> {
+    None
+}
 
 /// A lazily made value, one for each process. For statics.
 pub struct PerProcess<T: Send + Sync + 'static> {
@@ -28,7 +82,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
 
     /// The value of this process.
     pub fn get(&self) -> &'static T {
-        let pid = std::process::id();
+        let pid = id();
         let mut seen = self.current.load(Ordering::Acquire);
         loop {
             // SAFETY: the pointer is null or came from `Box::leak` below and is never freed while
@@ -55,6 +109,29 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_is_that_of_each_process() {
+        assert_eq!((std::process::id(), std::process::id()), (id(), id()));
+        // SAFETY: the child and its own child compare two numbers each and leave.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                let grandchild = libc::fork();
+                let own = id() == std::process::id() && id() == std::process::id();
+                if grandchild == 0 {
+                    libc::_exit(i32::from(!own));
+                }
+                let mut status = -1;
+                libc::waitpid(grandchild, &raw mut status, 0);
+                libc::_exit(i32::from(!(own && status == 0)));
+            }
+            let mut status = -1;
+            libc::waitpid(child, &raw mut status, 0);
+            assert_eq!(0, status);
+        }
+        assert_eq!(std::process::id(), id());
+    }
 
     #[test]
     fn a_forked_child_gets_its_own_value() {

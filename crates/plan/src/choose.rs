@@ -251,16 +251,19 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
         bytes,
         requests: times(bytes / run, (run - 1) / terms.request + 1),
     };
-    let straight =
-        missing(disk(runs, touched(nest, 1).saturating_add(times(runs.number, PAGE)), terms))
-            .saturating_add(times(runs.requests, r.call_ns))
-            .saturating_add(time(bytes, if run >= SMALL { r.pread_large } else { r.pread }));
+    let direct = goes_direct(nest, means, terms);
+    let pages = disk(runs, touched(nest, 1).saturating_add(times(runs.number, PAGE)), terms);
+    // A large read that meets pages which were read ahead makes the kernel read ahead of it as well, far
+    // beyond its end (here 8 MiB): what a few cached pages save is lost, and others may be reading there.
+    let straight = if direct { pages } else { missing(pages) }
+        .saturating_add(times(runs.requests, r.call_ns))
+        .saturating_add(time(bytes, if run >= SMALL { r.pread_large } else { r.pread }));
     let copy = time(bytes, r.copy).saturating_add(pieces(nest, terms));
     match means.direction {
         Direction::Read => {
             let e = extents(nest, terms.gap, terms);
             let blocks = e.bytes.saturating_add(times(e.number, terms.block));
-            let list = if goes_direct(nest, means, terms) {
+            let list = if direct {
                 // Copies hide behind the disk, except for the last.
                 disk(e, blocks, terms).max(copy)
             } else {

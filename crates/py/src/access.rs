@@ -235,20 +235,38 @@ impl Open {
     /// Reads the section if at least the share `least` of it, in thousandths, is in the page cache, and
     /// says whether it did. Chunks are never at hand: they may have to be decoded.
     pub fn run_at_hand(&self, py: Python<'_>, access: &Access, least: u32) -> Result<bool, Fault> {
-        if matches!(self.place, Place::Chunks(_)) || access.wishes.cache == Cache::Bypass {
+        self.outside(py, |interrupts| self.at_hand(access, least, interrupts))
+    }
+
+    /// The same for a caller who has let go of the GIL.
+    pub fn at_hand(
+        &self,
+        access: &Access,
+        least: u32,
+        interrupts: &Interrupts,
+    ) -> Result<bool, Fault> {
+        if !self.is_plain() || access.wishes.cache == Cache::Bypass {
             return Ok(false);
         }
-        self.outside(py, |interrupts| {
-            let mut at_hand = true;
-            self.each(access, Mode::Run, interrupts, &mut |step| {
-                at_hand = step.cached.unwrap_or(0) >= least;
-                if at_hand {
-                    self.run_step(access, step, interrupts)?;
-                }
-                Ok(())
-            })?;
-            Ok(at_hand)
-        })
+        let mut at_hand = true;
+        self.each(access, Mode::Run, interrupts, &mut |step| {
+            at_hand = step.cached.unwrap_or(0) >= least;
+            if at_hand {
+                self.run_step(access, step, interrupts)?;
+            }
+            Ok(())
+        })?;
+        Ok(at_hand)
+    }
+
+    /// Reads the section, for a caller who has let go of the GIL and is in no turn.
+    pub fn read(&self, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
+        self.run_as(Mode::Run, access, interrupts)
+    }
+
+    /// Whether the elements lie in files as they are, not in chunks.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.place, Place::Files(_))
     }
 
     /// Writes in parts: `work` makes what it writes and hands it to [`Open::run_nested`], inside
@@ -359,10 +377,15 @@ impl Open {
             return Err(raised.into());
         }
         // What the format raised for another thread is not the failure of a call that succeeded.
-        result.map_err(|fault| match self.take_raised() {
+        result.map_err(|fault| self.failure(fault))
+    }
+
+    /// A failure with the name of the array, or what the format raised.
+    pub fn failure(&self, fault: Fault) -> Fault {
+        match self.take_raised() {
             Some(raised) => raised.into(),
             None => fault.at(&self.described.path),
-        })
+        }
     }
 
     fn take_raised(&self) -> Option<PyErr> {
@@ -641,7 +664,7 @@ fn home(layout: &Layout, access: &Access) -> Option<Home> {
 }
 
 /// Lowest byte and one past the highest byte that a walk over the section touches.
-fn reach(section: &Section, strides: &[i64], item: i64) -> (i64, i64) {
+pub fn reach(section: &Section, strides: &[i64], item: i64) -> (i64, i64) {
     let (mut low, mut high) = (0, item);
     for (range, stride) in section.ranges().iter().zip(strides) {
         let far = (range.count - 1).max(0) * stride;

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use outcore_io::process;
 use outcore_plan::collective::{section_words, Ground};
 use outcore_plan::{nests, Direction, Layout};
 use pyo3::prelude::*;
@@ -354,7 +355,7 @@ impl Array {
             let text = format!("'{path}' is closed. Open it again with outcore.open().");
             return Err(Fault::new(Class::Usage, "closed", text).at(path));
         };
-        if current.pid == std::process::id() {
+        if current.pid == process::id() {
             return Ok(current.clone());
         }
         // A forked child: locks inside the parent's tables may have been held at the fork, and
@@ -405,23 +406,39 @@ impl Array {
         out: Option<&Bound<'py, PyAny>>,
         least: u32,
     ) -> PyResult<(Bound<'py, PyAny>, bool)> {
+        let wanted = self.wanted(py, key, out)?;
+        let Wanted { open, selection, size, memory, .. } = &wanted;
+        let read = self.transfer(py, open, Direction::Read, selection, *size, memory, least)?;
+        Ok((wanted.result(read)?, read))
+    }
+
+    /// A section with the memory into which it is to be read: `out`, or a new array.
+    pub fn wanted<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Wanted<'py>> {
         let open = self.open()?;
         let selection = key::parse(key, open.shape(), &self.path)?;
         let (shape, size) = (selection.shape(), selection.size()?);
-        if let Some(out) = out {
-            let memory = buffers::memory(check_out(&open.described, out, &shape)?);
-            let read =
-                self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
-            return Ok((out.clone(), read));
-        }
-        let result = made_for(py, &open, &selection)?;
-        let memory = buffers::memory(&result);
-        let read = self.transfer(py, &open, Direction::Read, &selection, size, &memory, least)?;
-        let result = match selection.scalar && read {
-            true => buffers::scalar(result)?,
-            false => result.into_any(),
+        let (memory, array) = match out {
+            Some(out) => {
+                let array = check_out(&open.described, out, &shape)?;
+                (buffers::memory(array), array.clone())
+            }
+            None => {
+                let array = made_for(py, &open, &selection)?;
+                (buffers::memory(&array), array)
+            }
         };
-        Ok((result, read))
+        let scalar = selection.scalar && out.is_none();
+        Ok(Wanted { open, selection, size, memory, array, scalar })
+    }
+
+    /// What the user wished for this array.
+    pub fn wishes(&self) -> &Wishes {
+        &self.wishes
     }
 
     /// Moves a selection between the file and memory whose axes are those of the result, if at least the
@@ -496,6 +513,36 @@ impl Array {
         // Before the caller lets go of `open`: what was written to something idle is counted.
         self.written.fetch_add(1, Ordering::SeqCst);
         Ok(written?)
+    }
+}
+
+/// A section that is to be read, and its memory.
+pub struct Wanted<'py> {
+    /// The array.
+    pub open: Arc<Open>,
+    /// What of it.
+    pub selection: Selection,
+    /// Elements.
+    pub size: i64,
+    /// Where they go.
+    pub memory: Memory,
+    array: Bound<'py, PyUntypedArray>,
+    /// The caller gets an element.
+    scalar: bool,
+}
+
+impl<'py> Wanted<'py> {
+    /// What the caller gets, once it was read.
+    pub fn result(&self, read: bool) -> PyResult<Bound<'py, PyAny>> {
+        match self.scalar && read {
+            true => buffers::scalar(self.array.clone()),
+            false => Ok(self.array.clone().into_any()),
+        }
+    }
+
+    /// Whether there is nothing to read.
+    pub fn is_nothing(&self) -> bool {
+        self.size == 0 || self.open.described.item() == 0
     }
 }
 

@@ -39,6 +39,8 @@ struct Counts {
     ended: u64,
     /// Accesses that wait to run alone, or do.
     alone: u64,
+    /// Threads that wait for a change: to wake nobody is a system call too.
+    asleep: u64,
 }
 
 impl Gate {
@@ -104,7 +106,9 @@ impl Drop for Running {
         let mut counts = self.0.lock();
         counts.running -= 1;
         counts.ended += 1;
-        self.0.changed.notify_all();
+        if counts.asleep > 0 {
+            self.0.changed.notify_all();
+        }
     }
 }
 
@@ -127,8 +131,10 @@ impl Gate {
     ) -> Result<Counts, Fault> {
         let mut counts = self.lock();
         while !free(&counts) {
+            counts.asleep += 1;
             let waited = self.changed.wait_timeout(counts, GLANCE);
             counts = waited.unwrap_or_else(PoisonError::into_inner).0;
+            counts.asleep -= 1;
             if interrupts.check() {
                 return Err(StorageError::Cancelled.into());
             }

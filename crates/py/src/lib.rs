@@ -14,6 +14,7 @@
 //! | `table.rs`   | a chunk table kept by a format's library |
 //! | `terms.rs`   | the machine and the wishes to terms |
 //! | `prefetch.rs`| a plan to read-ahead |
+//! | `many.rs`    | sections of many arrays to one loop over accesses |
 //! | `gate.rs`    | several accesses to one budget |
 //! | `interrupt.rs`| Ctrl-C |
 //! | `board.rs`   | steps of the ranks of one node |
@@ -45,6 +46,7 @@ mod interrupt;
 mod key;
 mod layout;
 mod loops;
+mod many;
 mod measure;
 mod memory;
 mod prefetch;
@@ -76,6 +78,8 @@ mod _core {
     use crate::errors::error_codes;
     #[pymodule_export]
     use crate::loops::{wait_for_loops, Loop};
+    #[pymodule_export]
+    use crate::many::read_many;
     #[pymodule_export]
     use crate::measure::{measure_disk, set_disks};
     #[pymodule_export]

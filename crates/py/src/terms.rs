@@ -21,7 +21,7 @@ const GLANCE: i64 = 64 << 10;
 const LOOKS: i64 = 16;
 const FEW_LOOKS: i64 = 4;
 /// Bytes of a small access.
-const SMALL: i64 = 256 << 10;
+pub const SMALL: i64 = 256 << 10;
 /// Bytes per look, where neighbours are wanted as well.
 const LOOK: i64 = 64 << 10;
 

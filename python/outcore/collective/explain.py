@@ -152,8 +152,9 @@ class _Teller:
         words[1] = share_of_price(met.plan, met.arrays, self.rank, write=self.write)
         words[2:_HEAD] = clock_of(self.group).words()
         each = words[_HEAD:].reshape(len(met.names), _EACH)
+        named = list(zip(brought.names(met.left), met.left, strict=True))
         for number, name in enumerate(met.names):
-            left = [item for item in met.left if item.name() == name]
+            left = [item for its, item in named if its == name]
             each[number, :2] = own_price(left, write=self.write)
             apart, array = self.apart[number], met.arrays[number]
             each[number, 2] = share_of_price(apart, [array], self.rank, write=self.write)

@@ -24,7 +24,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 
-__all__ = ["Item", "left_of", "looking", "reading", "writing"]
+__all__ = ["Item", "left_of", "looking", "names", "reading", "writing"]
 
 
 @dataclass
@@ -79,14 +79,6 @@ class Item:
         """Bytes of the section."""
         return self.given.nbytes
 
-    def name(self) -> int:
-        """Tell arrays apart: a number that all ranks compute alike."""
-        known = _names.get(self.array)
-        if known is None or known[0] is not self.array.info:
-            known = self.array.info, _name(self.array)
-            _names[self.array] = known
-        return known[1]
-
     def cached(self) -> int:
         """Tell which share of it is in the page cache, in thousandths; 1000 if it is empty."""
         return 1000 if not self.nbytes else self.core.cached(self.key)
@@ -101,11 +93,34 @@ class Item:
 _names: weakref.WeakKeyDictionary[DiskArray, tuple[ArrayInfo, int]] = weakref.WeakKeyDictionary()
 
 
-def _name(array: DiskArray) -> int:
+def names(items: Sequence[Item]) -> list[int]:
+    """Tell the arrays of items apart: numbers that all ranks compute alike."""
+    folders: dict[str, str] = {}
+    found = []
+    for item in items:
+        known = _names.get(item.array)
+        if known is None or known[0] is not item.array.info:
+            known = item.array.info, _name(item.array, folders)
+            _names[item.array] = known
+        found.append(known[1])
+    return found
+
+
+def _true_path(path: str, folders: dict[str, str]) -> str:
+    """`os.path.realpath`, looking at each folder once for all arrays of a call."""
+    folder, last = os.path.split(path)
+    if not last or last in (os.curdir, os.pardir) or os.path.islink(path):
+        return os.path.realpath(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], last)
+
+
+def _name(array: DiskArray, folders: dict[str, str]) -> int:
     info = array.info
     outer, inner = formats.split_path(array._where)
     text = "\0".join(
-        (os.path.realpath(outer), inner or "", info.format, repr(info.shape), info.dtype.str)
+        (_true_path(outer, folders), inner or "", info.format, repr(info.shape), info.dtype.str)
     )
     if info.format == "raw":
         text += repr((info.order, info.extra["offset"], array._files))

@@ -64,6 +64,8 @@ _NAMES = {number: name for name, number in _CALLS.items()}
 # Their wishes, by number.
 _METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER = range(7)
 CACHED_WISH, _GROUPS, _GAP = range(7, 10)
+# Small sections that a rank reads from the disk at a time.
+_LANES = 4
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
 
 
@@ -156,13 +158,13 @@ def read_all(
 
     def at_hand() -> list[Any] | None:
         check()
-        found = []
-        for array, key, *out in requests:
-            result = read_at_hand(_array(array), key, out[0] if out else None, method)
-            if result is None:
-                return None
-            found.append(result)
-        return found
+        if method == "sieve":
+            three = [(_array(array), key, *out, None)[:3] for array, key, *out in requests]
+            return [read_at_hand(array, key, out, method) for array, key, out in three]
+        wanted = [(_array(array)._core, key, *out, None)[:3] for array, key, *out in requests]
+        turn = group.rank, group.size
+        least = 0 if method == "direct" else CACHED
+        return _core.read_many(wanted, least=least, lanes=_LANES, turn=turn)
 
     results: list[Any] = run(group, call, prepare, method, _hints(requests), at_hand=at_hand)
     return results
@@ -259,7 +261,7 @@ def run(
     write = bool(_CALLS[call] % 2)
     written = _core.writes()
     # Who wrote on his own since the ranks met: the others must not have read before he comes.
-    quiet = _written.get(group) == written
+    quiet = group.size == 1 or _written.get(group) == written
     reads = quiet and answer is None and not write and method != "two-phase"
     mine: list[Item] = []
     results: list[Any] | None = None
@@ -284,7 +286,10 @@ def run(
                 item.core.expect_crowd()
         done = results is not None
         wishes = wishes_of(method, group.size, hints, mine, at_hand=done)
-        words = [(item.name(), item.core.ground(), item.section) for item in mine]
+        names = brought.names(mine)
+        words = [
+            (name, item.core.ground(), item.section) for name, item in zip(names, mine, strict=True)
+        ]
         return _core.record(_CALLS[call], wishes, words, done)
 
     def settled(records: _core.Records) -> bool:
@@ -405,7 +410,7 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
             code="overlapping-writes",
             ranks=(),
         )
-    arrays_by_name = {item.name(): item.array for item in mine}
+    arrays_by_name = dict(zip(brought.names(mine), (item.array for item in mine), strict=True))
     names = records.names
     arrays = [arrays_by_name.get(name) for name in names]
     left = brought.left_of(mine, plan, group.rank) if write else mine
@@ -529,15 +534,18 @@ def _each_alone(
 ) -> BaseException | None:
     """Let each rank access its own sections; returns this rank's failure, if any rank failed."""
     failure: BaseException | None = None
+    some = [item for item in mine if item.nbytes]
     try:
-        for item in mine:
-            core = _sieving(item.array) if method == "sieve" else item.core
-            if not item.nbytes:
-                continue
-            if write:
-                core.write(item.key, item.given)
-            else:
-                core.read(item.key, item.given)
+        if write or method == "sieve":
+            for item in some:
+                core = _sieving(item.array) if method == "sieve" else item.core
+                if write:
+                    core.write(item.key, item.given)
+                else:
+                    core.read(item.key, item.given)
+        else:
+            wanted = [(item.core, item.key, item.given) for item in some]
+            _core.read_many(wanted, lanes=_LANES, turn=(group.rank, group.size))
     except BaseException as error:
         failure = error
     if group.agree(int(failure is not None)):

@@ -51,6 +51,10 @@ __all__ = ["Work", "read_rounds", "write_rounds"]
 
 # The tiles of a batch are accessed by so many threads at once.
 _SIDE_BY_SIDE = 4
+# Tiles of less than so many bytes are read in one call.
+_SMALL = 256 << 10
+# An array, a section, and where to read it to.
+Part = tuple[_core.Array, tuple[slice, ...], NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -316,19 +320,31 @@ def _read_ahead(work: Work, slots: Slots, number: int) -> list[IORequest[None]]:
     step = work.step(number)
     if not step.mine:
         return []
-    slot = slots.mine(step.k)
-    reads = [_needed(work, slot, n) for n in work.tiles(work.rank, step.k)]
-    return _side_by_side(reads, f"round {step.k} of a collective read")
+    slot, what = slots.mine(step.k), f"round {step.k} of a collective read"
+    needed = [_needed(work, slot, n) for n in work.tiles(work.rank, step.k)]
+    if all(sum(part.nbytes for _, _, part in parts) < _SMALL for parts in needed):
+        # One call, and threads that know nothing of Python.
+        every = [part for parts in needed for part in parts]
+        return [_in_background(lambda: _read_parts(every), what)]
+
+    def reading(parts: list[Part]) -> Callable[[], None]:
+        return lambda: _read_parts(parts)
+
+    return _side_by_side([reading(parts) for parts in needed], what)
 
 
-def _needed(work: Work, slot: NDArray[np.uint8], n: int) -> Callable[[], None]:
-    """Give what reads tile `n`: its wanted part as a whole, or piece by piece."""
+def _read_parts(parts: list[Part]) -> None:
+    _core.read_many(parts, lanes=_SIDE_BY_SIDE)
+
+
+def _needed(work: Work, slot: NDArray[np.uint8], n: int) -> list[Part]:
+    """Give what is to be read of tile `n`: its wanted part as a whole, or piece by piece."""
     number, ranges = work.tile(n)
     array = work.array(number)
     view = work.view(slot, n)
     wanted = work.plan.wanted(work.rank, n)
     if wanted is None:
-        return lambda: None
+        return []
     held, elements, useful, pieces = wanted
     parts = [held]
     if useful < elements and 1 < pieces <= 64 and not work.plan.encoded(number):
@@ -338,12 +354,7 @@ def _needed(work: Work, slot: NDArray[np.uint8], n: int) -> Callable[[], None]:
                 apart.append(piece)
         if sum(price(array, key_of(piece)) for piece in apart) < price(array, key_of(held)):
             parts = apart
-
-    def read() -> None:
-        for part in parts:
-            array._core.read(key_of(part), view[within(part, ranges)])
-
-    return read
+    return [(array._core, key_of(part), view[within(part, ranges)]) for part in parts]
 
 
 # ------------------------------------------------------------------------------------- messages

@@ -282,14 +282,14 @@ def _find(path: str, options: Mapping[str, Any]) -> Format:
     if "dtype" in options:
         _refuse_marked(path)
         return raw
+    for module in ALL:
+        if module.probe(path):
+            return module
     if not os.path.exists(path):
         if glob.has_magic(path) and glob.glob(path):
             return raw
         with durable.os_errors("opening", path):
             os.stat(path)  # missing, or out of reach
-    for module in ALL:
-        if module.probe(path):
-            return module
     suffix = _suffix_of(path)
     for module in ALL:
         if suffix in module.SUFFIXES:

@@ -15,6 +15,7 @@ Reference: NEP 1 and the docstring of `numpy.lib.format`.
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import math
 import os
@@ -38,6 +39,8 @@ _ALIGN = 64
 # Larger headers exist only for structured dtypes of thousands of fields; NumPy itself stops at 10 000
 # unless told to trust the file.
 _MAX_HEADER = 256 * 1024
+# Most headers are shorter than this, and alike in many files.
+_READ = 4096
 # Digits kept free for the growing axis, as NumPy does (numpy.lib.format.GROWTH_AXIS_MAX_DIGITS).
 _GROWTH_DIGITS = 21
 
@@ -45,7 +48,7 @@ _GROWTH_DIGITS = 21
 def probe(path: str) -> bool:
     """Whether the file begins with NumPy's magic bytes."""
     try:
-        with builtins.open(path, "rb") as file:
+        with builtins.open(path, "rb", buffering=0) as file:
             return file.read(len(_MAGIC)) == _MAGIC
     except OSError:
         return False
@@ -65,7 +68,8 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     _no_inner(path, inner)
     with durable.os_errors("opening", path):
         fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
+        # Told how much to buffer, it need not ask whether this is a terminal.
+        with os.fdopen(fd, "rb", buffering=_READ) as file:
             size = os.fstat(fd).st_size
             version, header, start = _read_header(path, file, size)
     shape, fortran, dtype = _parse(path, version, header)
@@ -192,6 +196,12 @@ def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], byte
     return version, text, start
 
 
+@functools.lru_cache(maxsize=256)
+def _plain(version: tuple[int, int], text: bytes) -> tuple[Any, ...]:
+    """What a short header without fields says: of hundreds of files of one shape, read once."""
+    return _undisturbed(version, text)
+
+
 def _undisturbed(version: tuple[int, int], text: bytes) -> tuple[Any, ...]:
     for turn in range(100):
         try:
@@ -217,7 +227,9 @@ def _parse(
             # Version 3 differs from 2 by UTF-8 only, and NumPy's public readers end with 2. Inside the
             # string literals of a header, a character and its backslash escape mean the same.
             text = text.decode("utf-8").encode("ascii", "backslashreplace")
-        found = _undisturbed(version, text)
+        # A dtype with fields may be changed by its owner, so each array has one of its own.
+        read = _plain if len(text) < _READ and b"[" not in text else _undisturbed
+        found = read(version, text)
     except Exception as error:  # a literal that lies makes NumPy's parser raise a dozen kinds
         raise FormatError(
             f"{path!r}: the header is not a NumPy header ({error}); the file is damaged, copy it again",

@@ -49,10 +49,6 @@ def transport(
     >>> transport(None).allgather(np.array([3, 4]))
     array([[3, 4]])
     """
-    usual = Patience.of_environment()
-    patience = Patience(
-        usual.warn if warn is None else warn, usual.timeout if timeout is None else timeout
-    )
     if comm is None:
         return SerialTransport()
     if not hasattr(comm, "Get_size"):
@@ -64,6 +60,10 @@ def transport(
                 code="bad-communicator",
             )
         return cast(Transport, comm)
+    usual = Patience.of_environment()
+    patience = Patience(
+        usual.warn if warn is None else warn, usual.timeout if timeout is None else timeout
+    )
     from outcore.transport.mpi import of_communicator
 
     return of_communicator(comm, patience)

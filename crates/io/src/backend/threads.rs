@@ -221,7 +221,7 @@ impl Session for ThreadsSession {
 impl Drop for ThreadsSession {
     fn drop(&mut self) {
         // In a forked child the threads are gone, and so is what they were doing.
-        if self.pid != std::process::id() {
+        if self.pid != crate::process::id() {
             return;
         }
         // What was not started is not started any more: only memory in use has to be waited for.

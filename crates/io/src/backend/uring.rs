@@ -261,7 +261,7 @@ impl Session for UringSession {
 
 impl Drop for UringSession {
     fn drop(&mut self) {
-        if self.pid != std::process::id() {
+        if self.pid != crate::process::id() {
             return; // a forked child: the requests are its parent's
         }
         self.waiting.clear();

@@ -1,0 +1,92 @@
+"""Cold files: what one rank reads does not bring what others read as well."""
+
+import os
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore import _core
+from ranks import ranks
+
+# Rows of a page each; `PIECE` of them are looked at as a whole. A rank wants `PART` rows.
+ROW, PIECE, PART = 1024, 8, 128
+
+
+@pytest.fixture
+def slow_disk(folder):
+    """A disk on which a page that is cached is worth having; its figures, for as long as a test runs."""
+    _core.set_disks({os.stat(folder).st_dev: (1 << 20, 5_000_000, 100_000_000, 100_000_000)})
+    yield
+    _core.set_disks({})
+
+
+def pieces(array):
+    """Of each piece the share that is in the page cache, in thousandths."""
+    return [array._core.cached(np.s_[k : k + PIECE]) for k in range(0, array.shape[0], PIECE)]
+
+
+def drop(path):
+    """Take a file out of the page cache; whether that went."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(fd)
+        # Without a look at the header, which would bring pages.
+        with outcore.open(path, format="raw", dtype="u1", shape=os.path.getsize(path)) as array:
+            # New pages are on lists of the processors at first, from where they are not dropped.
+            for _ in range(100):
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                if not array._core.cached(...):
+                    return True
+        return False
+    finally:
+        os.close(fd)
+
+
+@ranks(2, 4)
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("method", ["direct", "two-phase"])
+def test_what_the_header_brought_leads_to_no_reading_ahead(
+    world, folder, slow_disk, method, together
+):
+    """
+    Opening a file brings its first pages. The rest of the first part then seems to cost least through
+    the page cache, where the kernel, which finds its own read-ahead, goes on with it: over the parts of
+    the other ranks, who read past the page cache.
+    """
+
+    def body(t):
+        shape = (PART * t.size, ROW)
+        files = [folder / f"{k}.npy" for k in range(t.size)]
+        gone = True
+        for k, path in enumerate(files[: t.size * (t.rank == 0)]):
+            data = k + np.arange(PART * t.size * ROW, dtype="f4").reshape(shape)
+            outcore.create(path, data=data).close()
+            gone = drop(path) and gone
+        t.barrier()
+        arrays = [outcore.open(path, comm=t) for path in files]
+        before = [pieces(array) for array in arrays]
+        part = np.s_[t.rank * PART : (t.rank + 1) * PART]
+        # No rank goes on before all have looked.
+        if t.agree(int(not gone)):
+            pytest.skip("this file system drops nothing from the page cache")
+        if t.agree(int(arrays[0].explain(np.s_[-PART:]).method != "list")):
+            pytest.skip("this file system has no direct I/O")
+        if together:
+            found = outcore.read_all([(array, part) for array in arrays], method=method)
+        else:
+            found = [array.read_all(part, method=method) for array in arrays]
+        t.barrier()
+        for k, got in enumerate(found):
+            right = k + np.arange(PART * t.size * ROW, dtype="f4").reshape(shape)[part]
+            np.testing.assert_array_equal(got, right)
+        for old, new in zip(before, map(pieces, arrays), strict=True):
+            assert not any(old[PART // PIECE :]), "only what the header brought was there"
+            # Not equal: a system that is short of memory drops pages.
+            assert all(a >= b for a, b in zip(old, new, strict=True)), "nothing was read ahead"
+        # Parts begin within blocks, two of which are read beside them.
+        done = sum(array.stats()["read_bytes"] for array in arrays)
+        wanted = t.size * PART * ROW * 4
+        assert wanted <= done <= wanted + 2 * 4096 * t.size, "each byte by one rank, once"
+
+    world.run(body)

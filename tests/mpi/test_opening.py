@@ -1,0 +1,95 @@
+"""Opening together: one meeting, one look at the header, and the same outcome on all ranks."""
+
+import os
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore.collective.items import names, reading
+from outcore.errors import CollectiveError, UsageError
+from outcore.formats import npy
+from ranks import ranks
+
+FILES = 12
+
+
+@ranks(1, 2, 4)
+def test_one_meeting_for_each_array(world, folder, steps):
+    def body(t):
+        if t.rank == 0:
+            for k in range(FILES):
+                np.save(folder / f"{k}.npy", np.full((3, 4), k))
+        t.barrier()
+        steps[t.rank] = []
+        arrays = [outcore.open(folder / f"{k}.npy", comm=t) for k in range(FILES)]
+        told = list(steps[t.rank])
+        t.barrier()
+        assert [int(a[1, 1]) for a in arrays] == list(range(FILES))
+        assert told == ["agree"] * FILES
+
+    world.run(body)
+
+
+@ranks(2, 4)
+def test_a_file_that_is_missing_on_one_rank(world, folder):
+    """Also if what the header says is known from another file."""
+
+    def body(t):
+        own = folder / f"{t.rank}.npy"
+        if t.rank != 1:
+            np.save(own, np.zeros((3, 4)))
+        t.barrier()
+        with pytest.raises(CollectiveError) as caught:
+            outcore.open(own, comm=t)
+        assert caught.value.ranks == (1,) and "[not-found]" in str(caught.value)
+        with pytest.raises(CollectiveError) as caught:
+            outcore.open(folder / "0.npy", "a" if t.rank else "r", comm=t)
+        assert caught.value.ranks == tuple(range(1, t.size)) and "[bad-mode]" in str(caught.value)
+        with outcore.open(folder / "0.npy", comm=t) as array:
+            assert array.shape == (3, 4)
+
+    world.run(body)
+
+
+def test_headers_that_are_alike_are_read_once(tmp_path, monkeypatch):
+    plain, seen = npy._undisturbed, []
+    monkeypatch.setattr(npy, "_undisturbed", lambda *words: seen.append(words) or plain(*words))
+    npy._plain.cache_clear()
+    fields = np.dtype([("a", "i4"), ("b", "f8")])
+    for k in range(4):
+        np.save(tmp_path / f"{k}.npy", np.full((5, 6 + k // 2), k, "i2"))
+        np.save(tmp_path / f"fields-{k}.npy", np.zeros(3, fields))
+    assert [outcore.open(tmp_path / f"{k}.npy").shape for k in range(4)] == [(5, 6)] * 2 + [
+        (5, 7)
+    ] * 2
+    assert len(seen) == 2
+    # A dtype whose fields can be given other names belongs to one array.
+    two = [outcore.open(tmp_path / f"fields-{k}.npy") for k in range(2)]
+    assert len(seen) == 4 and two[0].dtype is not two[1].dtype
+    # Of each file its own length counts.
+    os.truncate(tmp_path / "1.npy", 150)
+    with pytest.raises(outcore.FormatError) as caught:
+        outcore.open(tmp_path / "1.npy")
+    assert caught.value.code == "file-too-short" and len(seen) == 4
+    with pytest.raises(UsageError):
+        outcore.open(tmp_path / "0.npy", "a")
+
+
+def test_names_of_arrays_look_at_each_folder_once(tmp_path, monkeypatch):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        for k in range(5):
+            np.save(folder / f"{k}.npy", np.zeros(3))
+    os.symlink("one", tmp_path / "same")
+    os.symlink(folders[0] / "3.npy", folders[1] / "link.npy")
+    paths = [folder / f"{k}.npy" for folder in (*folders, tmp_path / "same") for k in range(5)]
+    mine = [reading(outcore.open(path), ...) for path in (*paths, folders[1] / "link.npy")]
+    looks, plain = [], os.path.realpath
+    monkeypatch.setattr(os.path, "realpath", lambda path: looks.append(path) or plain(path))
+    found = names(mine)
+    # Three folders, and what is a link itself.
+    assert len(looks) == 4
+    assert found[10:15] == found[:5] and found[15] == found[3] and len(set(found)) == 10
+    assert names(mine) == found and len(looks) == 4
