@@ -181,7 +181,8 @@ def _part(item: Item, ranges: list[tuple[int, int, int]]) -> Item:
         place.append(slice(first, first + (count - 1) * every + 1, every))
         section += [start, count, step]
     axes = [(axis, False) for axis in range(len(key))]
-    return Item(item.array, tuple(key), section, item.memory[tuple(place)], axes)
+    # The dots keep an array without axes a view.
+    return Item(item.array, tuple(key), section, item.memory[(..., *place)], axes)
 
 
 def _triples(words: list[int]) -> list[tuple[int, ...]]:
@@ -200,7 +201,7 @@ def _upwards(
     there = {axis[0] for axis in axes if axis is not None}
     whole = tuple(slice(None) if axis in there else None for axis in range(ndim))
     # The dots keep an array without axes a view.
-    seen: NDArray[Any] = array[(..., *steps)][whole]
+    seen: NDArray[Any] = array[(..., *steps)][(..., *whole)]
     return seen
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -526,9 +526,11 @@ def _each_alone(
     failure: BaseException | None = None
     try:
         for item in mine:
-            core = _sieving(item.array) if method == "sieve" else item.core
             if not item.nbytes:
                 continue
+            core = item.core
+            if method == "sieve":
+                core = _sieving(item.array, alone=group.size == 1)
             if write:
                 core.write(item.key, item.given)
             else:
@@ -540,8 +542,11 @@ def _each_alone(
     return None
 
 
-def _sieving(array: DiskArray) -> _core.Array:
+def _sieving(array: DiskArray, *, alone: bool = False) -> _core.Array:
     hints = Hints(method="window").over(array.hints)
+    if hints.exclusive and not alone:
+        # What is between the elements of a window may be another rank's.
+        hints = replace(hints, exclusive=False)
     return _core.Array(array.info, array.writable, hints)
 
 

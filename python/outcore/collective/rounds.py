@@ -201,8 +201,12 @@ class _Failures:
     def finish(self, requests: list[IORequest[None]]) -> None:
         """Wait for started work, and forget it; how it ended counts."""
         while requests:
+            request = requests[-1]
             with self.caught():
-                requests.pop().wait()
+                request.wait()
+            # Not if the waiting was interrupted: until it is done it has the slot.
+            if request.done:
+                requests.remove(request)
 
     @property
     def code(self) -> int:
