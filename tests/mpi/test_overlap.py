@@ -146,3 +146,16 @@ def test_nothing_is_sent_within_a_node_or_written_twice(world, folder, method, m
         assert written == 4 * n * (48 * (world.size - 1) + 64)
         assert read == 0
         assert (sent > 0) == (method == "two-phase" and nodes > 1)
+
+
+@ranks(2, 4, per_node=(None, 2))
+def test_an_array_of_one_element(world, folder):
+    def body(t):
+        for method in ("auto", "direct", "two-phase"):
+            once(t, lambda: np.save(folder / "a.npy", np.array(-1.0)))
+            with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+                a.write_all((), 10.0 + t.rank, method=method)
+                assert a.read_all(method=method) == 10.0 + t.size - 1
+            t.barrier()
+
+    world.run(body)

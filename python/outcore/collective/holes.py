@@ -15,7 +15,7 @@ after that is undone. So only tiles of which a quarter or more is given are read
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,13 +99,14 @@ def key_of(ranges: Ranges) -> tuple[slice, ...]:
     return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
 
 
-def within(part: Ranges, tile: Ranges) -> tuple[slice, ...]:
+def within(part: Ranges, tile: Ranges) -> tuple[Any, ...]:
     """Tell where a part of a tile lies in the array that the tile is."""
     places = []
     for (a, n, s), (low, _, step) in zip(part, tile, strict=True):
         first, stride = (a - low) // step, max(s // step, 1)
         places.append(slice(first, first + (n - 1) * stride + 1, stride))
-    return tuple(places)
+    # The dots keep an array without axes a view.
+    return (..., *places)
 
 
 def _count(ranges: Ranges) -> int:

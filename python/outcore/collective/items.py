@@ -192,7 +192,9 @@ def _part(item: Item, ranges: list[tuple[int, int, int]]) -> Item:
         place.append(slice(first, first + (count - 1) * every + 1, every))
         section += [start, count, step]
     axes = [(axis, False) for axis in range(len(key))]
-    return Item(item.array, tuple(key), section, item.memory[tuple(place)], axes)
+    # The dots keep an array without axes a view.
+    here: tuple[Any, ...] = (..., *place)
+    return Item(item.array, tuple(key), section, item.memory[here], axes)
 
 
 def _triples(words: list[int]) -> list[tuple[int, ...]]:
@@ -209,9 +211,11 @@ def _upwards(
     """See an array with the axes of a key as one with all axes of the array on disk, upwards."""
     steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
     there = {axis[0] for axis in axes if axis is not None}
-    whole = tuple(slice(None) if axis in there else None for axis in range(ndim))
+    whole = [slice(None) if axis in there else None for axis in range(ndim)]
     # The dots keep an array without axes a view.
-    seen: NDArray[Any] = array[(..., *steps)][whole]
+    first: tuple[Any, ...] = (..., *steps)
+    then: tuple[Any, ...] = (..., *whole)
+    seen: NDArray[Any] = array[first][then]
     return seen
 
 
