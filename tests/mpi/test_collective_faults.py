@@ -35,13 +35,33 @@ class Faulty:
             return found
 
         def call(*args, **kwargs):
-            self.left -= 1
-            if self.left == 0:
-                self.struck = True
-                raise self.error()
+            self.strike(name)
             return found(*args, **kwargs)
 
         return call
+
+    def strike(self, kind):
+        """Count a call; fail if its turn has come."""
+        self.left -= kind == self.kind
+        if self.left == 0 and not self.struck:
+            self.struck = True
+            raise self.error()
+
+
+@pytest.fixture
+def many_faults(monkeypatch):
+    """Reads of many arrays in one call fail as reads of one do."""
+    plain = outcore._core.read_many
+
+    def read_many(requests, **words):
+        true = []
+        for core, *rest in requests:
+            if isinstance(core, Faulty):
+                core.strike("read")
+            true.append((core.core if isinstance(core, Faulty) else core, *rest))
+        return plain(true, **words)
+
+    monkeypatch.setattr(outcore._core, "read_many", read_many)
 
 
 # Kind of call, how many of them are tried; reads of a write are those before a tile with holes.
@@ -58,7 +78,7 @@ STEPS = [
 
 @pytest.mark.parametrize("error", ERRORS)
 @ranks(4, per_node=(None, 2))
-def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatch):
+def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatch, many_faults):
     from outcore.collective import holes, many
 
     monkeypatch.setattr(holes, "rewrites", lambda *_: True)
