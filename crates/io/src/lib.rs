@@ -18,6 +18,7 @@ pub mod error;
 pub mod exec;
 pub mod files;
 pub mod flush;
+pub mod gaps;
 pub mod lock;
 pub mod mapping;
 pub mod measure;

@@ -244,6 +244,14 @@ impl Array {
         Ok(())
     }
 
+    /// Do what a flush does before it waits for the disk: ranks that flush one file do so together.
+    fn before_flush(&self, py: Python<'_>) -> PyResult<()> {
+        if self.closed() {
+            return Ok(()); // The flush says what that means.
+        }
+        Ok(self.open_for_writing()?.before_flush(py)?)
+    }
+
     /// Hand what was written to the disk; wait for it if `durable`. Does nothing once the array is
     /// closed, if nothing is owed.
     fn flush(&self, py: Python<'_>, durable: bool) -> PyResult<()> {

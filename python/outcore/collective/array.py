@@ -168,5 +168,19 @@ class CollectiveArray(DiskArray):
         return many.explain(self._transport, bring, method, self._hints, write=write)
 
     def flush_all(self) -> None:
-        """Make durable what the ranks wrote. Collective: all return, or all raise."""
+        """
+        Make durable what the ranks wrote. Collective: all return, or all raise.
+
+        Notes
+        -----
+        Gaps between sparse writes may be written along, as in `flush`; the ranks prepare that together,
+        because the first of them to flush hands to the disk what all have written.
+        """
+
+        def prepare() -> None:
+            self._finish_writes()
+            if self.writable:
+                self._core.before_flush()
+
+        many.together(self._transport, prepare, "flush_all")
         many.together(self._transport, self.flush, "flush_all")
