@@ -492,7 +492,8 @@ def _prepare_write(
     place = view[_within(held, ranges)]
 
     def read() -> None:
-        array._core.read(_key(held), place)
+        # Past the page cache, the write would read the same pages again.
+        array._core.read_to_write(_key(held), place)
 
     def write() -> None:
         array._core.write(_key(held), place)
