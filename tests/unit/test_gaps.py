@@ -116,6 +116,7 @@ while turn < 3 or not select.select([0], [], [], 0)[0]:
 print(turn, flush=True)
 """
 
+
 @pages_of_linux
 def test_a_program_that_writes_into_the_gaps_loses_nothing(made, slow):
     path, data = made
