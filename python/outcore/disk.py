@@ -393,8 +393,7 @@ class DiskArray:
         -------
         dict
             ``reads``, ``read_bytes``, ``writes``, ``written_bytes``, ``mapped_bytes``, ``decodes``,
-            ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses. ``gap_pages``:
-            pages between sparse writes that flushes wrote along, unchanged.
+            ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses.
 
         Examples
         --------

@@ -273,6 +273,11 @@ impl Array {
         Ok(self.open_for_writing()?.before_flush(py)?)
     }
 
+    /// Pages between sparse writes that flushes wrote along, unchanged.
+    fn gap_pages(&self) -> PyResult<u64> {
+        Ok(self.open()?.filled())
+    }
+
     /// Hand what was written to the disk; wait for it if `durable`. Does nothing once the array is
     /// closed, if nothing is owed.
     fn flush(&self, py: Python<'_>, durable: bool) -> PyResult<()> {

@@ -80,7 +80,6 @@ pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> 
     ] {
         fields.set_item(name, value)?;
     }
-    fields.set_item("gap_pages", open.filled())?;
     Ok(fields)
 }
 
