@@ -615,13 +615,16 @@ class DiskArray:
         """
         Wait for started writes, then make everything written durable.
 
-        Raises what a started write raised, if nobody has seen it yet.
+        Raises what a started write raised, if nobody has seen it yet. Where requests to the disk are
+        dear (``outcore bench`` measures that), pages between sparse writes are written along with the
+        bytes they have: fewer and larger requests.
 
         Raises
         ------
         StorageError
             The disk did not take what was written since the last flush that succeeded: it may be
-            lost. Later flushes raise it too. Open the array again and write it again.
+            lost. Later flushes raise it too. Open the array again and write it again. Or the file was
+            shortened by somebody, and what was written is gone.
         UsageError
             The array was closed, perhaps by another thread, before a flush of what was written to it.
         """

@@ -70,7 +70,7 @@ STEPS = [
     ("read", "ground", 2),
     ("read", "read", 6),
     ("write", "section_of", 1),
-    ("write", "read", 4),
+    ("write", "read_to_write", 4),
     ("write", "write", 6),
     ("overlap", "write", 4),
 ]

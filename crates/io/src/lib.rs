@@ -18,6 +18,7 @@ pub mod error;
 pub mod exec;
 pub mod files;
 pub mod flush;
+pub mod gaps;
 pub mod loan;
 pub mod lock;
 pub mod mapping;

@@ -140,6 +140,36 @@ pub fn hole(fd: RawFd, offset: i64, len: i64) -> bool {
     }
 }
 
+/// Whether any part of a range of a file is a hole. True where the system does not say.
+pub fn has_hole(fd: RawFd, offset: i64, len: i64) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: changes nothing but the descriptor's cursor, which nobody here uses.
+        let hole = unsafe { libc::lseek(fd, offset, libc::SEEK_HOLE) };
+        hole < offset.saturating_add(len)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (fd, offset, len);
+        true
+    }
+}
+
+/// Bytes of `offset..offset + len` that the page cache marks as dirty, whole pages, or `None` where the
+/// system does not say. A large folio is marked as a whole, also if a part of it was written.
+pub fn dirty(fd: RawFd, offset: i64, len: i64) -> Option<i64> {
+    #[cfg(target_os = "linux")]
+    {
+        let stat = cachestat(fd, CacheRange { offset: offset as u64, len: len as u64 })?;
+        i64::try_from(stat.dirty).ok()?.checked_mul(page_size())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (fd, offset, len);
+        None
+    }
+}
+
 /// How much of the given ranges is in the page cache, in thousandths, from at most `calls` looks at
 /// ranges picked at regular distances (the first and the last among them).
 ///
@@ -190,13 +220,18 @@ struct CacheStat {
 }
 
 #[cfg(target_os = "linux")]
-fn resident_pages(fd: RawFd, offset: i64, pages: i64, page: i64) -> Option<i64> {
+fn cachestat(fd: RawFd, range: CacheRange) -> Option<CacheStat> {
     const SYS_CACHESTAT: libc::c_long = 451; // the same number on every architecture
-    let range = CacheRange { offset: offset as u64, len: (pages as u64).checked_mul(page as u64)? };
     let mut stat = CacheStat::default();
     // SAFETY: both structures have the kernel's layout; the second is valid for writing.
     let failed = unsafe { libc::syscall(SYS_CACHESTAT, fd, &range, &mut stat, 0) } != 0;
-    if !failed {
+    (!failed).then_some(stat)
+}
+
+#[cfg(target_os = "linux")]
+fn resident_pages(fd: RawFd, offset: i64, pages: i64, page: i64) -> Option<i64> {
+    let range = CacheRange { offset: offset as u64, len: (pages as u64).checked_mul(page as u64)? };
+    if let Some(stat) = cachestat(fd, range) {
         return i64::try_from(stat.cached).ok();
     }
     resident_by_mincore(fd, offset, pages, page)

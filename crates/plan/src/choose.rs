@@ -43,7 +43,7 @@ const LINE: i64 = 64;
 const FOLIO: i64 = 2 << 20;
 /// A small write, and the first write to a mapped page, where folios are pages, nanoseconds.
 const LONE_CALL: i64 = 1_000;
-const LONE_DIRTY: i64 = 1_500;
+pub(crate) const LONE_DIRTY: i64 = 1_500;
 
 impl Choice {
     /// A choice without alternatives.
@@ -100,10 +100,13 @@ fn times(n: i64, each: i64) -> i64 {
 }
 
 /// The device model: latency and size of each request, never faster than a stream.
-fn disk(e: Extents, bytes: i64, terms: &Terms) -> i64 {
-    let r = terms.rates;
-    let busy = times(e.requests, r.latency_ns).saturating_add(time(bytes, r.device));
+pub(crate) fn disk_time(requests: i64, bytes: i64, r: &Rates) -> i64 {
+    let busy = times(requests, r.latency_ns).saturating_add(time(bytes, r.device));
     busy.max(time(bytes, r.stream))
+}
+
+fn disk(e: Extents, bytes: i64, terms: &Terms) -> i64 {
+    disk_time(e.requests, bytes, &terms.rates)
 }
 
 /// What has to be read before a write by calls, or through a mapping, and the price of that. None
@@ -204,7 +207,8 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
 }
 
 /// Prices of a write into the page cache together with the flush that follows. Calls are sent on
-/// their way to the disk while others are made; of mapped pages the disk gets whole folios.
+/// their way to the disk while others are made, or wait until the flush makes gaps between them dirty
+/// ([`gaps`](crate::gaps)); of mapped pages the disk gets whole folios.
 fn flushed(
     nest: &Nest,
     terms: &Terms,
@@ -214,15 +218,35 @@ fn flushed(
 ) -> [Option<(Method, i64)>; 4] {
     let pages = touched(nest, PAGE);
     let exact = |number| disk(Extents { number, bytes: pages, requests: number }, pages, terms);
+    let filled = filled(nest, pages, terms);
+    let both = |own: i64, number| own.max(exact(number)).min(own.saturating_add(filled));
     let e = extents(nest, if terms.exclusive { terms.cached_gap } else { 1 }, terms);
     let folios = touched(nest, FOLIO).max(nest.bytes());
     [
-        Some((Method::Straight, straight.max(exact(calls)))),
-        Some((Method::Window, window.max(exact(e.requests)))),
+        Some((Method::Straight, both(straight, calls))),
+        Some((Method::Window, both(window, e.requests))),
         mapped
             .map(|price| (Method::Mapped, price.saturating_add(time(folios, terms.rates.stream)))),
         None,
     ]
+}
+
+/// What a flush takes that writes gaps along, where there are such and files may be mapped.
+fn filled(nest: &Nest, pages: i64, terms: &Terms) -> i64 {
+    let gap = largest_gap(PAGE, &terms.rates);
+    if !terms.mapping || gap == 0 || nest.level(gap) == nest.level(PAGE) {
+        return i64::MAX;
+    }
+    let e = extents(nest, gap, terms);
+    let touches = times((e.bytes - pages).max(0) / PAGE, LONE_DIRTY);
+    disk(e, e.bytes, terms).saturating_add(touches)
+}
+
+/// Bytes of the largest gap between written pages of `page` bytes that is worth writing along; 0 if none
+/// is. It has to save twice of what it costs: figures are rough, and nobody asked for it.
+pub(crate) fn largest_gap(page: i64, r: &Rates) -> i64 {
+    let each = disk_time(0, page, r).saturating_add(LONE_DIRTY);
+    times(r.latency_ns / 2 / each.max(1), page)
 }
 
 /// Whether two threads should write side by side. Calls exclude each other in the kernel, so only

@@ -22,6 +22,7 @@
 //! | [`collective`] | many ranks at once: who owns what, in which round?  |
 //! | [`assign`]  | many files at once: which rank reads which?                       |
 //! | [`simulate`] | what would it take on a machine that is only a model?            |
+//! | [`gaps`]    | which gaps between written pages had better be written, too?      |
 //! | [`error`]   | why can it not be done?                                           |
 //!
 //! `DESIGN.md` beside this crate tells the invariants and how a plan is checked.
@@ -36,6 +37,7 @@ mod cut;
 pub mod distribution;
 mod emit;
 pub mod error;
+pub mod gaps;
 pub mod layout;
 mod method;
 mod nest;

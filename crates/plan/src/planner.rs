@@ -15,7 +15,7 @@ use crate::error::PlanError;
 use crate::layout::{ChunkTable, Layout, Strided};
 use crate::method::{cut_nest, Piece, Way};
 use crate::nest::{Axis, Nest};
-use crate::plan::{Cost, Direction, Method, Round};
+use crate::plan::{Cost, Direction, Family, Method, Round};
 use crate::section::Section;
 use crate::terms::Terms;
 
@@ -206,6 +206,23 @@ impl Plan {
             Work::Pieces(pieces) => pieces.iter().any(|(_, p)| piece(p)),
             Work::Halves(halves) => halves.iter().any(piece),
             Work::Cells(all) => cells(all),
+        }
+    }
+
+    /// What a plan that writes in place writes, file by file: extents that are a page or more apart. None
+    /// for chunks, and for windows that are written back as a whole.
+    pub fn written(&self) -> Vec<(u32, Family)> {
+        let of = |piece: &Piece| {
+            let nest = &piece.nest;
+            let level = nest.level(choose::PAGE);
+            let (count, stride) = nest.axes[..level].iter().map(|a| (a.count, a.file)).unzip();
+            (nest.file, Family { offset: nest.base, len: nest.extent(level), count, stride })
+        };
+        match &self.work {
+            Work::Cells(_) => Vec::new(),
+            _ if self.means.direction == Direction::Read || self.writes_back() => Vec::new(),
+            Work::Pieces(pieces) => pieces.iter().map(|(_, piece)| of(piece)).collect(),
+            Work::Halves(halves) => halves.iter().map(of).collect(),
         }
     }
 

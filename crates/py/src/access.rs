@@ -20,6 +20,7 @@ use std::time::Duration;
 use outcore_io::backend::{self, Chosen};
 use outcore_io::chunk_cache;
 use outcore_io::exec::{self, CacheUse, Job, Report, Sink, User};
+use outcore_io::gaps::{self, Written};
 use outcore_io::pool::PAGE;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
 use outcore_plan::{Cost, Direction, Home, Layout, Plan, Request, Section, Strided, Terms};
@@ -64,6 +65,10 @@ pub struct Open {
     engine: OnceLock<Chosen>,
     found: Found,
     habit: Habit,
+    /// What was written in place since the last flush.
+    written: Written,
+    /// Pages of gaps that flushes made dirty.
+    filled: AtomicU64,
     /// Held by writes where windows may be written back: alone by those that do so.
     windows: Arc<RwLock<()>>,
     done: Arc<Mutex<Report>>,
@@ -193,7 +198,9 @@ impl Open {
         };
         let (engine, found, habit) = (OnceLock::new(), Found::default(), Habit::default());
         let (windows, done) = (Arc::default(), Arc::default());
-        Ok(Open { pid: std::process::id(), described, place, engine, found, habit, windows, done })
+        let (written, filled) = (Written::default(), AtomicU64::new(0));
+        let pid = std::process::id();
+        Ok(Open { pid, described, place, engine, found, habit, written, filled, windows, done })
     }
 
     /// The figures of the disk that holds the array: measured, or assumed.
@@ -360,9 +367,34 @@ impl Open {
         }
         self.habit.flush();
         self.outside(py, |_| match &self.place {
-            Place::Files(files) => Ok(files.sync()?),
+            Place::Files(files) => {
+                let filled = self.fill_gaps(files);
+                files.sync()?;
+                filled
+            }
             Place::Chunks(chunks) => Ok(chunks.flush()?),
         })
+    }
+
+    /// Does what a flush does before it waits for the disk: makes gaps between written pages dirty where
+    /// that makes fewer and larger requests (`gaps`).
+    pub fn before_flush(&self, py: Python<'_>) -> Result<(), Fault> {
+        self.outside(py, |_| match &self.place {
+            Place::Files(files) => self.fill_gaps(files),
+            Place::Chunks(_) => Ok(()),
+        })
+    }
+
+    fn fill_gaps(&self, files: &FileTable) -> Result<(), Fault> {
+        let prices = self.found.prices(files);
+        let pages = self.written.fill(files, &prices, &Arena::global())?;
+        self.filled.fetch_add(pages, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Pages of gaps that flushes made dirty since the array was opened.
+    pub fn filled(&self) -> u64 {
+        self.filled.load(Ordering::Relaxed)
     }
 
     /// Runs `work` without the GIL, and names the array in what it raises.
@@ -562,6 +594,8 @@ impl Open {
         }
         let _turn = self.turn(access, step, interrupts)?;
         let (low, high) = reach(step.section, access.strides, self.described.item());
+        let waits = self.remember(access, step);
+        let flushed = self.flushed(access) && !waits;
         let interrupted = || wanted() || interrupts.check();
         let job = Job {
             plan: &step.plan,
@@ -576,7 +610,7 @@ impl Open {
             chunk_cache: step.chunk_cache,
             threads: terms::lanes(access.wishes) as usize,
             cached: step.cached.is_some_and(|permille| permille >= 950),
-            flushed: self.flushed(access),
+            flushed,
             interrupted: &interrupted,
         };
         // SAFETY: the caller's array has these strides and at least the section's shape, so all its
@@ -584,6 +618,19 @@ impl Open {
         let done = unsafe { exec::run(&job) }?;
         self.done.lock().unwrap_or_else(PoisonError::into_inner).add(&done);
         Ok(())
+    }
+
+    /// Remembers what a write in place is about to leave; says whether it had better wait for the flush,
+    /// which will make gaps of it dirty.
+    fn remember(&self, access: &Access, step: &Step) -> bool {
+        let through_cache = access.wishes.cache != Cache::Bypass;
+        if access.direction == Direction::Read || step.sink.is_some() || !through_cache {
+            return false;
+        }
+        let written = step.plan.written();
+        let waits = gaps::waits(&written, &self.found.prices(step.files));
+        self.written.add(written);
+        waits
     }
 
     /// A turn at the windows, for writes that need one.

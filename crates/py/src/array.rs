@@ -26,7 +26,7 @@ use crate::access::{self, Access, Open};
 use crate::buffers::{self, Memory};
 use crate::cast::Cast;
 use crate::errors::{Class, Fault};
-use crate::hints::Wishes;
+use crate::hints::{Cache, Wishes};
 use crate::key::{self, Axis, Selection};
 use crate::layout::{describe, Described, Source};
 use crate::loops::{Loop, Start};
@@ -51,6 +51,16 @@ enum State {
         retired: Vec<Arc<Open>>,
     },
     Closed,
+}
+
+/// How a section is read.
+#[derive(Clone, Copy)]
+enum Manner {
+    Any,
+    /// If at least this share of it, in thousandths, is in the page cache.
+    AtHand(u32),
+    /// Through the page cache.
+    Kept,
 }
 
 #[pymethods]
@@ -94,7 +104,18 @@ impl Array {
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.fetch(py, key, out, 0)?.0)
+        Ok(self.fetch(py, key, out, Manner::Any)?.0)
+    }
+
+    /// The same for a section that will be written next: the page cache keeps what is read, so that it is
+    /// read once.
+    fn read_to_write(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.fetch(py, key, Some(out), Manner::Kept).map(|_| ())
     }
 
     /// The same if at least this share of it, in thousandths, is in the page cache; otherwise None, and
@@ -107,7 +128,7 @@ impl Array {
         out: Option<&Bound<'py, PyAny>>,
         least: u32,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (result, read) = self.fetch(py, key, out, least)?;
+        let (result, read) = self.fetch(py, key, out, Manner::AtHand(least))?;
         Ok(read.then_some(result))
     }
 
@@ -250,6 +271,19 @@ impl Array {
     fn expect_flush(&self) -> PyResult<()> {
         self.open()?.expect_flush();
         Ok(())
+    }
+
+    /// Do what a flush does before it waits for the disk: ranks that flush one file do so together.
+    fn before_flush(&self, py: Python<'_>) -> PyResult<()> {
+        if self.closed() {
+            return Ok(()); // The flush says what that means.
+        }
+        Ok(self.open_for_writing()?.before_flush(py)?)
+    }
+
+    /// Pages between sparse writes that flushes wrote along, unchanged.
+    fn gap_pages(&self) -> PyResult<u64> {
+        Ok(self.open()?.filled())
     }
 
     /// Hand what was written to the disk; wait for it if `durable`. Does nothing once the array is
@@ -404,11 +438,11 @@ impl Array {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
-        least: u32,
+        manner: Manner,
     ) -> PyResult<(Bound<'py, PyAny>, bool)> {
         let wanted = self.wanted(py, key, out)?;
         let Wanted { open, selection, size, memory, .. } = &wanted;
-        let read = self.transfer(py, open, Direction::Read, selection, *size, memory, least)?;
+        let read = self.transfer(py, open, Direction::Read, selection, *size, memory, manner)?;
         Ok((wanted.result(read)?, read))
     }
 
@@ -441,8 +475,8 @@ impl Array {
         &self.wishes
     }
 
-    /// Moves a selection between the file and memory whose axes are those of the result, if at least the
-    /// share `least` of it is cached; says whether it did.
+    /// Moves a selection between the file and memory whose axes are those of the result, unless it is to be
+    /// at hand and is not; says whether it did.
     #[allow(clippy::too_many_arguments, reason = "one end and the other")]
     fn transfer(
         &self,
@@ -452,22 +486,30 @@ impl Array {
         selection: &Selection,
         size: i64,
         memory: &Memory,
-        least: u32,
+        manner: Manner,
     ) -> Result<bool, Fault> {
         if size == 0 || open.described.item() == 0 {
             return Ok(true);
         }
         let walk = selection.walk(&memory.strides);
+        let keeping;
+        let wishes = match manner {
+            Manner::Kept if self.wishes.cache == Cache::Auto => {
+                keeping = Wishes { cache: Cache::Keep, ..self.wishes.clone() };
+                &keeping
+            }
+            _ => &self.wishes,
+        };
         let access = Access {
             direction,
             section: &selection.section,
             strides: &walk.strides,
             data: memory.data.wrapping_offset(walk.shift as isize),
-            wishes: &self.wishes,
+            wishes,
         };
-        match least {
-            0 => open.run(py, &access).map(|()| true),
-            _ => open.run_at_hand(py, &access, least),
+        match manner {
+            Manner::AtHand(least) => open.run_at_hand(py, &access, least),
+            _ => open.run(py, &access).map(|()| true),
         }
     }
 
@@ -498,7 +540,8 @@ impl Array {
             return Ok(());
         }
         let written = if array.dtype().is_equiv_to(dtype) {
-            self.transfer(py, open, Direction::Write, selection, size, &memory, 0).map(|_| ())
+            self.transfer(py, open, Direction::Write, selection, size, &memory, Manner::Any)
+                .map(|_| ())
         } else {
             let cast = Cast {
                 described: &open.described,

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use outcore_io::pool::PAGE;
 use outcore_io::{cpu, probe, Arena, FileTable, Pipeline};
+use outcore_plan::gaps::Prices;
 use outcore_plan::{Chunked, Coding, Direction, Method, PlanError, Rates, Section, Strided, Terms};
 
 use crate::hints::{Cache, Wishes};
@@ -53,6 +54,15 @@ impl Found {
             return None;
         }
         self.disk_of(files.path(0).ok()?)
+    }
+
+    /// What gaps between written pages cost on the disk of these files, and requests.
+    pub fn prices(&self, files: &FileTable) -> Prices {
+        let mut terms = Terms::new(0);
+        if let Some((_, latency_ns, device, stream)) = self.disk(files) {
+            terms.rates = Rates { latency_ns, device, stream, ..terms.rates };
+        }
+        Prices::new(probe::page_size(), &terms)
     }
 
     /// The figures of the disk that holds `path`, if it was measured; looked for once.

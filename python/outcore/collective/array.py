@@ -176,5 +176,28 @@ class CollectiveArray(DiskArray):
         return many.explain(self._transport, bring, method, self._hints, write=write)
 
     def flush_all(self) -> None:
-        """Make durable what the ranks wrote. Collective: all return, or all raise."""
-        many.together(self._transport, self.flush, "flush_all")
+        """
+        Make durable what the ranks wrote. Collective: all return, or all raise.
+
+        Notes
+        -----
+        Gaps between sparse writes may be written along, as in `flush`. The ranks prepare that together,
+        and one rank of each node flushes before the others: a flush hands to the disk what all programs
+        of the node have written, and several at once would cut it into small requests.
+        """
+        nodes = self._transport.nodes
+        first = nodes.index(nodes[self._transport.rank]) == self._transport.rank
+
+        def prepare() -> None:
+            self._finish_writes()
+            if self.writable:
+                self._core.before_flush()
+
+        def flush_if(mine: bool) -> None:
+            if mine:
+                self.flush()
+
+        many.together(self._transport, prepare, "flush_all")
+        many.together(self._transport, lambda: flush_if(first), "flush_all")
+        if len(set(nodes)) < len(nodes):
+            many.together(self._transport, lambda: flush_if(not first), "flush_all")

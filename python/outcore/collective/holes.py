@@ -49,7 +49,8 @@ def ways(
     place = view[within(held, ranges)]
 
     def read() -> None:
-        array._core.read(key_of(held), place)
+        # Past the page cache, the write would read the same pages again.
+        array._core.read_to_write(key_of(held), place)
 
     def write() -> None:
         array._core.write(key_of(held), place)

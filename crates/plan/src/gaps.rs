@@ -1,0 +1,291 @@
+//! Gaps between written pages that cost the disk less than the requests they separate.
+//!
+//! Problem: sparse writes leave pages that are dirty one by one, and a flush hands them to the disk one
+//! by one. Where a request is dear (a shared file system, a slow disk), one that also writes the pages
+//! between them is cheaper by far.
+//!
+//! Idea: what was written is kept as [`Family`] values, loops and not lists. When a flush comes, the pages
+//! of all of them are walked in file order, one heap entry a family, and pages whose gap is cheaper than
+//! a request become a [`Cluster`]: what could be one request, with the gaps that are in its way. What to do
+//! about them is the executor's; here is only what pays.
+//!
+//! Invariants: clusters come in file order and never meet; the gaps of a cluster are whole pages, ascending,
+//! between its pages, and hold none that was written; a cluster has no more than [`MOST`] gaps, so the
+//! memory of the walk follows the number of families, not that of runs. Integers only.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::choose;
+use crate::plan::Family;
+use crate::terms::{Rates, Terms};
+
+/// Gaps of a cluster, at most: what follows is the next one's.
+pub const MOST: usize = 4096;
+
+/// What gaps cost, and requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prices {
+    page: i64,
+    request: i64,
+    rates: Rates,
+}
+
+/// Written pages that could be one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// First byte, of a page.
+    pub start: i64,
+    /// One past the last byte, of a page.
+    pub end: i64,
+    /// What lies between the written pages: first byte and one past the last.
+    pub gaps: Vec<(i64, i64)>,
+}
+
+impl Cluster {
+    /// Bytes of the gaps.
+    pub fn missing(&self) -> i64 {
+        self.gaps.iter().map(|(first, end)| end - first).sum()
+    }
+
+    /// Bytes of the written pages.
+    pub fn written(&self) -> i64 {
+        self.end - self.start - self.missing()
+    }
+}
+
+impl Prices {
+    /// For a machine with pages of `page` bytes.
+    pub fn new(page: i64, terms: &Terms) -> Prices {
+        let terms = terms.sane();
+        Prices { page: page.max(1), request: terms.request, rates: terms.rates }
+    }
+
+    /// Bytes of the largest gap that is worth writing; 0 if none is.
+    pub fn largest_gap(&self) -> i64 {
+        choose::largest_gap(self.page, &self.rates)
+    }
+
+    /// Whether it pays to write a cluster as a whole, where a page that is made dirty takes with it what
+    /// lies in its `unit` of the file (a large folio), and only then.
+    pub fn pays(&self, cluster: &Cluster, unit: i64) -> bool {
+        let number = cluster.gaps.len() as i64 + 1;
+        if number < 2 {
+            return false;
+        }
+        let unit = unit.max(self.page);
+        let whole =
+            cluster.end.saturating_add(unit - 1) / unit * unit - cluster.start / unit * unit;
+        let requests = (whole - 1) / self.request + 1;
+        let touches = (cluster.missing() / self.page).saturating_mul(choose::LONE_DIRTY);
+        let before = choose::disk_time(number, cluster.written(), &self.rates);
+        let after = choose::disk_time(requests, whole, &self.rates).saturating_add(touches);
+        after.saturating_add(after / 4) < before
+    }
+}
+
+/// The clusters of what was written, in file order. Families whose loops do not nest (their extents would
+/// not come in order) are left out.
+#[derive(Debug)]
+pub struct Clusters<'a> {
+    walks: Vec<Walk<'a>>,
+    /// The next pages of each walk.
+    next: BinaryHeap<Reverse<(i64, i64, usize)>>,
+    page: i64,
+    gap: i64,
+}
+
+/// The extents of a family, one after the other.
+#[derive(Debug)]
+struct Walk<'a> {
+    family: &'a Family,
+    at: Vec<i64>,
+    offset: i64,
+    done: bool,
+}
+
+impl<'a> Clusters<'a> {
+    /// Of families of extents of one file.
+    pub fn new(families: &'a [Family], prices: &Prices) -> Clusters<'a> {
+        let mut clusters = Clusters {
+            walks: families.iter().filter(|family| ascends(family)).map(Walk::new).collect(),
+            next: BinaryHeap::with_capacity(families.len()),
+            page: prices.page,
+            gap: prices.largest_gap(),
+        };
+        for number in 0..clusters.walks.len() {
+            clusters.advance(number);
+        }
+        clusters
+    }
+
+    fn advance(&mut self, number: usize) {
+        let Some(offset) = self.walks[number].next() else { return };
+        let len = self.walks[number].family.len;
+        let first = offset / self.page * self.page;
+        let end = (offset + len).saturating_add(self.page - 1) / self.page * self.page;
+        self.next.push(Reverse((first, end, number)));
+    }
+}
+
+impl Iterator for Clusters<'_> {
+    type Item = Cluster;
+
+    fn next(&mut self) -> Option<Cluster> {
+        let mut found: Option<Cluster> = None;
+        while let Some(Reverse((first, end, number))) = self.next.peek().copied() {
+            match &mut found {
+                None => found = Some(Cluster { start: first, end, gaps: Vec::new() }),
+                Some(cluster) if first <= cluster.end => cluster.end = cluster.end.max(end),
+                Some(cluster) => {
+                    if first - cluster.end > self.gap || cluster.gaps.len() == MOST {
+                        break;
+                    }
+                    cluster.gaps.push((cluster.end, first));
+                    cluster.end = end;
+                }
+            }
+            self.next.pop();
+            self.advance(number);
+        }
+        found
+    }
+}
+
+/// Whether the extents of a family are there, and come in ascending order.
+fn ascends(family: &Family) -> bool {
+    let mut reach = family.len;
+    let nests = family.count.iter().zip(&family.stride).rev().all(|(count, stride)| {
+        let order = *count == 1 || *stride >= reach;
+        reach = reach.saturating_add((count - 1).saturating_mul(*stride));
+        *count > 0 && order
+    });
+    nests && family.len > 0 && family.offset >= 0 && family.offset.checked_add(reach).is_some()
+}
+
+impl<'a> Walk<'a> {
+    fn new(family: &'a Family) -> Walk<'a> {
+        Walk { family, at: vec![0; family.count.len()], offset: family.offset, done: false }
+    }
+
+    fn next(&mut self) -> Option<i64> {
+        if self.done {
+            return None;
+        }
+        let now = self.offset;
+        self.done = true;
+        for d in (0..self.at.len()).rev() {
+            let stride = self.family.stride[d];
+            if self.at[d] + 1 < self.family.count[d] {
+                self.at[d] += 1;
+                self.offset += stride;
+                self.done = false;
+                break;
+            }
+            self.offset -= self.at[d] * stride;
+            self.at[d] = 0;
+        }
+        Some(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGE: i64 = 4096;
+
+    fn prices(latency_ns: i64) -> Prices {
+        let mut terms = Terms::new(1 << 30);
+        terms.rates.latency_ns = latency_ns;
+        terms.rates.device = 220_000_000;
+        terms.rates.stream = 120_000_000;
+        Prices::new(PAGE, &terms)
+    }
+
+    fn family(offset: i64, len: i64, loops: &[(i64, i64)]) -> Family {
+        let (count, stride) = loops.iter().copied().unzip();
+        Family { offset, len, count, stride }
+    }
+
+    #[test]
+    fn rows_of_a_slow_disk_are_one_cluster_and_those_of_a_fast_one_are_not() {
+        // Every second row of 16 KiB, a part of a page of each.
+        let rows = [family(128, 1000, &[(125, 32 << 10)])];
+        let slow = prices(5_000_000);
+        let found: Vec<_> = Clusters::new(&rows, &slow).collect();
+        assert_eq!(1, found.len());
+        assert_eq!((0, 124 * 32768 + PAGE), (found[0].start, found[0].end));
+        assert_eq!(124, found[0].gaps.len());
+        assert_eq!((124 * 7 * PAGE, 125 * PAGE), (found[0].missing(), found[0].written()));
+        assert!(slow.pays(&found[0], PAGE) && slow.pays(&found[0], 2 << 20));
+        let fast = Prices::new(PAGE, &Terms::new(1 << 30));
+        assert_eq!(PAGE, fast.largest_gap());
+        assert_eq!(125, Clusters::new(&rows, &fast).filter(|c| c.gaps.is_empty()).count());
+        // Two pages in a folio of 2 MiB are no reason to write all of it, eight are one to write 32 KiB.
+        let few = [family(0, 10, &[(2, 8192)])];
+        let few: Vec<_> = Clusters::new(&few, &slow).collect();
+        assert!(slow.pays(&few[0], PAGE) && !slow.pays(&few[0], 2 << 20));
+    }
+
+    #[test]
+    fn families_without_order_are_left_out_and_clusters_are_bounded() {
+        let slow = prices(5_000_000);
+        let wild = [family(0, 10, &[(3, 100), (5, 200)]), family(-1, 10, &[]), family(0, 0, &[])];
+        assert_eq!(0, Clusters::new(&wild, &slow).count());
+        assert_eq!(0, Clusters::new(&[family(i64::MAX - 5, 10, &[])], &slow).count());
+        let long = [family(0, 10, &[(3 * MOST as i64, 8192)])];
+        let found: Vec<_> = Clusters::new(&long, &slow).collect();
+        assert!(found.iter().all(|cluster| cluster.gaps.len() <= MOST));
+        assert_eq!(3, found.len());
+        assert!(found.windows(2).all(|pair| pair[0].end < pair[1].start));
+    }
+
+    fn any_family() -> impl Strategy<Value = Family> {
+        (0..200_000_i64, 1..9000_i64, 1..5_i64, 0..9000_i64, 1..5_i64, 0..40_000_i64).prop_map(
+            |(offset, len, inner, hole, outer, wide)| {
+                let stride = len + hole;
+                let reach = (inner - 1) * stride + len;
+                family(offset, len, &[(outer, reach + wide), (inner, stride)])
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Clusters and gaps are what an enumeration of all pages finds.
+        #[test]
+        fn clusters_are_those_of_an_enumeration(
+            families in prop::collection::vec(any_family(), 0..5), latency in 1_000..2_000_000_i64,
+        ) {
+            let prices = prices(latency);
+            let mut written = BTreeSet::new();
+            for f in &families {
+                for i in 0..f.count[0] {
+                    for j in 0..f.count[1] {
+                        let first = f.offset + i * f.stride[0] + j * f.stride[1];
+                        written.extend(first / PAGE..=(first + f.len - 1) / PAGE);
+                    }
+                }
+            }
+            let mut expected: Vec<Cluster> = vec![];
+            for page in written {
+                let (start, end) = (page * PAGE, (page + 1) * PAGE);
+                match expected.last_mut() {
+                    Some(last) if start - last.end <= prices.largest_gap() => {
+                        if start > last.end {
+                            last.gaps.push((last.end, start));
+                        }
+                        last.end = end;
+                    }
+                    _ => expected.push(Cluster { start, end, gaps: vec![] }),
+                }
+            }
+            prop_assert_eq!(expected, Clusters::new(&families, &prices).collect::<Vec<_>>());
+        }
+    }
+}
