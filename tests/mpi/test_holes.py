@@ -28,8 +28,8 @@ class Counting:
     def __getattr__(self, name):
         return getattr(self.core, name)
 
-    def read(self, *args):
-        found = self.core.read(*args)
+    def read_to_write(self, *args):
+        found = self.core.read_to_write(*args)
         with self.changed:
             self.reads += 1
             self.changed.notify_all()
@@ -115,7 +115,7 @@ def test_what_others_write_beside_a_hole_is_not_read_stale(
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("kind", ["read", "write"])
+@pytest.mark.parametrize("kind", ["read_to_write", "write"])
 @ranks(4, per_node=(None, 2))
 def test_a_failure_ahead_is_raised_by_all(world, folder, kind, groups, monkeypatch):
     monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=4096, least=1))
