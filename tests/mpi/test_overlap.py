@@ -126,7 +126,7 @@ def test_nothing_is_sent_within_a_node_or_written_twice(world, folder, method, m
 
     monkeypatch.setattr(rounds._Letters, "start", sends)
     n = 256
-    data = np.zeros((n, n), "i4")
+    data = np.zeros((n, 48 * world.size + 16), "i4")
 
     def body(t):
         here.sent = 0
