@@ -67,6 +67,6 @@ class Case:
         ]
 
     def is_owner(self, rank):
-        """Whether no lower rank has what a rank has: along grid axes that are not used there are copies."""
+        """Whether no lower rank has the same: along grid axes that are not used there are copies."""
         at = np.unravel_index(rank, self.grid)
         return all(at[g] == 0 for g in range(len(self.grid)) if g not in self.axes)
