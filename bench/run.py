@@ -49,7 +49,7 @@ def main() -> None:
     )
     parser.add_argument("--library", nargs="+", choices=["openmpi", "mpich"], help="of collectives")
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--only", nargs="+", help="cases whose name contains one of these")
+    parser.add_argument("--only", nargs="+", help="cases whose name is, or contains, one of these")
     parser.add_argument("--no-others", dest="others", action="store_false")
     parser.add_argument("--folder", help="where the files are made (kept); default: a temp folder")
     options = parser.parse_args()

@@ -34,9 +34,13 @@ Key = tuple[slice, ...]
 
 # Table 7: as in `shapes._PAPER`; Table 8: the same on 16K x 16K.
 _MANY = {
+    "T7.I": ((400, 800, 1, 0), (400, 800, 1, 0)),
+    "T7.II": ((1, 16, 1, 0), (1, 4096, 1, 0)),
     "T7.III": ((400, 800, 1, 0), (400, 800, 1, 25)),
+    "T7.IV": ((1, 16, 1, 8), (1, 4096, 1, 0)),
     "T7.V": ((1, 16, 1, 25), (1, 4096, 1, 0)),
     "T7.VI": ((1, 32, 1, 32), (1, 1024, 1, 24)),
+    "T7.VII": ((1, 4096, 1, 0), (1, 4096, 1, 0)),  # see `_STRIDED`
     "T7.VIII": ((500, 2500, 3, 0), (1, 32, 2, 32)),
 }
 _LARGE = {
@@ -47,14 +51,18 @@ _LARGE = {
     "T8.V": ((1, 100, 1, 100), (1, 1024, 1, 100)),
     "T8.VI": ((1, 16, 1, 20), (4000, 12000, 1, 0)),
 }
+# Every rank has each so-manieth element along both axes.
+_STRIDED = ("T5.I", "T7.VII")
 CASES = (
     *("T1.III", "T1.V", "T2.III", "T2.VII", "T3.III", "T3.IV", "T3.VI"),
-    *("T5.I", "T5.II", "T5.IV", "T5.V", *_MANY, *_LARGE),
+    *("T5.I", "T5.II", "T5.IV", "T5.V", "T7.III", "T7.V", "T7.VI", "T7.VIII", *_LARGE),
     *("row blocks", "column blocks", "block-block", "cyclic columns", "cyclic rows"),
     *("3-d blocks", "3-d slabs [k]"),
 )
+# Where --only names some: every row of the tables too. Tables 4 and 6 are the writes of 3 and 5.
+ALL = (*shapes._PAPER, *_MANY, *CASES[CASES.index("T8.I") :])
 # Ranks want the same elements: not written, as in the paper.
-_COMMON = ("T1", "T2", "T7.III", "T8.I", "T8.II", "T8.III", "T8.IV")
+_COMMON = ("T1", "T2", "T7.I", "T8.I", "T8.II", "T8.III", "T8.IV")
 # What the slow device would need ten seconds and more for.
 _WHOLE = ("row blocks", "column blocks", "block-block", "cyclic columns", "cyclic rows", "3-d")
 # On the slow device: without the figures of ``outcore bench``, which ours have otherwise.
@@ -73,7 +81,7 @@ def keys(case: str, rank: int, ranks: int, shape: tuple[int, ...]) -> Key:
     """What a rank wants of an array."""
     n = shape[0]
     if case.startswith("T"):
-        if case == "T5.I":
+        if case in _STRIDED:
             return (slice(rank, None, ranks), slice(rank, None, ranks))
         scale = n // (16384 if case in _LARGE else 4096)
         tables = {name: axes for name, (_, *axes) in shapes._PAPER.items()} | _MANY | _LARGE
@@ -100,6 +108,37 @@ def keys(case: str, rank: int, ranks: int, shape: tuple[int, ...]) -> Key:
     }[case]
 
 
+def written(case: str) -> str:
+    """The row of the paper that is a case's write."""
+    return case.replace("T3.", "T4.").replace("T5.", "T6.")
+
+
+def chosen(only: list[str] | None, op: str, size: str, cache: str) -> list[str]:
+    """
+    Which cases are run.
+
+    Parameters
+    ----------
+    only
+        Names of cases, which are these, or parts of names; of writes those of tables 3 to 6.
+        None: the usual ones.
+    """
+    if not only:
+        cases = [c for c in CASES if not (cache == "slow" and c.startswith(_WHOLE))]
+    else:
+        exact = {*ALL, *map(written, ALL)}
+
+        def named(name: str) -> bool:
+            return any(name == o if o in exact else o in name for o in only)
+
+        cases = [c for c in ALL if named(c) or (op != "read" and named(written(c)))]
+    if op != "read":
+        cases = [c for c in cases if not c.startswith(_COMMON)]
+    if SIDES[size] < 16384:
+        cases = [c for c in cases if c not in _LARGE]
+    return cases
+
+
 def run(options: Any) -> None:
     """Print a table for each operation, number of ranks and state of the cache."""
     from cases.sections import make_npy
@@ -107,31 +146,27 @@ def run(options: Any) -> None:
     from ranks import launch, libraries
 
     folder, size = Path(options.folder), options.size
-    wanted = [c for c in CASES if not options.only or any(o in c for o in options.only)]
-    if SIDES[size] < 16384:
-        wanted = [c for c in wanted if c not in _LARGE]
     square, cube = folder / f"square-{SIDES[size]}.npy", folder / f"cube-{_CUBES[size]}.npy"
     make_npy(square, (SIDES[size],) * 2)
-    if any(case.startswith("3-d") for case in wanted):
+    if any(c.startswith("3-d") for op in options.op for c in chosen(options.only, op, size, "")):
         make_npy(cube, (_CUBES[size],) * 3)
     for ranks in options.ranks:
         for op in options.op:
             for cache in options.cache:
-                chosen = wanted
-                if op != "read":
-                    chosen = [c for c in wanted if not c.startswith(_COMMON)]
-                if cache == "slow" and not options.only:
-                    chosen = [c for c in chosen if not c.startswith(_WHOLE)]
+                cases = chosen(options.only, op, size, cache)
+                if not cases:
+                    print(f"no case of {op} is named {options.only} at {size}")
+                    continue
                 if cache == "slow" and op == "write":
                     continue  # what the kernel writes back later, nobody waits for
                 words = {
-                    **{"cache": cache, "op": op, "repeat": options.repeat, "cases": chosen},
+                    **{"cache": cache, "op": op, "repeat": options.repeat, "cases": cases},
                     **{"methods": options.methods, "files": [str(square), str(cube)]},
                 }
                 rows = []
                 for library in libraries(options.library):
                     words["pnetcdf"] = words["h5py"] = ""
-                    if library == "openmpi" and op == "read":
+                    if library == "openmpi":
                         places = ROOT / ".venv" / "mpi"
                         missing = pnetcdf.setup(places / "pnetcdf")
                         words["pnetcdf"] = _place(places / "pnetcdf", missing)
@@ -187,9 +222,11 @@ def _mapped(path: Path) -> Any:
     return np.load(path, mmap_mode="r")
 
 
-def intact(path: Path, base: Path, all_keys: list[Key], new: bool, share: tuple[int, int]) -> bool:
-    """Whether a share of a written file is as it must be: see `changed`; elsewhere as before."""
-    have, want = _mapped(path), _mapped(base)
+def intact(
+    have: np.ndarray, base: Path, all_keys: list[Key], new: bool, share: tuple[int, int]
+) -> bool:
+    """Whether a share of a written array is as it must be: see `changed`; elsewhere as before."""
+    want = _mapped(base)
     number, of = share
     rows = len(want)
     low, last = number * rows // of, (number + 1) * rows // of
@@ -236,7 +273,7 @@ class Section:
     """A rank's section in a case, and everybody who can move it."""
 
     def __init__(self, ranks: Any, words: dict[str, Any], case: str) -> None:
-        self.ranks, self.op = ranks, words["op"]
+        self.ranks, self.op, self.module = ranks, words["op"], None
         self.base = Path(words["files"][case.startswith("3-d")])
         head = _mapped(self.base)
         self.shape, self.header = head.shape, head.offset
@@ -249,14 +286,27 @@ class Section:
 
     def path(self, name: str) -> Path:
         """The file a candidate uses."""
-        if name == "PnetCDF":
-            return self.base.with_suffix(".nc")
-        if name == "h5py":
-            return self.base.with_suffix(".h5")
+        source = self.source(name)
         if self.op == "read" or name == "device":
-            return self.base
+            return source
         slug = "".join(c if c.isalnum() else "-" for c in name)
-        return self.base.with_name(f"written-{slug}-{self.base.name}")
+        return source.with_name(f"written-{slug}-{source.name}")
+
+    def source(self, name: str) -> Path:
+        """The array as a candidate takes it, which nobody changes."""
+        return self.base.with_suffix({"PnetCDF": ".nc", "h5py": ".h5"}.get(name, ".npy"))
+
+    def look(self, name: str) -> np.ndarray:
+        """The array in a candidate's file, whatever is around it."""
+        path = self.path(name)
+        if path.suffix == ".npy":
+            return _mapped(path)
+        if path.suffix == ".nc":  # big-endian, and last
+            begin = path.stat().st_size - 4 * int(np.prod(self.shape))
+            return np.memmap(path, ">f4", "r", begin, self.shape)
+        with self.module.File(path, "r") as file:
+            begin = file["v"].id.get_offset()
+        return np.memmap(path, "<f4", "r", begin, self.shape)
 
     def ours(self, name: str, method: str) -> Any:
         import outcore
@@ -318,26 +368,32 @@ class Section:
     def pnetcdf(self, name: str, library: Any) -> Any:
         from peers.pnetcdf import NetcdfFile
 
-        file = NetcdfFile(library, self.ranks.comm, self.path(name), self.key, self.ranks.mpi)
-        return (lambda: file.read(self.out)), file.close
+        write = self.op != "read"
+        words = library, self.ranks.comm, self.path(name), self.key, self.ranks.mpi, write
+        file = NetcdfFile(*words)
+        put = lambda: file.write(self.value, self.op == "sync")  # noqa: E731
+        return (put if write else lambda: file.read(self.out)), file.close
 
     def h5py(self, name: str, module: Any) -> Any:
         from peers.h5py_mpi import H5pyFile
 
-        file = H5pyFile(module, self.ranks.comm, self.path(name), self.key)
-        return (lambda: file.read(self.out)), file.close
+        write = self.op != "read"
+        file = H5pyFile(module, self.ranks.comm, self.path(name), self.key, write)
+        put = lambda: file.write(self.value, self.op == "sync")  # noqa: E731
+        return (put if write else lambda: file.read(self.out)), file.close
 
     def make_hdf5(self, module: Any) -> None:
         """The array in an HDF5 file, if it is not there."""
         from peers.h5py_mpi import create
 
-        path = self.path("h5py")
+        self.module = module
+        path = self.source("h5py")
         if not self.ranks.all_true(path.exists()):
             self.ranks.by_one(lambda: create(module, path, _mapped(self.base)))
 
     def make_netcdf(self, library: Any) -> None:
         """The array in a file of PnetCDF, if it is not there."""
-        path = self.path("PnetCDF")
+        path = self.source("PnetCDF")
         if self.ranks.all_true(path.exists()):
             return
         values, number, of = _mapped(self.base), self.ranks.comm.rank, self.ranks.comm.size
@@ -367,24 +423,24 @@ class Section:
         if self.op == "read":
             return np.array_equal(self.out, self.old)
         share = (self.ranks.comm.rank, self.ranks.comm.size)
-        path = self.path(name)
-        good = intact(path, self.base, self.all, True, share)
+        good = intact(self.look(name), self.base, self.all, True, share)
         self.ranks.board.barrier()
         self.value = self.old
         call, close = makers[name]()
         call()
         close()
         self.ranks.board.barrier()
-        good = intact(path, self.base, self.all, False, share) and good
+        good = intact(self.look(name), self.base, self.all, False, share) and good
         if not self.ranks.all_true(good):
-            self.renew(path)
+            self.renew(name)
         return good
 
-    def renew(self, path: Path) -> None:
+    def renew(self, name: str) -> None:
         """Make a candidate's file anew."""
         from harness import warm
 
-        self.ranks.by_one(lambda: (shutil.copyfile(self.base, path), warm([path])))
+        path = self.path(name)
+        self.ranks.by_one(lambda: (shutil.copyfile(self.source(name), path), warm([path])))
 
 
 def rank(words: dict[str, Any]) -> None:
@@ -452,7 +508,7 @@ def _row(of: Section, case: str, methods: list[str], libraries: Any) -> None:
     if not reading:
         for name in makers:
             if not of.path(name).exists():
-                of.renew(of.path(name))
+                of.renew(name)
         of.value = changed(of.old)
     last = list(makers)[-1]
 
@@ -471,15 +527,15 @@ def _row(of: Section, case: str, methods: list[str], libraries: Any) -> None:
     if not reading:  # what was timed, too
         share = (ranks.comm.rank, ranks.comm.size)
         for name in makers:
-            if not ranks.all_true(intact(of.path(name), of.base, of.all, False, share)):
+            if not ranks.all_true(intact(of.look(name), of.base, of.all, False, share)):
                 found["wrong"] = sorted({*found["wrong"], name})
-                of.renew(of.path(name))
+                of.renew(name)
     path = of.path(next(iter(makers)))
     if ranks.cache != "warm":
         ranks.by_one(lambda: evict([path]))
     with outcore.open(path, "r" if reading else "r+", comm=ranks.board) as array:
         extra["why"] = array.explain_all(of.key, write=not reading).method
-    shown = case if reading else case.replace("T3", "T4").replace("T5", "T6")
+    shown = case if reading else written(case)
     ranks.say(shown, ranks.total(of.out.nbytes), found, **extra)
 
 

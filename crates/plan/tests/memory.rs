@@ -1,0 +1,189 @@
+//! What planning a collective takes of memory: O(ranks), whatever the number of elements.
+//!
+//! Bytes are counted by the allocator of this test program, for each thread on its own, so they are
+//! exact, and other tests do not count.
+#![allow(clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use outcore_plan::collective::{
+    record, section_words, Agreed, Collective, Cut, Ground, Job, Records, Share, Stage,
+};
+use outcore_plan::{Range, Section};
+
+struct Counting;
+
+thread_local! {
+    static HELD: Cell<i64> = const { Cell::new(0) };
+    static MOST: Cell<i64> = const { Cell::new(0) };
+    static TAKEN: Cell<i64> = const { Cell::new(0) };
+}
+
+/// `more` bytes are held than before.
+fn count(more: i64) {
+    // A thread that ends frees what it has when its counters are gone.
+    let _ = HELD.try_with(|held| {
+        held.set(held.get() + more);
+        MOST.with(|most| most.set(most.get().max(held.get())));
+        TAKEN.with(|taken| taken.set(taken.get() + more.max(0)));
+    });
+}
+
+// SAFETY: all is done by `System`; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as i64 - layout.size() as i64);
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes that work takes: held at once, and all together. What it returns is let go of.
+fn bytes<T>(work: impl FnOnce() -> T) -> (i64, i64) {
+    let before = HELD.with(Cell::get);
+    MOST.with(|most| most.set(before));
+    TAKEN.with(|taken| taken.set(0));
+    let made = work();
+    let found = (MOST.with(Cell::get) - before, TAKEN.with(Cell::get));
+    drop(made);
+    assert_eq!(before, HELD.with(Cell::get), "nothing is kept");
+    found
+}
+
+/// What ranks want of a square, by name: of rank, ranks and the side of the square.
+type Of = fn(i64, i64, i64) -> Section;
+
+fn part(number: i64, parts: i64, n: i64) -> Range {
+    let (low, high) = (n * number / parts, n * (number + 1) / parts);
+    Range::new(low, high - low, 1).unwrap()
+}
+
+fn whole(n: i64) -> Range {
+    Range::new(0, n, 1).unwrap()
+}
+
+const SECTIONS: [(&str, Of); 7] = [
+    ("rows", |r, p, n| Section::new(vec![part(r, p, n), whole(n)])),
+    ("columns", |r, p, n| Section::new(vec![whole(n), part(r, p, n)])),
+    ("blocks", |r, p, n| {
+        let (i, j) = (r / 20, r % 20);
+        Section::new(vec![part(i, p / 20, n), part(j, 20, n)])
+    }),
+    ("diagonal", |r, p, n| {
+        let range = part(r, p, n);
+        Section::new(vec![range, range])
+    }),
+    ("interleaved columns", |r, p, n| {
+        let count = (n - r + p - 1) / p;
+        Section::new(vec![whole(n), Range::new(r, count, p).unwrap()])
+    }),
+    ("common", |_, _, n| Section::new(vec![part(1, 4, n), part(2, 4, n)])),
+    ("columns that neighbours share", |r, p, n| {
+        let one = part(r, p, n);
+        let count = (one.count + 1).min(n - one.start);
+        Section::new(vec![whole(n), Range::new(one.start, count, 1).unwrap()])
+    }),
+];
+
+/// From what ranks said to a plan, and what a rank asks of it in a round.
+fn plan(of: Of, ranks: i64, side: i64, slot: i64, write: bool, cut: Cut) -> (i64, i64) {
+    let ground = Ground {
+        shape: vec![side, side],
+        item: 8,
+        order: vec![0, 1],
+        grain: vec![1, 1],
+        encoded: false,
+        lead: Some(128),
+    };
+    let ranks_of = ranks as u32;
+    let mut words = Vec::new();
+    for rank in 0..ranks {
+        let section = section_words(&of(rank, ranks, side));
+        let item = (7, ground.words(), section);
+        words.extend(record(2, Stage::Ready, &[], &[item]).unwrap());
+    }
+    let width = words.len() / ranks as usize;
+    bytes(|| {
+        let records = Records::new(words.clone(), width).unwrap();
+        let arrays = records.arrays(true).unwrap();
+        let jobs = arrays.into_iter().map(|one| Job {
+            ground: one.ground,
+            accesses: one.accesses,
+            shares: (0..ranks_of).map(|rank| Share { rank, part: 1 }).collect(),
+        });
+        let least = slot.min(256 << 10);
+        let agreed = Agreed { ranks: ranks_of, slot, gap: 0, align: 4096, least, cut, write };
+        let plan = Collective::new(jobs.collect(), &agreed).unwrap();
+        let me = ranks_of / 3;
+        let wanted = plan.tile(me, 0).map(|tile| plan.table(&tile).len());
+        assert!(wanted.is_none_or(|n| n <= 3 * ranks_of as usize));
+        let mine = |owner| plan.tile(owner, 0).map(|tile| plan.pieces(&tile, me).len());
+        let all: usize = (0..ranks_of).filter_map(mine).sum();
+        (records, plan, all)
+    })
+}
+
+/// All ways to cut but `Cyclic`, which keeps each tile.
+const CUTS: [Cut; 3] = [Cut::Requested, Cut::Bounding, Cut::Fixed];
+const SLOT: i64 = 8 << 20;
+
+#[test]
+fn twice_as_many_ranks_take_twice_the_memory() {
+    for (name, of) in SECTIONS {
+        for (write, cut) in [(false, CUTS[0]), (false, CUTS[1]), (true, CUTS[0])] {
+            let few = plan(of, 10_000, 1 << 20, SLOT, write, cut);
+            let many = plan(of, 20_000, 1 << 20, SLOT, write, cut);
+            for (few, many) in [(few.0, many.0), (few.1, many.1)] {
+                assert!(
+                    10 * many <= 22 * few,
+                    "{name}, {write}, {cut:?}: {few}, then {many} bytes"
+                );
+            }
+            // Records of 512 bytes each are a part of it.
+            assert!(few.0 <= 10_000 * 2048, "{name}, {write}, {cut:?}: {} bytes", few.0);
+        }
+    }
+}
+
+#[test]
+fn more_elements_take_no_more_memory() {
+    for (name, of) in SECTIONS {
+        for cut in CUTS {
+            for write in [false, true] {
+                let of_side = |side| plan(of, 1000, side, SLOT, write, cut);
+                // Of 2^20 elements some ranks have nothing to own.
+                let [few, many, more] = [1 << 10, 1 << 20, 1 << 28].map(of_side);
+                let said = format!("{name}, {write}, {cut:?}: {few:?}, {many:?}, {more:?} bytes");
+                assert!(100 * more.0 <= 102 * many.0, "{said}");
+                assert!(100 * many.0 <= 115 * few.0, "{said}");
+                assert!(2 * more.1.max(many.1) <= 3 * few.1, "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tiles_dealt_out_in_turn_are_kept_each() {
+    for (name, of) in SECTIONS {
+        let one = |side| plan(of, 100, side, SLOT, false, Cut::Cyclic).0;
+        let (few, many) = (one(1 << 15), one(1 << 17));
+        let tiles = (1_i64 << 34) * 8 / SLOT;
+        assert!(many <= few + 300 * tiles, "{name}: {few}, then {many} bytes");
+    }
+}
