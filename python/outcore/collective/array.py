@@ -97,8 +97,10 @@ class CollectiveArray(DiskArray):
         by other means they see if they met in between (``comm.barrier()``).
 
         Two-phase needs three slots besides the result, of at most 8 MiB each (a block of an encoded
-        array, if that is larger); where a quarter of what is free of the memory budget is less, two
-        of that size. They count in it, and are kept for the next call.
+        array, if that is larger); where three do not fit half of what is free of the memory budget
+        (a third, if ranks are on several nodes), two. They count in it, and are kept for the next
+        call. What goes between nodes takes two slots more during the call, however many ranks there
+        are and whatever they want: messages that are larger go in parts.
 
         Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
         Arrays", section 3.1.
@@ -136,7 +138,9 @@ class CollectiveArray(DiskArray):
 
         Notes
         -----
-        Thakur, Choudhary, section 3.2. A value that has to be cast is cast whole.
+        Memory as for `read_all`; a value that has to be cast is cast whole, besides.
+
+        Thakur, Choudhary, section 3.2.
 
         Examples
         --------

@@ -66,6 +66,9 @@ _METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER = range(7)
 CACHED_WISH, _GROUPS, _GAP = range(7, 10)
 # Small sections that a rank reads from the disk at a time.
 _LANES = 4
+# Of the budget a slot is such a part: two slots or three, and what reading or writing a tile takes; with
+# ranks on other nodes also two that messages need.
+_SHARES = {False: 4, True: 6}
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
 
 
@@ -259,6 +262,7 @@ def run(
         default the items are read, if they are.
     """
     write = bool(_CALLS[call] % 2)
+    far = len(set(group.nodes)) > 1
     written = _core.writes()
     # Who wrote on his own since the ranks met: the others must not have read before he comes.
     quiet = group.size == 1 or _written.get(group) == written
@@ -275,7 +279,7 @@ def run(
         if reads and not whole and at_hand is not None:
             results = at_hand()
             if results is not None:
-                wishes = wishes_of(method, group.size, hints, [])
+                wishes = wishes_of(method, group.size, hints, [], far=far)
                 return _core.record(_CALLS[call], wishes, None, True)
         if not mine:
             mine.extend(prepare())
@@ -285,7 +289,7 @@ def run(
             for item in mine:
                 item.core.expect_crowd()
         done = results is not None
-        wishes = wishes_of(method, group.size, hints, mine, at_hand=done)
+        wishes = wishes_of(method, group.size, hints, mine, at_hand=done, far=far)
         names = brought.names(mine)
         words = [
             (name, item.core.ground(), item.section) for name, item in zip(names, mine, strict=True)
@@ -346,13 +350,19 @@ def _all_at_hand(items: list[Item], method: str) -> bool:
 
 
 def wishes_of(
-    method: str, size: int, hints: Hints, items: list[Item], *, at_hand: bool = False
+    method: str,
+    size: int,
+    hints: Hints,
+    items: list[Item],
+    *,
+    at_hand: bool = False,
+    far: bool = False,
 ) -> list[int]:
-    """Give the wishes of a rank's record; `at_hand` if it is known that all is cached."""
+    """Give the wishes of a rank's record: is all known to be cached, are ranks on other nodes?"""
     cached = 1000 if at_hand else min((item.cached() for item in items), default=1000)
     return [
         METHODS.index(method),
-        _offered(hints),
+        _offered(hints, far=far),
         hints.io_ranks or size,
         _CUTS.index(hints.domains),
         int(hints.overlap == "error"),
@@ -364,12 +374,11 @@ def wishes_of(
     ]
 
 
-def _offered(hints: Hints) -> int:
+def _offered(hints: Hints, *, far: bool) -> int:
     """Bytes that a slot of this rank may have."""
     free = _core.memory_state()[1]
     limit = min(_core.memory_limit(), hints.memory or _core.memory_limit())
-    # Two slots or three, and what reading or writing a tile takes.
-    return max(min(free, limit) // 4, 1)
+    return max(min(free, limit) // _SHARES[far], 1)
 
 
 def _compare(records: _core.Records, *, one: bool) -> None:
