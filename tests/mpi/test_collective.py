@@ -528,7 +528,9 @@ def test_two_slots_or_three(world, folder, budget, slots):
     for number, nbytes in world.run(body):
         assert number == slots
         if slots == 2:
-            assert 2 * nbytes <= (1 << 20) // 2 < 3 * nbytes
+            # Of half of the budget; between nodes messages have a third.
+            room = (1 << 20) // (2 if world.ranks_per_node is None or world.size == 1 else 3)
+            assert 2 * nbytes <= room < 3 * nbytes
 
 
 @pytest.mark.parametrize("method", ["direct", "sieve", "two-phase", "auto"])

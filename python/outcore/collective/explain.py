@@ -233,7 +233,8 @@ class _Teller:
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
         prices = Prices(alone, int(each[:, 2].sum()), exchange)
         if asked == "auto":
-            choice = choose(plan, prices, write=self.write)
+            lacks = many.lacking(plan, self.met.records)
+            choice = choose(plan, prices, write=self.write, lacks=lacks)
         else:
             choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
         if choice.method == "two-phase":

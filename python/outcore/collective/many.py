@@ -38,8 +38,9 @@ from outcore.collective.report import CollectiveReport, tell
 from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
 from outcore.collective.slots import lend_slots, number_of
 from outcore.disk import DiskArray
-from outcore.errors import CollectiveError, UsageError
+from outcore.errors import BudgetError, CollectiveError, UsageError
 from outcore.hints import Hints
+from outcore.report import human
 from outcore.transport import Transport, transport
 from outcore.transport.watch import Held
 
@@ -321,17 +322,14 @@ def run(
         failure: BaseException | None = None
         if not settled(records):
             _compare(records, one=one)
-            met = _meet(group, records, mine, write=write)
-            if answer is not None:
-                return answer(met)
-            if met.choice.method == "two-phase":
-                work = Work(group, met.plan, met.arrays, mine, met.groups, met.slots, met.room)
-                try:
-                    failure = write_rounds(work) if write else read_rounds(work)
-                finally:
-                    lend_slots(group)
+            at_once = unplanned(records) if answer is None and not write else None
+            if at_once is not None:
+                failure = _each_alone(group, mine, at_once.method, write=False)
             else:
-                failure = _each_alone(group, met.left, met.choice.method, write=write)
+                met = _meet(group, records, mine, write=write)
+                if answer is not None:
+                    return answer(met)
+                failure = _as_chosen(group, met, write=write)
             results = [item.result for item in mine]
     if failure is not None:
         cause = None if isinstance(failure, Elsewhere) else failure
@@ -339,6 +337,17 @@ def run(
     if write or results is None:
         return None
     return results[0] if one else results
+
+
+def _as_chosen(group: Transport, met: Met, *, write: bool) -> BaseException | None:
+    """Do what was planned; returns this rank's failure, if any rank failed."""
+    if met.choice.method != "two-phase":
+        return _each_alone(group, met.left, met.choice.method, write=write)
+    work = Work(group, met.plan, met.arrays, met.mine, met.groups, met.slots, met.room)
+    try:
+        return write_rounds(work) if write else read_rounds(work)
+    finally:
+        lend_slots(group)
 
 
 # `_core.writes` of this process when the ranks of a group last met.
@@ -446,25 +455,49 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
         exchange = Exchange(group.nodes, agreed(said[:, 3:]))
         return Prices(alone, int(said[:, 2].sum()), exchange)
 
-    choice = decided(plan, records, prices, write=write)
+    far = len(set(group.nodes)) > 1
+    choice = decided(plan, records, prices, write=write, far=far)
     groups, slots = groups_of(plan, records), slots_for(plan, records)
     room = 2 * min(records.wish(_OFFERED))
     return Met(plan, arrays, names, choice, groups, slots, room, records, mine, left)
 
 
 def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collective:
-    """Make the plan of `size` ranks with these records: a pure function."""
+    """
+    Make the plan of `size` ranks with these records: a pure function.
+
+    Slots are as large as the budgets allow, but hold a block at least: whether there is memory for that
+    `lacking` tells.
+    """
     offered = min(records.wish(_OFFERED))
-    return _core.Collective.of_records(
-        records,
-        _shares(records, size, write=write),
-        slot=max(min(AGREED.slot, offered), min(records.block, offered)),
-        gap=max(records.wish(_GAP)),
-        align=max(records.wish(_STRIPE)),
-        least=AGREED.least,
-        cut=_CUTS[records.wish(_CUT)[0]],
-        write=write,
-    )
+    slot = max(min(AGREED.slot, offered), min(records.block, offered))
+    shares = _shares(records, size, write=write)
+    while True:
+        try:
+            return _core.Collective.of_records(
+                records,
+                shares,
+                slot=slot,
+                gap=max(records.wish(_GAP)),
+                align=max(records.wish(_STRIPE)),
+                least=AGREED.least,
+                cut=_CUTS[records.wish(_CUT)[0]],
+                write=write,
+            )
+        except BudgetError as error:
+            # The block of another array may be larger still; or it needs a little more than its bytes.
+            if error.needed is None:
+                raise
+            slot = error.needed if error.needed > slot else slot + 4096
+
+
+def lacking(plan: _core.Collective, records: _core.Records) -> str:
+    """Tell why there is no memory for two-phase; nothing if there is."""
+    offered = min(records.wish(_OFFERED))
+    if plan.slot_bytes <= offered:
+        return ""
+    slot = human(plan.slot_bytes)
+    return f"two-phase needs slots of {slot}, as large as a block, and a rank has {human(offered)} for one"
 
 
 def decided(
@@ -473,17 +506,39 @@ def decided(
     prices: Callable[[], Prices],
     *,
     write: bool,
+    far: bool = False,
 ) -> Choice:
-    """Choose the method; `prices` are asked for only if they count."""
-    method = asked_method(records)
-    cached = min(records.wish(CACHED_WISH)) >= CACHED
-    if method == "auto" and not records.encoded and not write and cached:
-        return Choice("direct", "what the ranks want is in the page cache")
+    """Choose the method; `prices` are asked for only if they count. Raises if there is no way."""
+    at_once = None if write else unplanned(records)
+    if at_once is not None:
+        return at_once
+    method, lacks = asked_method(records), lacking(plan, records)
+    in_order = write and plan.in_order
+    # One rank puts its own sections in order.
+    alone = len(records.wish(_METHOD)) == 1 and method == "auto"
+    if lacks and (method == "two-phase" or (in_order and not alone)):
+        needed = plan.slot_bytes * _SHARES[far]
+        told = f"{method} was asked for, but {IN_ORDER}; " if in_order else ""
+        raise BudgetError(
+            f"{told}{lacks}. Raise outcore.memory() and Hints(memory=...) so that {needed} bytes are free "
+            f"on every rank{'' if in_order else ', or choose another method'}",
+            code="budget-too-small",
+            needed=needed,
+        )
     if method == "auto":
-        return choose(plan, prices(), write=write)
-    if write and plan.in_order and method != "two-phase":
+        return choose(plan, prices(), write=write, lacks=lacks)
+    if in_order and method != "two-phase":
         return Choice("two-phase", f"{method} was asked for, but {IN_ORDER}")
     return Choice(method, "asked for")
+
+
+def unplanned(records: _core.Records) -> Choice | None:
+    """Choose how ranks read if nothing has to be planned for that."""
+    method = asked_method(records)
+    cached = min(records.wish(CACHED_WISH)) >= CACHED
+    if method == "auto" and not records.encoded and cached:
+        return Choice("direct", "what the ranks want is in the page cache")
+    return Choice(method, "asked for") if method in ("direct", "sieve") else None
 
 
 def asked_method(records: _core.Records) -> str:
