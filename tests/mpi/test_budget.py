@@ -1,4 +1,4 @@
-"""Where memory is too short for two-phase: other methods go on, and what would do is told to all ranks."""
+"""Where memory is too short for two-phase: other methods go on; what would do is told to all ranks."""
 
 import numpy as np
 import pytest
@@ -87,9 +87,9 @@ def test_two_phase_that_was_asked_for_tells_the_smallest_budget(world, folder, w
         needed = caught.value.needed
         assert t.agree(needed) == needed == BLOCK * (4 if len(set(t.nodes)) == 1 else 6)
         # One rank has less.
-        with opened(t, folder, needed - (t.rank == t.size - 1), "r+") as a:
-            with pytest.raises(BudgetError, match=f"{needed} bytes are free"):
-                call(a)
+        less, told = needed - (t.rank == t.size - 1), f"{needed} bytes are free"
+        with opened(t, folder, less, "r+") as a, pytest.raises(BudgetError, match=told):
+            call(a)
         # What a write of a block takes itself is more than slots of one node.
         enough = needed if not write else max(needed, 5 * BLOCK)
         with opened(t, folder, enough, "r+") as a:

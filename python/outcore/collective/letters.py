@@ -1,24 +1,24 @@
 """
 Letters: what goes between owners and ranks of other nodes, in parts that fit two slots.
 
-Problem. An owner has a tile in its slot that many ranks of other nodes want, and a rank wants parts of many
-owners' tiles. Sent all at once that is as many slots on either side as there are ranks elsewhere.
+Problem. An owner has a tile in its slot that many ranks of other nodes want, and a rank wants parts of
+many owners' tiles. Sent all at once that is as many slots on either side as there are ranks elsewhere.
 
 Idea. Messages of a round are laid out on a circle: that between an owner and a rank has the place
-``(owner + rank) % size``. A run of `width` places holds at most so many messages of any owner, and of any rank.
-So a round goes in parts, one run after the other, as short as it takes for what a rank sends and receives
-at once to fit its room. The ranks need not tell each other sizes: widths are halves of one another, each
-rank says how often it has to halve, and the largest number counts. It is agreed on in the meeting that each
-round begins with.
+``(owner + rank) % size``. A run of `width` places holds at most so many messages of any owner, and of
+any rank. So a round goes in parts, one run after the other, as short as it takes for what a rank sends
+and receives at once to fit its room. The ranks need not tell each other sizes: widths are halves of one
+another, each rank says how often it has to halve, and the largest number counts. It is agreed on in the
+meeting that each round begins with.
 
-Where a rank asks for the same elements twice, one message may be larger than a slot. Then it goes in several
-letters (``crates/plan/src/collective/letters.rs``), one in a part.
+Where a rank asks for the same elements twice, one message may be larger than a slot. Then it goes in
+several letters (``crates/plan/src/collective/letters.rs``), one in a part.
 
-Where the order of the ranks counts (``plan.in_order``) places are not on a circle but on a line: what an owner
-gets then comes in the order of the ranks, part by part.
+Where the order of the ranks counts (``plan.in_order``) places are not on a circle but on a line: what an
+owner gets then comes in the order of the ranks, part by part.
 
-Invariants. What a rank sends and receives at a time is at most two slots, whatever the ranks want. Both ends of
-a message place it alike: from the plan and the agreed number alone.
+Invariants. What a rank sends and receives at a time is at most two slots, whatever the ranks want. Both
+ends of a message place it alike: from the plan and the agreed number alone.
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ class Letters:
         self._held = _core.Reservation("collective", nbytes)
         self._buffer = np.empty(nbytes, np.uint8)
 
-    def exchange(
-        self, need: int, meanwhile: Callable[[], None], caught: Callable[[], Any]
-    ) -> None:
+    def exchange(self, need: int, meanwhile: Callable[[], None], caught: Callable[[], Any]) -> None:
         """
         Send and receive, part by part. All ranks call it.
 
@@ -145,19 +143,23 @@ class Letters:
         if step.mine:
             counts = plan.counts(work.rank, plan.batch(work.rank, step.k), self.size)
             mine[0, work.far_ranks] = np.array(counts, np.int64)[work.far_ranks]
-            mine = self._cut(mine, [(work.rank, r) for r in np.flatnonzero(mine[0] > self._most)])
+            mine = self._cut(mine, [(work.rank, r) for r in self._large(mine)])
         for owner in step.far:
             theirs[0, owner] = plan.share(owner, plan.batch(owner, step.k), work.rank)
-        far = np.flatnonzero(theirs[0] > self._most)
-        theirs = self._cut(theirs, [(owner, work.rank) for owner in far])
+        theirs = self._cut(theirs, [(owner, work.rank) for owner in self._large(theirs)])
         self._taken, self._given = (mine, theirs) if self.write else (theirs, mine)
+
+    def _large(self, counts: NDArray[np.int64]) -> list[int]:
+        """Ranks with which this one has messages that are larger than a slot."""
+        found: list[int] = np.flatnonzero(counts[0] > self._most).tolist()
+        return found
 
     def _cut(self, counts: NDArray[np.int64], large: list[tuple[int, int]]) -> NDArray[np.int64]:
         """Cut messages between owners and ranks that are larger than a slot."""
         plan, k = self.work.plan, self.step.k
         for owner, rank in large:
-            of = int(rank if owner == self.work.rank else owner)
-            letters = plan.letters(int(owner), plan.batch(int(owner), k), int(rank), self._most)
+            of = rank if owner == self.work.rank else owner
+            letters = plan.letters(owner, plan.batch(owner, k), rank, self._most)
             more = max(len(letters) - len(counts), 0)
             counts = np.concatenate([counts, np.zeros((more, self.size), np.int64)])
             counts[:, of] = 0
