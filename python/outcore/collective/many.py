@@ -109,7 +109,7 @@ def read_all(
     requests: Sequence[tuple[Any, ...]], *, comm: Any = None, method: Method = "auto"
 ) -> list[Any]:
     """
-    Read sections of several arrays together with the other ranks.
+    Read sections of several arrays together with the other ranks. Collective.
 
     Every rank of `comm` must call this, with arrays and sections of its own, or none. Arrays may
     differ in file, shape and dtype. Each byte is read from disk once; an array is read by a rank that
@@ -122,17 +122,21 @@ def read_all(
     comm
         Communicator of mpi4py, or transport; by default that of the first array.
     method
-        ``"auto"``, ``"direct"``, ``"sieve"`` or ``"two-phase"``.
+        ``"auto"``, ``"direct"``, ``"sieve"`` or ``"two-phase"``; on all ranks the same.
 
     Returns
     -------
-    list of numpy.ndarray
-        One for each request.
+    list of numpy.ndarray or scalar
+        One for each request, of the dtype of its array and of the shape that NumPy gives
+        ``array[key]``; `out` where it was given.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any rank failed. Arrays given as `out` are then undefined.
+        On all ranks, if any rank failed, or called something else. Arrays given as `out` are then
+        undefined.
+    BudgetError
+        On all ranks, as for `CollectiveArray.read_all`.
 
     Examples
     --------
@@ -144,7 +148,10 @@ def read_all(
 
     Notes
     -----
-    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O".
+    Memory as for `CollectiveArray.read_all`: the results, and slots for all arrays together.
+
+    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
+    sections 3 and 4.
     """
     group = _group(requests, comm)
     call = "outcore.read_all"
@@ -164,7 +171,7 @@ def read_all(
         outs = [got if isinstance(got, np.ndarray) else None for got in early]
         outs += [None] * (len(requests) - len(outs))
         return [
-            brought.reading(_array(r[0]), r[1], r[2] if len(r) == 3 else out)
+            brought.reading(_array(r[0]), r[1], out if len(r) == 2 or r[2] is None else r[2])
             for r, out in zip(requests, outs, strict=True)
         ]
 
@@ -191,20 +198,33 @@ def write_all(
     requests: Sequence[tuple[Any, ...]], *, comm: Any = None, method: Method = "auto"
 ) -> None:
     """
-    Write sections of several arrays together with the other ranks.
+    Write sections of several arrays together with the other ranks. Collective.
+
+    Every rank of `comm` must call this, with arrays and sections of its own, or none. Where elements are
+    given several times the highest rank wins, and of one rank its last request.
 
     Parameters
     ----------
     requests
-        ``(array, key, value)`` for each section; see `CollectiveArray.write_all`.
+        ``(array, key, value)`` for each section; values are broadcast to its shape and cast to the
+        array's dtype. See `CollectiveArray.write_all`.
     comm, method
         As for `read_all`.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any rank failed. Each block of the files then is old or new, as for
-        `CollectiveArray.write_all`.
+        On all ranks, if any rank failed, or called something else. Each block of the files then is old
+        or new, as for `CollectiveArray.write_all`.
+    BudgetError
+        On all ranks, as for `CollectiveArray.write_all`.
+
+    Notes
+    -----
+    Memory as for `read_all`; values that have to be cast are cast whole, besides.
+
+    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
+    sections 3 and 4.
 
     Examples
     --------
@@ -496,8 +516,8 @@ def lacking(plan: _core.Collective, records: _core.Records) -> str:
     offered = min(records.wish(_OFFERED))
     if plan.slot_bytes <= offered:
         return ""
-    slot = human(plan.slot_bytes)
-    return f"two-phase needs slots of {slot}, as large as a block, and a rank has {human(offered)} for one"
+    slot, room = human(plan.slot_bytes), human(offered)
+    return f"two-phase needs slots of {slot}, as large as a block, and a rank has {room} for one"
 
 
 def decided(
@@ -518,10 +538,10 @@ def decided(
     alone = len(records.wish(_METHOD)) == 1 and method == "auto"
     if lacks and (method == "two-phase" or (in_order and not alone)):
         needed = plan.slot_bytes * _SHARES[far]
-        told = f"{method} was asked for, but {IN_ORDER}; " if in_order else ""
+        told = f"{IN_ORDER}; " if in_order else ""
         raise BudgetError(
-            f"{told}{lacks}. Raise outcore.memory() and Hints(memory=...) so that {needed} bytes are free "
-            f"on every rank{'' if in_order else ', or choose another method'}",
+            f"{told}{lacks}. Raise outcore.memory() and Hints(memory=...) so that {needed} bytes are "
+            f"free on every rank{'' if in_order else ', or choose another method'}",
             code="budget-too-small",
             needed=needed,
         )
