@@ -9,7 +9,7 @@ import pytest
 
 import outcore
 from outcore.errors import CollectiveError
-from ranks import UNDER_MPI, ranks
+from ranks import UNDER_MPI, once, ranks
 
 FILES, SHAPE = 30, (24, 40)
 
@@ -194,11 +194,6 @@ def test_the_first_failure_of_many_is_told_with_its_array(world, folder):
 def test_a_result_that_was_read_early_is_made_once(world, folder):
     """Rank 0 has all at hand, the others have not: its arrays are those it gets."""
     files, data = 4, np.arange(1 << 18, dtype="f8").reshape(512, 512)
-
-    def once(t, work):
-        if t.rank == 0:
-            work()
-        t.barrier()
 
     def body(t):
         once(t, lambda: [np.save(folder / f"{k}.npy", data) for k in range(files)])

@@ -6,17 +6,11 @@ import pytest
 import outcore
 from outcore.collective import many
 from outcore.errors import BudgetError
-from ranks import ranks
+from ranks import once, ranks
 
 # Of an encoded array of blocks of 512 KiB.
 N, BLOCK = 512, 8 * 256 * 256
 DATA = np.arange(N * N, dtype="f8").reshape(N, N)
-
-
-def once(t, work):
-    if t.rank == 0:
-        work()
-    t.barrier()
 
 
 def blocks(folder):

@@ -14,17 +14,10 @@ from mpi.collective_cases import Case
 from outcore.collective import holes, many, rounds
 from outcore.collective.letters import Letters
 from outcore.errors import BudgetError, CollectiveError
-from ranks import UNDER_MPI, ranks
+from ranks import UNDER_MPI, once, ranks
 
 SOME = 12 if UNDER_MPI else 25
 NODES = (None, 1, 2)
-
-
-def once(t, work):
-    """Let rank 0 do something, and the others wait."""
-    if t.rank == 0:
-        work()
-    t.barrier()
 
 
 @pytest.mark.parametrize("block", range(3))

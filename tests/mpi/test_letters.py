@@ -10,7 +10,7 @@ import outcore
 from outcore import _core
 from outcore.collective import many
 from outcore.collective.letters import Letters
-from ranks import UNDER_MPI, ranks
+from ranks import UNDER_MPI, once, ranks
 
 SLOT = 8192
 N = 96
@@ -29,12 +29,6 @@ def sent(monkeypatch):
 
     monkeypatch.setattr(Letters, "start", sends)
     return here
-
-
-def once(t, work):
-    if t.rank == 0:
-        work()
-    t.barrier()
 
 
 def check(t, here, expected):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import outcore
-from mpi.test_collective import NODES, once
+from mpi.test_collective import NODES
 from outcore.collective import many
 from outcore.collective.letters import Letters
-from ranks import UNDER_MPI, ranks
+from ranks import UNDER_MPI, once, ranks
 
 SHAPE = 60, 600
 

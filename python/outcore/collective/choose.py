@@ -28,6 +28,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from outcore import _core
+from outcore.collective.holes import key_of
 from outcore.collective.items import Item
 from outcore.collective.pace import Pace
 from outcore.collective.price import counts, of_counts, price
@@ -174,9 +175,8 @@ def share_of_price(
     for number, ranges in plan.parts(rank):
         array = arrays[number]
         if array is not None:
-            key = tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in ranges)
             try:
-                total += price(array, key, write=write)
+                total += price(array, key_of(ranges), write=write)
             except Exception:
                 total += IMPOSSIBLE
     return total

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.assignment import Assignment, assign
 from outcore.collective import items as brought
-from outcore.collective.agreement import fail_together, few, gather
+from outcore.collective.agreement import fail_together, gather
 from outcore.collective.choose import (
     CACHED,
     IN_ORDER,
@@ -42,6 +42,7 @@ from outcore.errors import BudgetError, CollectiveError, UsageError
 from outcore.hints import Hints
 from outcore.report import human
 from outcore.transport import Transport, transport
+from outcore.transport.checks import few
 from outcore.transport.watch import Held
 
 __all__ = ["AGREED", "Method", "explain", "read_all", "requests_of", "run", "together", "write_all"]
