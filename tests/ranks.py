@@ -51,6 +51,13 @@ def tell_all(value):
     return communicator().allgather(value)
 
 
+def once(t, work):
+    """Let rank 0 do something, and the others wait."""
+    if t.rank == 0:
+        work()
+    t.barrier()
+
+
 def ranks(*sizes, per_node=(None,)):
     """Run a test with so many ranks, each number with all these numbers of ranks for each node."""
     if UNDER_MPI:

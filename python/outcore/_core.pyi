@@ -337,6 +337,7 @@ class Collective:
     def wanted(self, owner: int, n: int) -> tuple[_Ranges, int, int, int] | None: ...
     def counts(self, owner: int, tiles: tuple[int, int], ranks: int) -> list[int]: ...
     def share(self, owner: int, tiles: tuple[int, int], rank: int) -> int: ...
+    def letters(self, owner: int, tiles: tuple[int, int], rank: int, most: int) -> list[int]: ...
     def copy(
         self,
         k: int,
@@ -353,6 +354,7 @@ class Collective:
         ranks: list[int],
         packed: NDArray[Any],
         write: bool = False,
+        letter: tuple[int, int] | None = None,
     ) -> int: ...
     def unpack(
         self,
@@ -362,4 +364,5 @@ class Collective:
         packed: NDArray[Any],
         items: list[NDArray[Any]],
         write: bool = False,
+        letter: tuple[int, int] | None = None,
     ) -> int: ...

@@ -317,10 +317,13 @@ class DistArray:
         ------
         CollectiveError
             On all ranks, if any rank failed. What `local` holds is then undefined.
+        BudgetError
+            On all ranks, as for `CollectiveArray.read_all`, which also says what memory it takes.
 
         Notes
         -----
-        PASSION_read of the PASSION runtime library, with the extended two-phase method.
+        PASSION_read of the PASSION runtime library, with the extended two-phase method (Thakur,
+        Choudhary, section 3.1).
 
         Examples
         --------
@@ -355,10 +358,13 @@ class DistArray:
         ------
         CollectiveError
             On all ranks, if any rank failed. Each block of the file is then old or new.
+        BudgetError
+            On all ranks, as for `CollectiveArray.write_all`, which also says what memory it takes.
 
         Notes
         -----
-        PASSION_write of the PASSION runtime library, with the extended two-phase method.
+        PASSION_write of the PASSION runtime library, with the extended two-phase method (Thakur,
+        Choudhary, section 3.2).
 
         Examples
         --------

@@ -2,13 +2,14 @@
 
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import outcore
 from outcore.errors import CollectiveError
-from ranks import ranks
+from ranks import UNDER_MPI, once, ranks
 
 FILES, SHAPE = 30, (24, 40)
 
@@ -187,3 +188,30 @@ def test_the_first_failure_of_many_is_told_with_its_array(world, folder):
             assert "11.npy" in str(caught.value)
 
     world.run(body)
+
+
+@ranks(2, 4)
+def test_a_result_that_was_read_early_is_made_once(world, folder):
+    """Rank 0 has all at hand, the others have not: its arrays are those it gets."""
+    files, data = 4, np.arange(1 << 18, dtype="f8").reshape(512, 512)
+
+    def body(t):
+        once(t, lambda: [np.save(folder / f"{k}.npy", data) for k in range(files)])
+        hints = {"cache": "bypass"} if t.rank else {}
+        arrays = [outcore.open(folder / f"{k}.npy", comm=t, hints=hints) for k in range(files)]
+        wanted = [(a, ...) for a in arrays] if t.rank == 0 else [(a, np.s_[:1]) for a in arrays]
+        wanted.append((arrays[0], (1, 2)))
+        outcore.read_all(wanted)  # what is made once in a process
+        once(t, tracemalloc.start)
+        got = outcore.read_all(wanted)
+        t.barrier()
+        peak = tracemalloc.get_traced_memory()[1]
+        once(t, tracemalloc.stop)
+        for one in got[:-1]:
+            np.testing.assert_array_equal(data[: len(one)], one)
+        assert got[-1] == data[1, 2]
+        return peak
+
+    peak = world.run(body)[0]
+    if not UNDER_MPI or peak:
+        assert files * data.nbytes <= peak < (files + 1) * data.nbytes

@@ -3,6 +3,7 @@
 import pickle
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,18 +12,12 @@ import pytest
 import outcore
 from mpi.collective_cases import Case
 from outcore.collective import holes, many, rounds
+from outcore.collective.letters import Letters
 from outcore.errors import BudgetError, CollectiveError
-from ranks import UNDER_MPI, ranks
+from ranks import UNDER_MPI, once, ranks
 
 SOME = 12 if UNDER_MPI else 20
 NODES = (None, 1, 2)
-
-
-def once(t, work):
-    """Let rank 0 do something, and the others wait."""
-    if t.rank == 0:
-        work()
-    t.barrier()
 
 
 @pytest.mark.parametrize("block", range(3))
@@ -142,11 +137,12 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder):
 def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch):
     """Who sends how many bytes to whom, counted element by element; nothing within a node."""
     monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=8192, least=1))
-    here, start = threading.local(), rounds._Letters.start
+    here, start = threading.local(), Letters.start
     works = {}
 
     def sends(self, transport):
-        here.sent.append({int(r): int(self.to[r]) for r in np.flatnonzero(self.to)})
+        sent = here.sent.setdefault(self.step.k, Counter())
+        sent.update({int(r): int(self.to[r]) for r in np.flatnonzero(self.to)})
         return start(self, transport)
 
     def noted(plain):
@@ -156,13 +152,13 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch
 
         return run
 
-    monkeypatch.setattr(rounds._Letters, "start", sends)
+    monkeypatch.setattr(Letters, "start", sends)
     for name in ("read_rounds", "write_rounds"):
         monkeypatch.setattr(many, name, noted(getattr(many, name)))
     data = np.arange(96 * 200, dtype="i4").reshape(96, 200)
 
     def body(t):
-        here.sent = []
+        here.sent = {}
         once(t, lambda: np.save(folder / "a.npy", data))
         keys = [np.s_[r % 3 : 96 - r : 2, r :: t.size + 1] for r in range(t.size)]
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
@@ -175,8 +171,9 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch
         for key in keys:
             wanted.append(np.zeros(data.shape, bool))
             wanted[-1][key] = True
-        assert len(here.sent) == plan.rounds > 1
-        for k, sent in enumerate(here.sent):
+        several = len(set(t.nodes)) > 1
+        assert len(here.sent) == (plan.rounds if several else 0) and plan.rounds > 1
+        for k, sent in here.sent.items():
             expected = {}
             for owner in plan.owners():
                 if k >= plan.tiles(owner):
@@ -188,8 +185,8 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch
                     if source == t.rank and t.nodes[target] != t.nodes[source] and nbytes:
                         expected[target] = nbytes
             assert sent == expected
-        together = int(t.allgather(np.array([sum(map(len, here.sent))]))[:, 0].sum())
-        assert (together > 0) == (len(set(t.nodes)) > 1)
+        together = int(t.allgather(np.array([sum(map(len, here.sent.values()))]))[:, 0].sum())
+        assert (together > 0) == several
 
     world.run(body)
 
@@ -536,7 +533,9 @@ def test_two_slots_or_three(world, folder, budget, slots):
     for number, nbytes in world.run(body):
         assert number == slots
         if slots == 2:
-            assert 2 * nbytes <= (1 << 20) // 2 < 3 * nbytes
+            # Of half of the budget; between nodes messages have a third.
+            room = (1 << 20) // (2 if world.ranks_per_node is None or world.size == 1 else 3)
+            assert 2 * nbytes <= room < 3 * nbytes
 
 
 @pytest.mark.parametrize("method", ["direct", "sieve", "two-phase", "auto"])

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import outcore
-from mpi.test_collective import once
 from outcore.errors import BudgetError, CollectiveError
-from ranks import ranks
+from ranks import once, ranks
 
 ERRORS = {
     "EIO": lambda: OSError(errno.EIO, "input/output error"),

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import outcore
-from mpi.test_collective import once
 from mpi.test_collective_faults import Faulty
 from outcore import _core, measured
 from outcore.collective import holes, many, rounds
 from outcore.errors import CollectiveError
-from ranks import ranks
+from ranks import once, ranks
 
 PATIENCE = 30
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import outcore
-from mpi.test_collective import NODES, once
-from outcore.collective import many, rounds
-from ranks import UNDER_MPI, ranks
+from mpi.test_collective import NODES
+from outcore.collective import many
+from outcore.collective.letters import Letters
+from ranks import UNDER_MPI, once, ranks
 
 SHAPE = 60, 600
 
@@ -118,13 +119,13 @@ def test_random_sections_of_many_arrays(world, folder, seed, monkeypatch):
 @ranks(2, 4, per_node=NODES)
 def test_nothing_is_sent_within_a_node_or_written_twice(world, folder, method, monkeypatch):
     monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=8192, least=1))
-    here, start = threading.local(), rounds._Letters.start
+    here, start = threading.local(), Letters.start
 
     def sends(self, transport):
         here.sent += int(self.to.sum())
         return start(self, transport)
 
-    monkeypatch.setattr(rounds._Letters, "start", sends)
+    monkeypatch.setattr(Letters, "start", sends)
     n = 256
     data = np.zeros((n, 48 * world.size + 16), "i4")
 

@@ -5,16 +5,9 @@ import numpy as np
 import outcore
 from outcore import _core
 from outcore.transport import SerialTransport
-from ranks import ranks
+from ranks import once, ranks
 
 DATA = np.arange(1024 * 512, dtype="f8").reshape(1024, 512)
-
-
-def once(t, work):
-    """Let rank 0 do something, and the others wait."""
-    if t.rank == 0:
-        work()
-    t.barrier()
 
 
 @ranks(1, 2, 4, per_node=(None, 1, 2))

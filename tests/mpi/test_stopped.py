@@ -8,7 +8,8 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective import many, rounds
+from outcore.collective import many
+from outcore.collective.letters import Letters
 from outcore.errors import CollectiveError
 from outcore.testing.sim import SimWorld
 from ranks import UNDER_MPI
@@ -46,14 +47,14 @@ def test_what_was_on_its_way_to_the_file_is_what_arrives(tmp_path, monkeypatch):
     monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=1 << 16, least=1))
     np.save(tmp_path / "a.npy", np.full((SIDE, SIDE), 7.0))
     stopped, written = threading.Event(), threading.Event()
-    usual = rounds._pack_write
+    usual = Letters.make
 
-    def late(work, step):
-        if work.rank == 1 and step.k == 1:
+    def late(letters):
+        if letters.work.rank == 1 and letters.step.k == 1:
             stopped.wait(20)
-        return usual(work, step)
+        usual(letters)
 
-    monkeypatch.setattr(rounds, "_pack_write", late)
+    monkeypatch.setattr(Letters, "make", late)
 
     def body(t):
         a = outcore.open(tmp_path / "a.npy", "r+", comm=t)

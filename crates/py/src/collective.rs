@@ -6,7 +6,7 @@
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_io::slot::{self, Held, Slot};
 use outcore_plan::collective::{
-    self as plan, Access, Agreed, Cut, Ground, Job, Piece, Share, Tile,
+    self as plan, Access, Agreed, Cut, Ground, Job, Letters, Piece, Share, Tile,
 };
 use outcore_plan::{Direction, PlanError, Section};
 use pyo3::prelude::*;
@@ -289,11 +289,24 @@ impl Collective {
     /// Bytes that a rank wants of a range of an owner's tiles.
     fn share(&self, owner: u32, tiles: (i64, i64), rank: u32) -> i64 {
         let of_tile = |tile: Tile| {
-            let item = self.plan.job(tile.array).map_or(0, |job| job.ground.item);
             let pieces = self.plan.pieces(&tile, rank);
-            pieces.iter().map(|p| p.section.count().unwrap_or(0) * item).sum::<i64>()
+            pieces.iter().map(|piece| self.bytes(&tile, piece)).sum::<i64>()
         };
         (tiles.0..tiles.1).filter_map(|n| self.plan.tile(owner, n)).map(of_tile).sum()
+    }
+
+    /// The same in letters of at most `most` bytes: what each holds.
+    fn letters(&self, owner: u32, tiles: (i64, i64), rank: u32, most: i64) -> Vec<i64> {
+        let (mut letters, mut held) = (Letters::new(most), Vec::new());
+        for tile in (tiles.0..tiles.1).filter_map(|n| self.plan.tile(owner, n)) {
+            for piece in self.plan.pieces(&tile, rank) {
+                let bytes = self.bytes(&tile, &piece);
+                let number = letters.next(bytes);
+                held.resize(held.len().max(number + 1), 0);
+                held[number] += bytes;
+            }
+        }
+        held
     }
 
     /// Copies what `rank` wants of (`write`: gives to) the tiles that owners have in their slots in
@@ -332,8 +345,9 @@ impl Collective {
     }
 
     /// Packs what ranks want of the owner's tiles of round `k` into `packed`, one after another in the order of
-    /// `ranks`; or, to `write`, unpacks what they gave, a later rank over an earlier one. Returns bytes.
-    #[pyo3(signature = (owner, k, slot, ranks, packed, write = false))]
+    /// `ranks`; or, to `write`, unpacks what they gave, a later rank over an earlier one. `letter`: only
+    /// that number of `letters` of so many bytes at most. Returns bytes.
+    #[pyo3(signature = (owner, k, slot, ranks, packed, write = false, letter = None))]
     #[allow(clippy::too_many_arguments, reason = "one end and the other")]
     fn pack(
         &self,
@@ -344,6 +358,7 @@ impl Collective {
         ranks: Vec<u32>,
         packed: &Bound<'_, PyUntypedArray>,
         write: bool,
+        letter: Option<(usize, i64)>,
     ) -> PyResult<usize> {
         let (slot, packed) = (place(slot)?, place(packed)?);
         let direction = if write { Direction::Write } else { Direction::Read };
@@ -356,8 +371,12 @@ impl Collective {
             }
             let mut at = 0;
             for rank in ranks {
+                let mut chosen = Chosen::of(letter);
                 for (tile, slot) in &tiles {
                     for piece in self.plan.pieces(tile, rank) {
+                        if !chosen.next(self.bytes(tile, &piece)) {
+                            continue;
+                        }
                         at += self.packed(tile, &piece, *slot, &packed, at, direction)?;
                     }
                 }
@@ -368,8 +387,8 @@ impl Collective {
     }
 
     /// The other end: copies what came from the owners, one after another, into the rank's arrays; or
-    /// packs what they are to get. Returns bytes.
-    #[pyo3(signature = (k, rank, owners, packed, items, write = false))]
+    /// packs what they are to get. `letter` as for `pack`. Returns bytes.
+    #[pyo3(signature = (k, rank, owners, packed, items, write = false, letter = None))]
     #[allow(clippy::too_many_arguments, reason = "one end and the other")]
     fn unpack(
         &self,
@@ -380,6 +399,7 @@ impl Collective {
         packed: &Bound<'_, PyUntypedArray>,
         items: &Bound<'_, PyList>,
         write: bool,
+        letter: Option<(usize, i64)>,
     ) -> PyResult<usize> {
         let arrays = memories(items)?;
         let buffer = [place(packed)?];
@@ -387,21 +407,37 @@ impl Collective {
         let done = py.detach(|| -> Result<usize, Fault> {
             let [(memory, len)] = &buffer;
             let mut at = 0;
-            for tile in owners.into_iter().flat_map(|owner| {
-                let batch = self.plan.batch(owner, k);
-                batch.filter_map(move |n| self.plan.tile(owner, n))
-            }) {
-                for piece in self.plan.pieces(&tile, rank) {
-                    // What is packed is a tile of its own: just this piece.
-                    let alone = Tile { section: piece.section.clone(), ..tile };
-                    let rest = len.checked_sub(at).ok_or_else(|| short(at, *len))?;
-                    let data = memory.data.wrapping_add(at);
-                    at += self.piece(&alone, &piece, (data, rest), &arrays, direction)?;
+            for owner in owners {
+                let mut chosen = Chosen::of(letter);
+                for tile in self.plan.batch(owner, k).filter_map(|n| self.plan.tile(owner, n)) {
+                    for piece in self.plan.pieces(&tile, rank) {
+                        if !chosen.next(self.bytes(&tile, &piece)) {
+                            continue;
+                        }
+                        // What is packed is a tile of its own: just this piece.
+                        let alone = Tile { section: piece.section.clone(), ..tile };
+                        let rest = len.checked_sub(at).ok_or_else(|| short(at, *len))?;
+                        let data = memory.data.wrapping_add(at);
+                        at += self.piece(&alone, &piece, (data, rest), &arrays, direction)?;
+                    }
                 }
             }
             Ok(at)
         });
         Ok(done?)
+    }
+}
+
+/// Which pieces of a message go: those of one letter, or all.
+struct Chosen(Option<(usize, Letters)>);
+
+impl Chosen {
+    fn of(letter: Option<(usize, i64)>) -> Chosen {
+        Chosen(letter.map(|(number, most)| (number, Letters::new(most))))
+    }
+
+    fn next(&mut self, bytes: i64) -> bool {
+        self.0.as_mut().is_none_or(|(number, letters)| letters.next(bytes) == *number)
     }
 }
 
@@ -439,6 +475,12 @@ fn memories(items: &Bound<'_, PyList>) -> PyResult<Vec<Array>> {
 }
 
 impl Collective {
+    /// Bytes of a piece.
+    fn bytes(&self, tile: &Tile, piece: &Piece) -> i64 {
+        let item = self.plan.job(tile.array).map_or(0, |job| job.ground.item);
+        piece.section.count().unwrap_or(0) * item
+    }
+
     /// Copies one piece between a slot and an array of the rank whose access it is.
     fn piece(
         &self,

@@ -78,6 +78,7 @@ impl Reservation {
             "convert" => "convert",
             "shared" => SHARED,
             "exchange" => "messages between ranks",
+            "collective" => "messages of a collective access",
             _ => "a task",
         };
         let left = if promised { 0 } else { loops::promised() };

@@ -10,6 +10,7 @@ Collective access: many ranks, each byte across the disk once.
 | `choose.py`, `price.py` | direct or two-phase |
 | `pace.py`      | what meetings, copies and messages take, measured |
 | `rounds.py`    | the rounds of two-phase |
+| `letters.py`   | what goes between nodes in a round, in parts that fit |
 | `slots.py`     | memory that the ranks of a node share |
 | `explain.py`   | `explain_all` of many arrays |
 | `foresee.py`   | the plan of any number of ranks, told by one process |

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport import Transport
+from outcore.transport.checks import few
 
-__all__ = ["fail_together", "few", "gather"]
+__all__ = ["fail_together", "gather"]
 
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
 _HEAD: int = len(_core.failed_record())
@@ -94,25 +95,6 @@ def _differ(said_by: list[tuple[int, int]], describe: Callable[[int], str]) -> N
         code="mismatched-call",
         ranks=tuple(odd),
     )
-
-
-def few(ranks: list[int]) -> str:
-    """
-    Ranks for people.
-
-    Examples
-    --------
-    >>> few([0, 1, 2, 5])
-    '0-2, 5'
-    """
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and spans[-1][1] == rank - 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    named = [str(a) if a == b else f"{a}-{b}" for a, b in spans[:8]]
-    return ", ".join(named) + (", ..." if len(spans) > 8 else "")
 
 
 def fail_together(transport: Transport, failure: BaseException | None, what: str) -> NoReturn:

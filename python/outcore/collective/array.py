@@ -57,14 +57,14 @@ class CollectiveArray(DiskArray):
 
     @property
     def transport(self) -> Transport:
-        """The ranks that opened it."""
+        """The ranks that opened it: a `Transport`, of which ``rank`` and ``size`` tell who this is."""
         return self._transport
 
     def read_all(
         self, key: Any = ..., *, out: NDArray[Any] | None = None, method: Method = "auto"
     ) -> Any:
         """
-        Read a section together with the other ranks.
+        Read a section together with the other ranks. Collective.
 
         Every rank must call this, each with its own key (or an empty one, such as ``[0:0]``).
         Requests are combined, so that each byte is read from disk once.
@@ -83,13 +83,19 @@ class CollectiveArray(DiskArray):
         Returns
         -------
         numpy.ndarray or scalar
-            `out`, or a new array in the order of the file.
+            `out`, or a new array in the order of the file: of the array's dtype and of the shape that
+            NumPy gives ``array[key]``, so a scalar if the key is an integer for every axis.
 
         Raises
         ------
         CollectiveError
-            On *all* ranks if any rank failed, or called something else; ``ranks`` names them, the
-            cause of a rank's own failure follows as ``__cause__``. `out` is then undefined.
+            On *all* ranks if any rank failed (also for a bad key or `out`, or for want of memory on
+            one of them), or called something else; ``ranks`` names them, the cause of a rank's own
+            failure follows as ``__cause__``. `out` is then undefined.
+        BudgetError
+            On *all* ranks if ``"two-phase"`` was asked for and the budget of any rank is too small for
+            slots that hold a block of an encoded array. ``needed`` is what must be free on each rank,
+            in bytes. Nothing has been read. ``"auto"`` reads on each rank's own then.
 
         Notes
         -----
@@ -97,11 +103,24 @@ class CollectiveArray(DiskArray):
         by other means they see if they met in between (``comm.barrier()``).
 
         Two-phase needs three slots besides the result, of at most 8 MiB each (a block of an encoded
-        array, if that is larger); where a quarter of what is free of the memory budget is less, two
-        of that size. They count in it, and are kept for the next call.
+        array, if that is larger); where three do not fit half of what is free of the memory budget
+        (a third, if ranks are on several nodes), two. They count in it, and are kept for the next
+        call. What goes between nodes takes two slots more during the call, however many ranks there
+        are and whatever they want: messages that are larger go in parts.
 
         Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
         Arrays", section 3.1.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.arange(24).reshape(4, 6))
+        >>> def columns(comm):
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         return a.read_all(np.s_[:, 2 * comm.rank :: 6], method="two-phase")
+        >>> SimWorld(2).run(columns)[1].tolist()
+        [[2], [8], [14], [20]]
         """
 
         def bring() -> list[items.Item]:
@@ -111,32 +130,42 @@ class CollectiveArray(DiskArray):
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """
-        Write a section together with the other ranks.
+        Write a section together with the other ranks. Collective.
 
-        Where ranks write the same element the highest rank wins, or with `Hints(overlap="error")`
-        all raise. Nothing outside the sections changes, also if other programs write there at the
-        same time, except what lies between elements of different ranks in the same tile: two-phase may
-        read that, and write it back a few rounds later.
+        Every rank must call this, each with its own key (or an empty one, such as ``[0:0]``). Where
+        ranks write the same element the highest rank wins, or with `Hints(overlap="error")` all raise.
+        Nothing outside the sections changes, also if other programs write there at the same time,
+        except what lies between elements of different ranks in the same tile: two-phase may read that,
+        and write it back a few rounds later.
 
         Parameters
         ----------
         key
             Where this rank's values go; may be empty.
         value
-            Broadcast and cast as NumPy does on assignment.
+            Broadcast to the section's shape, and cast to the array's dtype, as NumPy does on assignment.
         method
-            As for `read_all`.
+            As for `read_all`. What has to be put in the order of the ranks is two-phase in any case.
 
         Raises
         ------
         CollectiveError
             On *all* ranks if any rank failed, or called something else. Each block of the file is
             then old or new; where ranks write into the same block with ``method="direct"``, each
-            rank's part of it is.
+            rank's part of it is. With code ``overlapping-writes`` if a hint refuses them; nothing has
+            been written then.
+        BudgetError
+            As for `read_all`, also if a write that is put in the order of the ranks has no other way.
+            Nothing has been written.
 
         Notes
         -----
-        Thakur, Choudhary, section 3.2. A value that has to be cast is cast whole.
+        What is written is in the files when the call returns, for all who read; durable after
+        `flush_all`.
+
+        Memory as for `read_all`; a value that has to be cast is cast whole, besides.
+
+        Thakur, Choudhary, section 3.2.
 
         Examples
         --------
@@ -162,10 +191,44 @@ class CollectiveArray(DiskArray):
         """
         Tell what `read_all` (or `write_all`) would do, without doing it. Collective.
 
+        Every rank must call this, each with the key that it would read or write.
+
+        Parameters
+        ----------
+        key
+            What this rank would ask for.
+        write
+            Explain `write_all`; the array must be open for writing.
+        method
+            As for `read_all`.
+
         Returns
         -------
         CollectiveReport
-            Equal on all ranks.
+            Equal on all ranks: method and why, who owns what, rounds, slots and their bytes; `str` is
+            for people.
+
+        Raises
+        ------
+        CollectiveError, BudgetError
+            On *all* ranks, as `read_all` (or `write_all`) would.
+
+        Notes
+        -----
+        No element is read or written, and no memory for results or slots is taken. What is in the page
+        cache is looked at, so the answer may be another one a moment later.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.zeros((4, 6)))
+        >>> def look(comm):
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         return a.explain_all(np.s_[:, comm.rank :: comm.size], method="two-phase")
+        >>> report = SimWorld(3).run(look)[0]
+        >>> report.method, report.rounds, report.wanted_bytes, report.domain_bytes
+        ('two-phase', 1, 192, 192)
         """
 
         def bring() -> list[items.Item]:
@@ -177,13 +240,35 @@ class CollectiveArray(DiskArray):
 
     def flush_all(self) -> None:
         """
-        Make durable what the ranks wrote. Collective: all return, or all raise.
+        Make durable what the ranks wrote: it outlives a crash of the machine. Collective.
+
+        Every rank must call this; each flushes what it wrote itself, so when it returns all of it is
+        on the disk.
+
+        Raises
+        ------
+        CollectiveError
+            On *all* ranks if any rank failed; what that rank wrote may be lost in a crash.
 
         Notes
         -----
-        Gaps between sparse writes may be written along, as in `flush`. The ranks prepare that together,
-        and one rank of each node flushes before the others: a flush hands to the disk what all programs
-        of the node have written, and several at once would cut it into small requests.
+        Takes no memory. Gaps between sparse writes may be written along, as in `flush`. The ranks
+        prepare that together, and one rank of each node flushes before the others: a flush hands to the
+        disk what all programs of the node have written, and several at once would cut it into small
+        requests.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> outcore.create("field.npy", (4,), "i8").close()
+        >>> def fill(comm):
+        ...     with outcore.open("field.npy", "r+", comm=comm) as a:
+        ...         a.write_all(comm.rank, 1 + comm.rank)
+        ...         a.flush_all()
+        >>> _ = SimWorld(4).run(fill)
+        >>> outcore.open("field.npy")[...]
+        array([1, 2, 3, 4])
         """
         nodes = self._transport.nodes
         first = nodes.index(nodes[self._transport.rank]) == self._transport.rank

@@ -13,6 +13,8 @@ many small, also there. Cold data comes from a disk that all share: what counts 
 ranks, each byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of
 them, or once.
 
+Where memory is too short for slots that hold a block it is direct, whatever that costs.
+
 Where sections of a write overlap each rank leaves out what a higher one gives, so all methods will do.
 Only where the plan cannot say what is left (`in_order`) it has to be two-phase: owners put things in
 their places in the order of the ranks.
@@ -26,6 +28,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from outcore import _core
+from outcore.collective.holes import key_of
 from outcore.collective.items import Item
 from outcore.collective.pace import Pace
 from outcore.collective.price import counts, of_counts, price
@@ -142,10 +145,12 @@ class Prices:
         return self.parts + moved + plan.rounds * (1 + write) * pace.meeting_ns
 
 
-def choose(plan: _core.Collective, prices: Prices, *, write: bool) -> Choice:
-    """Choose; equal on all ranks."""
+def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = "") -> Choice:
+    """Choose; equal on all ranks. `lacks`: why there is no memory for two-phase."""
     if len(prices.alone) == 1:
         return Choice("direct", "there is one rank")
+    if lacks:
+        return Choice("direct", lacks)
     if write and plan.in_order:
         return Choice("two-phase", IN_ORDER)
     encoded = any(plan.encoded(number) for number in range(plan.arrays))
@@ -170,9 +175,8 @@ def share_of_price(
     for number, ranges in plan.parts(rank):
         array = arrays[number]
         if array is not None:
-            key = tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in ranges)
             try:
-                total += price(array, key, write=write)
+                total += price(array, key_of(ranges), write=write)
             except Exception:
                 total += IMPOSSIBLE
     return total

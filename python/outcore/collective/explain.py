@@ -69,19 +69,23 @@ def explain_all(
     Returns
     -------
     ManyReport
-        Equal on all ranks; `str` is for people.
+        Equal on all ranks: method and why, owners of each array, load of each owner, bytes between
+        ranks, prices in nanoseconds; `str` is for people.
 
     Raises
     ------
     CollectiveError
         On all ranks, if any rank failed, or called something else.
+    BudgetError
+        On all ranks, as `read_all` (or `write_all`) would.
 
     Notes
     -----
-    Nothing is read. The plan of each array's own call is made for comparison, so this takes longer than
-    the planning of `read_all`.
+    Nothing is read, and no memory for results or slots is taken. The plan of each array's own call is
+    made for comparison, so this takes longer than the planning of `read_all`.
 
-    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O".
+    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
+    sections 3 and 4.
 
     Examples
     --------
@@ -233,7 +237,8 @@ class _Teller:
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
         prices = Prices(alone, int(each[:, 2].sum()), exchange)
         if asked == "auto":
-            choice = choose(plan, prices, write=self.write)
+            lacks = many.lacking(plan, self.met.records)
+            choice = choose(plan, prices, write=self.write, lacks=lacks)
         else:
             choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
         if choice.method == "two-phase":

@@ -26,11 +26,11 @@ from outcore.disk import DiskArray
 if TYPE_CHECKING:
     from outcore.collective.rounds import Work
 
-__all__ = ["Ranges", "key_of", "rewrites", "ways", "within"]
+__all__ = ["SPARSE", "Ranges", "key_of", "rewrites", "ways", "within"]
 
 Ranges = list[tuple[int, int, int]]
 # Of a tile of which less than this part is given, holes are somebody else's as much as ours.
-_SPARSE = 4
+SPARSE = 4
 # So many pieces are priced one by one; what has more is taken for dearer than a whole.
 _PRICED = 64
 
@@ -60,7 +60,7 @@ def ways(
     whole = any(_count(piece) == elements for piece in pieces)
     if whole or (useful == elements and not work.plan.in_order):
         return [], [write]
-    if work.plan.encoded(number) or rewrites(array, held, pieces, useful * _SPARSE >= elements):
+    if work.plan.encoded(number) or rewrites(array, held, pieces, useful * SPARSE >= elements):
         return [read], [write]
 
     def write_pieces() -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.assignment import Assignment, assign
 from outcore.collective import items as brought
-from outcore.collective.agreement import fail_together, few, gather
+from outcore.collective.agreement import fail_together, gather
 from outcore.collective.choose import (
     CACHED,
     IN_ORDER,
@@ -38,9 +38,11 @@ from outcore.collective.report import CollectiveReport, tell
 from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
 from outcore.collective.slots import lend_slots, number_of
 from outcore.disk import DiskArray
-from outcore.errors import CollectiveError, UsageError
+from outcore.errors import BudgetError, CollectiveError, UsageError
 from outcore.hints import Hints
+from outcore.report import human
 from outcore.transport import Transport, transport
+from outcore.transport.checks import few
 from outcore.transport.watch import Held
 
 __all__ = ["AGREED", "Method", "explain", "read_all", "requests_of", "run", "together", "write_all"]
@@ -66,6 +68,9 @@ _METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER = range(7)
 CACHED_WISH, _GROUPS, _GAP = range(7, 10)
 # Small sections that a rank reads from the disk at a time.
 _LANES = 4
+# Of the budget a slot is such a part: two slots or three, and what reading or writing a tile takes; with
+# ranks on other nodes also two that messages need.
+_SHARES = {False: 4, True: 6}
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
 
 
@@ -105,7 +110,7 @@ def read_all(
     requests: Sequence[tuple[Any, ...]], *, comm: Any = None, method: Method = "auto"
 ) -> list[Any]:
     """
-    Read sections of several arrays together with the other ranks.
+    Read sections of several arrays together with the other ranks. Collective.
 
     Every rank of `comm` must call this, with arrays and sections of its own, or none. Arrays may
     differ in file, shape and dtype. Each byte is read from disk once; an array is read by a rank that
@@ -118,17 +123,21 @@ def read_all(
     comm
         Communicator of mpi4py, or transport; by default that of the first array.
     method
-        ``"auto"``, ``"direct"``, ``"sieve"`` or ``"two-phase"``.
+        ``"auto"``, ``"direct"``, ``"sieve"`` or ``"two-phase"``; on all ranks the same.
 
     Returns
     -------
-    list of numpy.ndarray
-        One for each request.
+    list of numpy.ndarray or scalar
+        One for each request, of the dtype of its array and of the shape that NumPy gives
+        ``array[key]``; `out` where it was given.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any rank failed. Arrays given as `out` are then undefined.
+        On all ranks, if any rank failed, or called something else. Arrays given as `out` are then
+        undefined.
+    BudgetError
+        On all ranks, as for `CollectiveArray.read_all`.
 
     Examples
     --------
@@ -140,7 +149,10 @@ def read_all(
 
     Notes
     -----
-    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O".
+    Memory as for `CollectiveArray.read_all`: the results, and slots for all arrays together.
+
+    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
+    sections 3 and 4.
     """
     group = _group(requests, comm)
     call = "outcore.read_all"
@@ -152,11 +164,24 @@ def read_all(
                     "read_all takes (array, key) or (array, key, out)", code="bad-value"
                 )
 
+    early: list[Any] = []
+
     def prepare() -> list[Item]:
         check()
-        return [brought.reading(_array(r[0]), *r[1:]) for r in requests]
+        # Where other ranks have not all at hand, what was read early is memory that is there.
+        outs = [got if isinstance(got, np.ndarray) else None for got in early]
+        outs += [None] * (len(requests) - len(outs))
+        return [
+            brought.reading(_array(r[0]), r[1], out if len(r) == 2 or r[2] is None else r[2])
+            for r, out in zip(requests, outs, strict=True)
+        ]
 
     def at_hand() -> list[Any] | None:
+        got = read_early()
+        early[:] = got or []
+        return got
+
+    def read_early() -> list[Any] | None:
         check()
         if method == "sieve":
             three = [(_array(array), key, *out, None)[:3] for array, key, *out in requests]
@@ -174,20 +199,33 @@ def write_all(
     requests: Sequence[tuple[Any, ...]], *, comm: Any = None, method: Method = "auto"
 ) -> None:
     """
-    Write sections of several arrays together with the other ranks.
+    Write sections of several arrays together with the other ranks. Collective.
+
+    Every rank of `comm` must call this, with arrays and sections of its own, or none. Where elements are
+    given several times the highest rank wins, and of one rank its last request.
 
     Parameters
     ----------
     requests
-        ``(array, key, value)`` for each section; see `CollectiveArray.write_all`.
+        ``(array, key, value)`` for each section; values are broadcast to its shape and cast to the
+        array's dtype. See `CollectiveArray.write_all`.
     comm, method
         As for `read_all`.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any rank failed. Each block of the files then is old or new, as for
-        `CollectiveArray.write_all`.
+        On all ranks, if any rank failed, or called something else. Each block of the files then is old
+        or new, as for `CollectiveArray.write_all`.
+    BudgetError
+        On all ranks, as for `CollectiveArray.write_all`.
+
+    Notes
+    -----
+    Memory as for `read_all`; values that have to be cast are cast whole, besides.
+
+    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
+    sections 3 and 4.
 
     Examples
     --------
@@ -259,6 +297,7 @@ def run(
         default the items are read, if they are.
     """
     write = bool(_CALLS[call] % 2)
+    far = len(set(group.nodes)) > 1
     written = _core.writes()
     # Who wrote on his own since the ranks met: the others must not have read before he comes.
     quiet = group.size == 1 or _written.get(group) == written
@@ -275,7 +314,7 @@ def run(
         if reads and not whole and at_hand is not None:
             results = at_hand()
             if results is not None:
-                wishes = wishes_of(method, group.size, hints, [])
+                wishes = wishes_of(method, group.size, hints, [], far=far)
                 return _core.record(_CALLS[call], wishes, None, True)
         if not mine:
             mine.extend(prepare())
@@ -285,7 +324,7 @@ def run(
             for item in mine:
                 item.core.expect_crowd()
         done = results is not None
-        wishes = wishes_of(method, group.size, hints, mine, at_hand=done)
+        wishes = wishes_of(method, group.size, hints, mine, at_hand=done, far=far)
         names = brought.names(mine)
         words = [
             (name, item.core.ground(), item.section) for name, item in zip(names, mine, strict=True)
@@ -304,17 +343,14 @@ def run(
         failure: BaseException | None = None
         if not settled(records):
             _compare(records, one=one)
-            met = _meet(group, records, mine, write=write)
-            if answer is not None:
-                return answer(met)
-            if met.choice.method == "two-phase":
-                work = Work(group, met.plan, met.arrays, mine, met.groups, met.slots, met.room)
-                try:
-                    failure = write_rounds(work) if write else read_rounds(work)
-                finally:
-                    lend_slots(group)
+            at_once = unplanned(records) if answer is None and not write else None
+            if at_once is not None:
+                failure = _each_alone(group, mine, at_once.method, write=False)
             else:
-                failure = _each_alone(group, met.left, met.choice.method, write=write)
+                met = _meet(group, records, mine, write=write)
+                if answer is not None:
+                    return answer(met)
+                failure = _as_chosen(group, met, write=write)
             results = [item.result for item in mine]
     if failure is not None:
         cause = None if isinstance(failure, Elsewhere) else failure
@@ -322,6 +358,17 @@ def run(
     if write or results is None:
         return None
     return results[0] if one else results
+
+
+def _as_chosen(group: Transport, met: Met, *, write: bool) -> BaseException | None:
+    """Do what was planned; returns this rank's failure, if any rank failed."""
+    if met.choice.method != "two-phase":
+        return _each_alone(group, met.left, met.choice.method, write=write)
+    work = Work(group, met.plan, met.arrays, met.mine, met.groups, met.slots, met.room)
+    try:
+        return write_rounds(work) if write else read_rounds(work)
+    finally:
+        lend_slots(group)
 
 
 # `_core.writes` of this process when the ranks of a group last met.
@@ -346,13 +393,19 @@ def _all_at_hand(items: list[Item], method: str) -> bool:
 
 
 def wishes_of(
-    method: str, size: int, hints: Hints, items: list[Item], *, at_hand: bool = False
+    method: str,
+    size: int,
+    hints: Hints,
+    items: list[Item],
+    *,
+    at_hand: bool = False,
+    far: bool = False,
 ) -> list[int]:
-    """Give the wishes of a rank's record; `at_hand` if it is known that all is cached."""
+    """Give the wishes of a rank's record: is all known to be cached, are ranks on other nodes?"""
     cached = 1000 if at_hand else min((item.cached() for item in items), default=1000)
     return [
         METHODS.index(method),
-        _offered(hints),
+        _offered(hints, far=far),
         hints.io_ranks or size,
         _CUTS.index(hints.domains),
         int(hints.overlap == "error"),
@@ -364,12 +417,11 @@ def wishes_of(
     ]
 
 
-def _offered(hints: Hints) -> int:
+def _offered(hints: Hints, *, far: bool) -> int:
     """Bytes that a slot of this rank may have."""
     free = _core.memory_state()[1]
     limit = min(_core.memory_limit(), hints.memory or _core.memory_limit())
-    # Two slots or three, and what reading or writing a tile takes.
-    return max(min(free, limit) // 4, 1)
+    return max(min(free, limit) // _SHARES[far], 1)
 
 
 def _compare(records: _core.Records, *, one: bool) -> None:
@@ -424,25 +476,49 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
         exchange = Exchange(group.nodes, agreed(said[:, 3:]))
         return Prices(alone, int(said[:, 2].sum()), exchange)
 
-    choice = decided(plan, records, prices, write=write)
+    far = len(set(group.nodes)) > 1
+    choice = decided(plan, records, prices, write=write, far=far)
     groups, slots = groups_of(plan, records), slots_for(plan, records)
     room = 2 * min(records.wish(_OFFERED))
     return Met(plan, arrays, names, choice, groups, slots, room, records, mine, left)
 
 
 def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collective:
-    """Make the plan of `size` ranks with these records: a pure function."""
+    """
+    Make the plan of `size` ranks with these records: a pure function.
+
+    Slots are as large as the budgets allow, but hold a block at least: whether there is memory for that
+    `lacking` tells.
+    """
     offered = min(records.wish(_OFFERED))
-    return _core.Collective.of_records(
-        records,
-        _shares(records, size, write=write),
-        slot=max(min(AGREED.slot, offered), min(records.block, offered)),
-        gap=max(records.wish(_GAP)),
-        align=max(records.wish(_STRIPE)),
-        least=AGREED.least,
-        cut=_CUTS[records.wish(_CUT)[0]],
-        write=write,
-    )
+    slot = max(min(AGREED.slot, offered), min(records.block, offered))
+    shares = _shares(records, size, write=write)
+    while True:
+        try:
+            return _core.Collective.of_records(
+                records,
+                shares,
+                slot=slot,
+                gap=max(records.wish(_GAP)),
+                align=max(records.wish(_STRIPE)),
+                least=AGREED.least,
+                cut=_CUTS[records.wish(_CUT)[0]],
+                write=write,
+            )
+        except BudgetError as error:
+            # The block of another array may be larger still; or it needs a little more than its bytes.
+            if error.needed is None:
+                raise
+            slot = error.needed if error.needed > slot else slot + 4096
+
+
+def lacking(plan: _core.Collective, records: _core.Records) -> str:
+    """Tell why there is no memory for two-phase; nothing if there is."""
+    offered = min(records.wish(_OFFERED))
+    if plan.slot_bytes <= offered:
+        return ""
+    slot, room = human(plan.slot_bytes), human(offered)
+    return f"two-phase needs slots of {slot}, as large as a block, and a rank has {room} for one"
 
 
 def decided(
@@ -451,17 +527,39 @@ def decided(
     prices: Callable[[], Prices],
     *,
     write: bool,
+    far: bool = False,
 ) -> Choice:
-    """Choose the method; `prices` are asked for only if they count."""
-    method = asked_method(records)
-    cached = min(records.wish(CACHED_WISH)) >= CACHED
-    if method == "auto" and not records.encoded and not write and cached:
-        return Choice("direct", "what the ranks want is in the page cache")
+    """Choose the method; `prices` are asked for only if they count. Raises if there is no way."""
+    at_once = None if write else unplanned(records)
+    if at_once is not None:
+        return at_once
+    method, lacks = asked_method(records), lacking(plan, records)
+    in_order = write and plan.in_order
+    # One rank puts its own sections in order.
+    alone = len(records.wish(_METHOD)) == 1 and method == "auto"
+    if lacks and (method == "two-phase" or (in_order and not alone)):
+        needed = plan.slot_bytes * _SHARES[far]
+        told = f"{IN_ORDER}; " if in_order else ""
+        raise BudgetError(
+            f"{told}{lacks}. Raise outcore.memory() and Hints(memory=...) so that {needed} bytes are "
+            f"free on every rank{'' if in_order else ', or choose another method'}",
+            code="budget-too-small",
+            needed=needed,
+        )
     if method == "auto":
-        return choose(plan, prices(), write=write)
-    if write and plan.in_order and method != "two-phase":
+        return choose(plan, prices(), write=write, lacks=lacks)
+    if in_order and method != "two-phase":
         return Choice("two-phase", f"{method} was asked for, but {IN_ORDER}")
     return Choice(method, "asked for")
+
+
+def unplanned(records: _core.Records) -> Choice | None:
+    """Choose how ranks read if nothing has to be planned for that."""
+    method = asked_method(records)
+    cached = min(records.wish(CACHED_WISH)) >= CACHED
+    if method == "auto" and not records.encoded and cached:
+        return Choice("direct", "what the ranks want is in the page cache")
+    return Choice(method, "asked for") if method in ("direct", "sieve") else None
 
 
 def asked_method(records: _core.Records) -> str:

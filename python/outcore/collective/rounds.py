@@ -2,8 +2,8 @@
 The rounds of a two-phase collective: the only loop that alternates I/O and messages.
 
 Reading. In round `k` each owner has a tile, or a batch of small ones, in its slot. Ranks of its node
-copy what they want out of it; others are sent theirs, packed. Meanwhile the owner reads the next batch
-into another slot, and the one after it where it has three slots.
+copy what they want out of it; others are sent theirs, packed (`letters`). Meanwhile the owner reads the
+next batch into another slot, and the one after it where it has three slots.
 
     read 0, 1 | agree | copy 0, read 2 | agree | copy 1, read 3 | ...
 
@@ -30,6 +30,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective.holes import Ranges, key_of, ways, within
 from outcore.collective.items import Item
+from outcore.collective.letters import Letters
 from outcore.collective.pace import clock_of
 from outcore.collective.price import price
 from outcore.collective.slots import Slots, slots_of
@@ -53,6 +55,8 @@ __all__ = ["Work", "read_rounds", "write_rounds"]
 _SIDE_BY_SIDE = 4
 # Tiles of less than so many bytes are read in one call.
 _SMALL = 256 << 10
+# What a rank says that failed: more than any number that is agreed on.
+_FAILED = 1 << 60
 # An array, a section, and where to read it to.
 Part = tuple[_core.Array, tuple[slice, ...], NDArray[Any]]
 
@@ -125,9 +129,14 @@ class Work:
         # What a copy into new memory takes is the memory's.
         self.fresh = any(item.fresh for item in self.items)
 
+    def agree(self, failures: _Failures, number: int) -> int | None:
+        """Agree on the largest number of any rank; None if a rank failed."""
+        largest = self.clock.meet(self.transport.agree, _FAILED if failures.code else number)
+        return None if largest == _FAILED else largest
+
     def meet(self, failures: _Failures) -> bool:
         """Agree on whether any rank failed."""
-        return bool(self.clock.meet(self.transport.agree, failures.code))
+        return self.agree(failures, 0) is None
 
     def copy(self, step: Step, slots: Slots, *, write: bool = False) -> None:
         """Copy between this rank's sections and the slots of its node."""
@@ -271,7 +280,7 @@ def _read_rounds(
     work: Work, slots: Slots, reading: list[list[IORequest[None]]], failures: _Failures
 ) -> bool:
     """Read and exchange, until all rounds are over or any rank failed; tells whether one did."""
-    transport, plan, ahead = work.transport, work.plan, len(reading)
+    ahead = len(reading)
     with failures.caught():
         for number in range(ahead):
             reading[number] = _read_ahead(work, slots, number)
@@ -279,21 +288,15 @@ def _read_rounds(
         step = work.step(number)
         if step.mine:
             failures.finish(reading[number % ahead])
-        letters = _Letters()
-        with failures.caught():
-            letters = _pack_read(work, slots, step)
-        if work.meet(failures):
-            return True
-        with failures.caught():
-            reading[number % ahead] += _read_ahead(work, slots, number + ahead)
-        exchange = letters.start(transport)
-        with failures.caught():
-            work.copy(step, slots)
-        with work.clock.receiving(letters.recv.size):
-            exchange.wait()
-        with failures.caught():
-            plan.unpack(step.k, work.rank, step.far, letters.recv, work.memory)
-        letters.close()
+        with Letters(work, step, slots.mine(step.k), write=False) as letters:
+            with failures.caught():
+                letters.make()
+            need = work.agree(failures, letters.need)
+            if need is None:
+                return True
+            with failures.caught():
+                reading[number % ahead] += _read_ahead(work, slots, number + ahead)
+            letters.exchange(need, partial(work.copy, step, slots), failures.caught)
     return False
 
 
@@ -357,67 +360,6 @@ def _needed(work: Work, slot: NDArray[np.uint8], n: int) -> list[Part]:
     return [(array._core, key_of(part), view[within(part, ranges)]) for part in parts]
 
 
-# ------------------------------------------------------------------------------------- messages
-
-
-class _Letters:
-    """What this rank sends to ranks of other nodes in a round, and what comes from there."""
-
-    def __init__(self, size: int = 0) -> None:
-        self.to = np.zeros(size, np.int64)
-        self.of = np.zeros(size, np.int64)
-        self.send = np.empty(0, np.uint8)
-        self.recv = np.empty(0, np.uint8)
-        self.held: list[_core.Reservation] = []
-
-    def make(self) -> None:
-        """Take the buffers, within the budget."""
-        out, back = int(self.to.sum()), int(self.of.sum())
-        self.held.append(_core.Reservation("collective", out + back))
-        self.send = np.empty(out, np.uint8)
-        self.recv = np.empty(back, np.uint8)
-
-    def start(self, transport: Transport) -> Any:
-        """Send; nothing if all ranks are on one node."""
-        if not len(self.to):
-            return _Nothing()
-        return transport.start_exchange(self.send, self.to, self.recv, self.of)
-
-    def close(self) -> None:
-        for held in self.held:
-            held.release()
-        self.held.clear()
-
-
-class _Nothing:
-    def wait(self) -> None:
-        pass
-
-
-def _letters(work: Work, step: Step, *, write: bool) -> _Letters:
-    """Buffers for what goes between owners and ranks of other nodes in a step."""
-    if not work.far_ranks:
-        return _Letters()
-    size, plan = work.transport.size, work.plan
-    letters = _Letters(size)
-    to, of = (letters.of, letters.to) if write else (letters.to, letters.of)
-    if step.mine:
-        counts = plan.counts(work.rank, plan.batch(work.rank, step.k), size)
-        to[work.far_ranks] = np.array(counts, np.int64)[work.far_ranks]
-    for owner in step.far:
-        of[owner] = plan.share(owner, plan.batch(owner, step.k), work.rank)
-    letters.make()
-    return letters
-
-
-def _pack_read(work: Work, slots: Slots, step: Step) -> _Letters:
-    """Pack what ranks of other nodes want of this rank's tile."""
-    letters = _letters(work, step, write=False)
-    if work.far_ranks and step.mine:
-        work.plan.pack(work.rank, step.k, slots.mine(step.k), work.far_ranks, letters.send)
-    return letters
-
-
 # ------------------------------------------------------------------------------------- writing
 
 
@@ -443,7 +385,6 @@ def write_rounds(work: Work) -> BaseException | None:
 
 def _write_rounds(work: Work, slots: Slots, turns: list[_Turn], failures: _Failures) -> bool:
     """Exchange and write, until all rounds are over or any rank failed; tells whether one did."""
-    transport, plan = work.transport, work.plan
     if _fill_first(work, slots, turns, failures):
         return True
     for number in range(work.steps):
@@ -451,21 +392,14 @@ def _write_rounds(work: Work, slots: Slots, turns: list[_Turn], failures: _Failu
         turn = turns[step.k % slots.number]
         if step.mine:
             failures.finish(turn.started)
-        letters = _Letters()
-        with failures.caught():
-            letters = _pack_write(work, step)
-        if work.meet(failures):
-            return True
-        exchange = letters.start(transport)
-        with failures.caught():
-            work.copy(step, slots, write=True)
-        with work.clock.receiving(letters.recv.size):
-            exchange.wait()
-        with failures.caught():
-            if step.mine and work.far_ranks:
-                mine = slots.mine(step.k)
-                plan.pack(work.rank, step.k, mine, work.far_ranks, letters.recv, True)
-        letters.close()
+        with Letters(work, step, slots.mine(step.k), write=True) as letters:
+            with failures.caught():
+                letters.make()
+            need = work.agree(failures, letters.need)
+            if need is None:
+                return True
+            copy = partial(work.copy, step, slots, write=True)
+            letters.exchange(need, copy, failures.caught)
         if work.groups > 1:
             # The next group begins to write after this meeting.
             for other in turns:
@@ -530,11 +464,3 @@ def _fill_first(work: Work, slots: Slots, turns: list[_Turn], failures: _Failure
             if work.meet(failures):
                 return True
     return False
-
-
-def _pack_write(work: Work, step: Step) -> _Letters:
-    """Pack what this rank gives to owners on other nodes."""
-    letters = _letters(work, step, write=True)
-    if work.far_ranks:
-        work.plan.unpack(step.k, work.rank, step.far, letters.send, work.memory, True)
-    return letters

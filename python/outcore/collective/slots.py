@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 
 from outcore.transport import Shared, Transport
 
-__all__ = ["Slots", "lend_slots", "number_of", "slots_of"]
+__all__ = ["MOST", "Slots", "lend_slots", "number_of", "slots_of"]
 
 _PAGE = 4096
+# Slots of a rank where there is room: others look at one, and two are read ahead.
+MOST = 3
 
 
 def number_of(nbytes: int, offered: int) -> int:
     """Tell how many slots a rank has, if two may have `offered` bytes each."""
-    return 3 if 3 * nbytes <= 2 * offered else 2
+    return MOST if MOST * nbytes <= 2 * offered else 2
 
 
 class Slots:

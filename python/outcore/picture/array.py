@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from outcore.collective.agreement import few
 from outcore.picture.geometry import Range, Window, bars, hull, period
 from outcore.picture.scene import SHARED, Scene, colour, ink
 from outcore.picture.svg import Svg, Value, boxes
+from outcore.transport.checks import few
 
 __all__ = ["axes_that_matter", "draw_array"]
 

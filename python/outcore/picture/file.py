@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.collective.agreement import few
 from outcore.collective.foresee import Disk, Ranges
 from outcore.picture.geometry import Pieces, Window
 from outcore.picture.scene import SHARED, Scene, colour, ink, plural
 from outcore.picture.svg import Svg, Value, boxes
 from outcore.report import human
+from outcore.transport.checks import few
 
 __all__ = ["draw_file"]
 

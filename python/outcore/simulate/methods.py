@@ -24,9 +24,11 @@ from typing import Any, Literal, get_args
 
 from outcore import _core
 from outcore.collective.choose import Exchange, Prices, choose
+from outcore.collective.holes import SPARSE
 from outcore.collective.many import AGREED
 from outcore.collective.pace import ASSUMED
 from outcore.collective.price import of_requests
+from outcore.collective.slots import MOST
 from outcore.errors import UsageError
 from outcore.model.machine import Machine
 
@@ -256,8 +258,8 @@ def _together(made: _core.Collective, case: Case, machine: Machine, method: str)
         ranks=case.ranks,
         gap=_PAPER_GAP if paper else AGREED.gap,
         most=_PAPER_SLOT if paper else AGREED.slot,
-        sparse=0 if paper else 4,
-        ahead=1 if paper else 2,
+        sparse=0 if paper else SPARSE,
+        ahead=1 if paper else MOST - 1,
         write=case.write,
     )
     return _outcome(method, found)

@@ -77,11 +77,23 @@ def ranges(ranks: Sequence[int]) -> str:
     >>> ranges([3])
     'rank 3'
     """
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and parts[-1][-1] == rank - 1:
-            parts[-1][1:] = [rank]
+    return f"rank{'s' if len(ranks) != 1 else ''} {few(sorted(ranks), 20)}"
+
+
+def few(ranks: Sequence[int], most: int = 8) -> str:
+    """
+    Tell numbers of ranks, which ascend, in at most so many spans.
+
+    Examples
+    --------
+    >>> few([0, 1, 2, 5])
+    '0-2, 5'
+    """
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and spans[-1][-1] == rank - 1:
+            spans[-1][1:] = [rank]
         else:
-            parts.append([rank])
-    words = ", ".join("-".join(map(str, part)) for part in parts[:20])
-    return f"rank{'s' if len(ranks) != 1 else ''} {words}{', ...' if len(parts) > 20 else ''}"
+            spans.append([rank])
+    words = ", ".join("-".join(map(str, span)) for span in spans[:most])
+    return words + (", ..." if len(spans) > most else "")

@@ -21,6 +21,7 @@
 mod access;
 mod batches;
 mod domains;
+mod letters;
 mod overlap;
 mod records;
 mod regions;
@@ -28,6 +29,7 @@ mod tiles;
 
 pub use access::{section_from_words, section_words, Access, Ground};
 pub use domains::{Cut, Share, Span};
+pub use letters::Letters;
 pub use overlap::{leave_out, overlap, Left};
 pub use records::{failed, record, Mismatch, Records, Stage, Wanted, HEAD};
 pub use regions::{hull, regions, Region};
