@@ -19,7 +19,7 @@ import numpy as np
 
 from outcore import _core
 from outcore.collective import items as brought
-from outcore.collective import many
+from outcore.collective import many, owners
 from outcore.collective.agreement import fail_together
 from outcore.collective.choose import (
     Choice,
@@ -180,7 +180,7 @@ class _Teller:
         given = many.assigned(met.records, self.size, write=self.write)
         exchange = Exchange(self.group.nodes, agreed(said[:, 2:_HEAD]))
         arrays, alone_ns = [], 0
-        wanted = many.requests_of(met.records, self.size)
+        wanted = owners.requests_of(met.records, self.size)
         for number in range(len(met.names)):
             choice, cost = self._own_call(number, each[:, number], exchange)
             alone_ns += cost
@@ -201,11 +201,11 @@ class _Teller:
         alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
         prices = Prices(alone, int(said[:, 1].sum()), exchange)
         cost = prices.rounds(met.plan, write=self.write) if two_phase else prices.direct()
-        owners = []
+        loads = []
         for rank in met.plan.owners():
             held, kept, sent = (int(each[rank, :, k].sum()) for k in (3, 4, 5))
             gets = int(wanted[rank].sum()) - kept
-            owners.append(OwnerReport(rank, held, int((each[rank, :, 3] > 0).sum()), sent, gets))
+            loads.append(OwnerReport(rank, held, int((each[rank, :, 3] > 0).sum()), sent, gets))
         own_calls = [array.alone_method == "two-phase" for array in arrays]
         return ManyReport(
             direction="write" if self.write else "read",
@@ -213,7 +213,7 @@ class _Teller:
             method=met.choice.method,
             why=met.choice.why,
             arrays=tuple(arrays),
-            owners=tuple(owners),
+            owners=tuple(loads),
             assignment="" if given is None else given.method,
             assignment_why="" if given is None else given.why,
             rounds=met.plan.rounds,

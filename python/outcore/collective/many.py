@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.assignment import Assignment, assign
+from outcore.assignment import Assignment
 from outcore.collective import items as brought
+from outcore.collective import owners
 from outcore.collective.agreement import fail_together, few, gather
 from outcore.collective.choose import (
     CACHED,
@@ -43,7 +44,7 @@ from outcore.hints import Hints
 from outcore.transport import Transport, transport
 from outcore.transport.watch import Held
 
-__all__ = ["AGREED", "Method", "explain", "read_all", "requests_of", "run", "together", "write_all"]
+__all__ = ["AGREED", "Method", "explain", "read_all", "run", "together", "write_all"]
 
 Method = Literal["auto", "direct", "sieve", "two-phase"]
 
@@ -62,8 +63,8 @@ _CALLS = {
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
 # Their wishes, by number.
-_METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER = range(7)
-CACHED_WISH, _GROUPS, _GAP = range(7, 10)
+_METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE = range(6)
+CACHED_WISH, _GROUPS, _GAP = range(6, 9)
 # Small sections that a rank reads from the disk at a time.
 _LANES = 4
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
@@ -286,9 +287,10 @@ def run(
                 item.core.expect_crowd()
         done = results is not None
         wishes = wishes_of(method, group.size, hints, mine, at_hand=done)
-        names = brought.names(mine)
+        names = brought.names_and_files(mine)
         words = [
-            (name, item.core.ground(), item.section) for name, item in zip(names, mine, strict=True)
+            (name, file, item.core.ground(), item.section)
+            for (name, file), item in zip(names, mine, strict=True)
         ]
         return _core.record(_CALLS[call], wishes, words, done)
 
@@ -357,7 +359,6 @@ def wishes_of(
         _CUTS.index(hints.domains),
         int(hints.overlap == "error"),
         hints.stripe or AGREED.align,
-        int(any(item.one_writer() for item in items)),
         cached,
         hints.io_groups or 1,
         max((item.core.disk()[0] for item in items), default=0),
@@ -479,54 +480,21 @@ def slots_for(plan: _core.Collective, records: _core.Records) -> int:
     return number_of(plan.slot_bytes, min(records.wish(_OFFERED)))
 
 
-def _owners(records: _core.Records, size: int, *, write: bool) -> list[list[int]]:
-    """Which ranks may own a part of each array: I/O ranks that have it, if any does."""
-    io_ranks = max(1, min(records.wish(_IO_RANKS)))
-    alone = write and any(records.wish(_ONE_WRITER))
-    chosen = {rank * size // io_ranks for rank in range(io_ranks)}
-    owners = []
-    for number in range(len(records.names)):
-        have = records.have(number)
-        able = [rank for rank in have if rank in chosen] or have
-        owners.append(able[:1] if alone else able)
-    return owners
-
-
-def requests_of(records: _core.Records, size: int) -> NDArray[np.int64]:
-    """Bytes that each rank wants of each array, ``(ranks, arrays)``."""
-    return records.requests().reshape(len(records.names), size).T
-
-
 def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | None:
-    """
-    Give arrays to ranks: the largest load as small as can be, then little traffic.
-
-    One array is everybody's: nothing is assigned then. Only who has an array can own a part of it.
-    """
-    return _assigned(records, size, _owners(records, size, write=write))
+    """Tell which arrays were given to which ranks; None if nothing was assigned."""
+    return owners.assigned(records, size, _owners(records, size, write=write))
 
 
-def _assigned(records: _core.Records, size: int, owners: list[list[int]]) -> Assignment | None:
-    if len(owners) < 2 or all(len(ranks) < 2 for ranks in owners):
-        return None
-    requests = requests_of(records, size)
-    eligible = np.zeros(requests.shape, bool)
-    for number, ranks in enumerate(owners):
-        eligible[ranks, number] = True
-    return assign(requests, eligible=eligible)
+def _owners(records: _core.Records, size: int, *, write: bool) -> owners.Owners:
+    io_ranks = max(1, min(records.wish(_IO_RANKS)))
+    return owners.owners_of(records, size, io_ranks, write=write)
 
 
 def _shares(records: _core.Records, size: int, *, write: bool) -> list[list[tuple[int, int]]]:
     """Which ranks own how much of each array."""
-    owners = _owners(records, size, write=write)
-    given = _assigned(records, size, owners)
-    if given is None:
-        return [[(rank, 1) for rank in ranks] for ranks in owners]
-    # An array that nobody wants anything of is nobody's; it has no tiles either.
-    return [
-        [(rank, part) for rank, part in sorted(given.shares[number]) if part > 0] or [(ranks[0], 1)]
-        for number, ranks in enumerate(owners)
-    ]
+    able = _owners(records, size, write=write)
+    given = owners.assigned(records, size, able)
+    return [owners.shares_of(given, able, number) for number in range(len(able.able))]
 
 
 def _each_alone(

@@ -29,7 +29,7 @@ mod tiles;
 pub use access::{section_from_words, section_words, Access, Ground};
 pub use domains::{Cut, Share, Span};
 pub use overlap::{leave_out, overlap, Left};
-pub use records::{failed, record, Mismatch, Records, Stage, Wanted, HEAD};
+pub use records::{failed, record, Mismatch, Records, Said, Stage, Wanted, HEAD};
 pub use regions::{hull, regions, Region};
 pub use tiles::Tiling;
 
