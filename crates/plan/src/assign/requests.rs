@@ -221,21 +221,20 @@ impl Requests {
         let fair = self.fair(self.readers().len());
         let mut last = std::collections::BTreeMap::new();
         for file in 0..self.files {
-            let run = self.groups.get(file).and_then(|group| last.get(group)).copied();
+            let alone = !self.cuttable(file);
+            let group = self.groups.get(file).map(|group| (*group, alone));
+            let run = group.and_then(|group| last.get(&group)).copied();
             let run = run.filter(|&run: &usize| {
                 let bytes: i64 = runs[run].iter().map(|&f| self.sizes[f]).sum();
-                let first = runs[run][0];
-                let alone = !self.cuttable(first) && !self.cuttable(file);
-                self.cuttable(first) == self.cuttable(file)
-                    && (alone || bytes + self.sizes[file] <= fair + fair / 16)
-                    && self.same_readers(first, file)
+                (alone || bytes + self.sizes[file] <= fair + fair / 16)
+                    && self.same_readers(runs[run][0], file)
             });
             let run = run.unwrap_or_else(|| {
                 runs.push(vec![]);
                 runs.len() - 1
             });
             runs[run].push(file);
-            if let Some(&group) = self.groups.get(file) {
+            if let Some(group) = group {
                 last.insert(group, run);
             }
         }
