@@ -88,3 +88,23 @@ def test_who_writes_a_file_alone_has_all_its_arrays(world, folder):
 
     for owners in world.run(body):
         assert list(owners.values()) == [[2], [2]]
+
+
+@ranks(5, per_node=NODES)
+def test_bytes_that_ranks_share_are_one_load(world, folder):
+    """File a is wanted by four ranks, b by one; all may own either: both are one load."""
+
+    def body(t):
+        arrays = make(t, folder, ["a.npy", "b.npy"], rows=4096)
+        keys = [("a.npy", np.s_[:]), ("b.npy", np.s_[0:0])]
+        if t.rank == 4:
+            keys = [("a.npy", np.s_[0:0]), ("b.npy", np.s_[:])]
+        _, report = told(t, folder, arrays, keys)
+        for array in arrays.values():
+            array.close()
+        return [owner.load for owner in report.owners]
+
+    for loads in world.run(body):
+        assert len(loads) == world.size
+        assert sum(loads) == 2 * 4096 * 32 * 8
+        assert max(loads) <= 1.1 * sum(loads) / len(loads), loads

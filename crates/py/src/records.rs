@@ -93,6 +93,11 @@ impl Records {
         self.records.wish(number).collect()
     }
 
+    /// One of the wishes, of the first rank that brought an item.
+    fn first_wish(&self, number: usize) -> i64 {
+        self.records.first_wish(number)
+    }
+
     /// Whether all ranks have what they want, and said the same of a wish. With `one`, each must have
     /// brought one section of the same array.
     fn settled(&self, same: usize, one: bool) -> bool {
@@ -152,6 +157,11 @@ impl Records {
     /// Ranks that have an array.
     fn have(&self, array: usize) -> Vec<u32> {
         self.wanted().get(array).map_or_else(Vec::new, |wanted| wanted.have.clone())
+    }
+
+    /// Bytes that anybody wants of each array, each once.
+    fn union(&self, py: Python<'_>) -> Vec<i64> {
+        py.detach(|| self.wanted().iter().map(Wanted::union).collect())
     }
 
     /// Bytes that each rank wants of each array: of all ranks of the first array, then of the next.

@@ -70,12 +70,14 @@ def assigned(records: _core.Records, size: int, owners: Owners) -> Assignment | 
     """
     if len(owners.able) < 2 or all(len(ranks) < 2 for ranks in owners.able):
         return None
-    requests = requests_of(records, size)
+    # What several ranks want is read once.
+    sizes = np.array(records.union(), np.int64)
+    requests = np.minimum(requests_of(records, size), sizes)
     eligible = np.zeros(requests.shape, bool)
     for number, ranks in enumerate(owners.able):
         eligible[ranks, number] = True
     groups = [file if alone else -1 - n for n, (file, alone) in enumerate(_files(owners))]
-    return assign(requests, groups=groups, eligible=eligible, whole=owners.whole)
+    return assign(requests, sizes=sizes, groups=groups, eligible=eligible, whole=owners.whole)
 
 
 def _files(owners: Owners) -> list[tuple[int, bool]]:

@@ -19,7 +19,10 @@
 use std::collections::BTreeMap;
 
 use super::access::{section_from_words, Access, Ground};
+use super::overlap::{leave_out, Left};
+use super::regions::regions;
 use crate::error::PlanError;
+use crate::section::Section;
 
 /// Words of a row that are always sent.
 pub const HEAD: usize = 64;
@@ -27,6 +30,8 @@ pub const HEAD: usize = 64;
 const FIXED: usize = 16;
 const WISHES: usize = 6;
 const VERSION: i64 = 4;
+/// Up to so many accesses what they share is counted exactly.
+const EXACT: usize = 256;
 
 /// How far a rank is when it makes its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,6 +192,12 @@ impl Records {
         })
     }
 
+    /// One of the wishes, of the first rank that brought an item; of rank 0 if none did.
+    pub fn first_wish(&self, number: usize) -> i64 {
+        let brought = self.rows().position(|row| row[3] > 0).unwrap_or(0);
+        self.wish(number).nth(brought).unwrap_or(0)
+    }
+
     /// Whether all ranks have what they want, and said the same of a wish; if it has to be `one`, of a
     /// section of one array.
     pub fn settled(&self, same: usize, one: bool) -> bool {
@@ -265,6 +276,34 @@ impl Wanted {
         grain.iter().fold(self.ground.item, |bytes, n| bytes.saturating_mul(*n))
     }
 
+    /// Bytes that anybody wants, each once. Of very many accesses the bytes of different sections, if that
+    /// is less than the bytes of what surrounds them.
+    pub fn union(&self) -> i64 {
+        let bytes = |sections: &mut dyn Iterator<Item = &Section>| {
+            let each =
+                sections.map(|s| s.count().unwrap_or(i64::MAX).saturating_mul(self.ground.item));
+            each.fold(0, i64::saturating_add)
+        };
+        let found = regions(&self.ground, &self.accesses, 0);
+        if self.accesses.len() <= EXACT {
+            match leave_out(&self.ground, &self.accesses, &found) {
+                Left::All => return bytes(&mut self.accesses.iter().map(|a| &a.section)),
+                Left::Parts(parts) => return bytes(&mut parts.iter().map(|(_, part)| part)),
+                Left::Entangled | Left::Unknown => {}
+            }
+        }
+        let of_region = |region: &super::Region| {
+            let members = region.members.iter();
+            let mut sections: Vec<_> =
+                members.map(|k| &self.accesses[*k as usize].section).collect();
+            sections.sort();
+            sections.dedup();
+            let around = bytes(&mut std::iter::once(&region.section));
+            bytes(&mut sections.into_iter()).min(around)
+        };
+        found.iter().map(of_region).fold(0, i64::saturating_add)
+    }
+
     /// Bytes that each of `ranks` ranks wants.
     pub fn requests(&self, ranks: usize) -> Vec<i64> {
         let mut bytes = vec![0_i64; ranks];
@@ -339,6 +378,12 @@ mod tests {
         assert_eq!(vec![1, 3, 2], records.wish(0).collect::<Vec<_>>());
         assert_eq!(vec![20, 0, 10], records.wish(1).collect::<Vec<_>>());
         assert_eq!(vec![0; 3], records.wish(99).collect::<Vec<_>>());
+        assert_eq!(
+            (1, 20, 0),
+            (records.first_wish(0), records.first_wish(1), records.first_wish(99))
+        );
+        let late = gathered(&[rows[1].clone(), rows[2].clone(), rows[0].clone()]);
+        assert_eq!((2, 10), (late.first_wish(0), late.first_wish(1)), "rank 0 brought nothing");
         assert!(!records.settled(0, false) && !records.any_unsaid());
         let found = records.arrays(false).unwrap();
         assert_eq!(vec![-5, 8], found.iter().map(|w| w.name).collect::<Vec<_>>());
@@ -422,7 +467,7 @@ mod tests {
             for one in [false, true] {
                 if let Ok(found) = records.arrays(one) {
                     for wanted in found {
-                        let _ = (wanted.block(), wanted.requests(2));
+                        let _ = (wanted.block(), wanted.requests(2), wanted.union());
                     }
                 }
             }
