@@ -71,7 +71,9 @@ class Hints:
     sync
         Make every write durable before it returns.
     io_ranks
-        Of a collective: so many ranks touch files, evenly spread; all by default.
+        Of a collective: so many ranks touch files, evenly spread; all by default. With fewer than all of
+        them ``method="auto"`` means two-phase, for cached data too. As in MPI-IO (``cb_nodes``) it says
+        nothing of ranks that were told to work on their own: ``"direct"`` and ``"sieve"`` go before it.
     io_groups
         Of a collective: the ranks that touch files take turns, in so many groups; while one group is
         at the disk, what another has read (will write) is exchanged. One group by default.
@@ -80,9 +82,11 @@ class Hints:
         section, in ``"fixed"`` parts of the whole array, or tile by tile (``"cyclic"``).
     overlap
         Ranks that write the same element: the highest rank wins (``"last"``), or it is refused
-        (``"error"``).
+        (``"error"``). Of sections so many and so entangled that it takes too long to find out, it is not
+        refused; there is a warning then, and the highest rank wins.
     stripe
-        Bytes, as a number or text: domains begin at multiples of it where that is possible.
+        Bytes, as a number or text. Of a collective: domains begin at multiples of it, counted from the
+        beginning of the file, or at the first row behind one; 4 KiB by default. Chunks are never cut.
 
     Raises
     ------

@@ -1,11 +1,15 @@
 """Who owns which array in a collective of many: files with one writer, bytes that ranks share, hints."""
 
 import os
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import outcore
+from outcore.collective import many
+from outcore.collective.choose import UNDECIDED
 from ranks import ranks
 
 NODES = (None, 1)
@@ -75,7 +79,7 @@ def test_who_writes_a_file_alone_has_all_its_arrays(world, folder):
             0: [("a.h5::/x", np.s_[:10])],
             1: [],
             2: [("a.h5::/x", np.s_[10:12]), ("a.h5::/y", np.s_[:4])],
-        }[t.rank]
+        }.get(t.rank, [])
         owners, _ = told(t, folder, arrays, keys, write=True)
         outcore.write_all(
             [(arrays[name], key, 5.0) for name, key in keys], comm=t, method="two-phase"
@@ -108,3 +112,95 @@ def test_bytes_that_ranks_share_are_one_load(world, folder):
         assert len(loads) == world.size
         assert sum(loads) == 2 * 4096 * 32 * 8
         assert max(loads) <= 1.1 * sum(loads) / len(loads), loads
+
+
+@ranks(3, 4, per_node=NODES)
+def test_hints_are_those_of_ranks_that_bring_something(world, folder, monkeypatch):
+    """Rank 0 has an empty list, and no hints: it does not say how the others' array is divided."""
+    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=16384, least=1))
+    seen, plain = [], many.groups_of
+
+    def spy(plan, records):
+        first = [plan.tile(1, n)[1][0] for n in (0, 1)]
+        seen.append((plain(plan, records), first[1][0] - first[0][0] > first[0][1]))
+        return plain(plan, records)
+
+    monkeypatch.setattr(many, "groups_of", spy)
+
+    def body(t):
+        make(t, folder, ["a.npy"], rows=4096)["a.npy"].close()
+        with outcore.open(folder / "a.npy", hints={"domains": "cyclic", "io_groups": 2}) as a:
+            got = outcore.read_all([(a, ...)] if t.rank else [], comm=t, method="two-phase")
+            assert all((part == a[...]).all() for part in got)
+
+    world.run(body)
+    assert seen and set(seen) == {(2, True)}, "two groups, tiles in turn"
+
+
+@pytest.mark.parametrize("method", ["auto", "direct", "sieve"])
+@ranks(2, 4, per_node=NODES)
+def test_so_many_ranks_touch_files(world, folder, method):
+    """Also where all of it is cached; but who is told to work on his own does."""
+
+    def body(t):
+        make(t, folder, ["a.npy"])["a.npy"].close()
+        hints = {"io_ranks": 1, "method": "window"}
+        with outcore.open(folder / "a.npy", "r+", comm=t, hints=hints) as a:
+            a[...]
+            t.barrier()
+            before = moved(a)
+            for _ in range(2):
+                got = a.read_all(np.s_[:, t.rank :: t.size], method=method)
+            a.write_all(np.s_[:, t.rank :: t.size], got, method=method)
+            outcore.read_all([(a, np.s_[t.rank])], comm=t, method=method)
+            report = a.explain_all(np.s_[:, t.rank :: t.size], method=method)
+            return t.rank, moved(a) - before > 0, report
+
+    for rank, touched, report in world.run(body):
+        assert touched == (rank == 0 or method != "auto")
+        assert report.method == ("two-phase" if method == "auto" else method)
+        if method == "auto":
+            assert report.why == f"a hint says that 1 of {world.size} ranks touch files"
+
+
+def moved(array):
+    stats = array.stats()
+    return sum(stats[name] for name in ("read_bytes", "written_bytes", "mapped_bytes"))
+
+
+@ranks(2, 4, per_node=NODES)
+def test_only_a_proven_overlap_is_refused(world, folder, monkeypatch):
+    """That there are too many pairs to look at is played: it takes thousands of ranks."""
+
+    class Undecided:
+        in_order = True
+
+        def __init__(self, plan):
+            self._plan = plan
+
+        def __getattr__(self, name):
+            return getattr(self._plan, name)
+
+        def overlap(self):
+            return None
+
+    plain = many.planned
+    monkeypatch.setattr(many, "planned", lambda *args, **kw: Undecided(plain(*args, **kw)))
+
+    def body(t):
+        make(t, folder, ["a.npy"])["a.npy"].close()
+        with outcore.open(folder / "a.npy", "r+", comm=t, hints={"overlap": "error"}) as a:
+            key = np.s_[:, t.rank :: t.size]
+            a.write_all(key, float(t.rank), method="direct")
+            told = a.explain_all(key, write=True)
+            got = a.read_all(method="direct")
+        assert (got == np.arange(32) % t.size).all()
+        return t.rank, told
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        reports = world.run(body)
+    warned = any("too many pairs" in str(warning.message) for warning in heard)
+    assert warned == any(rank == 0 for rank, _ in reports)
+    for _, told in reports:
+        assert (told.method, told.why) == ("two-phase", UNDECIDED)

@@ -305,6 +305,8 @@ def test_the_command_as_json_with_another_machine(capsys):
     [
         ["--machine", "nobody's"],
         ["--ranks", "0"],
+        ["--ranks", "00"],
+        ["--ranks", "8,000"],
         ["--ranks", "ten"],
         ["--methods", "quick"],
         ["--latency", "5 days"],

@@ -233,7 +233,7 @@ class _Teller:
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
         prices = Prices(alone, int(each[:, 2].sum()), exchange)
         if asked == "auto":
-            choice = choose(plan, prices, write=self.write)
+            choice = many.forced(self.met.records) or choose(plan, prices, write=self.write)
         else:
             choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
         if choice.method == "two-phase":

@@ -9,6 +9,7 @@ raise.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ from outcore.collective import owners
 from outcore.collective.agreement import fail_together, few, gather
 from outcore.collective.choose import (
     CACHED,
-    IN_ORDER,
     METHODS,
+    UNDECIDED,
     Choice,
     Exchange,
     Prices,
     choose,
+    in_order,
     own_price,
     share_of_price,
 )
@@ -263,7 +265,9 @@ def run(
     written = _core.writes()
     # Who wrote on his own since the ranks met: the others must not have read before he comes.
     quiet = group.size == 1 or _written.get(group) == written
-    reads = quiet and answer is None and not write and method != "two-phase"
+    # Who may not touch files does not look at them either.
+    two_phase = method == "two-phase" or (method == "auto" and _few(hints, group.size))
+    reads = quiet and answer is None and not write and not two_phase
     mine: list[Item] = []
     results: list[Any] | None = None
 
@@ -365,6 +369,11 @@ def wishes_of(
     ]
 
 
+def _few(hints: Hints, size: int) -> bool:
+    """Whether not all ranks are to touch files."""
+    return (hints.io_ranks or size) < size
+
+
 def _offered(hints: Hints) -> int:
     """Bytes that a slot of this rank may have."""
     free = _core.memory_state()[1]
@@ -404,7 +413,10 @@ def _compare(records: _core.Records, *, one: bool) -> None:
 def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:
     """Plan, from the records of all ranks."""
     plan = planned(records, group.size, write=write)
-    if write and any(records.wish(_REFUSES)) and plan.overlap():
+    overlap = plan.overlap() if write and any(records.wish(_REFUSES)) else False
+    if overlap is None and group.rank == 0:
+        warnings.warn(UNDECIDED, stacklevel=2)
+    if overlap:
         raise CollectiveError(
             "ranks write the same elements, and a hint says overlap='error'. Give them sections that "
             "do not meet, or leave the hint out: then the highest rank wins",
@@ -441,7 +453,7 @@ def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collecti
         gap=max(records.wish(_GAP)),
         align=max(records.wish(_STRIPE)),
         least=AGREED.least,
-        cut=_CUTS[records.wish(_CUT)[0]],
+        cut=_CUTS[records.first_wish(_CUT)],
         write=write,
     )
 
@@ -455,14 +467,24 @@ def decided(
 ) -> Choice:
     """Choose the method; `prices` are asked for only if they count."""
     method = asked_method(records)
+    if method == "auto" and (choice := forced(records)) is not None:
+        return choice
     cached = min(records.wish(CACHED_WISH)) >= CACHED
     if method == "auto" and not records.encoded and not write and cached:
         return Choice("direct", "what the ranks want is in the page cache")
     if method == "auto":
         return choose(plan, prices(), write=write)
     if write and plan.in_order and method != "two-phase":
-        return Choice("two-phase", f"{method} was asked for, but {IN_ORDER}")
+        return Choice("two-phase", f"{method} was asked for, but {in_order(plan)}")
     return Choice(method, "asked for")
+
+
+def forced(records: _core.Records) -> Choice | None:
+    """Tell what a hint leaves of ``"auto"``; None if there is something to choose."""
+    said = records.wish(_IO_RANKS)
+    if min(said) >= len(said):
+        return None
+    return Choice("two-phase", f"a hint says that {min(said)} of {len(said)} ranks touch files")
 
 
 def asked_method(records: _core.Records) -> str:
@@ -472,7 +494,7 @@ def asked_method(records: _core.Records) -> str:
 
 def groups_of(plan: _core.Collective, records: _core.Records) -> int:
     """Tell in how many groups owners take turns."""
-    return min(records.wish(_GROUPS)[0], max(len(plan.owners()), 1))
+    return min(records.first_wish(_GROUPS), max(len(plan.owners()), 1))
 
 
 def slots_for(plan: _core.Collective, records: _core.Records) -> int:
