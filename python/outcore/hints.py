@@ -32,6 +32,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "missing": ("fill", "error"),
     "domains": ("requested", "bounding", "fixed", "cyclic"),
     "overlap": ("last", "error"),
+    "assign": ("balanced", "greedy", "matching", "exact"),
 }
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
@@ -87,6 +88,11 @@ class Hints:
     stripe
         Bytes, as a number or text. Of a collective: domains begin at multiples of it, counted from the
         beginning of the file, or at the first row behind one; 4 KiB by default. Chunks are never cut.
+    assign
+        Of a collective of many arrays: how these are given to ranks, see `outcore.assign`.
+        ``"balanced"`` makes the largest load small and cuts large arrays; ``"greedy"``, ``"matching"`` and
+        ``"exact"`` give ranks equally many whole ones (shares of them, if there are fewer arrays than
+        ranks). What cannot be solved is balanced; `outcore.explain_all` tells.
 
     Raises
     ------
@@ -116,6 +122,7 @@ class Hints:
     domains: str
     overlap: str
     stripe: int | None
+    assign: str
 
     def __init__(
         self,
@@ -133,12 +140,13 @@ class Hints:
         domains: str = "requested",
         overlap: str = "last",
         stripe: int | str | None = None,
+        assign: str = "balanced",
         **unknown: Never,
     ) -> None:
         if unknown:
             raise _unknown(next(iter(unknown)), "hint", [f.name for f in fields(self)])
         given = {"engine": engine, "method": method, "cache": cache, "missing": missing}
-        given |= {"domains": domains, "overlap": overlap}
+        given |= {"domains": domains, "overlap": overlap, "assign": assign}
         for name, value in given.items():
             if value not in _CHOICES[name]:
                 raise _unknown(value, "hint", _CHOICES[name], prefix=f"{name}=")

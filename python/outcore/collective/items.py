@@ -130,7 +130,9 @@ def _name(array: DiskArray, folders: dict[str, str], one_writer: bool) -> tuple[
     text = "\0".join((file, inner or "", info.format, repr(info.shape), info.dtype.str))
     if info.format == "raw":
         text += repr((info.order, info.extra["offset"], array._files))
-    return _number(text), _number(file) & ~1 | one_writer
+    # A Zarr store is a folder: its arrays have files of their own.
+    of = f"{file}\0{inner}" if os.path.isdir(file) else file
+    return _number(text), _number(of) & ~1 | one_writer
 
 
 def _number(text: str) -> int:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.assignment import Assignment
+from outcore.assignment import Method as Solver
 from outcore.collective import items as brought
 from outcore.collective import owners
 from outcore.collective.agreement import fail_together, few, gather
@@ -66,10 +67,11 @@ _CALLS = {
 _NAMES = {number: name for name, number in _CALLS.items()}
 # Their wishes, by number.
 _METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE = range(6)
-CACHED_WISH, _GROUPS, _GAP = range(6, 9)
+CACHED_WISH, _GROUPS, _GAP, _ASSIGN = range(6, 10)
 # Small sections that a rank reads from the disk at a time.
 _LANES = 4
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
+_SOLVERS: tuple[Solver, ...] = ("balanced", "greedy", "matching", "exact")
 
 
 @dataclass(frozen=True)
@@ -366,6 +368,7 @@ def wishes_of(
         cached,
         hints.io_groups or 1,
         max((item.core.disk()[0] for item in items), default=0),
+        _SOLVERS.index(hints.assign),
     ]
 
 
@@ -504,7 +507,11 @@ def slots_for(plan: _core.Collective, records: _core.Records) -> int:
 
 def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | None:
     """Tell which arrays were given to which ranks; None if nothing was assigned."""
-    return owners.assigned(records, size, _owners(records, size, write=write))
+    return owners.assigned(records, size, _owners(records, size, write=write), _solver(records))
+
+
+def _solver(records: _core.Records) -> Solver:
+    return _SOLVERS[records.first_wish(_ASSIGN)]
 
 
 def _owners(records: _core.Records, size: int, *, write: bool) -> owners.Owners:
@@ -515,7 +522,7 @@ def _owners(records: _core.Records, size: int, *, write: bool) -> owners.Owners:
 def _shares(records: _core.Records, size: int, *, write: bool) -> list[list[tuple[int, int]]]:
     """Which ranks own how much of each array."""
     able = _owners(records, size, write=write)
-    given = owners.assigned(records, size, able)
+    given = owners.assigned(records, size, able, _solver(records))
     return [owners.shares_of(given, able, number) for number in range(len(able.able))]
 
 

@@ -8,13 +8,14 @@ have one owner, if any rank has them all; different files may have different one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.assignment import Assignment, assign
+from outcore.assignment import Assignment, Method, assign
+from outcore.errors import OutcoreError
 
 __all__ = ["Owners", "assigned", "owners_of", "requests_of", "shares_of"]
 
@@ -62,11 +63,14 @@ def requests_of(records: _core.Records, size: int) -> NDArray[np.int64]:
     return records.requests().reshape(len(records.names), size).T
 
 
-def assigned(records: _core.Records, size: int, owners: Owners) -> Assignment | None:
+def assigned(
+    records: _core.Records, size: int, owners: Owners, method: Method = "balanced"
+) -> Assignment | None:
     """
-    Give arrays to ranks: the largest load as small as can be, then little traffic.
+    Give arrays to ranks: the largest load as small as can be, then little traffic; or as a hint says.
 
-    One array is everybody's: nothing is assigned then.
+    One array is everybody's: nothing is assigned then. A method that cannot do it (``"exact"`` of many
+    arrays, or ranks that have few of them) leaves it to ``"balanced"``: hints raise nothing.
     """
     if len(owners.able) < 2 or all(len(ranks) < 2 for ranks in owners.able):
         return None
@@ -76,15 +80,31 @@ def assigned(records: _core.Records, size: int, owners: Owners) -> Assignment | 
     eligible = np.zeros(requests.shape, bool)
     for number, ranks in enumerate(owners.able):
         eligible[ranks, number] = True
-    groups = [file if alone else -1 - n for n, (file, alone) in enumerate(_files(owners))]
-    return assign(requests, sizes=sizes, groups=groups, eligible=eligible, whole=owners.whole)
+    groups = np.unique(owners.files, return_inverse=True)[1]
+
+    def solve(method: Method) -> Assignment:
+        return assign(
+            requests, method, sizes=sizes, groups=groups, eligible=eligible, whole=owners.whole
+        )
+
+    try:
+        given = solve(method)
+    except OutcoreError as error:
+        if error.code not in ("assignment-impossible", "assignment-too-large"):
+            raise
+        given = solve("balanced")
+        given = replace(given, why=f"{given.why}; {method} was asked for, but cannot do this")
+    return replace(given, why=given.why + _of_files(owners))
 
 
-def _files(owners: Owners) -> list[tuple[int, bool]]:
-    """Of each array the number of its file, counted from 0, and whether that has one writer."""
-    numbers: dict[int, int] = {}
-    ordinals = [numbers.setdefault(file, len(numbers)) for file in owners.files]
-    return list(zip(ordinals, owners.whole, strict=True))
+def _of_files(owners: Owners) -> str:
+    """What to say of arrays that share files."""
+    files = len(set(owners.files))
+    if files == len(owners.files):
+        return ""
+    alone = len({f for f, whole in zip(owners.files, owners.whole, strict=True) if whole})
+    one = f", {alone} of them with one writer each" if alone else ""
+    return f"; the {len(owners.files)} arrays are in {files} file{'s' * (files != 1)}{one}"
 
 
 def shares_of(given: Assignment | None, owners: Owners, number: int) -> list[tuple[int, int]]:
