@@ -94,6 +94,7 @@ def assign(
     sizes: Sequence[int] | NDArray[Any] | None = None,
     groups: Sequence[int] | NDArray[Any] | None = None,
     eligible: ArrayLike | None = None,
+    whole: Sequence[bool] | NDArray[np.bool_] | None = None,
 ) -> Assignment:
     """
     Give files to the ranks that will read them.
@@ -125,6 +126,9 @@ def assign(
         in order.
     eligible
         ``eligible[i, j]``: whether rank *i* may read file *j*. By default all may.
+    whole
+        For each column whether one rank has to have all of it, however large it is. Such columns of the
+        same group get the same owner if the same ranks are eligible. By default any file may be cut.
 
     Returns
     -------
@@ -190,6 +194,7 @@ def assign(
         _list(sizes, "sizes"),
         _list(groups, "groups"),
         may,
+        None if whole is None else _flags(whole),
     )
     shares, load, comm, traffic, cost, name, why = answer
     return Assignment(
@@ -237,6 +242,19 @@ def _list(values: Any, name: str) -> list[int] | None:
             code="bad-requests",
         )
     return [int(value) for value in whole]
+
+
+def _flags(values: Any) -> list[bool]:
+    found = np.asarray(values)
+    if found.size == 0:
+        return []
+    if found.dtype != np.bool_ or found.ndim != 1:
+        raise UsageError(
+            f"whole is an array of {found.dtype} with {found.ndim} axes; one boolean for each file is"
+            " needed.",
+            code="bad-requests",
+        )
+    return [bool(flag) for flag in found]
 
 
 def _integer(value: Any, name: str) -> int:

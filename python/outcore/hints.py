@@ -32,6 +32,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "missing": ("fill", "error"),
     "domains": ("requested", "bounding", "fixed", "cyclic"),
     "overlap": ("last", "error"),
+    "assign": ("balanced", "greedy", "matching", "exact"),
 }
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
@@ -71,7 +72,9 @@ class Hints:
     sync
         Make every write durable before it returns.
     io_ranks
-        Of a collective: so many ranks touch files, evenly spread; all by default.
+        Of a collective: so many ranks touch files, evenly spread; all by default. With fewer than all of
+        them ``method="auto"`` means two-phase, for cached data too. As in MPI-IO (``cb_nodes``) it says
+        nothing of ranks that were told to work on their own: ``"direct"`` and ``"sieve"`` go before it.
     io_groups
         Of a collective: the ranks that touch files take turns, in so many groups; while one group is
         at the disk, what another has read (will write) is exchanged. One group by default.
@@ -80,9 +83,16 @@ class Hints:
         section, in ``"fixed"`` parts of the whole array, or tile by tile (``"cyclic"``).
     overlap
         Ranks that write the same element: the highest rank wins (``"last"``), or it is refused
-        (``"error"``).
+        (``"error"``). Of sections so many and so entangled that it takes too long to find out, it is not
+        refused; there is a warning then, and the highest rank wins.
     stripe
-        Bytes, as a number or text: domains begin at multiples of it where that is possible.
+        Bytes, as a number or text. Of a collective: domains begin at multiples of it, counted from the
+        beginning of the file, or at the first row behind one; 4 KiB by default. Chunks are never cut.
+    assign
+        Of a collective of many arrays: how these are given to ranks, see `outcore.assign`.
+        ``"balanced"`` makes the largest load small and cuts large arrays; ``"greedy"``, ``"matching"``,
+        and ``"exact"`` give ranks equally many whole ones (shares of them, if there are fewer arrays than
+        ranks). What cannot be solved is balanced; `outcore.explain_all` tells.
 
     Raises
     ------
@@ -112,6 +122,7 @@ class Hints:
     domains: str
     overlap: str
     stripe: int | None
+    assign: str
 
     def __init__(
         self,
@@ -129,12 +140,13 @@ class Hints:
         domains: str = "requested",
         overlap: str = "last",
         stripe: int | str | None = None,
+        assign: str = "balanced",
         **unknown: Never,
     ) -> None:
         if unknown:
             raise _unknown(next(iter(unknown)), "hint", [f.name for f in fields(self)])
         given = {"engine": engine, "method": method, "cache": cache, "missing": missing}
-        given |= {"domains": domains, "overlap": overlap}
+        given |= {"domains": domains, "overlap": overlap, "assign": assign}
         for name, value in given.items():
             if value not in _CHOICES[name]:
                 raise _unknown(value, "hint", _CHOICES[name], prefix=f"{name}=")

@@ -12,6 +12,7 @@ import pytest
 
 import outcore
 from outcore.cli import main
+from outcore.collective import many
 from outcore.model import tables
 from outcore.model.chart import Line, chart
 from outcore.model.machine import NAMES, machine
@@ -174,19 +175,45 @@ def test_a_method_that_nobody_knows():
         simulate(in_turns(2, 8), PLAIN, "quick")
 
 
-def test_the_plan_is_that_of_read_all(tmp_path):
+@pytest.mark.parametrize("write", [False, True])
+def test_the_plan_is_that_of_read_all(tmp_path, monkeypatch, write):
     ranks, path = 4, tmp_path / "a.npy"
-    np.save(path, np.zeros((300, 400)))
-    sections = [(r, (slice(0, 300), slice(r, 400, ranks))) for r in range(ranks)]
-    made = plan(Case(ranks, (Array((300, 400), 8, "C", sections),)))
+    outcore.create(path, data=np.zeros((3000, 400))).close()
+    sections = [(r, (slice(r, 3000), slice(r, 400, ranks))) for r in range(ranks)]
+    made = plan(Case(ranks, (Array((3000, 400), 8, "C", sections, offset=128),), write=write))
+    seen, plain = [], many.planned
+
+    def planned(*args, **words):
+        seen.append(plain(*args, **words))
+        return seen[-1]
+
+    monkeypatch.setattr(many, "planned", planned)
 
     def body(comm):
-        with outcore.open(path, comm=comm) as a:
-            report = a.explain_all(np.s_[:, comm.rank :: ranks], method="two-phase")
-            if comm.rank == 0:
-                assert report.rounds == made.rounds
+        with outcore.open(path, "r+", comm=comm) as a:
+            a.explain_all(np.s_[comm.rank :, comm.rank :: ranks], method="two-phase", write=write)
 
     SimWorld(ranks).run(body)
+
+    def told(of):
+        tiles = [(owner, n) for owner in of.owners() for n in range(of.tiles(owner))]
+        each = [(*one, of.tile(*one), of.wanted(*one), of.place(*one)) for one in tiles]
+        sizes = of.rounds, of.slot_bytes, of.given_bytes, of.wanted_bytes
+        return of.owners(), each, sizes
+
+    assert len(seen) == ranks
+    for real in seen:
+        assert told(real) == told(made)
+
+
+def test_auto_pays_for_messages_between_nodes():
+    """Rows of all ranks' columns: worth an exchange within a node, perhaps not between nodes."""
+    wanted = case("columns", 64, 1 << 20)
+    prices = []
+    for per_node in (64, 8, 1):
+        why = simulate(wanted, machine("today", per_node=per_node), "auto").why
+        prices.append(why.split(", ")[1])
+    assert len(set(prices)) == 3, prices
 
 
 # --------------------------------------------------------------------------------------- papers
@@ -305,6 +332,8 @@ def test_the_command_as_json_with_another_machine(capsys):
     [
         ["--machine", "nobody's"],
         ["--ranks", "0"],
+        ["--ranks", "00"],
+        ["--ranks", "8,000"],
         ["--ranks", "ten"],
         ["--methods", "quick"],
         ["--latency", "5 days"],

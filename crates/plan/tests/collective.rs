@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outcore_plan::collective::{
-    leave_out, overlap, regions, Access, Agreed, Collective, Cut, Ground, Job, Left, Region, Share,
+    leave_out, overlap, regions, Access, Agreed, Collective, Cut, Ground, Job, Left, Meet, Region,
+    Share, Wanted,
 };
 use outcore_plan::{Range, Section};
 use proptest::prelude::*;
@@ -179,7 +180,8 @@ proptest! {
         }
         match leave_out(&job.ground, &job.accesses, &whole) {
             Left::All => prop_assert!(!twice),
-            Left::Unsaid => prop_assert!(twice && job.accesses.len() > 1),
+            Left::Entangled => prop_assert!(twice && job.accesses.len() > 1),
+            Left::Unknown => prop_assert!(false, "so few pairs can be looked at"),
             Left::Parts(parts) => {
                 prop_assert!(twice && parts.is_sorted_by_key(|(k, _)| *k));
                 let mut got: BTreeMap<Vec<i64>, u32> = BTreeMap::new();
@@ -216,11 +218,68 @@ proptest! {
                     twice |= !elements.insert(index);
                 }
             }
-            prop_assert_eq!(twice, overlap(&job.ground, &job.accesses, region));
+            let expected = if twice { Meet::Somewhere } else { Meet::Never };
+            prop_assert_eq!(expected, overlap(&job.ground, &job.accesses, region));
         }
         let members: Vec<u32> = found.iter().flat_map(|r| r.members.clone()).collect();
         let wanted = job.accesses.iter().filter(|a| !a.section.is_empty()).count();
         prop_assert_eq!(wanted, members.len());
+    }
+
+    #[test]
+    fn bytes_that_several_want_count_once(job in job(5)) {
+        let Job { ground, accesses, .. } = job;
+        let elements: BTreeSet<Vec<i64>> =
+            accesses.iter().flat_map(|access| access.section.indices()).collect();
+        let item = ground.item;
+        let wanted = Wanted { name: 0, file: 0, ground, accesses, have: vec![] };
+        let counted = wanted.union();
+        prop_assert!(counted >= elements.len() as i64 * item);
+        // Exactly, but for what cannot be cut apart: that is no more than what ranks ask for.
+        let asked: i64 = wanted.requests(5).iter().sum();
+        prop_assert!(counted <= asked);
+        let whole = regions(&wanted.ground, &wanted.accesses, 0);
+        let said = leave_out(&wanted.ground, &wanted.accesses, &whole) != Left::Entangled;
+        prop_assert!(!said || counted == elements.len() as i64 * item);
+    }
+
+    #[test]
+    fn domains_begin_at_stripes(
+        (more, columns, item) in (1..300_i64, 1..1000_i64, 1..9_i64),
+        lead in prop_oneof![Just(128), 0..10_000_i64],
+        align in prop_oneof![Just(512), Just(4096), Just(65_536), 1..100_000_i64],
+        (ranks, cut) in (1..7_u32, cut().prop_filter("has domains", |cut| *cut != Cut::Cyclic)),
+        (first, step) in (0..20_i64, 1..3_i64),
+    ) {
+        let rows = first + more;
+        let ground = Ground { shape: vec![rows, columns], item, lead: Some(lead), ..square(1) };
+        let wanted = vec![slices((first, rows, step), (0, columns, 1)); ranks as usize];
+        let job = Job { ground: ground.clone(), accesses: of_ranks(wanted), shares: all(ranks) };
+        let begins = |align: i64| -> Vec<Option<i64>> {
+            let agreed = Agreed { align, ..agreed(ranks, cut) };
+            let plan = Collective::new(vec![job.clone()], &agreed).unwrap();
+            let begin = |tile: outcore_plan::collective::Tile| {
+                linear(&ground, &tile.section) * item + lead
+            };
+            (0..ranks).map(|rank| plan.tile(rank, 0).map(begin)).collect()
+        };
+        let (plain, moved) = (begins(1), begins(align));
+        let row = columns * item * step;
+        // Nobody is left with nothing, and the first one begins where it did.
+        for (before, now) in plain.iter().zip(&moved) {
+            prop_assert_eq!(before.is_some(), now.is_some());
+        }
+        let some: Vec<(i64, i64)> = plain.into_iter().flatten().zip(moved.into_iter().flatten()).collect();
+        prop_assert_eq!(some[0].0, some[0].1);
+        let end = lead + rows * columns * item;
+        let ends = some.iter().skip(1).map(|(before, _)| *before).chain([end]);
+        let large = some.iter().zip(ends).all(|((begin, _), end)| end - begin >= 2 * (align + row));
+        for (before, now) in &some[1..] {
+            prop_assert!((now - before).abs() <= align + row);
+            if large {
+                prop_assert!(now.rem_euclid(align) < row, "{} {} {:?}", now, align, some);
+            }
+        }
     }
 
     #[test]
@@ -317,6 +376,27 @@ fn domains_follow_the_bytes_that_are_asked_for() {
 }
 
 #[test]
+fn stripes_are_counted_from_the_beginning_of_the_file() {
+    // Rows of 8 KiB of a .npy file, which begin at byte 128; a third is 10.67 MiB.
+    let (lead, mib) = (128, 1 << 20);
+    let ground = Ground { shape: vec![4096, 2048], lead: Some(lead), ..square(1) };
+    let accesses = of_ranks(vec![slices((0, 4096, 1), (0, 2048, 1)); 3]);
+    let job = Job { ground: ground.clone(), accesses, shares: all(3) };
+    let begins = |align| {
+        let plan =
+            Collective::new(vec![job.clone()], &Agreed { align, ..agreed(3, Cut::Requested) });
+        let plan = plan.unwrap();
+        let begin = |rank| lead + linear(&ground, &plan.tile(rank, 0).unwrap().section) * 4;
+        [begin(1), begin(2)]
+    };
+    assert_ne!(begins(1), begins(mib));
+    // The first rows behind 11 MiB and 21 MiB.
+    assert_eq!([11 * mib + lead, 21 * mib + lead], begins(mib));
+    // Stripes of which there are fewer than owners divide nothing.
+    assert_eq!(begins(1), begins(64 * mib));
+}
+
+#[test]
 fn a_block_that_is_larger_than_the_slot_is_refused_with_the_size_that_would_do() {
     let mut ground = square(4096);
     (ground.grain, ground.encoded) = (vec![1024, 1024], true);
@@ -353,7 +433,7 @@ fn huge_arrays_do_not_wrap() {
     let job = Job { ground, accesses: of_ranks(rows), shares: all(5) };
     for cut in [Cut::Fixed, Cut::Bounding, Cut::Requested] {
         let plan = Collective::new(vec![job.clone()], &agreed(5, cut)).unwrap();
-        assert!(plan.rounds() >= n / 5 * (n / (1 << 20)) && !plan.overlap());
+        assert!(plan.rounds() >= n / 5 * (n / (1 << 20)) && plan.overlap() == Meet::Never);
         assert!(plan.tile(4, plan.tiles(4) - 1).is_some());
     }
 }
@@ -388,12 +468,47 @@ fn sections_of_many_ranks_are_told_apart() {
             section: Section::new(vec![range(0, n, 1), range(0, n, 1)]),
             members: (0..apart.len() as u32).collect(),
         };
-        assert!(!overlap(&ground, &apart, &whole));
+        assert_eq!(Meet::Never, overlap(&ground, &apart, &whole));
         let mut meeting = apart;
         let last = meeting.len() - 1;
         meeting[last] = access(last as i64, range(n / 2, 2, 1), range(n / 3, 1, 1));
-        assert!(overlap(&ground, &meeting, &whole));
+        assert_eq!(Meet::Somewhere, overlap(&ground, &meeting, &whole));
     }
+}
+
+/// One section with a step of its own lets all others be looked at pair by pair no more.
+#[test]
+fn sections_of_many_steps_are_told_apart() {
+    let n = 12_000_i64;
+    let ranks = 6_000;
+    let mut sections: Vec<Section> =
+        (0..ranks).map(|k| slices((0, n / 2, 1), (k, n, ranks))).collect();
+    sections.push(slices((n / 2, n, 1), (0, n, 1)));
+    sections.push(slices((0, n / 2, 1), (0, 1, 1)));
+    let mut accesses = of_ranks(sections);
+    let ground = square(n);
+    let meet = |accesses: &[Access]| {
+        let found = regions(&ground, accesses, 1 << 40);
+        found.iter().map(|region| overlap(&ground, accesses, region)).max().unwrap()
+    };
+    assert_eq!(Meet::Somewhere, meet(&accesses));
+    accesses.pop();
+    assert_eq!(Meet::Never, meet(&accesses));
+    let whole = regions(&ground, &accesses, 1 << 40);
+    assert_eq!(Left::All, leave_out(&ground, &accesses, &whole));
+    // Of so many steps that there are too many pairs nothing is said that is not known.
+    let odd = |k: i64| slices((2 * k, 2 * k + 2, 1), (0, n, k % 40 + 1));
+    let apart: Vec<Section> = (0..100).map(odd).collect();
+    assert_eq!(Meet::Never, meet(&of_ranks(apart)));
+    let mut many: Vec<Section> =
+        (0..ranks).map(|k| slices((0, n / 2, k % 40 + 1), (k, n, ranks))).collect();
+    many.push(slices((n / 2, n, 1), (0, n, 1)));
+    let many = of_ranks(many);
+    assert_eq!(Meet::Unknown, meet(&many));
+    let job = Job { ground: square(n), accesses: many, shares: all(1) };
+    let agreed = Agreed { write: true, ..agreed(ranks as u32 + 1, Cut::Requested) };
+    let plan = Collective::new(vec![job], &agreed).unwrap();
+    assert_eq!((Meet::Unknown, true, false), (plan.overlap(), plan.in_order(), plan.leaves_out()));
 }
 
 /// What is left of sections of ranks of which the last one counts, as text; None if that is not said.
@@ -403,7 +518,7 @@ fn left(n: i64, sections: Vec<Section>) -> Option<Vec<String>> {
     match leave_out(&ground, &accesses, &found) {
         Left::All => Some(accesses.iter().map(|a| a.section.to_string()).collect()),
         Left::Parts(parts) => Some(parts.iter().map(|(k, part)| format!("{k}{part}")).collect()),
-        Left::Unsaid => None,
+        Left::Entangled | Left::Unknown => None,
     }
 }
 
@@ -458,7 +573,8 @@ fn the_order_of_ranks_counts_only_where_it_must() {
         let job = Job { ground: square(4096), accesses: of_ranks(sections), shares: all(2) };
         Collective::new(vec![job], &Agreed { write, ..agreed(2, Cut::Requested) }).unwrap()
     };
-    let said = |plan: &Collective| (plan.overlap(), plan.leaves_out(), plan.in_order());
+    let said =
+        |plan: &Collective| (plan.overlap() == Meet::Somewhere, plan.leaves_out(), plan.in_order());
     let corner = || slices((0, 9, 1), (0, 9, 1));
     assert_eq!((true, false, false), said(&plan(corner(), false)));
     let written = plan(corner(), true);

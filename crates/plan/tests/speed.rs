@@ -243,7 +243,7 @@ fn overlapping_writes_of_many_ranks_are_cut_fast() {
             let said = match left {
                 Left::All => "nothing shared".to_owned(),
                 Left::Parts(parts) => format!("{} parts", parts.len()),
-                Left::Unsaid => "in the order of ranks".to_owned(),
+                Left::Entangled | Left::Unknown => "in the order of ranks".to_owned(),
             };
             println!("{ranks:>7} ranks, {name:<30} {took:>9.1?}: {said}");
         }

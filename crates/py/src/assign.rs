@@ -11,7 +11,7 @@ type Answer = (Vec<Vec<(usize, i64)>>, Vec<i64>, Vec<i64>, i64, i64, &'static st
 
 /// Gives files to ranks; `outcore.assign` explains the arguments.
 #[pyfunction]
-#[pyo3(signature = (requests, method, alpha, beta, objective, max_load, sizes, groups, eligible))]
+#[pyo3(signature = (requests, method, alpha, beta, objective, max_load, sizes, groups, eligible, whole))]
 #[allow(clippy::too_many_arguments)]
 pub fn assign(
     py: Python<'_>,
@@ -24,6 +24,7 @@ pub fn assign(
     sizes: Option<Vec<i64>>,
     groups: Option<Vec<i64>>,
     eligible: Option<PyReadonlyArray2<'_, bool>>,
+    whole: Option<Vec<bool>>,
 ) -> Result<Answer, Fault> {
     let solver = match method {
         "auto" | "balanced" => Solver::Balanced,
@@ -80,6 +81,9 @@ pub fn assign(
         }
         if let Some(eligible) = eligible {
             all = all.with_eligible(eligible)?;
+        }
+        if let Some(whole) = whole {
+            all = all.with_whole(whole)?;
         }
         Ok(solve(&all, solver, &Aim { alpha, beta, objective })?)
     })?;

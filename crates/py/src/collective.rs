@@ -6,7 +6,7 @@
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_io::slot::{self, Held, Slot};
 use outcore_plan::collective::{
-    self as plan, Access, Agreed, Cut, Ground, Job, Letters, Piece, Share, Tile,
+    self as plan, Access, Agreed, Cut, Ground, Job, Letters, Meet, Piece, Share, Tile,
 };
 use outcore_plan::{Direction, PlanError, Section};
 use pyo3::prelude::*;
@@ -141,9 +141,13 @@ impl Collective {
         self.plan.slot_bytes()
     }
 
-    /// Whether accesses share elements.
-    fn overlap(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.plan.overlap())
+    /// Whether accesses share elements; None if there were too many to find out.
+    fn overlap(&self, py: Python<'_>) -> Option<bool> {
+        match py.detach(|| self.plan.overlap()) {
+            Meet::Never => Some(false),
+            Meet::Somewhere => Some(true),
+            Meet::Unknown => None,
+        }
     }
 
     /// Whether what is written has to be put in its place in the order of the ranks.

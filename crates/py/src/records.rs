@@ -3,14 +3,14 @@
 use std::sync::{Arc, OnceLock};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use outcore_plan::collective::{self as plan, Mismatch, Stage, Wanted};
+use outcore_plan::collective::{self as plan, Mismatch, Said, Stage, Wanted};
 use pyo3::prelude::*;
 
 use crate::buffers;
 use crate::errors::{Class, Fault};
 
-/// Of an item: name of its array, words of the array, words of the section.
-type Words = (i64, Vec<i64>, Vec<i64>);
+/// Of an item: names of its array and its file, words of the array, words of the section.
+type Words = (i64, i64, Vec<i64>, Vec<i64>);
 
 /// The records of all ranks.
 #[pyclass(module = "outcore._core", frozen)]
@@ -29,8 +29,8 @@ fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUntype
     Ok(array)
 }
 
-/// This rank's record, at least as many words as `failed_record` has. `items`: name of the array, its
-/// words (`Array.ground`), and those of the section. With `done` this rank has read what it wants; then
+/// This rank's record, at least as many words as `failed_record` has. `items`: names of the array
+/// and its file, words of the array (`Array.ground`), and of the section. With `done` this rank has read what it wants; then
 /// `items` may be left out (None) at first.
 #[pyfunction]
 #[pyo3(signature = (call, wishes, items, done = false))]
@@ -46,7 +46,8 @@ pub fn record(
         (true, Some(_)) => Stage::Done,
         (true, None) => Stage::Unsaid,
     };
-    let items = items.unwrap_or_default();
+    let said = |(name, file, ground, section)| Said { name, file, ground, section };
+    let items: Vec<Said> = items.unwrap_or_default().into_iter().map(said).collect();
     array_of(py, &plan::record(call, stage, &wishes, &items).map_err(Fault::from)?)
 }
 
@@ -92,6 +93,11 @@ impl Records {
         self.records.wish(number).collect()
     }
 
+    /// One of the wishes, of the first rank that brought an item.
+    fn first_wish(&self, number: usize) -> i64 {
+        self.records.first_wish(number)
+    }
+
     /// Whether all ranks have what they want, and said the same of a wish. With `one`, each must have
     /// brought one section of the same array.
     fn settled(&self, same: usize, one: bool) -> bool {
@@ -124,6 +130,12 @@ impl Records {
         self.wanted().iter().map(|wanted| wanted.name).collect()
     }
 
+    /// Names of their files; odd where only one process at a time may write it.
+    #[getter]
+    fn files(&self) -> Vec<i64> {
+        self.wanted().iter().map(|wanted| wanted.file).collect()
+    }
+
     /// Whether any array is stored in blocks that are encoded.
     #[getter]
     fn encoded(&self) -> bool {
@@ -145,6 +157,11 @@ impl Records {
     /// Ranks that have an array.
     fn have(&self, array: usize) -> Vec<u32> {
         self.wanted().get(array).map_or_else(Vec::new, |wanted| wanted.have.clone())
+    }
+
+    /// Bytes that anybody wants of each array, each once.
+    fn union(&self, py: Python<'_>) -> Vec<i64> {
+        py.detach(|| self.wanted().iter().map(Wanted::union).collect())
     }
 
     /// Bytes that each rank wants of each array: of all ranks of the first array, then of the next.

@@ -7,6 +7,7 @@ Collective access: many ranks, each byte across the disk once.
 | `many.py`      | `read_all`, `write_all`: the call, from records to results |
 | `agreement.py` | what ranks tell each other; how all fail together |
 | `items.py`     | one rank's sections and their memory |
+| `owners.py`    | who owns how much of which array |
 | `choose.py`, `price.py` | direct or two-phase |
 | `pace.py`      | what meetings, copies and messages take, measured |
 | `rounds.py`    | the rounds of two-phase |

@@ -40,10 +40,12 @@ __all__ = [
     "IMPOSSIBLE",
     "IN_ORDER",
     "METHODS",
+    "UNDECIDED",
     "Choice",
     "Exchange",
     "Prices",
     "choose",
+    "in_order",
     "own_price",
     "share_of_price",
 ]
@@ -56,6 +58,10 @@ CACHED = 950
 IMPOSSIBLE = 1 << 50
 IN_ORDER = (
     "ranks write the same elements, too entangled to be cut: the highest rank has to come last"
+)
+UNDECIDED = (
+    "there are too many pairs of sections to find out whether ranks write the same elements: it is "
+    "written in the order of the ranks, and where they do the highest one wins"
 )
 
 
@@ -145,6 +151,11 @@ class Prices:
         return self.parts + moved + plan.rounds * (1 + write) * pace.meeting_ns
 
 
+def in_order(plan: _core.Collective) -> str:
+    """Tell why ranks write in their order."""
+    return UNDECIDED if plan.overlap() is None else IN_ORDER
+
+
 def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = "") -> Choice:
     """Choose; equal on all ranks. `lacks`: why there is no memory for two-phase."""
     if len(prices.alone) == 1:
@@ -152,7 +163,7 @@ def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = 
     if lacks:
         return Choice("direct", lacks)
     if write and plan.in_order:
-        return Choice("two-phase", IN_ORDER)
+        return Choice("two-phase", in_order(plan))
     encoded = any(plan.encoded(number) for number in range(plan.arrays))
     alone = prices.direct()
     cached = min(share for _, share in prices.alone)

@@ -19,7 +19,7 @@ import numpy as np
 
 from outcore import _core
 from outcore.collective import items as brought
-from outcore.collective import many
+from outcore.collective import many, owners
 from outcore.collective.agreement import fail_together
 from outcore.collective.choose import (
     Choice,
@@ -184,7 +184,7 @@ class _Teller:
         given = many.assigned(met.records, self.size, write=self.write)
         exchange = Exchange(self.group.nodes, agreed(said[:, 2:_HEAD]))
         arrays, alone_ns = [], 0
-        wanted = many.requests_of(met.records, self.size)
+        wanted = owners.requests_of(met.records, self.size)
         for number in range(len(met.names)):
             choice, cost = self._own_call(number, each[:, number], exchange)
             alone_ns += cost
@@ -205,11 +205,11 @@ class _Teller:
         alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
         prices = Prices(alone, int(said[:, 1].sum()), exchange)
         cost = prices.rounds(met.plan, write=self.write) if two_phase else prices.direct()
-        owners = []
+        loads = []
         for rank in met.plan.owners():
             held, kept, sent = (int(each[rank, :, k].sum()) for k in (3, 4, 5))
             gets = int(wanted[rank].sum()) - kept
-            owners.append(OwnerReport(rank, held, int((each[rank, :, 3] > 0).sum()), sent, gets))
+            loads.append(OwnerReport(rank, held, int((each[rank, :, 3] > 0).sum()), sent, gets))
         own_calls = [array.alone_method == "two-phase" for array in arrays]
         return ManyReport(
             direction="write" if self.write else "read",
@@ -217,7 +217,7 @@ class _Teller:
             method=met.choice.method,
             why=met.choice.why,
             arrays=tuple(arrays),
-            owners=tuple(owners),
+            owners=tuple(loads),
             assignment="" if given is None else given.method,
             assignment_why="" if given is None else given.why,
             rounds=met.plan.rounds,
@@ -238,7 +238,9 @@ class _Teller:
         prices = Prices(alone, int(each[:, 2].sum()), exchange)
         if asked == "auto":
             lacks = many.lacking(plan, self.met.records)
-            choice = choose(plan, prices, write=self.write, lacks=lacks)
+            choice = many.forced(self.met.records) or choose(
+                plan, prices, write=self.write, lacks=lacks
+            )
         else:
             choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
         if choice.method == "two-phase":

@@ -206,7 +206,7 @@ def foresee(
         wishes = many.wishes_of(method, size, array.hints, [item])
         if cold:
             wishes[many.CACHED_WISH] = 0 if item.nbytes else 1000
-        rows.append(_core.record(0, wishes, [(0, ground, item.section)]))
+        rows.append(_core.record(0, wishes, [(0, int(item.one_writer()), ground, item.section)]))
     records = _core.Records(_rows(rows))
     records.compare(True)
     plan = many.planned(records, size, write=write)

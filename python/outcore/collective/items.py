@@ -24,7 +24,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 
-__all__ = ["Item", "left_of", "looking", "names", "reading", "writing"]
+__all__ = ["Item", "left_of", "looking", "names", "names_and_files", "reading", "writing"]
 
 
 @dataclass
@@ -90,17 +90,24 @@ class Item:
 
 
 # Names take system calls: each is made once, and again when the array changes its shape.
-_names: weakref.WeakKeyDictionary[DiskArray, tuple[ArrayInfo, int]] = weakref.WeakKeyDictionary()
+_names: weakref.WeakKeyDictionary[DiskArray, tuple[ArrayInfo, tuple[int, int]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def names(items: Sequence[Item]) -> list[int]:
     """Tell the arrays of items apart: numbers that all ranks compute alike."""
+    return [name for name, _ in names_and_files(items)]
+
+
+def names_and_files(items: Sequence[Item]) -> list[tuple[int, int]]:
+    """Tell also the files apart that they are in: odd if one process at a time may write it."""
     folders: dict[str, str] = {}
     found = []
     for item in items:
         known = _names.get(item.array)
         if known is None or known[0] is not item.array.info:
-            known = item.array.info, _name(item.array, folders)
+            known = item.array.info, _name(item.array, folders, item.one_writer())
             _names[item.array] = known
         found.append(known[1])
     return found
@@ -116,14 +123,19 @@ def _true_path(path: str, folders: dict[str, str]) -> str:
     return os.path.join(folders[folder], last)
 
 
-def _name(array: DiskArray, folders: dict[str, str]) -> int:
+def _name(array: DiskArray, folders: dict[str, str], one_writer: bool) -> tuple[int, int]:
     info = array.info
     outer, inner = formats.split_path(array._where)
-    text = "\0".join(
-        (_true_path(outer, folders), inner or "", info.format, repr(info.shape), info.dtype.str)
-    )
+    file = _true_path(outer, folders)
+    text = "\0".join((file, inner or "", info.format, repr(info.shape), info.dtype.str))
     if info.format == "raw":
         text += repr((info.order, info.extra["offset"], array._files))
+    # A Zarr store is a folder: its arrays have files of their own.
+    of = f"{file}\0{inner}" if os.path.isdir(file) else file
+    return _number(text), _number(of) & ~1 | one_writer
+
+
+def _number(text: str) -> int:
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 

@@ -9,6 +9,7 @@ raise.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,17 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.assignment import Assignment, assign
+from outcore.assignment import Assignment
+from outcore.assignment import Method as Solver
 from outcore.collective import items as brought
+from outcore.collective import owners
 from outcore.collective.agreement import fail_together, gather
 from outcore.collective.choose import (
     CACHED,
-    IN_ORDER,
     METHODS,
+    UNDECIDED,
     Choice,
     Exchange,
     Prices,
     choose,
+    in_order,
     own_price,
     share_of_price,
 )
@@ -45,7 +49,7 @@ from outcore.transport import Transport, transport
 from outcore.transport.checks import few
 from outcore.transport.watch import Held
 
-__all__ = ["AGREED", "Method", "explain", "read_all", "requests_of", "run", "together", "write_all"]
+__all__ = ["AGREED", "Method", "explain", "read_all", "run", "together", "write_all"]
 
 Method = Literal["auto", "direct", "sieve", "two-phase"]
 
@@ -64,14 +68,15 @@ _CALLS = {
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
 # Their wishes, by number.
-_METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE, _ONE_WRITER = range(7)
-CACHED_WISH, _GROUPS, _GAP = range(7, 10)
+_METHOD, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE = range(6)
+CACHED_WISH, _GROUPS, _GAP, _ASSIGN = range(6, 10)
 # Small sections that a rank reads from the disk at a time.
 _LANES = 4
 # Of the budget a slot is such a part: two slots or three, and what reading or writing a tile takes; with
 # ranks on other nodes also two that messages need.
 _SHARES = {False: 4, True: 6}
 _CUTS = ("requested", "bounding", "fixed", "cyclic")
+_SOLVERS: tuple[Solver, ...] = ("balanced", "greedy", "matching", "exact")
 
 
 @dataclass(frozen=True)
@@ -301,7 +306,9 @@ def run(
     written = _core.writes()
     # Who wrote on his own since the ranks met: the others must not have read before he comes.
     quiet = group.size == 1 or _written.get(group) == written
-    reads = quiet and answer is None and not write and method != "two-phase"
+    # Who may not touch files does not look at them either.
+    two_phase = method == "two-phase" or (method == "auto" and _few(hints, group.size))
+    reads = quiet and answer is None and not write and not two_phase
     mine: list[Item] = []
     results: list[Any] | None = None
 
@@ -325,9 +332,10 @@ def run(
                 item.core.expect_crowd()
         done = results is not None
         wishes = wishes_of(method, group.size, hints, mine, at_hand=done, far=far)
-        names = brought.names(mine)
+        names = brought.names_and_files(mine)
         words = [
-            (name, item.core.ground(), item.section) for name, item in zip(names, mine, strict=True)
+            (name, file, item.core.ground(), item.section)
+            for (name, file), item in zip(names, mine, strict=True)
         ]
         return _core.record(_CALLS[call], wishes, words, done)
 
@@ -410,11 +418,16 @@ def wishes_of(
         _CUTS.index(hints.domains),
         int(hints.overlap == "error"),
         hints.stripe or AGREED.align,
-        int(any(item.one_writer() for item in items)),
         cached,
         hints.io_groups or 1,
         max((item.core.disk()[0] for item in items), default=0),
+        _SOLVERS.index(hints.assign),
     ]
+
+
+def _few(hints: Hints, size: int) -> bool:
+    """Whether not all ranks are to touch files."""
+    return (hints.io_ranks or size) < size
 
 
 def _offered(hints: Hints, *, far: bool) -> int:
@@ -455,7 +468,10 @@ def _compare(records: _core.Records, *, one: bool) -> None:
 def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:
     """Plan, from the records of all ranks."""
     plan = planned(records, group.size, write=write)
-    if write and any(records.wish(_REFUSES)) and plan.overlap():
+    overlap = plan.overlap() if write and any(records.wish(_REFUSES)) else False
+    if overlap is None and group.rank == 0:
+        warnings.warn(UNDECIDED, stacklevel=2)
+    if overlap:
         raise CollectiveError(
             "ranks write the same elements, and a hint says overlap='error'. Give them sections that "
             "do not meet, or leave the hint out: then the highest rank wins",
@@ -502,7 +518,7 @@ def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collecti
                 gap=max(records.wish(_GAP)),
                 align=max(records.wish(_STRIPE)),
                 least=AGREED.least,
-                cut=_CUTS[records.wish(_CUT)[0]],
+                cut=_CUTS[records.first_wish(_CUT)],
                 write=write,
             )
         except BudgetError as error:
@@ -534,32 +550,45 @@ def decided(
     if at_once is not None:
         return at_once
     method, lacks = asked_method(records), lacking(plan, records)
-    in_order = write and plan.in_order
+    only = forced(records) if method == "auto" else None
+    ordered = in_order(plan) if write and plan.in_order else ""
     # One rank puts its own sections in order.
     alone = len(records.wish(_METHOD)) == 1 and method == "auto"
-    if lacks and (method == "two-phase" or (in_order and not alone)):
+    if lacks and (method == "two-phase" or only is not None or (ordered and not alone)):
         needed = plan.slot_bytes * _SHARES[far]
-        told = f"{IN_ORDER}; " if in_order else ""
+        told = f"{ordered}; " if ordered else ""
         raise BudgetError(
             f"{told}{lacks}. Raise outcore.memory() and Hints(memory=...) so that {needed} bytes are "
-            f"free on every rank{'' if in_order else ', or choose another method'}",
+            f"free on every rank{'' if ordered else ', or choose another method'}",
             code="budget-too-small",
             needed=needed,
         )
+    if only is not None:
+        return only
     if method == "auto":
         return choose(plan, prices(), write=write, lacks=lacks)
-    if in_order and method != "two-phase":
-        return Choice("two-phase", f"{method} was asked for, but {IN_ORDER}")
+    if ordered and method != "two-phase":
+        return Choice("two-phase", f"{method} was asked for, but {ordered}")
     return Choice(method, "asked for")
 
 
 def unplanned(records: _core.Records) -> Choice | None:
     """Choose how ranks read if nothing has to be planned for that."""
     method = asked_method(records)
+    if method == "auto" and forced(records) is not None:
+        return None
     cached = min(records.wish(CACHED_WISH)) >= CACHED
     if method == "auto" and not records.encoded and cached:
         return Choice("direct", "what the ranks want is in the page cache")
     return Choice(method, "asked for") if method in ("direct", "sieve") else None
+
+
+def forced(records: _core.Records) -> Choice | None:
+    """Tell what a hint leaves of ``"auto"``; None if there is something to choose."""
+    said = records.wish(_IO_RANKS)
+    if min(said) >= len(said):
+        return None
+    return Choice("two-phase", f"a hint says that {min(said)} of {len(said)} ranks touch files")
 
 
 def asked_method(records: _core.Records) -> str:
@@ -569,7 +598,7 @@ def asked_method(records: _core.Records) -> str:
 
 def groups_of(plan: _core.Collective, records: _core.Records) -> int:
     """Tell in how many groups owners take turns."""
-    return min(records.wish(_GROUPS)[0], max(len(plan.owners()), 1))
+    return min(records.first_wish(_GROUPS), max(len(plan.owners()), 1))
 
 
 def slots_for(plan: _core.Collective, records: _core.Records) -> int:
@@ -577,54 +606,25 @@ def slots_for(plan: _core.Collective, records: _core.Records) -> int:
     return number_of(plan.slot_bytes, min(records.wish(_OFFERED)))
 
 
-def _owners(records: _core.Records, size: int, *, write: bool) -> list[list[int]]:
-    """Which ranks may own a part of each array: I/O ranks that have it, if any does."""
-    io_ranks = max(1, min(records.wish(_IO_RANKS)))
-    alone = write and any(records.wish(_ONE_WRITER))
-    chosen = {rank * size // io_ranks for rank in range(io_ranks)}
-    owners = []
-    for number in range(len(records.names)):
-        have = records.have(number)
-        able = [rank for rank in have if rank in chosen] or have
-        owners.append(able[:1] if alone else able)
-    return owners
-
-
-def requests_of(records: _core.Records, size: int) -> NDArray[np.int64]:
-    """Bytes that each rank wants of each array, ``(ranks, arrays)``."""
-    return records.requests().reshape(len(records.names), size).T
-
-
 def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | None:
-    """
-    Give arrays to ranks: the largest load as small as can be, then little traffic.
-
-    One array is everybody's: nothing is assigned then. Only who has an array can own a part of it.
-    """
-    return _assigned(records, size, _owners(records, size, write=write))
+    """Tell which arrays were given to which ranks; None if nothing was assigned."""
+    return owners.assigned(records, size, _owners(records, size, write=write), _solver(records))
 
 
-def _assigned(records: _core.Records, size: int, owners: list[list[int]]) -> Assignment | None:
-    if len(owners) < 2 or all(len(ranks) < 2 for ranks in owners):
-        return None
-    requests = requests_of(records, size)
-    eligible = np.zeros(requests.shape, bool)
-    for number, ranks in enumerate(owners):
-        eligible[ranks, number] = True
-    return assign(requests, eligible=eligible)
+def _solver(records: _core.Records) -> Solver:
+    return _SOLVERS[records.first_wish(_ASSIGN)]
+
+
+def _owners(records: _core.Records, size: int, *, write: bool) -> owners.Owners:
+    io_ranks = max(1, min(records.wish(_IO_RANKS)))
+    return owners.owners_of(records, size, io_ranks, write=write)
 
 
 def _shares(records: _core.Records, size: int, *, write: bool) -> list[list[tuple[int, int]]]:
     """Which ranks own how much of each array."""
-    owners = _owners(records, size, write=write)
-    given = _assigned(records, size, owners)
-    if given is None:
-        return [[(rank, 1) for rank in ranks] for ranks in owners]
-    # An array that nobody wants anything of is nobody's; it has no tiles either.
-    return [
-        [(rank, part) for rank, part in sorted(given.shares[number]) if part > 0] or [(ranks[0], 1)]
-        for number, ranks in enumerate(owners)
-    ]
+    able = _owners(records, size, write=write)
+    given = owners.assigned(records, size, able, _solver(records))
+    return [owners.shares_of(given, able, number) for number in range(len(able.able))]
 
 
 def _each_alone(

@@ -170,7 +170,7 @@ def _draw_sections(svg: Svg, scene: Scene, view: _View) -> bool:
         _merged(across, view.horizontal, 10 if both else 24),
     )
     lows = [(hull(ranges) or (0, 0))[0] for ranges in (down, across)]
-    overlap = len(same) > 1 and scene.plan.overlap()
+    overlap = len(same) > 1 and scene.plan.overlap() is not False
     labels: list[tuple[float, float]] = []
     names = []
     for pair, ranks in same.items():

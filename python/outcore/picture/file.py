@@ -148,7 +148,7 @@ def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: Window, y: flo
     svg.path(d, fill="#888", fill_opacity=0.15)
     y += 18
     pairs = [(ranks, p) for ranks, p in zip(lanes, wanted, strict=True) if p.starts[0] < close.high]
-    flat = len(pairs) == 1 or not scene.plan.overlap()
+    flat = len(pairs) == 1 or scene.plan.overlap() is False
     tall = 20.0 if flat else max(60.0 / len(pairs), 3.0)
     svg.begin(kind="zoom")
     svg.rect(close.at, y, close.size, 20 if flat else tall * len(pairs), fill="#f4f4f4")

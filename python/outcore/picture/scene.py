@@ -182,7 +182,7 @@ class Scene:
             why = f"Ranks want parts of the same chunks, and each would {verb} them again"
         elif alone.nbytes >= 1.5 * wanted:
             why = f"Pieces of {each} lie so close that each rank would {verb} what is between, too"
-        elif again and self.plan.overlap():
+        elif again and self.plan.overlap() is not False:
             why = f"What ranks want overlaps, and each would {verb} it again"
         else:
             why = f"The ranks want pieces of {each}, scattered over the file"

@@ -93,7 +93,7 @@ def _time(text: str) -> int:
 
 
 def _numbers(text: str, name: str) -> list[int]:
-    if not re.fullmatch(r"\d+(,\d+)*", text) or "0" in text.split(","):
+    if not re.fullmatch(r"\d+(,\d+)*", text) or 0 in map(int, text.split(",")):
         raise UsageError(
             f"--{name} {text!r}: write numbers from 1 on, as 1000,10000", code="bad-option"
         )

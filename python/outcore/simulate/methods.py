@@ -55,18 +55,23 @@ class Array:
         The array: lengths, bytes of an element, ``"C"`` or ``"F"``.
     sections
         For each rank that wants any: its number, and a slice with start, stop and step for each axis.
+    offset
+        Where in its file the first byte is, at 128 for ``.npy``: owners begin at pages of the file.
+        None if that is not known; then they begin at any row.
     """
 
     shape: tuple[int, ...]
     itemsize: int
     order: str
     sections: Sequence[tuple[int, tuple[slice, ...]]]
+    offset: int | None = None
 
     def ground(self) -> list[int]:
         """Give the array as words."""
         ndim = len(self.shape)
         axes = range(ndim) if self.order == "C" else reversed(range(ndim))
-        return [self.itemsize, 0, ndim, *axes, *self.shape, *[1] * ndim, -1]
+        place = -1 if self.offset is None else self.offset
+        return [self.itemsize, 0, ndim, *axes, *self.shape, *[1] * ndim, place]
 
     def accesses(self) -> list[int]:
         """Give the accesses as words."""
@@ -292,7 +297,7 @@ def _auto(
     prices = Prices(
         alone=[(alone, 0), (0, 1000)] if case.ranks > 1 else [(alone, 0)],
         parts=of_requests(both.requests, both.bytes),
-        exchange=Exchange((0,), ASSUMED),
+        exchange=Exchange(tuple(rank // machine.per_node for rank in range(case.ranks)), ASSUMED),
     )
     chosen = choose(made, prices, write=case.write)
     if chosen.method == "two-phase":

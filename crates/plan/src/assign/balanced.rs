@@ -3,7 +3,8 @@
 //! The paper gives each rank n/p files whatever their sizes, and says that this "might decrease the
 //! performance if the variance between the data sizes is large". Here bytes are balanced:
 //!
-//! 1. Files larger than a fair share (all bytes / readers) will be cut; the others stay whole.
+//! 1. Files larger than a fair share (all bytes / readers) will be cut, if they may be; the others stay
+//!    whole.
 //! 2. Whole files are placed largest first on the least loaded rank, then moved and swapped while the
 //!    largest load sinks; then a search of a fixed number of steps, which is complete for few files.
 //!    That load is at most 4/3 of the least possible one. What it is in the end, and 1/64 of it more, is
@@ -39,7 +40,7 @@ pub(super) fn solve(requests: &Requests) -> (Vec<Vec<Share>>, String) {
     let fair = requests.fair(readers.len());
     let cut = |file: usize| {
         let may = readers.iter().filter(|&&rank| requests.may(rank, file)).count();
-        requests.size(file) > fair + fair / 16 && may > 1
+        requests.size(file) > fair + fair / 16 && may > 1 && requests.cuttable(file)
     };
     let (large, small): (Vec<usize>, Vec<usize>) = (0..requests.files()).partition(|&f| cut(f));
 

@@ -119,8 +119,8 @@ impl Room {
     }
 }
 
-/// The paper's `F_j`: readers in proportion to bytes, at least one for each file that has any, all
-/// readers used. There are more readers than files.
+/// The paper's `F_j`: readers in proportion to bytes, at least one for each file that has any, and one
+/// for each that is not to be cut; all readers used if that can be. There are more readers than files.
 pub(super) fn readers_of_files(requests: &Requests, readers: usize) -> Vec<usize> {
     let sizes: Vec<i128> = (0..requests.files()).map(|file| requests.size(file).into()).collect();
     let total: i128 = sizes.iter().sum();
@@ -134,6 +134,10 @@ pub(super) fn readers_of_files(requests: &Requests, readers: usize) -> Vec<usize
     for (count, exact) in counts.iter_mut().zip(&exact) {
         *count = usize::try_from(exact / total).unwrap_or(0).max(usize::from(*exact > 0));
     }
+    let cuttable = |file: usize| requests.cuttable(file);
+    for (file, count) in counts.iter_mut().enumerate().filter(|(file, _)| !cuttable(*file)) {
+        *count = usize::from(exact[file] > 0);
+    }
     // Largest remainder; where the least of one took too many, those with most above their share give.
     let short = |file: usize, counts: &[usize]| {
         exact[file] - total * i128::try_from(counts[file]).unwrap_or(i128::MAX / 2)
@@ -143,6 +147,7 @@ pub(super) fn readers_of_files(requests: &Requests, readers: usize) -> Vec<usize
     while balance != 0 {
         let some = (0..counts.len()).filter(|&file| exact[file] > 0);
         if balance > 0 {
+            let some = some.filter(|&file| cuttable(file));
             let next = some.max_by_key(|&f| (short(f, &counts), std::cmp::Reverse(f)));
             let Some(next) = next else { break };
             counts[next] += 1;

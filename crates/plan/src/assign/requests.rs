@@ -21,6 +21,8 @@ pub struct Requests {
     eligible: Vec<bool>,
     /// Columns with the same number are parts of one file; empty if none are.
     groups: Vec<i64>,
+    /// Columns that are never cut; empty if all may be.
+    whole: Vec<bool>,
 }
 
 impl Requests {
@@ -39,7 +41,8 @@ impl Requests {
         }
         let wanted = checked(&wanted)?;
         let sizes = wanted.clone();
-        Ok(Requests { ranks, files, bytes, wanted, sizes, eligible: vec![], groups: vec![] })
+        let (eligible, groups, whole) = (vec![], vec![], vec![]);
+        Ok(Requests { ranks, files, bytes, wanted, sizes, eligible, groups, whole })
     }
 
     /// With the bytes that have to be read of each file, where that is not the sum of the requests:
@@ -88,6 +91,16 @@ impl Requests {
         Ok(self)
     }
 
+    /// With the columns that one rank reads or writes alone: never cut, and those of one group together,
+    /// whatever that is to its load, if the same ranks may have them.
+    pub fn with_whole(mut self, whole: Vec<bool>) -> Result<Requests, PlanError> {
+        if whole.len() != self.files {
+            return Err(bad(format!("whole has {} entries for {} files", whole.len(), self.files)));
+        }
+        self.whole = whole;
+        Ok(self)
+    }
+
     /// Number of ranks.
     pub fn ranks(&self) -> usize {
         self.ranks
@@ -111,6 +124,11 @@ impl Requests {
     /// Whether a rank may read a file.
     pub fn may(&self, rank: usize, file: usize) -> bool {
         self.eligible.is_empty() || self.eligible[rank * self.files + file]
+    }
+
+    /// Whether a file may be cut.
+    pub(super) fn cuttable(&self, file: usize) -> bool {
+        !self.whole.get(file).copied().unwrap_or(false)
     }
 
     /// Whether some rank may not read some file.
@@ -196,16 +214,19 @@ impl Requests {
     }
 
     /// The requests as solvers see them: columns of one group are one column, up to a fair share,
-    /// with the tolerance of `balanced`. More would put a whole file on one rank while others are idle.
+    /// with the tolerance of `balanced`. More would put a whole file on one rank while others are idle;
+    /// where that must be, there is no limit.
     pub(super) fn joined(&self) -> Result<Joined, PlanError> {
         let mut runs: Vec<Vec<usize>> = vec![];
         let fair = self.fair(self.readers().len());
         let mut last = std::collections::BTreeMap::new();
         for file in 0..self.files {
-            let run = self.groups.get(file).and_then(|group| last.get(group)).copied();
+            let alone = !self.cuttable(file);
+            let group = self.groups.get(file).map(|group| (*group, alone));
+            let run = group.and_then(|group| last.get(&group)).copied();
             let run = run.filter(|&run: &usize| {
                 let bytes: i64 = runs[run].iter().map(|&f| self.sizes[f]).sum();
-                bytes + self.sizes[file] <= fair + fair / 16
+                (alone || bytes + self.sizes[file] <= fair + fair / 16)
                     && self.same_readers(runs[run][0], file)
             });
             let run = run.unwrap_or_else(|| {
@@ -213,7 +234,7 @@ impl Requests {
                 runs.len() - 1
             });
             runs[run].push(file);
-            if let Some(&group) = self.groups.get(file) {
+            if let Some(group) = group {
                 last.insert(group, run);
             }
         }
@@ -234,6 +255,9 @@ impl Requests {
         let mut requests = Requests::new(self.ranks, runs.len(), bytes)?;
         requests.sizes = runs.iter().map(|r| r.iter().map(|&f| self.sizes[f]).sum()).collect();
         requests.eligible = eligible;
+        if !self.whole.is_empty() {
+            requests.whole = runs.iter().map(|run| self.whole[run[0]]).collect();
+        }
         Ok(Joined { requests, runs })
     }
 

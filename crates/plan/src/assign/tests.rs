@@ -342,4 +342,27 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn whole_files_have_one_reader(
+        requests in matrices(7, 9), marks in proptest::collection::vec(any::<bool>(), 9),
+        groups in proptest::collection::vec(0..3i64, 9)
+    ) {
+        let n = requests.files();
+        let whole = marks[..n].to_vec();
+        let requests = requests.clone().with_whole(whole.clone()).unwrap();
+        let requests = requests.with_groups(groups[..n].to_vec()).unwrap();
+        for solver in ALL {
+            let answer = assign(&requests, solver, &COST).unwrap();
+            holds(&requests, &answer);
+            let mut readers = [None; 3];
+            for file in (0..n).filter(|file| whole[*file] && requests.size(*file) > 0) {
+                prop_assert_eq!(1, answer.shares[file].len(), "{:?}", solver);
+                // Those of one group share it.
+                let rank = answer.shares[file][0].rank;
+                let reader = readers[groups[file] as usize].get_or_insert(rank);
+                prop_assert_eq!(*reader, rank, "{:?}", solver);
+            }
+        }
+    }
 }

@@ -27,8 +27,9 @@ pub struct Ground {
     pub grain: Vec<i64>,
     /// Whether blocks are stored encoded: never cut, read and written whole.
     pub encoded: bool,
-    /// Where in its page the first byte is, of arrays that are one piece of a file. Tiles lie in memory
-    /// as they do there, so that the disk can put them into slots.
+    /// Where in its file the first byte is, of arrays that are one piece of it. Domains begin at multiples
+    /// counted from the beginning of the file, and tiles lie in their pages in memory as they do there, so
+    /// that the disk can put them into slots.
     pub lead: Option<i64>,
 }
 
@@ -65,7 +66,7 @@ impl Ground {
         let lead = match layout {
             Layout::Strided(s) if ground.order.iter().enumerate().all(dense) => {
                 match &s.parts[..] {
-                    [part] => Some(part.offset % PAGE).filter(|lead| Home::fits(*lead)),
+                    [part] => Some(part.offset),
                     _ => None,
                 }
             }
@@ -74,9 +75,14 @@ impl Ground {
         Ground { lead, ..ground }
     }
 
+    /// Whether tiles lie in their pages as in the file: elements of any type fit there.
+    pub(super) fn leads(&self) -> bool {
+        self.lead.is_some_and(Home::fits)
+    }
+
     /// Where in its page a section begins; 0 if that does not matter.
     pub(super) fn lead_of(&self, section: &Section) -> i64 {
-        let Some(lead) = self.lead else { return 0 };
+        let Some(lead) = self.lead.filter(|_| self.leads()) else { return 0 };
         let starts = self.order.iter().enumerate();
         let first = |(place, axis): (usize, &usize)| {
             section.ranges()[*axis].start.wrapping_mul(self.stride(place))
@@ -111,7 +117,7 @@ impl Ground {
             && seen.into_iter().eq(0..n)
             && shape.iter().all(|n| *n >= 0)
             && grain.iter().all(|n| *n >= 1)
-            && (-1..PAGE).contains(lead);
+            && *lead >= -1;
         let bytes = shape.iter().try_fold(*item, |all, n| all.checked_mul((*n).max(1)));
         if !sane || bytes.is_none() {
             return Err(bad());

@@ -14,6 +14,10 @@
 //! | `Requested` | the bytes that are asked for                   | they are not; the default       |
 //! | `Cyclic`    | tiles, dealt out one by one                    | what is asked for comes in lumps |
 //!
+//! Borders are then moved to the nearest multiple of the size of a block or stripe in the file, or to the
+//! first unit after it, so that no two owners touch the same one; a border that would leave an owner with
+//! nothing stays.
+//!
 //! With several arrays each has its own shares: which ranks, and how much of it each gets
 //! ([`assign`](crate::assign) finds good ones).
 //!
@@ -85,6 +89,44 @@ impl Stretch<'_> {
         let units = i128::from(from) * per_cell + scaled(cells * per_cell, weight - before, part);
         units as i64
     }
+
+    /// The unit nearest to a border that begins at a multiple of `align` bytes in the file, or is the first
+    /// one after it; between `low` and `next`, exclusive. The border if there is none.
+    fn aligned(&self, border: i64, low: i64, next: i64, align: i64) -> i64 {
+        let begin = |unit| self.tiling.begin(unit);
+        let Some(at) = begin(border).filter(|_| align > 1) else { return border };
+        let below = at - at.rem_euclid(align);
+        let distance = |unit: &i64| begin(*unit).map_or(i64::MAX, |b| b.abs_diff(at) as i64);
+        // Of two that are as far away the first one.
+        let found = [below, below.saturating_add(align)].map(|byte| self.first_at(byte, border));
+        let inside = found.into_iter().filter(|unit| low < *unit && *unit < next);
+        inside.min_by_key(distance).unwrap_or(border)
+    }
+
+    /// The first unit that begins at this byte of the file or after it, found from one near it.
+    fn first_at(&self, byte: i64, near: i64) -> i64 {
+        let before = |unit: i64| self.tiling.begin(unit).is_some_and(|begin| begin < byte);
+        let units = self.tiling.units();
+        let (mut low, mut high, mut reach) = (near, near, 1);
+        while low > 0 && !before(low - 1) {
+            (high, low) = (low - 1, (low - reach).max(0));
+            reach = reach.saturating_mul(2);
+        }
+        reach = 1;
+        while high < units && before(high) {
+            (low, high) = (high + 1, high.saturating_add(reach).min(units));
+            reach = reach.saturating_mul(2);
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if before(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
 }
 
 /// Cuts one array: the spans of each share, in order.
@@ -95,7 +137,7 @@ pub fn cut(
     regions: &[Region],
     tilings: &[Tiling],
     shares: &[Share],
-    how: Cut,
+    (how, align): (Cut, i64),
 ) -> Vec<(u32, Span)> {
     let span = |region: usize, low, high| Span { array, region: region as u32, low, high };
     let mut spans = Vec::new();
@@ -133,9 +175,9 @@ pub fn cut(
         let (units, weight) = (stretch.tiling.units(), stretch.weight());
         let mut low = 0;
         while low < units {
-            let last = owner + 1 >= shares.len();
-            let high = match how {
-                _ if last => units,
+            // Where an owner's part ends, if borders are not moved.
+            let end = |owner: usize| match how {
+                _ if owner + 1 >= shares.len() => units,
                 Cut::Fixed => {
                     let index =
                         scaled(i128::from(length), (owner + 1) as i128, shares.len() as i128);
@@ -144,6 +186,12 @@ pub fn cut(
                 _ if ends[owner] >= before + weight => units,
                 _ => stretch.unit(ends[owner] - before),
             };
+            let mut high = end(owner);
+            if low < high && high < units {
+                // The next owner that has a part keeps some of it.
+                let next = (owner + 1..shares.len()).map(end).find(|next| *next > high);
+                high = stretch.aligned(high, low, next.unwrap_or(units), align);
+            }
             if high > low {
                 spans.push((shares[owner].rank, span(region, low, high)));
                 low = high;

@@ -30,8 +30,8 @@ mod tiles;
 pub use access::{section_from_words, section_words, Access, Ground};
 pub use domains::{Cut, Share, Span};
 pub use letters::Letters;
-pub use overlap::{leave_out, overlap, Left};
-pub use records::{failed, record, Mismatch, Records, Stage, Wanted, HEAD};
+pub use overlap::{leave_out, overlap, Left, Meet};
+pub use records::{failed, record, Mismatch, Records, Said, Stage, Wanted, HEAD};
 pub use regions::{hull, regions, Region};
 pub use tiles::Tiling;
 
@@ -64,7 +64,8 @@ pub struct Agreed {
     pub slot: i64,
     /// Reading a gap below this many bytes is cheaper than a request.
     pub gap: i64,
-    /// Domains begin at multiples of so many bytes where rows are shorter.
+    /// Domains begin at multiples of so many bytes, counted from the beginning of the file, or at the
+    /// first row after one; unless some owner had nothing then.
     pub align: i64,
     /// No tile is smaller, unless there is no more.
     pub least: i64,
@@ -101,6 +102,8 @@ enum Shared {
     Nothing,
     /// Elements, of which the last access in their order counts.
     InOrder,
+    /// Perhaps some: the order counts as well.
+    Unknown,
 }
 
 /// The plan of a collective: who owns what, in which round.
@@ -143,10 +146,14 @@ impl Collective {
             let all = Left::All;
             let parts =
                 if agreed.write { leave_out(&job.ground, &job.accesses, &regions) } else { all };
-            let shared = if parts == Left::Unsaid { Shared::InOrder } else { Shared::Nothing };
+            let shared = match parts {
+                Left::Entangled => Shared::InOrder,
+                Left::Unknown => Shared::Unknown,
+                Left::All | Left::Parts(_) => Shared::Nothing,
+            };
             let left = match parts {
                 Left::Parts(parts) => Some(of_ranks(&job.accesses, parts)),
-                Left::All | Left::Unsaid => None,
+                Left::All | Left::Entangled | Left::Unknown => None,
             };
             let accesses = left.as_ref().map_or(&job.accesses, |(accesses, _)| accesses);
             if left.is_some() {
@@ -177,7 +184,7 @@ impl Collective {
                 &regions,
                 &tilings,
                 &job.shares,
-                agreed.cut,
+                (agreed.cut, agreed.align),
             );
             for (rank, span) in spans {
                 let tile = tilings[span.region as usize].tile_bytes();
@@ -310,7 +317,7 @@ impl Collective {
 
     /// Whether what is written has to be put in its place in the order of the ranks.
     pub fn in_order(&self) -> bool {
-        self.jobs.iter().any(|planned| planned.shared == Shared::InOrder)
+        self.jobs.iter().any(|planned| planned.shared != Shared::Nothing)
     }
 
     /// What a rank gives: array, number of its array in memory, section; without what later ones give.
@@ -335,16 +342,21 @@ impl Collective {
         })
     }
 
-    /// Whether two accesses share an element (in a write: whose comes last counts). If that would
-    /// take long to find out: yes.
-    pub fn overlap(&self) -> bool {
-        self.jobs.iter().any(|planned| {
-            let job = &planned.job;
-            if planned.left.is_some() || planned.shared == Shared::InOrder {
-                return true;
+    /// Whether two accesses share an element (in a write: whose comes last counts).
+    pub fn overlap(&self) -> Meet {
+        let of_array = |planned: &Planned| {
+            let Planned { job, left, shared, regions, .. } = planned;
+            match shared {
+                Shared::InOrder => Meet::Somewhere,
+                Shared::Unknown => Meet::Unknown,
+                Shared::Nothing if left.is_some() => Meet::Somewhere,
+                Shared::Nothing => {
+                    let meet = |region| overlap(&job.ground, &job.accesses, region);
+                    regions.iter().map(meet).max().unwrap_or(Meet::Never)
+                }
             }
-            planned.regions.iter().any(|region| overlap(&job.ground, &job.accesses, region))
-        })
+        };
+        self.jobs.iter().map(of_array).max().unwrap_or(Meet::Never)
     }
 }
 
@@ -374,9 +386,10 @@ fn leads(agreed: &Agreed) -> bool {
 
 /// Bytes of a slot that are kept for where a tile of an array begins in its page.
 fn lead_room(ground: &Ground, agreed: &Agreed) -> i64 {
-    match ground.lead {
-        Some(_) if leads(agreed) => PAGE,
-        _ => 0,
+    if ground.leads() && leads(agreed) {
+        PAGE
+    } else {
+        0
     }
 }
 

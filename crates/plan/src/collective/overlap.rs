@@ -9,23 +9,25 @@
 //!
 //! Accesses in different residue classes of the steps share nothing (cyclic distributions), so each class
 //! is looked at alone: it is swept along one axis, and whoever is open there is found by its place on
-//! another one (grids of blocks).
+//! another one (grids of blocks). Steps that differ have few classes in common: accesses of equal steps
+//! are a group, each group is looked at by itself and against each other one.
 //!
 //! Invariants. What is left of all accesses is disjoint and holds every element of any of them, in the
 //! access that comes last. Equal input gives equal output on every rank.
 //!
 //! Cost. O(P log P + pairs that are near each other), independent of the number of elements. Who would have
-//! to look at too many pairs, or cut a section into too many, says so: then the order of ranks counts.
+//! to look at too many pairs, or cut a section into too many, says so: then the order of ranks counts. That
+//! pairs share an element is only said of those that do.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::ControlFlow;
 
 use super::access::{Access, Ground};
 use super::regions::{gcd, Region};
 use crate::section::{Range, Section};
 
-/// Pairs that are looked at before it is taken for granted that some share an element.
+/// Pairs that are looked at before nothing is said of the rest.
 const LOOKS: usize = 1 << 24;
 /// Pairs that share elements, of which each is cut out.
 const PAIRS: usize = 1 << 20;
@@ -33,6 +35,8 @@ const PAIRS: usize = 1 << 20;
 const PIECES: usize = 16;
 /// The same while later ones are still to be cut out.
 const MEANWHILE: usize = 4 * PIECES;
+/// Groups of equal steps that are looked at against each other; if there are more, all are one group.
+const GROUPS: usize = 24;
 
 /// What is left of accesses if of each element only the last one counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,20 +45,38 @@ pub enum Left {
     All,
     /// These, and of which access each is a part, in the order of the accesses.
     Parts(Vec<(u32, Section)>),
-    /// Not said: too many pairs, or too many parts.
-    Unsaid,
+    /// Not said: some share elements, in too many pairs or parts.
+    Entangled,
+    /// Not said, nor whether any share an element: there are too many pairs to look at.
+    Unknown,
 }
 
-/// Whether any element is in two of the accesses. If that would take long to find out: yes.
-pub fn overlap(ground: &Ground, accesses: &[Access], region: &Region) -> bool {
+/// Whether accesses share an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Meet {
+    /// No two do.
+    Never,
+    /// There were too many pairs to look at, and of those that were looked at none does.
+    Unknown,
+    /// Some do.
+    Somewhere,
+}
+
+/// Whether any element is in two of the accesses.
+pub fn overlap(ground: &Ground, accesses: &[Access], region: &Region) -> Meet {
     let members = full(accesses, &region.members);
-    each_pair(ground, accesses, &members, &mut |_, _| ControlFlow::Break(())) != Looked::AtAll
+    match each_pair(ground, accesses, &members, &mut |_, _| ControlFlow::Break(())) {
+        Looked::AtAll => Meet::Never,
+        Looked::Enough => Meet::Somewhere,
+        Looked::TooMany => Meet::Unknown,
+    }
 }
 
 /// What is left of the accesses of some regions if of each element the last one counts.
 pub fn leave_out(ground: &Ground, accesses: &[Access], regions: &[Region]) -> Left {
     let mut pairs: Vec<(u32, u32)> = Vec::new();
     let mut gone: BTreeSet<u32> = BTreeSet::new();
+    let mut too_many = false;
     for region in regions {
         let mut members = full(accesses, &region.members);
         // Of equal ones the last counts: all ranks may write the same section.
@@ -72,9 +94,13 @@ pub fn leave_out(ground: &Ground, accesses: &[Access], regions: &[Region]) -> Le
                 ControlFlow::Continue(())
             }
         });
-        if looked != Looked::AtAll {
-            return Left::Unsaid;
+        too_many |= looked == Looked::TooMany;
+        if looked == Looked::Enough || too_many && !(pairs.is_empty() && gone.is_empty()) {
+            return Left::Entangled;
         }
+    }
+    if too_many {
+        return Left::Unknown;
     }
     if pairs.is_empty() && gone.is_empty() {
         return Left::All;
@@ -91,7 +117,7 @@ pub fn leave_out(ground: &Ground, accesses: &[Access], regions: &[Region]) -> Le
         let later = mine.iter().map(|(_, other)| &accesses[*other as usize].section);
         match without_all(&access.section, later.collect(), &ground.order) {
             Some(left) => parts.extend(left.into_iter().map(|section| (k, section))),
-            None => return Left::Unsaid,
+            None => return Left::Entangled,
         }
     }
     Left::Parts(parts)
@@ -208,66 +234,97 @@ type Found<'a> = &'a mut dyn FnMut(u32, u32) -> ControlFlow<()>;
 /// Tells of each pair of accesses that share an element.
 fn each_pair(ground: &Ground, accesses: &[Access], members: &[u32], found: Found) -> Looked {
     let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
-    let steps: Vec<i64> = (0..ground.shape.len())
-        .map(|axis| {
-            let steps = members.iter().map(|k| range(*k, axis)).filter(|r| r.count > 1);
-            steps.fold(0, |all, r| gcd(all, r.step)).max(1)
-        })
-        .collect();
-    let class = |k: u32| -> Vec<i64> {
-        steps.iter().enumerate().map(|(axis, step)| range(k, axis).start % step).collect()
-    };
-    let mut sorted: Vec<(Vec<i64>, u32)> = members.iter().map(|k| (class(*k), *k)).collect();
-    sorted.sort_unstable();
+    let axes = ground.shape.len();
+    // A single index fits any step.
+    let step = |k: u32, axis: usize| if range(k, axis).count > 1 { range(k, axis).step } else { 0 };
+    let mut groups: BTreeMap<Vec<i64>, Vec<u32>> = BTreeMap::new();
+    for k in members {
+        let steps = (0..axes).map(|axis| step(*k, axis)).collect();
+        groups.entry(steps).or_default().push(*k);
+    }
+    if groups.len() > GROUPS {
+        let all = |axis| members.iter().fold(0, |all, k| gcd(all, step(*k, axis)));
+        groups = BTreeMap::from([((0..axes).map(all).collect(), members.to_vec())]);
+    }
+    let groups: Vec<(Vec<i64>, Vec<u32>)> = groups.into_iter().collect();
     let mut left = LOOKS;
-    for class in sorted.chunk_by(|a, b| a.0 == b.0) {
-        let members: Vec<u32> = class.iter().map(|(_, k)| *k).collect();
-        let looked = sweep(ground.shape.len(), accesses, &members, &mut left, found);
-        if looked != Looked::AtAll {
-            return looked;
+    for (n, (steps, group)) in groups.iter().enumerate() {
+        for (others, against) in &groups[..=n] {
+            let steps: Vec<i64> = steps.iter().zip(others).map(|(a, b)| gcd(*a, *b)).collect();
+            let class = |k: u32| -> Vec<i64> {
+                let start = |(axis, step): (usize, &i64)| match step {
+                    0 => range(k, axis).start,
+                    step => range(k, axis).start % step,
+                };
+                steps.iter().enumerate().map(start).collect()
+            };
+            // A group by itself has one side, two groups have two, of which each meets the other.
+            let both = !std::ptr::eq(group, against);
+            let side = |list: &[u32], side: u8| -> Vec<(Vec<i64>, u32, u8)> {
+                list.iter().map(|k| (class(*k), *k, side)).collect()
+            };
+            let mut sorted = side(group, 0);
+            if both {
+                sorted.extend(side(against, 1));
+            }
+            sorted.sort_unstable();
+            for class in sorted.chunk_by(|a, b| a.0 == b.0) {
+                let members: Vec<(u32, u8)> =
+                    class.iter().map(|(_, k, side)| (*k, *side)).collect();
+                if both && members.iter().all(|(_, side)| *side == members[0].1) {
+                    continue;
+                }
+                let looked = sweep(axes, accesses, &members, both, &mut left, found);
+                if looked != Looked::AtAll {
+                    return looked;
+                }
+            }
         }
     }
     Looked::AtAll
 }
 
-/// Tells of the pairs of one class.
+/// Tells of the pairs of one class; if it has `both` sides, of those of which each is on its own.
 fn sweep(
     axes: usize,
     accesses: &[Access],
-    members: &[u32],
+    sides: &[(u32, u8)],
+    both: bool,
     left: &mut usize,
     found: Found,
 ) -> Looked {
-    if members.len() < 2 {
+    if sides.len() < 2 {
         return Looked::AtAll;
     }
+    let members: Vec<u32> = sides.iter().map(|(k, _)| *k).collect();
     let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
     // Only pairs that meet on an axis can share anything: sweep the axis with the fewest.
     let mut order: Vec<(usize, usize)> =
-        (0..axes).map(|axis| (pairs(members, |k| range(k, axis)), axis)).collect();
+        (0..axes).map(|axis| (pairs(&members, |k| range(k, axis)), axis)).collect();
     order.sort_unstable();
     let (along, across) = match order[..] {
-        [] => return every_pair(members, left, found),
+        [] => return every_pair(&members, left, found),
         [(_, along)] => (along, along),
         [(_, along), (_, across), ..] => (along, across),
     };
     let span = |k: u32| range(k, across).stop() - range(k, across).start;
     let widest = members.iter().map(|k| span(*k)).max().unwrap_or(0);
-    let mut sorted = members.to_vec();
-    sorted.sort_by_key(|k| (range(*k, along).start, *k));
-    let mut ends: BinaryHeap<Reverse<(i64, u32)>> = BinaryHeap::new();
-    let mut open: BTreeSet<(i64, u32)> = BTreeSet::new();
-    for k in sorted {
-        while let Some(Reverse((stop, other))) = ends.peek().copied() {
+    let mut sorted = sides.to_vec();
+    sorted.sort_by_key(|(k, _)| (range(*k, along).start, *k));
+    let mut ends: BinaryHeap<Reverse<(i64, u32, u8)>> = BinaryHeap::new();
+    let mut open = [BTreeSet::new(), BTreeSet::new()];
+    for (k, side) in sorted {
+        while let Some(Reverse((stop, other, side))) = ends.peek().copied() {
             if stop > range(k, along).start {
                 break;
             }
             ends.pop();
-            open.remove(&(range(other, across).start, other));
+            open[usize::from(side)].remove(&(range(other, across).start, other));
         }
         let (mine, here) = (&accesses[k as usize].section, range(k, across));
         let near = (here.start.saturating_sub(widest), 0)..(here.stop(), 0);
-        for (_, other) in open.range(near) {
+        let facing = if both { 1 - side } else { side };
+        for (_, other) in open[usize::from(facing)].range(near) {
             if *left == 0 {
                 return Looked::TooMany;
             }
@@ -276,8 +333,8 @@ fn sweep(
                 return Looked::Enough;
             }
         }
-        ends.push(Reverse((range(k, along).stop(), k)));
-        open.insert((here.start, k));
+        ends.push(Reverse((range(k, along).stop(), k, side)));
+        open[usize::from(side)].insert((here.start, k));
     }
     Looked::AtAll
 }

@@ -12,21 +12,26 @@
 //! | 0, 1, 2 | version of this format, how far the rank is ([`Stage`]), which call it is |
 //! | 3, 4, 5 | number of items, words of the record, number of wishes |
 //! | 6 to 15 | wishes: numbers in which ranks may differ |
-//! | 16 ... | of each item: name of its array, words of the array after their number (0: those of the item before), of the section |
+//! | 16 ... | of each item: names of its array and file, words of the array after their number (0: those of the item before), of the section |
 //!
 //! Invariants. Rows come from other processes, of other versions perhaps: none makes this panic.
 
 use std::collections::BTreeMap;
 
 use super::access::{section_from_words, Access, Ground};
+use super::overlap::{leave_out, Left};
+use super::regions::regions;
 use crate::error::PlanError;
+use crate::section::Section;
 
 /// Words of a row that are always sent.
 pub const HEAD: usize = 64;
 /// Of them before the first item.
 const FIXED: usize = 16;
 const WISHES: usize = 6;
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
+/// Up to so many accesses what they share is counted exactly.
+const EXACT: usize = 256;
 
 /// How far a rank is when it makes its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +46,25 @@ pub enum Stage {
     Unsaid = 3,
 }
 
-/// A rank's record; at least [`HEAD`] words. Of each item: name of its array, which is equal on all
-/// ranks, words of the array, words of the section.
+/// What a rank says of one section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Name of the array, equal on all ranks.
+    pub name: i64,
+    /// The file it is in: a name too, odd where only one process at a time may write it.
+    pub file: i64,
+    /// Words of the array.
+    pub ground: Vec<i64>,
+    /// Words of the section.
+    pub section: Vec<i64>,
+}
+
+/// A rank's record; at least [`HEAD`] words.
 pub fn record(
     call: i64,
     stage: Stage,
     wishes: &[i64],
-    items: &[(i64, Vec<i64>, Vec<i64>)],
+    items: &[Said],
 ) -> Result<Vec<i64>, PlanError> {
     if wishes.len() > FIXED - WISHES {
         return Err(PlanError::BadLayout(format!("{} wishes", wishes.len())));
@@ -56,11 +73,11 @@ pub fn record(
     words.extend(wishes);
     words.resize(FIXED, 0);
     let mut before: &[i64] = &[];
-    for (name, ground, section) in items {
+    for Said { name, file, ground, section } in items {
         // Hundreds of arrays are often alike.
         let new = if ground == before { &[] } else { &ground[..] };
         before = ground;
-        words.extend([*name, new.len() as i64]);
+        words.extend([*name, *file, new.len() as i64]);
         words.extend(new);
         words.push(section.len() as i64);
         words.extend(section);
@@ -89,6 +106,8 @@ pub struct Records {
 pub struct Wanted {
     /// Its name.
     pub name: i64,
+    /// Name of its file; odd where only one process at a time may write it.
+    pub file: i64,
     /// The array.
     pub ground: Ground,
     /// In the order of the ranks.
@@ -173,6 +192,12 @@ impl Records {
         })
     }
 
+    /// One of the wishes, of the first rank that brought an item; of rank 0 if none did.
+    pub fn first_wish(&self, number: usize) -> i64 {
+        let brought = self.rows().position(|row| row[3] > 0).unwrap_or(0);
+        self.wish(number).nth(brought).unwrap_or(0)
+    }
+
     /// Whether all ranks have what they want, and said the same of a wish; if it has to be `one`, of a
     /// section of one array.
     pub fn settled(&self, same: usize, one: bool) -> bool {
@@ -196,17 +221,17 @@ impl Records {
             let mut rest = &row[FIXED..];
             let mut before: &[i64] = &[];
             for item in 0..u32::try_from(row[3]).map_err(|_| bad(row))? {
-                let (name, ground) = take(&mut rest, true).ok_or_else(|| bad(row))?;
+                let ([name, file], ground) = take(&mut rest).ok_or_else(|| bad(row))?;
                 let ground = if ground.is_empty() { before } else { ground };
                 before = ground;
-                let (_, section) = take(&mut rest, false).ok_or_else(|| bad(row))?;
+                let ([], section) = take(&mut rest).ok_or_else(|| bad(row))?;
                 let number = *numbers.entry(name).or_insert(found.len());
                 if number == found.len() {
                     let ground = Ground::from_words(ground)?;
-                    found.push(Wanted { name, ground, accesses: vec![], have: vec![] });
+                    found.push(Wanted { name, file, ground, accesses: vec![], have: vec![] });
                 }
                 let wanted = &mut found[number];
-                if wanted.ground.words() != ground {
+                if wanted.ground.words() != ground || wanted.file != file {
                     return Err(Mismatch::Ground(rank));
                 }
                 let section = section_from_words(section, &wanted.ground.shape)?;
@@ -235,13 +260,13 @@ fn bad(row: &[i64]) -> PlanError {
     PlanError::BadLayout(format!("words of a record: {:?} ...", &row[..FIXED.min(row.len())]))
 }
 
-/// The next list of words, and the name before it if there is one.
-fn take<'a>(rest: &mut &'a [i64], named: bool) -> Option<(i64, &'a [i64])> {
-    let (name, after) = if named { rest.split_first()? } else { (&0, *rest) };
+/// The next list of words, and the names before it.
+fn take<'a, const N: usize>(rest: &mut &'a [i64]) -> Option<([i64; N], &'a [i64])> {
+    let (names, after) = rest.split_first_chunk::<N>()?;
     let (length, after) = after.split_first()?;
     let (words, after) = after.split_at_checked(usize::try_from(*length).ok()?)?;
     *rest = after;
-    Some((*name, words))
+    Some((*names, words))
 }
 
 impl Wanted {
@@ -249,6 +274,34 @@ impl Wanted {
     pub fn block(&self) -> i64 {
         let grain = if self.ground.encoded { &self.ground.grain[..] } else { &[] };
         grain.iter().fold(self.ground.item, |bytes, n| bytes.saturating_mul(*n))
+    }
+
+    /// Bytes that anybody wants, each once. Of very many accesses the bytes of different sections, if that
+    /// is less than the bytes of what surrounds them.
+    pub fn union(&self) -> i64 {
+        let bytes = |sections: &mut dyn Iterator<Item = &Section>| {
+            let each =
+                sections.map(|s| s.count().unwrap_or(i64::MAX).saturating_mul(self.ground.item));
+            each.fold(0, i64::saturating_add)
+        };
+        let found = regions(&self.ground, &self.accesses, 0);
+        if self.accesses.len() <= EXACT {
+            match leave_out(&self.ground, &self.accesses, &found) {
+                Left::All => return bytes(&mut self.accesses.iter().map(|a| &a.section)),
+                Left::Parts(parts) => return bytes(&mut parts.iter().map(|(_, part)| part)),
+                Left::Entangled | Left::Unknown => {}
+            }
+        }
+        let of_region = |region: &super::Region| {
+            let members = region.members.iter();
+            let mut sections: Vec<_> =
+                members.map(|k| &self.accesses[*k as usize].section).collect();
+            sections.sort();
+            sections.dedup();
+            let around = bytes(&mut std::iter::once(&region.section));
+            bytes(&mut sections.into_iter()).min(around)
+        };
+        found.iter().map(of_region).fold(0, i64::saturating_add)
     }
 
     /// Bytes that each of `ranks` ranks wants.
@@ -289,6 +342,10 @@ mod tests {
         Section::new(vec![range, range])
     }
 
+    fn said(name: i64, ground: &Ground, s: &Section) -> Said {
+        Said { name, file: 2 * name, ground: ground.words(), section: section_words(s) }
+    }
+
     fn gathered(rows: &[Vec<i64>]) -> Records {
         let width = rows.iter().map(Vec::len).max().unwrap();
         let row = |row: &Vec<i64>| {
@@ -303,7 +360,7 @@ mod tests {
     fn records_say_who_wants_what() {
         let (a, b) = (ground(&[9, 9], false), ground(&[7, 8], true));
         let (s, t, none) = (section(1, 3), section(2, 5), section(0, 0));
-        let item = |name, ground: &Ground, s: &Section| (name, ground.words(), section_words(s));
+        let item = |name, ground: &Ground, s: &Section| said(name, ground, s);
         let rows = [
             record(6, Stage::Ready, &[1, 20], &[item(-5, &a, &s), item(8, &b, &none)]).unwrap(),
             record(6, Stage::Done, &[3], &[]).unwrap(),
@@ -321,10 +378,17 @@ mod tests {
         assert_eq!(vec![1, 3, 2], records.wish(0).collect::<Vec<_>>());
         assert_eq!(vec![20, 0, 10], records.wish(1).collect::<Vec<_>>());
         assert_eq!(vec![0; 3], records.wish(99).collect::<Vec<_>>());
+        assert_eq!(
+            (1, 20, 0),
+            (records.first_wish(0), records.first_wish(1), records.first_wish(99))
+        );
+        let late = gathered(&[rows[1].clone(), rows[2].clone(), rows[0].clone()]);
+        assert_eq!((2, 10), (late.first_wish(0), late.first_wish(1)), "rank 0 brought nothing");
         assert!(!records.settled(0, false) && !records.any_unsaid());
         let found = records.arrays(false).unwrap();
         assert_eq!(vec![-5, 8], found.iter().map(|w| w.name).collect::<Vec<_>>());
         assert_eq!((&a, &b), (&found[0].ground, &found[1].ground));
+        assert_eq!((-10, 16), (found[0].file, found[1].file));
         assert_eq!(vec![0, 2], found[0].have);
         assert_eq!(vec![0, 2], found[1].have);
         let seen = |w: &Wanted| -> Vec<_> {
@@ -341,13 +405,16 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let (s, empty) = (section(1, 3), section(0, 0));
         let one = |name, ground: Ground, section: &Section| {
-            record(2, Stage::Ready, &[0], &[(name, ground.words(), section_words(section))])
-                .unwrap()
+            record(2, Stage::Ready, &[0], &[said(name, &ground, section)]).unwrap()
         };
         let plain = one(1, ground(&[9, 9], false), &s);
         let records = gathered(&[plain.clone(), one(1, ground(&[9, 9], false), &empty)]);
         assert!(records.arrays(true).is_ok() && !records.settled(0, true));
         let records = gathered(&[plain.clone(), one(1, ground(&[9, 8], false), &s)]);
+        assert_eq!(Some(Mismatch::Ground(1)), records.arrays(false).err());
+        let elsewhere = Said { file: 3, ..said(1, &ground(&[9, 9], false), &s) };
+        let records =
+            gathered(&[plain.clone(), record(2, Stage::Ready, &[0], &[elsewhere]).unwrap()]);
         assert_eq!(Some(Mismatch::Ground(1)), records.arrays(false).err());
         let records = gathered(&[plain.clone(), plain.clone(), one(2, ground(&[9, 8], false), &s)]);
         assert_eq!(Some(Mismatch::Array(vec![2])), records.arrays(true).err());
@@ -362,7 +429,7 @@ mod tests {
     #[test]
     fn all_have_what_they_want() {
         let say = |stage, wish, name| {
-            let item = (name, ground(&[9, 9], true).words(), section_words(&section(1, 3)));
+            let item = said(name, &ground(&[9, 9], true), &section(1, 3));
             record(2, stage, &[wish], &[item]).unwrap()
         };
         let settled = |rows: &[Vec<i64>], one| gathered(rows).settled(0, one);
@@ -386,7 +453,7 @@ mod tests {
         ) {
             if damaged {
                 let s = section(1, 3);
-                let item = (7, ground(&[9, 9], false).words(), section_words(&s));
+                let item = said(7, &ground(&[9, 9], false), &s);
                 let good = record(2, Stage::Done, &[5], &[item]).unwrap();
                 words = [good.clone(), good].concat();
                 for (at, word) in change {
@@ -400,7 +467,7 @@ mod tests {
             for one in [false, true] {
                 if let Ok(found) = records.arrays(one) {
                     for wanted in found {
-                        let _ = (wanted.block(), wanted.requests(2));
+                        let _ = (wanted.block(), wanted.requests(2), wanted.union());
                     }
                 }
             }

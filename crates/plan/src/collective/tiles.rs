@@ -31,6 +31,8 @@ pub struct Tiling {
     unit: i64,
     /// Units in a tile, at most.
     most: i64,
+    /// Where in the file the array begins, and bytes from one index to the next per axis, in file order.
+    place: Option<(i64, Vec<i64>)>,
 }
 
 impl Tiling {
@@ -90,7 +92,9 @@ impl Tiling {
         if apart < align && align % apart == 0 && most > align / apart {
             most -= most % (align / apart);
         }
-        Ok(Tiling { section, order, grain, cells, cut, unit, most })
+        let strides = (0..order.len()).map(|place| ground.stride(place)).collect();
+        let place = ground.lead.map(|lead| (lead, strides));
+        Ok(Tiling { section, order, grain, cells, cut, unit, most, place })
     }
 
     /// Number of units.
@@ -119,6 +123,32 @@ impl Tiling {
         let first = r.start / self.grain[0];
         let cell = (index + self.grain[0] - 1) / self.grain[0] - first;
         cell.clamp(0, self.cells[0])
+    }
+
+    /// The byte of the file with which a unit begins; none if that is not known.
+    pub(super) fn begin(&self, unit: i64) -> Option<i64> {
+        let (lead, strides) = self.place.as_ref()?;
+        let (mut at, mut rest) = (*lead, unit);
+        for place in (0..self.order.len()).rev() {
+            let range = self.section.ranges()[self.order[place]];
+            let cell = match place.cmp(&self.cut) {
+                std::cmp::Ordering::Greater => 0,
+                std::cmp::Ordering::Equal | std::cmp::Ordering::Less if place > 0 => {
+                    let cells = self.cells[place].max(1);
+                    let cell = rest.rem_euclid(cells);
+                    rest = rest.div_euclid(cells);
+                    cell
+                }
+                _ => rest,
+            };
+            let index = if self.grain[place] == 1 {
+                range.index(cell)
+            } else {
+                ((range.start / self.grain[place] + cell) * self.grain[place]).max(range.start)
+            };
+            at = at.saturating_add(index.saturating_mul(strides[place]));
+        }
+        Some(at)
     }
 
     /// Bytes of a unit, at most.
