@@ -13,7 +13,9 @@ from outcore.errors import CollectiveError
 from outcore.testing.sim import SimWorld
 from ranks import UNDER_MPI
 
-pytestmark = pytest.mark.skipif(UNDER_MPI, reason="the delays are made in the threads of one process")
+pytestmark = pytest.mark.skipif(
+    UNDER_MPI, reason="the delays are made in the threads of one process"
+)
 
 SIDE = 256
 

@@ -47,6 +47,8 @@ class CollectiveArray(DiskArray):
         transport: Transport,
     ) -> None:
         self._transport = transport
+        # Where it lies, as the ranks agreed when they opened it.
+        self._place = 0
         super().__init__(info, mode, hints, options)
 
     def _own_hints(self) -> Hints:
@@ -107,7 +109,7 @@ class CollectiveArray(DiskArray):
         def bring() -> list[items.Item]:
             return [items.reading(self, key, out)]
 
-        return many.run(self._transport, "read_all", bring, method, self._hints, one=True)
+        return many.run(self._transport, "read_all", bring, method, lambda: self._hints, one=True)
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """
@@ -154,7 +156,7 @@ class CollectiveArray(DiskArray):
         def bring() -> list[items.Item]:
             return [items.writing(self, key, value)]
 
-        many.run(self._transport, "write_all", bring, method, self._hints, one=True)
+        many.run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
 
     def explain_all(
         self, key: Any = ..., *, write: bool = False, method: Method = "auto"
@@ -176,5 +178,21 @@ class CollectiveArray(DiskArray):
         return many.explain(self._transport, bring, method, self._hints, write=write)
 
     def flush_all(self) -> None:
-        """Make durable what the ranks wrote. Collective: all return, or all raise."""
-        many.together(self._transport, self.flush, "flush_all")
+        """
+        Make durable what the ranks wrote. Collective: all return, or all raise.
+
+        Raises
+        ------
+        CollectiveError
+            On all ranks, if any rank failed, flushed another array, or called something else
+            (``mismatched-call``).
+        """
+
+        def work() -> list[int]:
+            self.flush()
+            return [self._place]
+
+        def tell() -> str:
+            return f"flush_all of {self.path!r}"
+
+        many.together(self._transport, "flush_all", work, tell, same=1)

@@ -8,10 +8,11 @@ that is walked the same way, whatever steps, integers and new axes the key has.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +25,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 
-__all__ = ["Item", "left_of", "looking", "names", "reading", "writing"]
+__all__ = ["Item", "left_of", "looking", "names", "place_of", "reading", "writing"]
 
 
 @dataclass
@@ -95,32 +96,68 @@ _names: weakref.WeakKeyDictionary[DiskArray, tuple[ArrayInfo, int]] = weakref.We
 
 def names(items: Sequence[Item]) -> list[int]:
     """Tell the arrays of items apart: numbers that all ranks compute alike."""
-    folders: dict[str, str] = {}
+    # Each folder is looked at once for all arrays of a call.
+    true_folder = functools.cache(os.path.realpath)
     found = []
     for item in items:
         known = _names.get(item.array)
         if known is None or known[0] is not item.array.info:
-            known = item.array.info, _name(item.array, folders)
+            known = item.array.info, _name(item.array, true_folder)
             _names[item.array] = known
         found.append(known[1])
     return found
 
 
-def _true_path(path: str, folders: dict[str, str]) -> str:
-    """`os.path.realpath`, looking at each folder once for all arrays of a call."""
+def _true_path(path: str, true_folder: Callable[[str], str]) -> str:
+    """`os.path.realpath`, where that of folders is known, or looked up once."""
     folder, last = os.path.split(path)
     if not last or last in (os.curdir, os.pardir) or os.path.islink(path):
         return os.path.realpath(path)
-    if folder not in folders:
-        folders[folder] = os.path.realpath(folder)
-    return os.path.join(folders[folder], last)
+    return os.path.join(true_folder(folder), last)
 
 
-def _name(array: DiskArray, folders: dict[str, str]) -> int:
+# True paths of folders, from one call to the next, each with the number that the folder had: what a
+# name leads to may change.
+_folders: dict[str, tuple[tuple[int, int], str]] = {}
+
+
+def _true_folder(folder: str) -> str:
+    try:
+        found = os.stat(folder or os.curdir)
+    except OSError:
+        return os.path.realpath(folder)
+    number = found.st_dev, found.st_ino
+    known = _folders.get(folder)
+    if known is None or known[0] != number:
+        if len(_folders) >= 256:
+            _folders.clear()
+        known = _folders[folder] = number, os.path.realpath(folder)
+    return known[1]
+
+
+def place_of(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, anew: bool = False
+) -> int:
+    """
+    Tell where an array lies: a number that all ranks compute alike, whether or not it is there.
+
+    With `anew` nothing is taken from earlier calls.
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) else path
+    true = os.path.realpath if anew else _true_folder
+    parts = []
+    for name in map(os.fspath, paths):
+        outer, inner = formats.split_path(name)
+        parts += [_true_path(outer.rstrip("/") or outer, true), inner or ""]
+    text = "\0".join(parts).encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
+
+
+def _name(array: DiskArray, true_folder: Callable[[str], str]) -> int:
     info = array.info
     outer, inner = formats.split_path(array._where)
     text = "\0".join(
-        (_true_path(outer, folders), inner or "", info.format, repr(info.shape), info.dtype.str)
+        (_true_path(outer, true_folder), inner or "", info.format, repr(info.shape), info.dtype.str)
     )
     if info.format == "raw":
         text += repr((info.order, info.extra["offset"], array._files))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.assignment import Assignment, assign
 from outcore.collective import items as brought
-from outcore.collective.agreement import fail_together, few, gather
+from outcore.collective.agreement import differ, fail_together, few, gather
 from outcore.collective.choose import (
     CACHED,
     IN_ORDER,
@@ -59,6 +59,12 @@ _CALLS = {
     "DistArray.write_all": 9,
     "outcore.explain_all": 10,
     "outcore.explain_all(write=True)": 11,
+    # Without sections.
+    "outcore.open": 20,
+    "flush_all": 22,
+    "DistArray.redistribute_all": 101,
+    "DistArray.update_ghosts_all": 102,
+    "DistArray.gather_all": 103,
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
 # Their wishes, by number.
@@ -116,7 +122,8 @@ def read_all(
     requests
         ``(array, key)`` or ``(array, key, out)`` for each section; see `CollectiveArray.read_all`.
     comm
-        Communicator of mpi4py, or transport; by default that of the first array.
+        Communicator of mpi4py, or transport; by default that of the first array that was opened with
+        one. A rank that wants nothing passes ``comm=``: an empty list does not say whom it is with.
     method
         ``"auto"``, ``"direct"``, ``"sieve"`` or ``"two-phase"``.
 
@@ -129,6 +136,8 @@ def read_all(
     ------
     CollectiveError
         On all ranks, if any rank failed. Arrays given as `out` are then undefined.
+    UsageError
+        On this rank, if `requests` is empty and there is no `comm`.
 
     Examples
     --------
@@ -166,7 +175,9 @@ def read_all(
         least = 0 if method == "direct" else CACHED
         return _core.read_many(wanted, least=least, lanes=_LANES, turn=turn)
 
-    results: list[Any] = run(group, call, prepare, method, _hints(requests), at_hand=at_hand)
+    results: list[Any] = run(
+        group, call, prepare, method, lambda: _hints(requests), at_hand=at_hand
+    )
     return results
 
 
@@ -188,6 +199,8 @@ def write_all(
     CollectiveError
         On all ranks, if any rank failed. Each block of the files then is old or new, as for
         `CollectiveArray.write_all`.
+    UsageError
+        On this rank, if `requests` is empty and there is no `comm`.
 
     Examples
     --------
@@ -206,7 +219,7 @@ def write_all(
                 raise UsageError("write_all takes (array, key, value)", code="bad-value")
         return [brought.writing(_array(r[0]), r[1], r[2]) for r in requests]
 
-    run(group, "outcore.write_all", prepare, method, _hints(requests))
+    run(group, "outcore.write_all", prepare, method, lambda: _hints(requests))
 
 
 def _array(given: Any) -> DiskArray:
@@ -216,13 +229,21 @@ def _array(given: Any) -> DiskArray:
 
 
 def _group(requests: Sequence[tuple[Any, ...]], comm: Any) -> Transport:
-    if comm is None:
-        for request in requests:
-            group = getattr(request[0], "transport", None) if request else None
+    """Find the ranks that take part. What else is wrong with `requests`, these ranks have to be told."""
+    if comm is not None:
+        return transport(comm)
+    if not isinstance(requests, Sequence) or not requests:
+        raise UsageError(
+            f"{requests!r} does not say which ranks take part in this call. A rank that wants nothing "
+            "passes an empty list and comm=, the communicator of the others",
+            code="missing-argument",
+        )
+    for request in requests:
+        if isinstance(request, Sequence) and request:
+            group: Transport | None = getattr(request[0], "transport", None)
             if group is not None:
-                found: Transport = group
-                return found
-    return transport(comm)
+                return group
+    return transport(None)
 
 
 def _hints(requests: Sequence[tuple[Any, ...]]) -> Hints:
@@ -237,7 +258,7 @@ def run(
     call: str,
     prepare: Callable[[], list[Item]],
     method: str,
-    hints: Hints,
+    hints: Callable[[], Hints],
     *,
     one: bool = False,
     answer: Callable[[Met], Any] | None = None,
@@ -250,6 +271,8 @@ def run(
     ----------
     prepare
         Makes this rank's items; what it raises, all ranks raise.
+    hints
+        Tells the hints that count on this rank; what it raises, all ranks raise.
     one
         All ranks bring one section of the same array.
     answer
@@ -265,6 +288,7 @@ def run(
     reads = quiet and answer is None and not write and method != "two-phase"
     mine: list[Item] = []
     results: list[Any] | None = None
+    crowd: list[_core.Array] = []
 
     def record(whole: bool) -> NDArray[Any]:
         nonlocal results
@@ -275,17 +299,20 @@ def run(
         if reads and not whole and at_hand is not None:
             results = at_hand()
             if results is not None:
-                wishes = wishes_of(method, group.size, hints, [])
+                wishes = wishes_of(method, group.size, hints(), [])
                 return _core.record(_CALLS[call], wishes, None, True)
         if not mine:
             mine.extend(prepare())
         if reads and not whole and at_hand is None and _all_at_hand(mine, method):
             results = [item.result for item in mine]
         if write and group.nodes.count(group.nodes[group.rank]) > 1:
-            for item in mine:
-                item.core.expect_crowd()
+            # For this call: what a rank writes on its own later is planned as ever.
+            while len(crowd) < len(mine):
+                core = mine[len(crowd)].core
+                core.expect_crowd()
+                crowd.append(core)
         done = results is not None
-        wishes = wishes_of(method, group.size, hints, mine, at_hand=done)
+        wishes = wishes_of(method, group.size, hints(), mine, at_hand=done)
         names = brought.names(mine)
         words = [
             (name, item.core.ground(), item.section) for name, item in zip(names, mine, strict=True)
@@ -297,25 +324,27 @@ def run(
 
     # The other ranks wait for all of a collective.
     with Held():
-        records = gather(
-            group, record, lambda number: _NAMES.get(number, f"call {number}"), settled
-        )
-        _written[group] = written
-        failure: BaseException | None = None
-        if not settled(records):
-            _compare(records, one=one)
-            met = _meet(group, records, mine, write=write)
-            if answer is not None:
-                return answer(met)
-            if met.choice.method == "two-phase":
-                work = Work(group, met.plan, met.arrays, mine, met.groups, met.slots, met.room)
-                try:
-                    failure = write_rounds(work) if write else read_rounds(work)
-                finally:
-                    lend_slots(group)
-            else:
-                failure = _each_alone(group, met.left, met.choice.method, write=write)
-            results = [item.result for item in mine]
+        try:
+            records = gather(group, record, name_of, settled)
+            _written[group] = written
+            failure: BaseException | None = None
+            if not settled(records):
+                _compare(records, one=one)
+                met = _meet(group, records, mine, write=write)
+                if answer is not None:
+                    return answer(met)
+                if met.choice.method == "two-phase":
+                    work = Work(group, met.plan, met.arrays, mine, met.groups, met.slots, met.room)
+                    try:
+                        failure = write_rounds(work) if write else read_rounds(work)
+                    finally:
+                        lend_slots(group)
+                else:
+                    failure = _each_alone(group, met.left, met.choice.method, write=write)
+                results = [item.result for item in mine]
+        finally:
+            for core in crowd:
+                core.lift_crowd()
     if failure is not None:
         cause = None if isinstance(failure, Elsewhere) else failure
         fail_together(group, cause, call.rsplit(".", maxsplit=1)[-1])
@@ -558,15 +587,61 @@ def _sieving(array: DiskArray) -> _core.Array:
     return _core.Array(array.info, array.writable, hints)
 
 
-def together(group: Transport, work: Callable[[], None], what: str) -> None:
-    """Let each rank do something on its own; all return, or all raise."""
-    failure: BaseException | None = None
-    try:
-        work()
-    except BaseException as error:
-        failure = error
-    if group.agree(int(failure is not None)):
-        fail_together(group, failure, what)
+def name_of(number: int) -> str:
+    """Tell what a call with this number is called."""
+    return _NAMES.get(number, f"call {number}")
+
+
+def call_of(name: str) -> int:
+    """Tell the number of a call in records."""
+    return _CALLS[name]
+
+
+def together(
+    group: Transport,
+    call: str,
+    work: Callable[[], list[int]],
+    tell: Callable[[], str],
+    *,
+    same: int = 2,
+    again: Callable[[], list[int]] | None = None,
+) -> _core.Records:
+    """
+    Let each rank do something on its own; all return, or all raise. One meeting.
+
+    Parameters
+    ----------
+    work
+        What each rank does; gives numbers for the others. What it raises, all ranks raise.
+    tell
+        Says what this rank called, where ranks meant different things.
+    same
+        So many of the numbers, the first ones, must be equal on all ranks.
+    again
+        Makes the numbers with more care, in a second meeting, before ranks are told that they differ.
+
+    Returns
+    -------
+    _core.Records
+        What the ranks said; their numbers are its wishes.
+    """
+
+    def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
+        return lambda _: _core.record(_CALLS[call], numbers(), None, True)
+
+    what = call.rsplit(".", maxsplit=1)[-1]
+    with Held():
+        records = gather(group, record(work), name_of, lambda _: True, what=what)
+        if again is not None and not _alike(records, same):
+            records = gather(group, record(again), name_of, lambda _: True, what=what)
+        if not _alike(records, same):
+            told = group.allgather_bytes(tell().encode(errors="replace"))
+            differ([text.decode(errors="replace") for text in told])
+    return records
+
+
+def _alike(records: _core.Records, same: int) -> bool:
+    return all(len(set(records.wish(number))) == 1 for number in range(same))
 
 
 def explain(
@@ -578,5 +653,7 @@ def explain(
     def answer(met: Met) -> CollectiveReport:
         return tell(group.size, met.plan, met.groups, met.slots, met.choice, write=write)
 
-    report: CollectiveReport = run(group, call, prepare, method, hints, one=True, answer=answer)
+    report: CollectiveReport = run(
+        group, call, prepare, method, lambda: hints, one=True, answer=answer
+    )
     return report
