@@ -478,24 +478,24 @@ class DistArray:
         self, operation: str, make: Callable[[], DistArray], only: int | None = None
     ) -> DistArray:
         """Bring the elements of this array to where that of `make` wants them."""
-        group, moves, made = self._transport, None, []
+        group, call = self._transport, f"DistArray.{operation}"
+        made: list[DistArray] = []
+        moves: list[_Moves] = []
 
         def prepare() -> NDArray[Any]:
-            nonlocal moves
             made.append(make())
-            moves = _Moves(self, made[0], only)
-            wishes = [_print(operation, self, made[0], only), moves.limit]
+            moves.append(_Moves(self, made[0], only))
+            wishes = [_print(operation, self, made[0], only), moves[0].limit]
             return _core.record(many.call_of(call), wishes, None, True)
 
-        call = f"DistArray.{operation}"
         # The other ranks wait for all of it.
         with Held():
             try:
                 records = _agree(group, call, prepare)
-                moves.run(group, min(records.wish(_LIMIT)), call)
+                moves[0].run(group, min(records.wish(_LIMIT)), call)
             finally:
-                if moves is not None:
-                    moves.release()
+                for one in moves:
+                    one.release()
         return made[0]
 
     def __repr__(self) -> str:

@@ -146,8 +146,8 @@ def place_of(
     paths = [path] if isinstance(path, str | os.PathLike) else path
     true = os.path.realpath if anew else _true_folder
     parts = []
-    for name in map(os.fspath, paths):
-        outer, inner = formats.split_path(name)
+    for name in paths:
+        outer, inner = formats.split_path(os.fspath(name))
         parts += [_true_path(outer.rstrip("/") or outer, true), inner or ""]
     text = "\0".join(parts).encode(errors="surrogateescape")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
