@@ -108,16 +108,16 @@ def _open_together(
     def tell() -> str:
         return f"open of {_told(path)} with mode {mode!r}"
 
-    def words(*more: int, anew: bool = False) -> list[int]:
+    def words() -> list[int]:
         _check_mode(mode)
-        return [_MODES.index(mode), place_of(path, anew=anew), *more]
+        return [_MODES.index(mode), place_of(path)]
 
-    def anew() -> list[int]:
-        return words(anew=True)
+    def resolved() -> list[int]:
+        return [_MODES.index(mode), place_of(path, resolved=True)]
 
     if mode in ("w", "x"):
         # Nothing is replaced before all ranks mean the same.
-        together(group, "outcore.open", words, tell, again=anew)
+        together(group, "outcore.open", words, tell, again=resolved)
 
         def make() -> list[int]:
             if group.rank:
@@ -137,19 +137,18 @@ def _open_together(
 
     def join() -> list[int]:
         said = words()
-        resolved = Hints.of(hints).over(fair)
+        wishes = Hints.of(hints).over(fair)
         info = formats.open_info(path, writable=mode != "r", **known)
-        array = CollectiveArray(info, mode, resolved, known, group)
-        array._place = said[1]
-        found.append(array)
+        found.append(CollectiveArray(info, mode, wishes, known, group))
         return said
 
     try:
-        together(group, "outcore.open", join, tell, again=anew)
+        records = together(group, "outcore.open", join, tell, again=resolved)
     except BaseException:
         for array in found:
             array.close()
         raise
+    found[0]._place = records.wish(1)[0]
     return found[0]
 
 

@@ -498,8 +498,9 @@ def test_one_file_by_many_names(world, folder):
         once(t, make)
         names = ["one/a.npy", "same/a.npy", "link.npy", "same/../one/a.npy"]
         for turn in range(t.size):
-            with outcore.open(folder / names[(t.rank + turn) % len(names)], comm=t) as a:
+            with outcore.open(folder / names[(t.rank + turn) % len(names)], "r+", comm=t) as a:
                 assert a.read_all(2) == 2
+                a.flush_all()
 
         def move():
             os.rename(folder / "one", folder / "two")
@@ -513,34 +514,6 @@ def test_one_file_by_many_names(world, folder):
                 assert a.read_all(3) == 3
 
     world.run(body)
-
-
-@ranks(2)
-def test_paths_are_resolved_anew_before_ranks_differ(world, folder, monkeypatch):
-    """What one rank knows of folders may have become wrong."""
-    from outcore import opening
-
-    plain, asked = opening.place_of, []
-
-    def stale(path, *, anew=False):
-        asked.append(anew)
-        wrong = not anew and threading.current_thread() in old
-        return plain(path, anew=anew) + wrong
-
-    old = set()
-
-    def body(t):
-        once(t, lambda: np.save(folder / "a.npy", np.arange(5)))
-        if t.rank == 1:
-            old.add(threading.current_thread())
-        t.barrier()
-        with outcore.open(folder / "a.npy", comm=t) as a:
-            assert a.read_all(2) == 2
-        t.barrier()
-
-    monkeypatch.setattr(opening, "place_of", stale)
-    world.run(body)
-    assert True in asked and False in asked
 
 
 @pytest.mark.parametrize("part", ["receive", "done", "send"])

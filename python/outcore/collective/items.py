@@ -110,47 +110,32 @@ def names(items: Sequence[Item]) -> list[int]:
 
 def _true_path(path: str, true_folder: Callable[[str], str]) -> str:
     """`os.path.realpath`, where that of folders is known, or looked up once."""
-    folder, last = os.path.split(path)
-    if not last or last in (os.curdir, os.pardir) or os.path.islink(path):
+    folder, slash, last = path.rpartition("/")
+    if last in ("", os.curdir, os.pardir) or os.path.islink(path):
         return os.path.realpath(path)
-    return os.path.join(true_folder(folder), last)
-
-
-# True paths of folders, from one call to the next, each with the number that the folder had: what a
-# name leads to may change.
-_folders: dict[str, tuple[tuple[int, int], str]] = {}
-
-
-def _true_folder(folder: str) -> str:
-    try:
-        found = os.stat(folder or os.curdir)
-    except OSError:
-        return os.path.realpath(folder)
-    number = found.st_dev, found.st_ino
-    known = _folders.get(folder)
-    if known is None or known[0] != number:
-        if len(_folders) >= 256:
-            _folders.clear()
-        known = _folders[folder] = number, os.path.realpath(folder)
-    return known[1]
+    return f"{true_folder(folder or slash).rstrip('/')}/{last}"
 
 
 def place_of(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, anew: bool = False
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, resolved: bool = False
 ) -> int:
     """
-    Tell where an array lies: a number that all ranks compute alike, whether or not it is there.
+    Tell where an array lies, whether or not it is there: a number that all ranks compute alike.
 
-    With `anew` nothing is taken from earlier calls.
+    Not `resolved`, which takes a call of the system for each part of the path, different numbers may
+    stand for one file.
     """
-    paths = [path] if isinstance(path, str | os.PathLike) else path
-    true = os.path.realpath if anew else _true_folder
     parts = []
-    for name in paths:
-        outer, inner = formats.split_path(os.fspath(name))
-        parts += [_true_path(outer.rstrip("/") or outer, true), inner or ""]
-    text = "\0".join(parts).encode(errors="surrogateescape")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
+    for name in [path] if isinstance(path, str | os.PathLike) else path:
+        text, inner = os.fspath(name), ""
+        if resolved:
+            outer, within = formats.split_path(text)
+            text, inner = os.path.realpath(outer), within or ""
+        elif not text.startswith("/"):
+            text = os.path.join(os.getcwd(), text)
+        parts += [text, inner]
+    said = "\0".join(parts).encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
 
 
 def _name(array: DiskArray, true_folder: Callable[[str], str]) -> int:
