@@ -18,19 +18,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core
 from outcore.collective import many
+from outcore.collective.agreement import differ, fail_together
 from outcore.collective.items import Item, reading, writing
 from outcore.collective.many import Method
 from outcore.disk import DiskArray
 from outcore.distribution import Align, Distribution, Ghosts, Key, ProcessGrid, slices, widths
-from outcore.errors import BudgetError, DistributionError, UnsupportedError
-from outcore.transport import Transport
+from outcore.errors import BudgetError, CollectiveError, DistributionError, UnsupportedError
+from outcore.transport import Held, Transport
 from outcore.transport import transport as join
 
 __all__ = ["Align", "DistArray", "Distribution", "ProcessGrid"]
@@ -38,9 +39,9 @@ __all__ = ["Align", "DistArray", "Distribution", "ProcessGrid"]
 # Larger buffers make no exchange faster, but everything else has less.
 _LARGEST = 64 * 2**20
 _NO_LIMIT = 2**63 - 1
-# Words of the record that ranks exchange before anything else: as long for all operations.
-_WORDS = 64
-_OPERATIONS = {"redistribute_all": 101, "update_ghosts_all": 102, "gather_all": 103}
+_OURS = {f"DistArray.{name}" for name in ("redistribute_all", "update_ghosts_all", "gather_all")}
+# What ranks tell each other before anything else.
+_PRINT, _LIMIT = range(2)
 
 
 class DistArray:
@@ -339,7 +340,7 @@ class DistArray:
             self._must_match(array)
             return [reading(array, key, view) for key, view in self.pieces(ghosts=ghosts)]
 
-        many.run(self._transport, "DistArray.read_all", bring, method, array.hints)
+        many.run(self._transport, "DistArray.read_all", bring, method, lambda: array.hints)
 
     def write_all(self, array: DiskArray, *, method: Method = "auto") -> None:
         """
@@ -383,7 +384,7 @@ class DistArray:
                 return []
             return [writing(array, key, view) for key, view in self.pieces()]
 
-        many.run(self._transport, "DistArray.write_all", bring, method, array.hints)
+        many.run(self._transport, "DistArray.write_all", bring, method, lambda: array.hints)
 
     def _must_match(self, array: DiskArray) -> None:
         if array.shape != self.shape or array.dtype != self.dtype:
@@ -413,7 +414,10 @@ class DistArray:
         Raises
         ------
         DistributionError
-            On all ranks, if it cannot be done on one of them or they disagree about what to do.
+            On all ranks, if they disagree about what to do, or one of them cannot do its part: with
+            its number and what it said (``failed-elsewhere``). That rank raises its own error.
+        CollectiveError
+            On all ranks, if one of them called something else than a method of a `DistArray`.
         """
 
         def make() -> DistArray:
@@ -431,7 +435,10 @@ class DistArray:
         Raises
         ------
         DistributionError
-            On all ranks, if it cannot be done on one of them or they disagree about what to do.
+            On all ranks, if they disagree about what to do, or one of them cannot do its part: with
+            its number and what it said (``failed-elsewhere``). That rank raises its own error.
+        CollectiveError
+            On all ranks, if one of them called something else than a method of a `DistArray`.
         """
         self._bring_all("update_ghosts_all", lambda: self)
 
@@ -454,7 +461,10 @@ class DistArray:
         Raises
         ------
         DistributionError
-            On all ranks, if it cannot be done on one of them or they disagree about what to do.
+            On all ranks, if they disagree about what to do, or one of them cannot do its part: with
+            its number and what it said (``failed-elsewhere``). That rank raises its own error.
+        CollectiveError
+            On all ranks, if one of them called something else than a method of a `DistArray`.
         """
 
         def make() -> DistArray:
@@ -474,26 +484,25 @@ class DistArray:
         self, operation: str, make: Callable[[], DistArray], only: int | None = None
     ) -> DistArray:
         """Bring the elements of this array to where that of `make` wants them."""
-        problem, moves = None, None
-        record = np.zeros(_WORDS, np.int64)
-        record[1] = _OPERATIONS[operation]
-        try:
-            target = make()
-            moves = _Moves(self, target, only)
-            record[2] = _print(operation, self, target, only)
-            record[3] = moves.limit
-        except Exception as error:
-            problem = error
-            record[0] = 1
-        try:
-            records = self._transport.allgather(record)
-            _agree(records, operation, problem)
-            if moves is not None:
-                moves.run(self._transport, int(records[:, 3].min()))
-        finally:
-            if moves is not None:
-                moves.release()
-        return target
+        group, call = self._transport, f"DistArray.{operation}"
+        made: list[DistArray] = []
+        moves: list[_Moves] = []
+
+        def prepare() -> NDArray[Any]:
+            made.append(make())
+            moves.append(_Moves(self, made[0], only))
+            wishes = [_print(operation, self, made[0], only), moves[0].limit]
+            return _core.record(many.call_of(call), wishes, None, True)
+
+        # The other ranks wait for all of it.
+        with Held():
+            try:
+                records = _agree(group, call, prepare)
+                moves[0].run(group, min(records.wish(_LIMIT)), call)
+            finally:
+                for one in moves:
+                    one.release()
+        return made[0]
 
     def __repr__(self) -> str:
         return (
@@ -521,6 +530,15 @@ class _Crossing(NamedTuple):
         return _views(memory, self.sections[begin : self.ends[number]])
 
 
+class _Packed(NamedTuple):
+    """A round that can begin: bytes for and of each rank, where what comes goes, what stays."""
+
+    to: NDArray[np.int64]
+    of: NDArray[np.int64]
+    parts: list[tuple[NDArray[Any], NDArray[Any]]]
+    own: list[tuple[NDArray[Any], NDArray[Any]]]
+
+
 class _Moves:
     """What this rank sends, receives and copies to bring one array to where another wants it."""
 
@@ -538,8 +556,14 @@ class _Moves:
         counts = [crossing.elements() for crossing in (*self.sends, *self.receives)]
         self.limit, self.held = self.reserve(np.array(counts, np.int64))
         with_limit = [min(count, self.limit) * self.item for count in counts]
-        self.send = np.empty(sum(with_limit[: len(self.sends)]), np.uint8)
-        self.receive = np.empty(sum(with_limit[len(self.sends) :]), np.uint8)
+        try:
+            self.send = np.empty(sum(with_limit[: len(self.sends)]), np.uint8)
+            self.receive = np.empty(sum(with_limit[len(self.sends) :]), np.uint8)
+            # Of most calls the only round: what can fail on one rank is done before the ranks meet.
+            self.first = self.pack(0) if self.limit == _NO_LIMIT else None
+        except BaseException:
+            self.held.release()
+            raise
 
     def plan(self, limit: int | None) -> None:
         """Ask the core; with a limit, no message of a round has more elements."""
@@ -573,32 +597,58 @@ class _Moves:
             # Other threads took some of it.
             limit = max(1, min(limit, int(counts.max())) // 2)
 
-    def run(self, transport: Transport, limit: int) -> None:
+    def run(self, transport: Transport, limit: int, call: str) -> None:
         """Send, receive and copy. All ranks have agreed on the limit."""
-        rounds = 1
-        if limit < _NO_LIMIT:
-            self.plan(limit)
-            mine = max((len(one.ends) for one in (*self.sends, *self.receives)), default=1)
-            rounds = transport.agree(mine)
-        for number in range(rounds):
-            send_counts = np.zeros(transport.size, np.int64)
-            receive_counts = np.zeros(transport.size, np.int64)
-            for here, there in self.buffered(
-                self.sends, self.source, self.send, number, send_counts
-            ):
-                there[...] = here
-            parts = self.buffered(self.receives, self.target, self.receive, number, receive_counts)
-            started = transport.start_exchange(
-                self.send[: send_counts.sum()],
-                send_counts,
-                self.receive[: receive_counts.sum()],
-                receive_counts,
-            )
-            if number == 0:
-                self.copy_own()
-            started.wait()
-            for here, there in parts:
-                here[...] = there
+        if limit == _NO_LIMIT and self.first is not None:
+            self.exchange(transport, self.first)
+            return
+        # What fails on one rank is told before each round, and after the last one.
+        failure: BaseException | None = None
+        number, rounds = 0, 1
+        while number <= rounds:
+            said, ready = 0, None
+            try:
+                if failure is None and number == 0:
+                    self.plan(limit)
+                    crossings = (*self.sends, *self.receives)
+                    said = max((len(one.ends) for one in crossings), default=1)
+                if failure is None:
+                    ready = self.pack(number)
+            except BaseException as error:
+                failure = error
+            heard = transport.agree(_NO_LIMIT if failure is not None else said)
+            if heard == _NO_LIMIT:
+                _give_up(transport, failure, call)
+            rounds = heard if number == 0 else rounds
+            if ready is not None and number < rounds:
+                try:
+                    self.exchange(transport, ready)
+                except BaseException as error:
+                    failure = error
+            number += 1
+
+    def pack(self, number: int) -> _Packed:
+        """Pack what this rank sends in a round, and see where what it receives will go."""
+        size = self.source.transport.size
+        to, of = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        for here, there in self.buffered(self.sends, self.source, self.send, number, to):
+            there[...] = here
+        parts = self.buffered(self.receives, self.target, self.receive, number, of)
+        own = []
+        if number == 0 and self.source._local is not self.target._local:
+            memory = self.source._local, self.target._local
+            own = list(zip(*map(_views, memory, self.own), strict=True))
+        return _Packed(to, of, parts, own)
+
+    def exchange(self, transport: Transport, ready: _Packed) -> None:
+        """Send and receive a round, and copy what this rank has itself."""
+        send, receive = self.send[: ready.to.sum()], self.receive[: ready.of.sum()]
+        started = transport.start_exchange(send, ready.to, receive, ready.of)
+        for here, there in ready.own:
+            there[...] = here
+        started.wait()
+        for here, there in ready.parts:
+            here[...] = there
 
     def buffered(
         self,
@@ -619,14 +669,6 @@ class _Moves:
                 counts[crossing.peer] += view.nbytes
         return parts
 
-    def copy_own(self) -> None:
-        """Copy what this rank has itself."""
-        source, target = self.source._local, self.target._local
-        if source is target:
-            return
-        for here, there in zip(*map(_views, (source, target), self.own), strict=True):
-            there[...] = here
-
     def release(self) -> None:
         """Give the memory back."""
         self.held.release()
@@ -644,23 +686,39 @@ def _print(operation: str, source: DistArray, target: DistArray, only: int | Non
     return int.from_bytes(digest, "little", signed=True)
 
 
-def _agree(records: NDArray[np.int64], operation: str, problem: Exception | None) -> None:
+def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> _core.Records:
     """Raise on all ranks if one has a problem, or means something else than the others."""
-    if problem is not None:
-        raise problem
-    failed = np.flatnonzero(records[:, 0])
-    if failed.size:
+    failure: BaseException | None = None
+    try:
+        words = prepare()
+    except BaseException as error:
+        failure = error
+        words = _core.failed_record()
+    records = _core.Records(group.allgather(words))
+    failed, same, _ = records.verdict
+    if failed:
+        _give_up(group, failure, call)
+    calls = [many.name_of(number) for _, number in records.calls()]
+    if not same and not _OURS.issuperset(calls):
+        differ(calls)
+    said = list(zip(calls, records.wish(_PRINT), strict=True))
+    others = [rank for rank, one in enumerate(said) if one != said[0]]
+    if others:
         raise DistributionError(
-            f"{operation} is not possible on rank {failed[0]} ({failed.size} ranks in all); the error "
-            "raised there says why",
-            code="failed-elsewhere",
-            rank=int(failed[0]),
-        )
-    others = np.flatnonzero((records[:, 1:3] != records[0, 1:3]).any(axis=1))
-    if others.size:
-        raise DistributionError(
-            f"{operation}: rank {others[0]} and rank 0 call different methods, on different arrays or "
-            "with different arguments; all ranks must make the same call",
+            f"rank {others[0]} called {calls[others[0]]}, rank 0 {calls[0]}: different methods, on "
+            "different arrays or with different arguments; all ranks must make the same call",
             code="ranks-disagree",
-            rank=int(others[0]),
+            rank=others[0],
         )
+    return records
+
+
+def _give_up(group: Transport, failure: BaseException | None, call: str) -> NoReturn:
+    """Raise on all ranks: their own failure, or whose it was."""
+    try:
+        fail_together(group, failure, call)
+    except CollectiveError as error:
+        told = error
+    if failure is not None:
+        raise failure
+    raise DistributionError(told.message, code="failed-elsewhere", rank=(*told.ranks, 0)[0])

@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcore import formats
 from outcore.collective.array import CollectiveArray
+from outcore.collective.items import place_of
 from outcore.collective.many import together
 from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
@@ -55,8 +56,8 @@ def open(
         Wishes that never change results.
     comm
         A communicator of mpi4py, or a transport: all its ranks open the array together, and get a
-        `CollectiveArray`. Collective: all return, or all raise `CollectiveError`. With ``"w"`` and
-        ``"x"`` the lowest rank creates the file.
+        `CollectiveArray`. Collective: all return, or all raise `CollectiveError`, also if they name
+        different files or modes. With ``"w"`` and ``"x"`` the lowest rank creates the file.
     options
         For the format: ``format=`` by name; ``dtype``, ``shape``, ``offset``, ``order`` for raw
         files.
@@ -73,6 +74,8 @@ def open(
         The file cannot be opened.
     UsageError
         Unknown mode, hint or option.
+    CollectiveError
+        With `comm`, on all ranks: a rank failed, or called something else (``mismatched-call``).
 
     Examples
     --------
@@ -101,16 +104,29 @@ def _open_together(
 ) -> CollectiveArray:
     found: list[CollectiveArray] = []
     known = dict(options)
+
+    def tell() -> str:
+        return f"open of {_told(path)} with mode {mode!r}"
+
+    def words() -> list[int]:
+        _check_mode(mode)
+        return [_MODES.index(mode), place_of(path)]
+
+    def resolved() -> list[int]:
+        return [_MODES.index(mode), place_of(path, resolved=True)]
+
     if mode in ("w", "x"):
-        made: list[str] = []
+        # Nothing is replaced before all ranks mean the same.
+        together(group, "outcore.open", words, tell, again=resolved)
 
-        def make() -> None:
-            if group.rank == 0:
-                with open(path, mode, hints=hints, **options) as array:
-                    made.append(array.format)
+        def make() -> list[int]:
+            if group.rank:
+                return [0]
+            with open(path, mode, hints=hints, **options) as array:
+                return [_FORMATS.index(array.format)]
 
-        together(group, make, "open")
-        name = group.allgather_bytes("".join(made).encode())[0].decode()
+        made = together(group, "outcore.open", make, tell, same=0)
+        name = _FORMATS[made.wish(0)[0]]
         # What it takes to open it again; the rest was only for creating it. A raw file does not say
         # what it holds.
         raw = name == "raw"
@@ -119,14 +135,26 @@ def _open_together(
     here = group.nodes.count(group.nodes[group.rank])
     fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
 
-    def join() -> None:
-        _check_mode(mode)
-        resolved = Hints.of(hints).over(fair)
+    def join() -> list[int]:
+        said = words()
+        wishes = Hints.of(hints).over(fair)
         info = formats.open_info(path, writable=mode != "r", **known)
-        found.append(CollectiveArray(info, mode, resolved, known, group))
+        found.append(CollectiveArray(info, mode, wishes, known, group))
+        return said
 
-    together(group, join, "open")
+    try:
+        records = together(group, "outcore.open", join, tell, again=resolved)
+    except BaseException:
+        for array in found:
+            array.close()
+        raise
+    found[0]._place = records.wish(1)[0]
     return found[0]
+
+
+def _told(path: Path) -> str:
+    names = [path] if isinstance(path, str | os.PathLike) else path
+    return ", ".join(repr(os.fspath(name)) for name in names)
 
 
 @functools.lru_cache(maxsize=16)
@@ -134,8 +162,12 @@ def _with_threads(threads: int) -> Hints:
     return Hints(threads=threads)
 
 
+_MODES = ("r", "r+", "w", "x")
+_FORMATS = [module.NAME for module in formats.ALL]
+
+
 def _check_mode(mode: str) -> None:
-    if mode not in ("r", "r+", "w", "x"):
+    if mode not in _MODES:
         raise UsageError(
             f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create)",
             code="bad-mode",

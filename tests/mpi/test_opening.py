@@ -26,7 +26,7 @@ def test_one_meeting_for_each_array(world, folder, steps):
         told = list(steps[t.rank])
         t.barrier()
         assert [int(a[1, 1]) for a in arrays] == list(range(FILES))
-        assert told == ["agree"] * FILES
+        assert told == ["allgather"] * FILES
 
     world.run(body)
 

@@ -46,6 +46,9 @@ class Ranks:
         assert record.dtype == np.int64 and record.ndim == 1
         return np.array(self.world.gather(self.rank, record.copy()))
 
+    def allgather_bytes(self, blob):
+        return self.world.gather(self.rank, bytes(blob))
+
     def agree(self, code):
         return max(self.world.gather(self.rank, code))
 

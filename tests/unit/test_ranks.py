@@ -24,7 +24,8 @@ assert "mpi4py" not in sys.modules and "touched" not in sys.modules
 try:
     outcore.transport.transport(type("Comm", (), {"Get_size": 1})())
 except Exception:
-    assert "touched" in sys.modules
+    pass  # no mpi4py, no MPI, or no communicator: it was asked for all the same
+assert "touched" in sys.modules
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

@@ -471,7 +471,8 @@ impl Open {
         if access.direction == Direction::Write && terms.cached_permille < 950 {
             terms.stored = terms::stored(layout, access.section, files);
         }
-        if access.direction == Direction::Write && access.wishes.crowded.load(Ordering::Relaxed) {
+        if access.direction == Direction::Write && access.wishes.crowds.load(Ordering::Relaxed) > 0
+        {
             terms.rates.dirty_ns = terms.rates.dirty_ns.max(CROWDED_DIRTY_NS);
         }
         let request = Request {

@@ -179,9 +179,15 @@ impl Array {
         PyTuple::new(py, key::parse(key, open.shape(), &self.path)?.shape())
     }
 
-    /// From now on other ranks of this node write the file at the same time.
+    /// From now on other ranks of this node write the file at the same time; `lift_crowd` ends it, once
+    /// for each call.
     fn expect_crowd(&self) {
-        self.wishes.crowded.store(true, Ordering::Relaxed);
+        self.wishes.crowds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One reason less to expect others.
+    fn lift_crowd(&self) {
+        self.wishes.crowds.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// What a collective has to know of the array: `collective::Ground` as words.

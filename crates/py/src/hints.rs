@@ -1,6 +1,6 @@
 //! `Hints` as the core reads them: once, when an array is opened.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
 use outcore_io::Arena;
@@ -26,8 +26,8 @@ pub struct Wishes {
     pub sync: bool,
     /// A chunk never written is an error.
     pub missing_is_error: bool,
-    /// No wish, but known later: other ranks of this node write the file at the same time.
-    pub crowded: Arc<AtomicBool>,
+    /// No wish, but known later: collectives under way in which other ranks of this node write the file.
+    pub crowds: Arc<AtomicU32>,
 }
 
 /// Whether large transfers go through the page cache.
@@ -64,7 +64,7 @@ impl Wishes {
             exclusive: hints.getattr("exclusive")?.extract()?,
             sync: hints.getattr("sync")?.extract()?,
             missing_is_error: text("missing")? == "error",
-            crowded: Arc::default(),
+            crowds: Arc::default(),
         })
     }
 

@@ -27,7 +27,7 @@ from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport import Transport
 from outcore.transport.checks import few
 
-__all__ = ["fail_together", "gather"]
+__all__ = ["differ", "fail_together", "gather"]
 
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
 _HEAD: int = len(_core.failed_record())
@@ -40,6 +40,7 @@ def gather(
     settled: Callable[[_core.Records], bool],
     *,
     again: bool = False,
+    what: str = "the call",
 ) -> _core.Records:
     """
     Exchange records; raise on all ranks if any of them cannot go on.
@@ -55,6 +56,8 @@ def gather(
         Tells of the heads of all records whether more has to be said.
     again
         Ask for whole records from the start.
+    what
+        What failed, in the message that says that it did.
     """
     failure: BaseException | None = None
     try:
@@ -65,13 +68,20 @@ def gather(
     records = _core.Records(transport.allgather(words[:_HEAD]))
     failed, same, longest = records.verdict
     if failed:
-        fail_together(transport, failure, "the call")
+        fail_together(transport, failure, what)
     if not same:
-        _differ(records.calls(), describe)
+        calls = records.calls()
+        versions = {version for version, _ in calls}
+        differ(
+            [
+                describe(call) + (f" (records of version {version})" if len(versions) > 1 else "")
+                for version, call in calls
+            ]
+        )
     if settled(records):
         return records
     if records.unsaid:
-        return gather(transport, prepare, describe, settled, again=True)
+        return gather(transport, prepare, describe, settled, again=True, what=what)
     if longest > _HEAD:
         row = np.zeros(longest, np.int64)
         row[: len(words)] = words
@@ -79,13 +89,14 @@ def gather(
     return records
 
 
-def _differ(said_by: list[tuple[int, int]], describe: Callable[[int], str]) -> NoReturn:
-    calls: dict[tuple[int, int], list[int]] = {}
-    for rank, version_and_call in enumerate(said_by):
-        calls.setdefault(version_and_call, []).append(rank)
+def differ(called: list[str]) -> NoReturn:
+    """Raise, on all ranks, that they made different calls: of each rank what it called."""
+    calls: dict[str, list[int]] = {}
+    for rank, call in enumerate(called):
+        calls.setdefault(call, []).append(rank)
     said = "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} called {describe(call)}"
-        for (_, call), ranks in calls.items()
+        f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} called {call}"
+        for call, ranks in calls.items()
     )
     # Of two halves, the one without rank 0.
     odd = min(calls.values(), key=lambda ranks: (len(ranks), 0 in ranks))

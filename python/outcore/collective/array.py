@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,8 @@ class CollectiveArray(DiskArray):
         transport: Transport,
     ) -> None:
         self._transport = transport
+        # Where it lies, as the ranks agreed when they opened it.
+        self._place = 0
         super().__init__(info, mode, hints, options)
 
     def _own_hints(self) -> Hints:
@@ -126,7 +128,7 @@ class CollectiveArray(DiskArray):
         def bring() -> list[items.Item]:
             return [items.reading(self, key, out)]
 
-        return many.run(self._transport, "read_all", bring, method, self._hints, one=True)
+        return many.run(self._transport, "read_all", bring, method, lambda: self._hints, one=True)
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """
@@ -183,7 +185,7 @@ class CollectiveArray(DiskArray):
         def bring() -> list[items.Item]:
             return [items.writing(self, key, value)]
 
-        many.run(self._transport, "write_all", bring, method, self._hints, one=True)
+        many.run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
 
     def explain_all(
         self, key: Any = ..., *, write: bool = False, method: Method = "auto"
@@ -248,7 +250,8 @@ class CollectiveArray(DiskArray):
         Raises
         ------
         CollectiveError
-            On *all* ranks if any rank failed; what that rank wrote may be lost in a crash.
+            On *all* ranks if any rank failed: what that rank wrote may be lost in a crash. Or flushed
+            another array, or called something else (``mismatched-call``).
 
         Notes
         -----
@@ -282,7 +285,17 @@ class CollectiveArray(DiskArray):
             if mine:
                 self.flush()
 
-        many.together(self._transport, prepare, "flush_all")
-        many.together(self._transport, lambda: flush_if(first), "flush_all")
+        self._flush_step(prepare)
+        self._flush_step(lambda: flush_if(first))
         if len(set(nodes)) < len(nodes):
-            many.together(self._transport, lambda: flush_if(not first), "flush_all")
+            self._flush_step(lambda: flush_if(not first))
+
+    def _flush_step(self, step: Callable[[], None]) -> None:
+        def work() -> list[int]:
+            step()
+            return [self._place]
+
+        def tell() -> str:
+            return f"flush_all of {self.path!r}"
+
+        many.together(self._transport, "flush_all", work, tell, same=1)

@@ -78,6 +78,8 @@ def explain_all(
         On all ranks, if any rank failed, or called something else.
     BudgetError
         On all ranks, as `read_all` (or `write_all`) would.
+    UsageError
+        On this rank, if `requests` is empty and there is no `comm`.
 
     Notes
     -----
@@ -120,8 +122,9 @@ def explain_all(
         return _Teller(group, met, write).tell()
 
     call = "outcore.explain_all(write=True)" if write else "outcore.explain_all"
-    hints = many._hints(requests)
-    report: ManyReport = many.run(group, call, prepare, method, hints, answer=answer)
+    report: ManyReport = many.run(
+        group, call, prepare, method, lambda: many._hints(requests), answer=answer
+    )
     return report
 
 

@@ -8,10 +8,11 @@ that is walked the same way, whatever steps, integers and new axes the key has.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +25,16 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 
-__all__ = ["Item", "left_of", "looking", "names", "names_and_files", "reading", "writing"]
+__all__ = [
+    "Item",
+    "left_of",
+    "looking",
+    "names",
+    "names_and_files",
+    "place_of",
+    "reading",
+    "writing",
+]
 
 
 @dataclass
@@ -102,31 +112,51 @@ def names(items: Sequence[Item]) -> list[int]:
 
 def names_and_files(items: Sequence[Item]) -> list[tuple[int, int]]:
     """Tell also the files apart that they are in: odd if one process at a time may write it."""
-    folders: dict[str, str] = {}
+    # Each folder is looked at once for all arrays of a call.
+    true_folder = functools.cache(os.path.realpath)
     found = []
     for item in items:
         known = _names.get(item.array)
         if known is None or known[0] is not item.array.info:
-            known = item.array.info, _name(item.array, folders, item.one_writer())
+            known = item.array.info, _name(item.array, true_folder, item.one_writer())
             _names[item.array] = known
         found.append(known[1])
     return found
 
 
-def _true_path(path: str, folders: dict[str, str]) -> str:
-    """`os.path.realpath`, looking at each folder once for all arrays of a call."""
-    folder, last = os.path.split(path)
-    if not last or last in (os.curdir, os.pardir) or os.path.islink(path):
+def _true_path(path: str, true_folder: Callable[[str], str]) -> str:
+    """`os.path.realpath`, where that of folders is known, or looked up once."""
+    folder, slash, last = path.rpartition("/")
+    if last in ("", os.curdir, os.pardir) or os.path.islink(path):
         return os.path.realpath(path)
-    if folder not in folders:
-        folders[folder] = os.path.realpath(folder)
-    return os.path.join(folders[folder], last)
+    return f"{true_folder(folder or slash).rstrip('/')}/{last}"
 
 
-def _name(array: DiskArray, folders: dict[str, str], one_writer: bool) -> tuple[int, int]:
+def place_of(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, resolved: bool = False
+) -> int:
+    """
+    Tell where an array lies, whether or not it is there: a number that all ranks compute alike.
+
+    Not `resolved`, which takes a call of the system for each part of the path, different numbers may
+    stand for one file.
+    """
+    parts = []
+    for name in [path] if isinstance(path, str | os.PathLike) else path:
+        text, inner = os.fspath(name), ""
+        if resolved:
+            outer, within = formats.split_path(text)
+            text, inner = os.path.realpath(outer), within or ""
+        elif not text.startswith("/"):
+            text = os.path.join(os.getcwd(), text)
+        parts += [text, inner]
+    return _number("\0".join(parts))
+
+
+def _name(array: DiskArray, true_folder: Callable[[str], str], one_writer: bool) -> tuple[int, int]:
     info = array.info
     outer, inner = formats.split_path(array._where)
-    file = _true_path(outer, folders)
+    file = _true_path(outer, true_folder)
     text = "\0".join((file, inner or "", info.format, repr(info.shape), info.dtype.str))
     if info.format == "raw":
         text += repr((info.order, info.extra["offset"], array._files))
@@ -136,8 +166,8 @@ def _name(array: DiskArray, folders: dict[str, str], one_writer: bool) -> tuple[
 
 
 def _number(text: str) -> int:
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+    said = text.encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
 
 
 def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:

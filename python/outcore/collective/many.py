@@ -9,6 +9,7 @@ raise.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from outcore.assignment import Assignment
 from outcore.assignment import Method as Solver
 from outcore.collective import items as brought
 from outcore.collective import owners
-from outcore.collective.agreement import fail_together, gather
+from outcore.collective.agreement import differ, fail_together, gather
 from outcore.collective.choose import (
     CACHED,
     METHODS,
@@ -65,6 +66,12 @@ _CALLS = {
     "DistArray.write_all": 9,
     "outcore.explain_all": 10,
     "outcore.explain_all(write=True)": 11,
+    # Without sections.
+    "outcore.open": 20,
+    "flush_all": 22,
+    "DistArray.redistribute_all": 101,
+    "DistArray.update_ghosts_all": 102,
+    "DistArray.gather_all": 103,
 }
 _NAMES = {number: name for name, number in _CALLS.items()}
 # Their wishes, by number.
@@ -126,7 +133,8 @@ def read_all(
     requests
         ``(array, key)`` or ``(array, key, out)`` for each section; see `CollectiveArray.read_all`.
     comm
-        Communicator of mpi4py, or transport; by default that of the first array.
+        Communicator of mpi4py, or transport; by default that of the first array that was opened with
+        one. A rank that wants nothing passes ``comm=``: an empty list does not say whom it is with.
     method
         ``"auto"``, ``"direct"``, ``"sieve"`` or ``"two-phase"``; on all ranks the same.
 
@@ -143,6 +151,8 @@ def read_all(
         undefined.
     BudgetError
         On all ranks, as for `CollectiveArray.read_all`.
+    UsageError
+        On this rank, if `requests` is empty and there is no `comm`.
 
     Examples
     --------
@@ -196,7 +206,9 @@ def read_all(
         least = 0 if method == "direct" else CACHED
         return _core.read_many(wanted, least=least, lanes=_LANES, turn=turn)
 
-    results: list[Any] = run(group, call, prepare, method, _hints(requests), at_hand=at_hand)
+    results: list[Any] = run(
+        group, call, prepare, method, lambda: _hints(requests), at_hand=at_hand
+    )
     return results
 
 
@@ -224,6 +236,8 @@ def write_all(
         or new, as for `CollectiveArray.write_all`.
     BudgetError
         On all ranks, as for `CollectiveArray.write_all`.
+    UsageError
+        On this rank, if `requests` is empty and there is no `comm`.
 
     Notes
     -----
@@ -249,7 +263,7 @@ def write_all(
                 raise UsageError("write_all takes (array, key, value)", code="bad-value")
         return [brought.writing(_array(r[0]), r[1], r[2]) for r in requests]
 
-    run(group, "outcore.write_all", prepare, method, _hints(requests))
+    run(group, "outcore.write_all", prepare, method, lambda: _hints(requests))
 
 
 def _array(given: Any) -> DiskArray:
@@ -259,13 +273,21 @@ def _array(given: Any) -> DiskArray:
 
 
 def _group(requests: Sequence[tuple[Any, ...]], comm: Any) -> Transport:
-    if comm is None:
-        for request in requests:
-            group = getattr(request[0], "transport", None) if request else None
+    """Find the ranks that take part. What else is wrong with `requests`, these ranks have to be told."""
+    if comm is not None:
+        return transport(comm)
+    if not isinstance(requests, Sequence) or not requests:
+        raise UsageError(
+            f"{requests!r} does not say which ranks take part in this call. A rank that wants nothing "
+            "passes an empty list and comm=, the communicator of the others",
+            code="missing-argument",
+        )
+    for request in requests:
+        if isinstance(request, Sequence) and request:
+            group: Transport | None = getattr(request[0], "transport", None)
             if group is not None:
-                found: Transport = group
-                return found
-    return transport(comm)
+                return group
+    return transport(None)
 
 
 def _hints(requests: Sequence[tuple[Any, ...]]) -> Hints:
@@ -280,7 +302,7 @@ def run(
     call: str,
     prepare: Callable[[], list[Item]],
     method: str,
-    hints: Hints,
+    hints: Callable[[], Hints],
     *,
     one: bool = False,
     answer: Callable[[Met], Any] | None = None,
@@ -293,6 +315,8 @@ def run(
     ----------
     prepare
         Makes this rank's items; what it raises, all ranks raise.
+    hints
+        Tells the hints that count on this rank; what it raises, all ranks raise.
     one
         All ranks bring one section of the same array.
     answer
@@ -307,10 +331,15 @@ def run(
     # Who wrote on his own since the ranks met: the others must not have read before he comes.
     quiet = group.size == 1 or _written.get(group) == written
     # Who may not touch files does not look at them either.
-    two_phase = method == "two-phase" or (method == "auto" and _few(hints, group.size))
+    two_phase = method == "two-phase"
+    with contextlib.suppress(
+        Exception
+    ):  # what is wrong with the requests, `record` tells all ranks
+        two_phase = two_phase or (method == "auto" and _few(hints(), group.size))
     reads = quiet and answer is None and not write and not two_phase
     mine: list[Item] = []
     results: list[Any] | None = None
+    crowd: list[_core.Array] = []
 
     def record(whole: bool) -> NDArray[Any]:
         nonlocal results
@@ -321,17 +350,20 @@ def run(
         if reads and not whole and at_hand is not None:
             results = at_hand()
             if results is not None:
-                wishes = wishes_of(method, group.size, hints, [], far=far)
+                wishes = wishes_of(method, group.size, hints(), [], far=far)
                 return _core.record(_CALLS[call], wishes, None, True)
         if not mine:
             mine.extend(prepare())
         if reads and not whole and at_hand is None and _all_at_hand(mine, method):
             results = [item.result for item in mine]
         if write and group.nodes.count(group.nodes[group.rank]) > 1:
-            for item in mine:
-                item.core.expect_crowd()
+            # For this call: what a rank writes on its own later is planned as ever.
+            while len(crowd) < len(mine):
+                core = mine[len(crowd)].core
+                core.expect_crowd()
+                crowd.append(core)
         done = results is not None
-        wishes = wishes_of(method, group.size, hints, mine, at_hand=done, far=far)
+        wishes = wishes_of(method, group.size, hints(), mine, at_hand=done, far=far)
         names = brought.names_and_files(mine)
         words = [
             (name, file, item.core.ground(), item.section)
@@ -344,22 +376,24 @@ def run(
 
     # The other ranks wait for all of a collective.
     with Held():
-        records = gather(
-            group, record, lambda number: _NAMES.get(number, f"call {number}"), settled
-        )
-        _written[group] = written
-        failure: BaseException | None = None
-        if not settled(records):
-            _compare(records, one=one)
-            at_once = unplanned(records) if answer is None and not write else None
-            if at_once is not None:
-                failure = _each_alone(group, mine, at_once.method, write=False)
-            else:
-                met = _meet(group, records, mine, write=write)
-                if answer is not None:
-                    return answer(met)
-                failure = _as_chosen(group, met, write=write)
-            results = [item.result for item in mine]
+        try:
+            records = gather(group, record, name_of, settled)
+            _written[group] = written
+            failure: BaseException | None = None
+            if not settled(records):
+                _compare(records, one=one)
+                at_once = unplanned(records) if answer is None and not write else None
+                if at_once is not None:
+                    failure = _each_alone(group, mine, at_once.method, write=False)
+                else:
+                    met = _meet(group, records, mine, write=write)
+                    if answer is not None:
+                        return answer(met)
+                    failure = _as_chosen(group, met, write=write)
+                results = [item.result for item in mine]
+        finally:
+            for core in crowd:
+                core.lift_crowd()
     if failure is not None:
         cause = None if isinstance(failure, Elsewhere) else failure
         fail_together(group, cause, call.rsplit(".", maxsplit=1)[-1])
@@ -656,15 +690,65 @@ def _sieving(array: DiskArray) -> _core.Array:
     return _core.Array(array.info, array.writable, hints)
 
 
-def together(group: Transport, work: Callable[[], None], what: str) -> None:
-    """Let each rank do something on its own; all return, or all raise."""
-    failure: BaseException | None = None
-    try:
-        work()
-    except BaseException as error:
-        failure = error
-    if group.agree(int(failure is not None)):
-        fail_together(group, failure, what)
+def name_of(number: int) -> str:
+    """Tell what a call with this number is called."""
+    return _NAMES.get(number, f"call {number}")
+
+
+def call_of(name: str) -> int:
+    """Tell the number of a call in records."""
+    return _CALLS[name]
+
+
+def together(
+    group: Transport,
+    call: str,
+    work: Callable[[], list[int]],
+    tell: Callable[[], str],
+    *,
+    same: int = 2,
+    again: Callable[[], list[int]] | None = None,
+) -> _core.Records:
+    """
+    Let each rank do something on its own; all return, or all raise. One meeting.
+
+    Parameters
+    ----------
+    work
+        What each rank does; gives numbers for the others. What it raises, all ranks raise.
+    tell
+        Says what this rank called, where ranks meant different things.
+    same
+        So many of the numbers, the first ones, must be equal on all ranks.
+    again
+        Makes the numbers with more care, in a second meeting, before ranks are told that they differ.
+
+    Returns
+    -------
+    _core.Records
+        What the ranks said; their numbers are its wishes.
+    """
+
+    def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
+        return lambda _: _core.record(_CALLS[call], numbers(), None, True)
+
+    what = call.rsplit(".", maxsplit=1)[-1]
+    with Held():
+        records = gather(group, record(work), name_of, lambda _: True, what=what)
+        if again is not None and not _alike(records, same):
+            records = gather(group, record(again), name_of, lambda _: True, what=what)
+        if not _alike(records, same):
+            told = group.allgather_bytes(tell().encode(errors="replace"))
+            differ([text.decode(errors="replace") for text in told])
+    return records
+
+
+def _alike(records: _core.Records, same: int) -> bool:
+    for number in range(same):
+        said = records.wish(number)
+        if said.count(said[0]) != len(said):
+            return False
+    return True
 
 
 def explain(
@@ -676,5 +760,7 @@ def explain(
     def answer(met: Met) -> CollectiveReport:
         return tell(group.size, met.plan, met.groups, met.slots, met.choice, write=write)
 
-    report: CollectiveReport = run(group, call, prepare, method, hints, one=True, answer=answer)
+    report: CollectiveReport = run(
+        group, call, prepare, method, lambda: hints, one=True, answer=answer
+    )
     return report

@@ -145,7 +145,11 @@ class Group:
         of = counted(recv_counts, self.size, target.size)
         of_length(self.rank, self.rank, int(to[self.rank]), int(of[self.rank]))
         with Held():
-            return GroupExchange(self, source, to, target, of)
+            try:
+                return GroupExchange(self, source, to, target, of)
+            except BaseException as error:
+                self.vigil.broken(error)
+                raise
 
     def shared(self, nbytes: int) -> GroupShared:
         """Memory that the ranks of this node share."""
@@ -228,7 +232,12 @@ class Group:
         self.vigil.call = call
         result = None
         if self.place.leads:
-            result = self._speak(call, self._board.heads() + (heard or b""))
+            try:
+                result = self._speak(call, self._board.heads() + (heard or b""))
+            except BaseException as error:
+                # The ranks of this node wait for what the others said.
+                self.vigil.broken(error)
+                raise
         answer = self._board.share(at.SECOND, result, self._watch)
         heads = bytes(answer[: self.size * HEAD])
         if heads != heads[:HEAD] * self.size:
@@ -325,8 +334,9 @@ class GroupExchange:
                 try:
                     settle(self._pending, self._vigil.of_exchange())
                     self._pending = []
-                except CollectiveError:
+                except BaseException as error:
                     self._broken, self._pending = True, []
+                    self._vigil.broken(error)
                     raise
         if self._broken:
             self._vigil.check()

@@ -7,6 +7,7 @@ at every later call. The leader of the node tells the other leaders, who stop th
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -126,6 +127,21 @@ class Vigil:
             self._tell(self.board.stopped() or text)
         return stopped
 
+    def broken(self, error: BaseException) -> None:
+        """
+        Stop the group, because messages that others wait for will not come.
+
+        All ranks raise the error then, unless the group was stopped before.
+        """
+        if not isinstance(error, CollectiveError):
+            error = CollectiveError(
+                f"messages of rank {self.place.rank} failed: {type(error).__name__}: {error}. Look at"
+                " what the MPI library said; the job has to be started again",
+                code="rank-failed",
+                ranks=(self.place.rank,),
+            )
+        self.stop(error, waiting=False)
+
     def _tell(self, text: bytes) -> None:
         """As a leader, tell the other nodes, once."""
         if self._told or not (self.place.far and self.place.leads):
@@ -135,7 +151,9 @@ class Vigil:
         for rank in self.place.leaders:
             if rank != self.place.rank:
                 process = self.place.processes[rank]
-                self.wire.send(process, self.place.tag(TAG_STOP), data).abandon()
+                # On a wire that is broken: who cannot be told waits until his own messages fail.
+                with contextlib.suppress(Exception):
+                    self.wire.send(process, self.place.tag(TAG_STOP), data).abandon()
 
     def _raise_if(self, stopped: bool) -> None:
         if stopped:
