@@ -90,9 +90,9 @@ class Hints:
         beginning of the file, or at the first row behind one; 4 KiB by default. Chunks are never cut.
     assign
         Of a collective of many arrays: how these are given to ranks, see `outcore.assign`.
-        ``"balanced"`` makes the largest load small and cuts large arrays; ``"greedy"``, ``"matching"`` and
-        ``"exact"`` give ranks equally many whole ones (shares of them, if there are fewer arrays than
-        ranks). What cannot be solved is balanced; `outcore.explain_all` tells.
+        ``"balanced"`` makes the largest load small and cuts large arrays; ``"greedy"``, ``"matching"``
+        and ``"exact"`` give ranks equally many whole ones (shares, if there are fewer than ranks). What
+        cannot be solved so is balanced; `outcore.explain_all` tells.
 
     Raises
     ------
