@@ -290,3 +290,25 @@ def test_arrays_of_one_file_have_one_owner(world, folder):
             files.setdefault(name[0], set()).update(some)
         assert sorted(map(sorted, files.values())) == [[0], [1], [2]], owners
         assert "the 9 arrays are in 3 files" in report.assignment_why
+
+
+@ranks(3, per_node=NODES)
+def test_domains_begin_at_stripes_of_the_file(world, folder):
+    """Rows of 8 KiB behind a header of 128 bytes; a third of them is no whole number of stripes."""
+
+    def body(t):
+        if t.rank == 0:
+            outcore.create(folder / "a.npy", (1600, 1024), "f8").close()
+        t.barrier()
+        begins = []
+        for hints in ({}, {"stripe": "1 MiB"}):
+            with outcore.open(folder / "a.npy", comm=t, hints=hints) as a:
+                report = a.explain_all(np.s_[:, t.rank :: t.size], method="two-phase")
+            rows = [int(box[1:].split(":")[0]) for _, _, box in report.domains]
+            begins.append([128 + 8192 * row for row in rows])
+        return begins
+
+    for plain, striped in world.run(body):
+        assert len(plain) == len(striped) == world.size
+        assert all(byte % 2**20 < 8192 for byte in striped)
+        assert any(byte % 2**20 >= 8192 for byte in plain)
