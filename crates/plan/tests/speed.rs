@@ -234,6 +234,7 @@ fn overlapping_writes_of_many_ranks_are_cut_fast() {
                 order: (0..axes).collect(),
                 grain: vec![1; axes],
                 encoded: false,
+                lead: Some(128),
             };
             let found = regions(&ground, &accesses, 1 << 40);
             let start = Instant::now();
