@@ -12,7 +12,6 @@ import pytest
 import outcore
 from mpi.test_collective import once
 from outcore import DistArray, Distribution, _core, dist
-from outcore.collective import many
 from outcore.errors import CollectiveError, DistributionError, StorageError, UsageError
 from outcore.transport.place import TAG_STOP
 from ranks import ranks
@@ -576,8 +575,3 @@ def test_messages_that_fail_stop_all_ranks(world, folder, part, call):
         t.wire.__dict__.pop("send", None)
 
     world.run(body, timeout=30)
-
-
-def test_names_of_calls_are_told():
-    assert many.name_of(many.call_of("outcore.open")) == "outcore.open"
-    assert many.name_of(10**6) == "call 1000000"

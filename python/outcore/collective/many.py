@@ -391,12 +391,12 @@ def run(
                         return answer(met)
                     failure = _as_chosen(group, met, write=write)
                 results = [item.result for item in mine]
+            if failure is not None:
+                cause = None if isinstance(failure, Elsewhere) else failure
+                fail_together(group, cause, call.rsplit(".", maxsplit=1)[-1])
         finally:
             for core in crowd:
                 core.lift_crowd()
-    if failure is not None:
-        cause = None if isinstance(failure, Elsewhere) else failure
-        fail_together(group, cause, call.rsplit(".", maxsplit=1)[-1])
     if write or results is None:
         return None
     return results[0] if one else results

@@ -145,16 +145,38 @@ def gather_blocks(
         frames = b"".join(_FRAME.pack(n, len(have[n])) + have[n] for n in mine)
         source = (me + reach) % count
         buffer = np.empty(step * (room + _FRAME.size), np.uint8)
-        incoming = wire.receive(leaders[source], tag, buffer)
-        outgoing = wire.send(leaders[(me - reach) % count], tag, np.frombuffer(frames, np.uint8))
-        settle([(source, incoming), ((me - reach) % count, outgoing)], look)
-        text, at = buffer[: incoming.count()].tobytes(), 0
+        incoming = {source: buffer}
+        outgoing = {(me - reach) % count: np.frombuffer(frames, np.uint8)}
+        started = _start(wire, tag, leaders, incoming, outgoing)
+        settle(started, look)
+        text, at = buffer[: started[0][1].count()].tobytes(), 0
         while at < len(text):
             node, length = _FRAME.unpack_from(text, at)
             at += _FRAME.size + length
             have[node] = text[at - length : at]
         reach += step
     return [have[node] for node in range(count)]
+
+
+def _start(
+    wire: Wire,
+    tag: int,
+    leaders: list[int],
+    incoming: dict[int, Bytes],
+    outgoing: dict[int, Bytes],
+) -> list[Pending]:
+    """Start to receive and then to send; if that fails, what was started keeps its buffers."""
+    started: list[Pending] = []
+    try:
+        for node, room in incoming.items():
+            started.append((node, wire.receive(leaders[node], tag, room)))
+        for node, data in outgoing.items():
+            started.append((node, wire.send(leaders[node], tag, data)))
+    except BaseException:
+        for _, request in started:
+            request.abandon()
+        raise
+    return started
 
 
 def _direct(
@@ -168,10 +190,10 @@ def _direct(
 ) -> list[bytes]:
     others = [(me + k) % len(leaders) for k in range(1, len(leaders))]
     buffers = {node: np.empty(room, np.uint8) for node in others}
-    incoming = {node: wire.receive(leaders[node], tag, buffers[node]) for node in others}
     data = np.frombuffer(block, np.uint8)
-    outgoing = [(node, wire.send(leaders[node], tag, data)) for node in others]
-    settle([*incoming.items(), *outgoing], look)
+    started = _start(wire, tag, leaders, buffers, dict.fromkeys(others, data))
+    settle(started, look)
+    incoming = dict(started[: len(others)])
     heard = {node: buffers[node][: incoming[node].count()].tobytes() for node in others}
     heard[me] = block
     return [heard[node] for node in range(len(leaders))]
