@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use outcore_plan::collective::{
-    record, section_words, Agreed, Collective, Cut, Ground, Job, Records, Share, Stage,
+    record, section_words, Agreed, Collective, Cut, Ground, Job, Records, Said, Share, Stage,
 };
 use outcore_plan::{Range, Section};
 
@@ -115,7 +115,7 @@ fn plan(of: Of, ranks: i64, side: i64, slot: i64, write: bool, cut: Cut) -> (i64
     let mut words = Vec::new();
     for rank in 0..ranks {
         let section = section_words(&of(rank, ranks, side));
-        let item = (7, ground.words(), section);
+        let item = Said { name: 7, file: 8, ground: ground.words(), section };
         words.extend(record(2, Stage::Ready, &[], &[item]).unwrap());
     }
     let width = words.len() / ranks as usize;
