@@ -1,6 +1,7 @@
 """A rank that fails, or means something else, in each kind of call: all raise, and go on in step."""
 
 import errno
+import gc
 import itertools
 import os
 import signal
@@ -251,16 +252,18 @@ def strike_redistributions(world, here, budget, errors, sparse):
             found.append(t.agree(steps))
         return found
 
+    # What earlier tests left goes now, or not while this one runs.
+    gc.collect()
     held = _core.memory_state()[0]
-    with outcore.memory(budget):
+    with outcore.memory(held + budget):
         found = world.run(body)[0]
-    assert _core.memory_state()[0] == held
+    assert _core.memory_state()[0] <= held
     assert min(found) >= (3 if world.size > 1 else 2)
     # Those that travel in rounds have steps in each of them.
-    assert world.size == 1 or max(found) >= (8 if budget == "1 MiB" else 20)
+    assert world.size == 1 or max(found) >= (6 if budget > 1000 else 12)
 
 
-@pytest.mark.parametrize("budget", ["1 MiB", 700])
+@pytest.mark.parametrize("budget", [1 << 20, 700])
 @ranks(1, 4, per_node=(None, 2))
 def test_redistributions_fail_on_all_ranks(world, budget, steps_of_dist):
     """Also in the midst of rounds, where messages do not fit the budget at once."""
@@ -268,7 +271,7 @@ def test_redistributions_fail_on_all_ranks(world, budget, steps_of_dist):
 
 
 @pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("budget", ["1 MiB", 700])
+@pytest.mark.parametrize("budget", [1 << 20, 700])
 @ranks(2, 4, per_node=(None, 2))
 def test_redistributions_fail_on_all_ranks_slow(world, budget, error, steps_of_dist):
     strike_redistributions(world, steps_of_dist, budget, [error], sparse=False)
