@@ -332,9 +332,8 @@ def run(
     quiet = group.size == 1 or _written.get(group) == written
     # Who may not touch files does not look at them either.
     two_phase = method == "two-phase"
-    with contextlib.suppress(
-        Exception
-    ):  # what is wrong with the requests, `record` tells all ranks
+    # What is wrong with the requests, `record` tells all ranks.
+    with contextlib.suppress(Exception):
         two_phase = two_phase or (method == "auto" and _few(hints(), group.size))
     reads = quiet and answer is None and not write and not two_phase
     mine: list[Item] = []
