@@ -25,6 +25,14 @@ MODULES = sorted(
 )
 
 
+@pytest.fixture(autouse=True)
+def budget_as_before():
+    """Examples set the budget of the process, and it is that of the tests which follow."""
+    before = int(outcore.memory())
+    yield
+    outcore.memory(before)
+
+
 def run_doctest(test, capsys):
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     runner.run(test)
@@ -41,16 +49,15 @@ def test_documents_run(name, tmp_path, monkeypatch, capsys):
     names = {"np": np, "outcore": outcore}
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
     assert blocks
-    with outcore.memory():
-        for number, block in enumerate(blocks):
-            if ">>>" in block:
-                test = doctest.DocTestParser().get_doctest(block, names, name, name, number)
-                test.globs = names
-                runner = doctest.DocTestRunner(optionflags=FLAGS)
-                runner.run(test, clear_globs=False)
-                assert runner.failures == 0, capsys.readouterr().out
-            else:
-                exec(compile(block, f"{name} (block {number})", "exec"), names)
+    for number, block in enumerate(blocks):
+        if ">>>" in block:
+            test = doctest.DocTestParser().get_doctest(block, names, name, name, number)
+            test.globs = names
+            runner = doctest.DocTestRunner(optionflags=FLAGS)
+            runner.run(test, clear_globs=False)
+            assert runner.failures == 0, capsys.readouterr().out
+        else:
+            exec(compile(block, f"{name} (block {number})", "exec"), names)
 
 
 @pytest.mark.parametrize("name", ["outcore", *MODULES])
