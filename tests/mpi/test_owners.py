@@ -244,7 +244,8 @@ def test_arrays_are_given_to_ranks_as_the_hint_says(world, folder, method):
         assert report.assignment == method
         assert f"assigned {method}: " in str(report)
         most = max(len(some) for some in owners.values())
-        assert (most > 1) == (method == "balanced"), "others give whole files"
+        if world.size <= len(names):
+            assert (most > 1) == (method == "balanced"), "others give whole files"
 
 
 @ranks(2, per_node=NODES)
