@@ -2,46 +2,48 @@
 Arrays divided over ranks, in memory: `DistArray`.
 
 Problem. Each rank works on its part of an array; then it needs another part: that of another
-distribution, the neighbours of its own, or all of it. Idea. All three are one thing: what ranks have
-meets what ranks want in regular sections, and the core knows who sends which of them to whom
-(`_core.exchange_plan`). So there is one method here that packs, exchanges and unpacks; the others
-say only what is wanted.
+distribution, the neighbours of its own, all of it, or what a file holds. Idea. A part is a product of
+ranges on each axis, so it is a few regular sections: of memory (`redistribution`) as of a file
+(`collective`).
 
 Invariants. A `DistArray` *has* an array, it is not one: ``local`` is an ordinary NumPy array. Methods
 that talk to other ranks end in ``_all``, and every rank must call them. Whatever can fail on one rank
-alone fails before the first element is sent, and then all ranks raise. Buffers for packing are within
-the memory budget: what does not fit travels in rounds.
+alone fails before the first element is sent, and then all ranks raise.
+
+Reference: *PASSION: Parallel and Scalable Software for Input-Output*, sections 3 (files of distributed
+arrays) and 4.3 (overlap areas); Thakur, Choudhary, *An Extended Two-Phase Method for Accessing Sections
+of Out-of-Core Arrays*, section 3.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcore import _core
 from outcore.collective import many
-from outcore.collective.agreement import differ, fail_together
 from outcore.collective.items import Item, reading, writing
 from outcore.collective.many import Method
 from outcore.disk import DiskArray
-from outcore.distribution import Align, Distribution, Ghosts, Key, ProcessGrid, slices, widths
-from outcore.errors import BudgetError, CollectiveError, DistributionError, UnsupportedError
-from outcore.transport import Held, Transport
+from outcore.distribution import (
+    Align,
+    Distribution,
+    Ghosts,
+    Key,
+    ProcessGrid,
+    slices,
+    views,
+    widths,
+)
+from outcore.errors import DistributionError, UnsupportedError
+from outcore.redistribution import Part, bring_all
+from outcore.transport import Transport
 from outcore.transport import transport as join
 
 __all__ = ["Align", "DistArray", "Distribution", "ProcessGrid"]
-
-# Larger buffers make no exchange faster, but everything else has less.
-_LARGEST = 64 * 2**20
-_NO_LIMIT = 2**63 - 1
-_OURS = {f"DistArray.{name}" for name in ("redistribute_all", "update_ghosts_all", "gather_all")}
-# What ranks tell each other before anything else.
-_PRINT, _LIMIT = range(2)
 
 
 class DistArray:
@@ -65,7 +67,20 @@ class DistArray:
     Raises
     ------
     DistributionError
-        If the distribution is for another number of ranks, or the memory for another part.
+        ``bad-grid``: the distribution is for another number of ranks; ``bad-distribution``: the memory
+        is for another part, or there can be no such ghosts.
+    UnsupportedError
+        ``object-dtype``: elements that have no fixed size.
+
+    Notes
+    -----
+    Each rank makes its own part, and nothing is checked with the others before they make a call
+    together. Not collective, but for a communicator whose transport is not made yet: of that all ranks
+    make their parts (see `outcore.transport.transport`). Memory is that of `local`: the caller's, not
+    counted in the memory budget.
+
+    An *in-core local array* with *overlap areas* (PASSION, sections 4.1.2 and 4.3), read and written in
+    any distribution (section 3.2).
 
     Examples
     --------
@@ -127,14 +142,25 @@ class DistArray:
         distribution
             Which rank has which elements.
         dtype
-            Type of the elements.
+            Type of the elements, of fixed size.
         transport, ghosts
             See the class.
 
         Returns
         -------
         DistArray
-            The new array.
+            The new array, of `Distribution.local_shape` of this rank.
+
+        Raises
+        ------
+        DistributionError, UnsupportedError
+            See the class.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> DistArray.empty(Distribution((4, 6), ["block", "*"], 1), "f4").local.shape
+        (4, 6)
         """
         transport = join(transport)
         rank = transport.rank
@@ -151,21 +177,28 @@ class DistArray:
         ghosts: Ghosts = 0,
     ) -> Self:
         """
-        An array of zeros.
+        An array of zeros, ghosts included; else as `empty`.
 
         Parameters
         ----------
-        distribution
-            Which rank has which elements.
-        dtype
-            Type of the elements.
-        transport, ghosts
-            See the class.
+        distribution, dtype, transport, ghosts
+            As for `empty`.
 
         Returns
         -------
         DistArray
             The new array.
+
+        Raises
+        ------
+        DistributionError, UnsupportedError
+            See the class.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> DistArray.zeros(Distribution(3, ["block"], 1), "i4").local
+        array([0, 0, 0], dtype=int32)
         """
         transport = join(transport)
         rank = transport.rank
@@ -188,19 +221,25 @@ class DistArray:
         Parameters
         ----------
         function
-            Gets one array of indices per axis, shaped to be broadcast as those of `numpy.ogrid`;
-            once for each section of this rank.
-        distribution
-            Which rank has which elements.
-        dtype
-            Type of the elements.
-        transport, ghosts
-            See the class.
+            Gets one array of indices per axis (int64), shaped to be broadcast as those of
+            `numpy.ogrid`; once for each section of this rank. What it gives is broadcast to the shape of
+            the section, and cast to `dtype` as NumPy does on assignment.
+        distribution, dtype, transport, ghosts
+            As for `empty`.
 
         Returns
         -------
         DistArray
             The new array.
+
+        Raises
+        ------
+        DistributionError, UnsupportedError
+            See the class; and whatever `function` raises.
+
+        Notes
+        -----
+        Besides the array it takes what `function` does, for one section at a time.
 
         Examples
         --------
@@ -216,22 +255,22 @@ class DistArray:
 
     @property
     def distribution(self) -> Distribution:
-        """Which rank has which elements."""
+        """Which rank has which elements: a `Distribution`."""
         return self._distribution
 
     @property
     def transport(self) -> Transport:
-        """How ranks talk to each other."""
+        """How ranks talk to each other: a `Transport`."""
         return self._transport
 
     @property
     def rank(self) -> int:
-        """Number of this rank."""
+        """Number of this rank, from 0 on."""
         return self._transport.rank
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the whole array."""
+        """Shape of the whole array: a tuple of int. That of this rank is ``local.shape``."""
         return self._distribution.shape
 
     @property
@@ -246,34 +285,65 @@ class DistArray:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the elements."""
+        """Type of the elements: a `numpy.dtype`."""
         return self._local.dtype
 
     @property
     def ghosts(self) -> tuple[tuple[int, int], ...]:
-        """Widths of the overlap, a pair (before, behind) per axis."""
+        """Widths of the ghosts as they were asked for: a pair (before, behind) of elements per axis."""
         return tuple(self._widths) or ((0, 0),) * self.ndim
 
     @property
     def local(self) -> NDArray[Any]:
-        """The elements of this rank, ghosts included."""
+        """
+        The elements of this rank, ghosts included: the `numpy.ndarray` that was given, no copy.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> a = DistArray.zeros(Distribution(3, ["block"], 1))
+        >>> a.local[1:] = 2.5
+        >>> a.gather_all()
+        array([0. , 2.5, 2.5])
+        """
         return self._local
 
     @property
     def owned(self) -> NDArray[Any]:
-        """The elements of this rank without ghosts: a view of `local`."""
+        """
+        The elements of this rank without ghosts: a view of `local`, of `Distribution.local_shape`.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> rows = Distribution((8, 6), ["block", "*"], 4)
+        >>> def shapes(comm):
+        ...     a = DistArray.zeros(rows, transport=comm, ghosts=[1, 0])
+        ...     return a.local.shape, a.owned.shape
+        >>> SimWorld(4).run(shapes)
+        [((3, 6), (2, 6)), ((4, 6), (2, 6)), ((4, 6), (2, 6)), ((3, 6), (2, 6))]
+        """
         if not self._widths:
             return self._local
         core = self._distribution._core
         _, places = core.pieces(self.rank, self._widths, False)
-        starts = places[:, :, 0].min(axis=0, initial=_NO_LIMIT).tolist()
+        starts = places[:, :, 0].min(axis=0, initial=2**63 - 1).tolist()
         shape = core.local_shape(self.rank, [])
         starts = starts if len(places) else [0] * self.ndim
         return self._local[tuple(slice(a, a + n) for a, n in zip(starts, shape, strict=True))]
 
     @property
     def global_slices(self) -> tuple[Key, ...]:
-        """The sections of the whole array that this rank has, without ghosts."""
+        """
+        The sections of the whole array that this rank has, without ghosts.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> DistArray.zeros(Distribution((4, 6), ["block", "*"], 1)).global_slices
+        ((slice(0, 4, None), slice(0, 6, None)),)
+        """
         return self._distribution.sections(self.rank)
 
     def pieces(self, *, ghosts: bool = False) -> list[tuple[Key, NDArray[Any]]]:
@@ -288,7 +358,7 @@ class DistArray:
         Returns
         -------
         list of (tuple of slice, numpy.ndarray)
-            A section of the whole array, and the view of `local` that holds it.
+            A section of the whole array, and the view of `local` that holds it: no copies.
 
         Examples
         --------
@@ -299,7 +369,7 @@ class DistArray:
         (slice(0, 5, None),) (5,)
         """
         found, places = self._distribution._core.pieces(self.rank, self._widths, ghosts)
-        return list(zip(slices(found), _views(self._local, places), strict=True))
+        return list(zip(slices(found), views(self._local, places), strict=True))
 
     def read_all(self, array: DiskArray, *, ghosts: bool = False, method: Method = "auto") -> None:
         """
@@ -308,7 +378,7 @@ class DistArray:
         Parameters
         ----------
         array
-            An array on disk of the same shape and dtype.
+            An array on disk of the same shape and dtype, opened by this rank; with ``comm=`` or without.
         ghosts
             Whether the ghosts are read as well.
         method
@@ -317,14 +387,18 @@ class DistArray:
         Raises
         ------
         CollectiveError
-            On all ranks, if any rank failed. What `local` holds is then undefined.
+            On all ranks, if any rank failed (also if the shape or the dtype is another one), or called
+            something else. What `local` holds is then undefined.
         BudgetError
-            On all ranks, as for `CollectiveArray.read_all`, which also says what memory it takes.
+            On all ranks, as for `CollectiveArray.read_all`.
 
         Notes
         -----
-        PASSION_read of the PASSION runtime library, with the extended two-phase method (Thakur,
-        Choudhary, section 3.1).
+        Elements go into `local` without another array of its size; memory for two-phase as
+        `CollectiveArray.read_all` says.
+
+        ``PASSION_read`` (PASSION, section 3.2), with the extended two-phase method (Thakur, Choudhary,
+        section 3.1).
 
         Examples
         --------
@@ -358,14 +432,18 @@ class DistArray:
         Raises
         ------
         CollectiveError
-            On all ranks, if any rank failed. Each block of the file is then old or new.
+            On all ranks, if any rank failed (also if the shape or the dtype is another one), or called
+            something else. Each block of the file is then old or new.
         BudgetError
-            On all ranks, as for `CollectiveArray.write_all`, which also says what memory it takes.
+            On all ranks, as for `CollectiveArray.write_all`.
 
         Notes
         -----
-        PASSION_write of the PASSION runtime library, with the extended two-phase method (Thakur,
-        Choudhary, section 3.2).
+        Written when the call returns, for all who read; durable after `CollectiveArray.flush_all`, or
+        `DiskArray.flush` on every rank. Memory as for `CollectiveArray.write_all`.
+
+        ``PASSION_write`` (PASSION, section 3.2), with the extended two-phase method (Thakur, Choudhary,
+        section 3.2).
 
         Examples
         --------
@@ -409,15 +487,39 @@ class DistArray:
         Returns
         -------
         DistArray
-            A new array; this one does not change.
+            A new array, of the same dtype; this one does not change.
 
         Raises
         ------
         DistributionError
-            On all ranks, if they disagree about what to do, or one of them cannot do its part: with
-            its number and what it said (``failed-elsewhere``). That rank raises its own error.
+            On all ranks, if they disagree about what to do (``ranks-disagree``), or one of them cannot
+            do its part: with its number and what it said (``failed-elsewhere``). That rank raises its
+            own error: of the new distribution (as the class), `MemoryError`, or `BudgetError` if the
+            memory budget has not even room for one element of each message.
         CollectiveError
             On all ranks, if one of them called something else than a method of a `DistArray`.
+
+        Notes
+        -----
+        Besides both arrays, buffers for messages: 64 MiB at most, and half of what is free of the memory
+        budget, in which they count. What does not fit goes in rounds. A rank is sent each element that
+        it wants once, and none of which it has a copy.
+
+        The second phase of the two-phase method (PASSION, section 3.1).
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> def transposed(comm):
+        ...     rows = Distribution((4, 4), ["block", "*"], comm.size)
+        ...     a = DistArray.from_function(lambda i, j: 10 * i + j, rows, "i8", transport=comm)
+        ...     return a.redistribute_all(Distribution((4, 4), ["*", "block"], comm.size)).local
+        >>> SimWorld(2).run(transposed)[1]
+        array([[ 2,  3],
+               [12, 13],
+               [22, 23],
+               [32, 33]])
         """
 
         def make() -> DistArray:
@@ -425,20 +527,39 @@ class DistArray:
                 distribution, self.dtype, transport=self._transport, ghosts=ghosts
             )
 
-        made: DistArray = self._bring_all("redistribute_all", make)
-        return made
+        return self._bring_all("redistribute_all", make)
 
     def update_ghosts_all(self) -> None:
         """
         Set the ghosts to what their owners have now. Every rank must call this.
 
+        Corners are set as well, and ghosts that are wider than the part of a neighbour.
+
         Raises
         ------
-        DistributionError
-            On all ranks, if they disagree about what to do, or one of them cannot do its part: with
-            its number and what it said (``failed-elsewhere``). That rank raises its own error.
-        CollectiveError
-            On all ranks, if one of them called something else than a method of a `DistArray`.
+        DistributionError, CollectiveError
+            On all ranks, as `redistribute_all`. If a later round failed (messages did not fit in one),
+            some ghosts are new and others are not.
+
+        Notes
+        -----
+        Memory as for `redistribute_all`, of the ghosts alone.
+
+        The exchange of boundary data at the end of each iteration (PASSION, section 4.3), for parts in
+        memory.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> def ranks_around(comm):
+        ...     blocks = Distribution(6, ["block"], comm.size)
+        ...     a = DistArray.zeros(blocks, "i8", transport=comm, ghosts=1)
+        ...     a.owned[...] = comm.rank
+        ...     a.update_ghosts_all()
+        ...     return a.local.tolist()
+        >>> SimWorld(3).run(ranks_around)
+        [[0, 0, 1], [0, 1, 1, 2], [1, 2, 2]]
         """
         self._bring_all("update_ghosts_all", lambda: self)
 
@@ -456,15 +577,28 @@ class DistArray:
         Returns
         -------
         numpy.ndarray or None
-            The whole array; None on ranks that do not get it.
+            The whole array, a new one in C order; None on ranks that do not get it.
 
         Raises
         ------
-        DistributionError
-            On all ranks, if they disagree about what to do, or one of them cannot do its part: with
-            its number and what it said (``failed-elsewhere``). That rank raises its own error.
-        CollectiveError
-            On all ranks, if one of them called something else than a method of a `DistArray`.
+        DistributionError, CollectiveError
+            On all ranks, as `redistribute_all`; also if there is no rank `root`.
+
+        Notes
+        -----
+        Ranks that get the array need memory for all of it; it is the caller's, and not counted in the
+        memory budget. Buffers for messages as for `redistribute_all`.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> def gathered(comm):
+        ...     turns = Distribution(6, ["cyclic"], comm.size)
+        ...     a = DistArray.from_function(lambda i: i, turns, "i8", transport=comm)
+        ...     return a.gather_all(root=1)
+        >>> SimWorld(2).run(gathered)
+        [None, array([0, 1, 2, 3, 4, 5])]
         """
 
         def make() -> DistArray:
@@ -477,248 +611,27 @@ class DistArray:
             memory = np.empty(self.shape, self.dtype) if wanted else nothing
             return DistArray(whole, memory, transport=self._transport)
 
-        got: DistArray = self._bring_all("gather_all", make, root)
+        got = self._bring_all("gather_all", make, root)
         return got._local if root is None or root == self.rank else None
 
     def _bring_all(
         self, operation: str, make: Callable[[], DistArray], only: int | None = None
     ) -> DistArray:
         """Bring the elements of this array to where that of `make` wants them."""
-        group, call = self._transport, f"DistArray.{operation}"
         made: list[DistArray] = []
-        moves: list[_Moves] = []
 
-        def prepare() -> NDArray[Any]:
+        def wanted() -> Part:
             made.append(make())
-            moves.append(_Moves(self, made[0], only))
-            wishes = [_print(operation, self, made[0], only), moves[0].limit]
-            return _core.record(many.call_of(call), wishes, None, True)
+            return made[0]._part()
 
-        # The other ranks wait for all of it.
-        with Held():
-            try:
-                records = _agree(group, call, prepare)
-                moves[0].run(group, min(records.wish(_LIMIT)), call)
-            finally:
-                for one in moves:
-                    one.release()
+        bring_all(self._transport, operation, self._part(), wanted, only)
         return made[0]
+
+    def _part(self) -> Part:
+        return Part(self._distribution, self._widths, self._local)
 
     def __repr__(self) -> str:
         return (
             f"<DistArray {self.shape} {self.dtype}, {self._distribution}, rank {self.rank}: "
             f"local {self._local.shape}>"
         )
-
-
-class _Crossing(NamedTuple):
-    """What goes between this rank and another: sections of its memory, in rounds."""
-
-    peer: int
-    sections: NDArray[np.int64]
-    ends: list[int]
-
-    def elements(self) -> int:
-        """Number of elements."""
-        return int(self.sections[:, :, 1].prod(axis=1).sum())
-
-    def views(self, memory: NDArray[Any], number: int) -> list[NDArray[Any]]:
-        """The parts of `memory` that travel in a round, in this order."""
-        if number >= len(self.ends):
-            return []
-        begin = self.ends[number - 1] if number else 0
-        return _views(memory, self.sections[begin : self.ends[number]])
-
-
-class _Packed(NamedTuple):
-    """A round that can begin: bytes for and of each rank, where what comes goes, what stays."""
-
-    to: NDArray[np.int64]
-    of: NDArray[np.int64]
-    parts: list[tuple[NDArray[Any], NDArray[Any]]]
-    own: list[tuple[NDArray[Any], NDArray[Any]]]
-
-
-class _Moves:
-    """What this rank sends, receives and copies to bring one array to where another wants it."""
-
-    def __init__(self, source: DistArray, target: DistArray, only: int | None) -> None:
-        self.source = source
-        self.target = target
-        self.only = only
-        self.item = source.dtype.itemsize
-        self.plan(None)
-        if (self.receives or len(self.own[1])) and not target._local.flags.writeable:
-            raise DistributionError(
-                f"the memory of rank {target.rank} cannot be written to; give the array a copy of it",
-                code="bad-distribution",
-            )
-        counts = [crossing.elements() for crossing in (*self.sends, *self.receives)]
-        self.limit, self.held = self.reserve(np.array(counts, np.int64))
-        with_limit = [min(count, self.limit) * self.item for count in counts]
-        try:
-            self.send = np.empty(sum(with_limit[: len(self.sends)]), np.uint8)
-            self.receive = np.empty(sum(with_limit[len(self.sends) :]), np.uint8)
-            # Of most calls the only round: what can fail on one rank is done before the ranks meet.
-            self.first = self.pack(0) if self.limit == _NO_LIMIT else None
-        except BaseException:
-            self.held.release()
-            raise
-
-    def plan(self, limit: int | None) -> None:
-        """Ask the core; with a limit, no message of a round has more elements."""
-        source, target = self.source, self.target
-        sends, receives, self.own = _core.exchange_plan(
-            source._distribution._core,
-            source._widths,
-            target._distribution._core,
-            target._widths,
-            source.rank,
-            self.only,
-            limit,
-        )
-        self.sends = [_Crossing(*crossing) for crossing in sends]
-        self.receives = [_Crossing(*crossing) for crossing in receives]
-
-    def reserve(self, counts: NDArray[np.int64]) -> tuple[int, _core.Reservation]:
-        """Memory for messages, and how many elements of each it holds (no limit: all)."""
-        # Half of what is free: there may be other threads, or ranks that are threads.
-        room = min(_LARGEST, _core.memory_state()[1] // 2)
-        limit = _NO_LIMIT
-        if int(counts.sum()) * self.item > room:
-            limit = max(1, room // (len(counts) * self.item))
-        while True:
-            needed = int(np.minimum(counts, limit).sum()) * self.item
-            try:
-                return limit, _core.Reservation("exchange", needed)
-            except BudgetError:
-                if limit == 1:
-                    raise
-            # Other threads took some of it.
-            limit = max(1, min(limit, int(counts.max())) // 2)
-
-    def run(self, transport: Transport, limit: int, call: str) -> None:
-        """Send, receive and copy. All ranks have agreed on the limit."""
-        if limit == _NO_LIMIT and self.first is not None:
-            self.exchange(transport, self.first)
-            return
-        # What fails on one rank is told before each round, and after the last one.
-        failure: BaseException | None = None
-        number, rounds = 0, 1
-        while number <= rounds:
-            said, ready = 0, None
-            try:
-                if failure is None and number == 0:
-                    self.plan(limit)
-                    crossings = (*self.sends, *self.receives)
-                    said = max((len(one.ends) for one in crossings), default=1)
-                if failure is None:
-                    ready = self.pack(number)
-            except BaseException as error:
-                failure = error
-            heard = transport.agree(_NO_LIMIT if failure is not None else said)
-            if heard == _NO_LIMIT:
-                _give_up(transport, failure, call)
-            rounds = heard if number == 0 else rounds
-            if ready is not None and number < rounds:
-                try:
-                    self.exchange(transport, ready)
-                except BaseException as error:
-                    failure = error
-            number += 1
-
-    def pack(self, number: int) -> _Packed:
-        """Pack what this rank sends in a round, and see where what it receives will go."""
-        size = self.source.transport.size
-        to, of = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        for here, there in self.buffered(self.sends, self.source, self.send, number, to):
-            there[...] = here
-        parts = self.buffered(self.receives, self.target, self.receive, number, of)
-        own = []
-        if number == 0 and self.source._local is not self.target._local:
-            memory = self.source._local, self.target._local
-            own = list(zip(*map(_views, memory, self.own), strict=True))
-        return _Packed(to, of, parts, own)
-
-    def exchange(self, transport: Transport, ready: _Packed) -> None:
-        """Send and receive a round, and copy what this rank has itself."""
-        send, receive = self.send[: ready.to.sum()], self.receive[: ready.of.sum()]
-        started = transport.start_exchange(send, ready.to, receive, ready.of)
-        for here, there in ready.own:
-            there[...] = here
-        started.wait()
-        for here, there in ready.parts:
-            here[...] = there
-
-    def buffered(
-        self,
-        crossings: list[_Crossing],
-        array: DistArray,
-        buffer: NDArray[np.uint8],
-        number: int,
-        counts: NDArray[np.int64],
-    ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        """Parts of an array that travel in a round, each with its part of the buffer."""
-        parts = []
-        at = 0
-        for crossing in crossings:
-            for view in crossing.views(array._local, number):
-                part = buffer[at : at + view.nbytes].view(array.dtype).reshape(view.shape)
-                parts.append((view, part))
-                at += view.nbytes
-                counts[crossing.peer] += view.nbytes
-        return parts
-
-    def release(self) -> None:
-        """Give the memory back."""
-        self.held.release()
-
-
-def _views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any]]:
-    keys: list[tuple[Any, ...]] = [(*key, ...) for key in slices(sections)]  # ...: a view, always
-    return [memory[key] for key in keys]
-
-
-def _print(operation: str, source: DistArray, target: DistArray, only: int | None) -> int:
-    """A number that is equal on ranks that mean the same."""
-    ends = [(one.shape, one.dtype, str(one.distribution), one.ghosts) for one in (source, target)]
-    digest = hashlib.blake2b(repr((operation, ends, only)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
-
-
-def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> _core.Records:
-    """Raise on all ranks if one has a problem, or means something else than the others."""
-    failure: BaseException | None = None
-    try:
-        words = prepare()
-    except BaseException as error:
-        failure = error
-        words = _core.failed_record()
-    records = _core.Records(group.allgather(words))
-    failed, same, _ = records.verdict
-    if failed:
-        _give_up(group, failure, call)
-    calls = [many.name_of(number) for _, number in records.calls()]
-    if not same and not _OURS.issuperset(calls):
-        differ(calls)
-    said = list(zip(calls, records.wish(_PRINT), strict=True))
-    others = [rank for rank, one in enumerate(said) if one != said[0]]
-    if others:
-        raise DistributionError(
-            f"rank {others[0]} called {calls[others[0]]}, rank 0 {calls[0]}: different methods, on "
-            "different arrays or with different arguments; all ranks must make the same call",
-            code="ranks-disagree",
-            rank=others[0],
-        )
-    return records
-
-
-def _give_up(group: Transport, failure: BaseException | None, call: str) -> NoReturn:
-    """Raise on all ranks: their own failure, or whose it was."""
-    try:
-        fail_together(group, failure, call)
-    except CollectiveError as error:
-        told = error
-    if failure is not None:
-        raise failure
-    raise DistributionError(told.message, code="failed-elsewhere", rank=(*told.ranks, 0)[0])

@@ -1,5 +1,5 @@
 """
-Which rank owns which index: `ProcessGrid`, `Align`, `Distribution`.
+Which rank owns which index: `Align`, `Distribution`.
 
 Problem. An array is divided over ranks in the ways of HPF: BLOCK, CYCLIC, block-cyclic, blocks of any
 length, aligned with a template, with copies. Idea. The core answers by arithmetic, one axis at a
@@ -9,22 +9,26 @@ may ask for the part of rank 70 000.
 
 Invariants. A distribution never changes. Equal ones are written the same and have the same hash, on
 every rank.
+
+Reference: the formats are those of High Performance Fortran (``PROCESSORS``, ``TEMPLATE``, ``ALIGN``,
+``DISTRIBUTE``), with which the arrays of *PASSION: Parallel and Scalable Software for Input-Output* are
+divided (figure 5 in section 4.3); a `Distribution` is what ``PASSION_array_map`` stores (section 3.2).
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Never, SupportsIndex
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import DistributionError, SectionError
+from outcore.process_grid import ProcessGrid, integer, integers, is_number
 
-__all__ = ["Align", "Distribution", "Ghosts", "Key", "ProcessGrid", "slices", "widths"]
+__all__ = ["Align", "Distribution", "Ghosts", "Key", "ProcessGrid", "slices", "views", "widths"]
 
 Key = tuple[slice, ...]
 # One width for all axes, or per axis a width or a pair (before, behind).
@@ -33,128 +37,13 @@ Format = str | tuple[str, Any]
 _INT64 = 2**63
 
 
-class ProcessGrid:
-    """
-    Ranks arranged in a box, in row-major order: the last coordinate runs fastest.
-
-    Parameters
-    ----------
-    shape
-        Ranks along each axis.
-    size, ndim
-        Instead of a shape: so many ranks in so many axes, as equal as can be (as by
-        ``MPI_Dims_create``).
-
-    Examples
-    --------
-    >>> from outcore import ProcessGrid
-    >>> grid = ProcessGrid((2, 3))
-    >>> grid.coordinates(4), grid.rank_of(1, 1)
-    ((1, 1), 4)
-    >>> ProcessGrid(size=24, ndim=3).shape
-    (4, 3, 2)
-    """
-
-    __slots__ = ("_core", "_shape")
-    _core: _core.Grid
-    _shape: tuple[int, ...]
-
-    def __init__(
-        self,
-        shape: Sequence[int] | int | None = None,
-        *,
-        size: int | None = None,
-        ndim: int | None = None,
-    ) -> None:
-        if (shape is None) == (size is None) or (shape is not None and ndim is not None):
-            raise DistributionError(
-                "no such grid of ranks: give either its shape, or size= with ndim=",
-                code="bad-grid",
-            )
-        if size is not None:
-            axes = 1 if ndim is None else _integer(ndim, "ndim", "bad-grid")
-            if axes < 0:
-                raise DistributionError(
-                    f"no such grid of ranks: {axes} axes; give 1 or more", code="bad-grid"
-                )
-            core = _core.Grid.balanced(_integer(size, "size", "bad-grid"), axes)
-        else:
-            core = _core.Grid(_integers(shape, "shape", "bad-grid"))
-        object.__setattr__(self, "_core", core)
-        object.__setattr__(self, "_shape", tuple(core.shape))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Ranks along each axis."""
-        return self._shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self._shape)
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return self._core.size
-
-    def coordinates(self, rank: int) -> tuple[int, ...]:
-        """
-        Coordinates of a rank.
-
-        Parameters
-        ----------
-        rank
-            Number of the rank, from 0 on.
-
-        Returns
-        -------
-        tuple of int
-            One coordinate per axis.
-        """
-        return tuple(self._core.coordinates(_integer(rank, "rank", "bad-grid")))
-
-    def rank_of(self, *coordinates: int) -> int:
-        """
-        The rank at some coordinates.
-
-        Parameters
-        ----------
-        *coordinates
-            One per axis.
-
-        Returns
-        -------
-        int
-            The rank.
-        """
-        return self._core.rank(_integers(coordinates, "coordinates", "bad-grid"))
-
-    def __setattr__(self, name: str, value: object) -> Never:
-        raise AttributeError("a ProcessGrid does not change; make another one")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ProcessGrid):
-            return NotImplemented
-        return self._shape == other._shape
-
-    def __hash__(self) -> int:
-        return hash(self._shape)
-
-    def __repr__(self) -> str:
-        return f"ProcessGrid({self._shape})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (ProcessGrid, (self._shape,))
-
-
 @dataclass(frozen=True, slots=True)
 class Align:
     """
     On which cell of a template an index lies: index ``i`` on cell ``stride * i + offset``.
 
     HPF's ``ALIGN a(i) WITH t(stride*i + offset)``, counted from 0. The cells are distributed, the
-    elements go with them.
+    elements go with them: arrays aligned with one template have what belongs together on one rank.
 
     Parameters
     ----------
@@ -164,6 +53,26 @@ class Align:
         The cell of index 0.
     extent
         Number of cells; by default up to the last one that has an element.
+
+    Raises
+    ------
+    DistributionError
+        ``bad-distribution``, by the `Distribution` that it is given to: a stride of 0, elements outside
+        the template, or numbers beyond 63 bits.
+
+    Notes
+    -----
+    ``TEMPLATE`` and ``ALIGN`` as in the programs of PASSION (figure 5 in section 4.3).
+
+    Examples
+    --------
+    The rows of a coarse grid lie where every second row of the fine one does.
+
+    >>> from outcore import Align, Distribution
+    >>> fine = Distribution(8, ["block"], 2)
+    >>> coarse = Distribution(4, ["block"], 2, align=[Align(2, 0, 8)])
+    >>> [(coarse.owner(i), fine.owner(2 * i)) for i in range(4)]
+    [(0, 0), (0, 0), (1, 1), (1, 1)]
     """
 
     stride: int = 1
@@ -178,11 +87,11 @@ class Distribution:
     Parameters
     ----------
     shape
-        Shape of the array.
+        Shape of the array; one integer is an array of one axis.
     formats
-        How each axis is divided: ``"block"``, ``("block", k)``, ``"cyclic"``, ``("cyclic", k)`` for
-        blocks of ``k`` in turns, ``("general", lengths)`` for one block of its own length for each
-        coordinate, or ``"*"`` for an axis that is not divided.
+        How each axis is divided: ``"block"`` (blocks of ``ceil(n / ranks)``), ``("block", k)``,
+        ``"cyclic"``, ``("cyclic", k)`` for blocks of ``k`` in turns, ``("general", lengths)`` for one
+        block of its own length for each coordinate, or ``"*"`` for an axis that is not divided.
     grid
         The ranks: a `ProcessGrid`, its shape, or their number.
     align
@@ -195,7 +104,20 @@ class Distribution:
     Raises
     ------
     DistributionError
-        If no array can be distributed like that.
+        If no array can be distributed like that: ``bad-distribution`` (a format that is not known,
+        blocks that hold too little, another number of divided axes than the grid has), or ``bad-grid``.
+    SectionError
+        ``too-large``: a template that does not fit 63 bits.
+
+    Notes
+    -----
+    A value: it can be compared, hashed and pickled; equal divisions are equal, however they were
+    written. No method talks to other ranks, and every rank can be asked for; an answer takes arithmetic
+    and its own size of memory, whatever the length of the array and the number of ranks.
+
+    The distributions of HPF, for which PASSION reads and writes arrays (section 3.2; its
+    ``PASSION_array_map``, table 1). A *conforming* one, whose parts lie in a row in the file (section
+    3), is ``["block", "*", ...]`` for an array in C order, and ``["*", ..., "block"]`` in Fortran order.
 
     Examples
     --------
@@ -228,7 +150,7 @@ class Distribution:
         align: Sequence[Align | Sequence[int | None] | None] | None = None,
         axes: Sequence[int | None] | None = None,
     ) -> None:
-        lengths = _integers(shape, "shape")
+        lengths = integers(shape, "shape")
         grid = grid if isinstance(grid, ProcessGrid) else ProcessGrid(grid)
         if isinstance(formats, str):
             formats = [formats]
@@ -262,19 +184,31 @@ class Distribution:
         shape
             Shape of the array.
         grid
-            The ranks.
+            The ranks: a `ProcessGrid`, its shape, or their number.
 
         Returns
         -------
         Distribution
             Rank 0 is the owner of all, the others have copies.
+
+        Raises
+        ------
+        DistributionError
+            ``bad-distribution`` or ``bad-grid``: no such shape, or no such grid.
+
+        Examples
+        --------
+        >>> from outcore import Distribution
+        >>> everywhere = Distribution.replicated((3, 4), 5)
+        >>> everywhere.local_shape(4), everywhere.owner((2, 3)), everywhere.is_owner(4)
+        ((3, 4), 0, False)
         """
-        lengths = _integers(shape, "shape")
+        lengths = integers(shape, "shape")
         return cls(lengths, ["*"] * len(lengths), grid, axes=[None] * len(lengths))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
+        """Shape of the whole array: a tuple of int."""
         return self._shape
 
     @property
@@ -284,12 +218,20 @@ class Distribution:
 
     @property
     def grid(self) -> ProcessGrid:
-        """The ranks."""
+        """The ranks: a `ProcessGrid`."""
         return self._grid
 
     @property
     def replicated_axes(self) -> tuple[int, ...]:
-        """Axes of the grid along which all ranks have the same elements."""
+        """
+        Axes of the grid along which all ranks have the same elements: a tuple of int.
+
+        Examples
+        --------
+        >>> from outcore import Distribution
+        >>> Distribution(6, ["block"], (2, 3), axes=[1]).replicated_axes
+        (0,)
+        """
         return tuple(self._core.replicated)
 
     def is_owner(self, rank: int) -> bool:
@@ -305,8 +247,19 @@ class Distribution:
         -------
         bool
             True unless it is a copy. Ranks that have no elements may be either.
+
+        Raises
+        ------
+        DistributionError
+            ``bad-grid``: there is no such rank.
+
+        Examples
+        --------
+        >>> from outcore import Distribution
+        >>> [Distribution(4, ["block"], (2, 2), axes=[1]).is_owner(rank) for rank in range(4)]
+        [True, True, False, False]
         """
-        return self._core.is_owner(_integer(rank, "rank", "bad-grid"))
+        return self._core.is_owner(integer(rank, "rank", "bad-grid"))
 
     def owner(self, index: Any) -> Any:
         """
@@ -326,7 +279,13 @@ class Distribution:
         Raises
         ------
         SectionError
-            If an index is outside the array.
+            ``index-out-of-bounds``: an index is outside the array (negative ones are); ``bad-section``:
+            another number of axes; ``bad-index``: no integers, or arrays that cannot be broadcast.
+
+        Notes
+        -----
+        For arrays it takes ``8 * ndim`` bytes for each index besides the answer, which are not counted
+        in the memory budget.
 
         Examples
         --------
@@ -351,7 +310,21 @@ class Distribution:
         Returns
         -------
         tuple
-            Per axis an integer, or an array of int64.
+            Per axis an integer, or an array of int64: the place in memory of `local_shape`.
+
+        Raises
+        ------
+        SectionError
+            As `owner`.
+
+        Examples
+        --------
+        Elements keep their order, whatever is left out between them.
+
+        >>> import numpy as np
+        >>> from outcore import Distribution
+        >>> Distribution(10, [("cyclic", 2)], 3).local_index(np.arange(10))
+        (array([0, 1, 0, 1, 0, 1, 2, 3, 2, 3]),)
         """
         rows, shape = self._rows(index)
         return _columns(self._core.local_indices(rows), shape)
@@ -371,9 +344,23 @@ class Distribution:
         -------
         tuple
             Per axis an integer, or an array of int64.
+
+        Raises
+        ------
+        SectionError
+            As `owner`; ``index-out-of-bounds`` for a place outside the memory of the rank.
+        DistributionError
+            ``bad-grid``: there is no such rank.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from outcore import Distribution
+        >>> Distribution(10, [("cyclic", 2)], 3).global_index(1, np.arange(4))
+        (array([2, 3, 8, 9]),)
         """
         rows, shape = self._rows(local)
-        found = self._core.global_indices(_integer(rank, "rank", "bad-grid"), rows)
+        found = self._core.global_indices(integer(rank, "rank", "bad-grid"), rows)
         return _columns(found, shape)
 
     def local_shape(self, rank: int, ghosts: Ghosts = 0) -> tuple[int, ...]:
@@ -391,17 +378,30 @@ class Distribution:
         Returns
         -------
         tuple of int
-            The shape, ghosts included.
+            The shape, ghosts included; with zeros for a rank that has nothing.
+
+        Raises
+        ------
+        DistributionError
+            ``bad-grid``: there is no such rank; ``bad-distribution``: ghosts on a CYCLIC axis, or
+            widths that are none.
+
+        Examples
+        --------
+        >>> from outcore import Distribution
+        >>> blocks = Distribution((8, 8), ["block", "block"], (2, 2))
+        >>> blocks.local_shape(0), blocks.local_shape(0, ghosts=1), blocks.local_shape(0, [(0, 2), 0])
+        ((4, 4), (5, 5), (6, 4))
         """
-        rank = _integer(rank, "rank", "bad-grid")
+        rank = integer(rank, "rank", "bad-grid")
         return tuple(self._core.local_shape(rank, widths(ghosts, self.ndim)))
 
     def sections(self, rank: int, ghosts: Ghosts = 0) -> tuple[Key, ...]:
         """
         What a rank has, as regular sections of the array.
 
-        They are disjoint. BLOCK and CYCLIC make one range of an axis, CYCLIC(k) one for each block
-        or k strided ones, whichever are fewer.
+        They are disjoint, and cover what the rank has. BLOCK and CYCLIC make one range of an axis,
+        CYCLIC(k) one for each block or k strided ones, whichever are fewer.
 
         Parameters
         ----------
@@ -413,9 +413,22 @@ class Distribution:
         Returns
         -------
         tuple of tuple of slice
-            Keys such as `DiskArray` takes.
+            Keys such as `DiskArray` takes; none if the rank has nothing.
+
+        Raises
+        ------
+        DistributionError
+            As `local_shape`.
+
+        Examples
+        --------
+        >>> from outcore import Distribution
+        >>> Distribution(10, ["cyclic"], 3).sections(1)
+        ((slice(1, 8, 3),),)
+        >>> Distribution(10, ["block"], 3).sections(1, ghosts=1)
+        ((slice(3, 9, None),),)
         """
-        rank = _integer(rank, "rank", "bad-grid")
+        rank = integer(rank, "rank", "bad-grid")
         found, _ = self._core.pieces(rank, widths(ghosts, self.ndim), True)
         return tuple(slices(found))
 
@@ -467,7 +480,25 @@ def _rebuild(arguments: tuple[Any, ...], align: Any, axes: Any) -> Distribution:
 
 
 def slices(sections: NDArray[np.int64]) -> list[Key]:
-    """Keys of sections that came from the core: per section and axis start, count, step."""
+    """
+    Keys of sections that came from the core.
+
+    Parameters
+    ----------
+    sections
+        Of int64 and shape (sections, axes, 3): start, count and step; no count is 0.
+
+    Returns
+    -------
+    list of tuple of slice
+        One key for each section.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> slices(np.array([[[2, 3, 1], [0, 2, 5]]]))
+    [(slice(2, 5, None), slice(0, 6, 5))]
+    """
     return [
         tuple(
             slice(start, start + (count - 1) * step + 1, None if step == 1 else step)
@@ -477,10 +508,60 @@ def slices(sections: NDArray[np.int64]) -> list[Key]:
     ]
 
 
+def views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """
+    The parts of an array that sections are, as views of it.
+
+    Parameters
+    ----------
+    memory
+        An array with as many axes as the sections have.
+    sections
+        As for `slices`.
+
+    Returns
+    -------
+    list of numpy.ndarray
+        One view for each section, also of an array without axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> views(np.arange(6), np.array([[[1, 2, 3]]]))
+    [array([1, 4])]
+    """
+    keys: list[tuple[Any, ...]] = [(*key, ...) for key in slices(sections)]  # ...: a view, always
+    return [memory[key] for key in keys]
+
+
 def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
-    """Ghost widths as one pair per axis; nothing if there are none."""
-    if _is_number(ghosts):
-        width = _integer(ghosts, "ghosts")
+    """
+    Ghost widths as one pair per axis.
+
+    Parameters
+    ----------
+    ghosts
+        One width for all axes, or per axis a width or a pair (before, behind): numbers of elements.
+    ndim
+        Number of axes.
+
+    Returns
+    -------
+    list of (int, int)
+        One pair per axis; empty if there are no ghosts.
+
+    Raises
+    ------
+    DistributionError
+        ``bad-distribution``: no widths. Whether they fit a distribution, that tells.
+
+    Examples
+    --------
+    >>> widths(1, 2), widths([0, (0, 3)], 2), widths(0, 2)
+    ([(1, 1), (1, 1)], [(0, 0), (0, 3)], [])
+    """
+    if is_number(ghosts):
+        width = integer(ghosts, "ghosts")
         pairs = [(width, width)] * ndim
     elif isinstance(ghosts, Iterable):
         pairs = [_pair(one) for one in ghosts]
@@ -492,10 +573,10 @@ def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
 
 
 def _pair(one: Any) -> tuple[int, int]:
-    if _is_number(one):
-        width = _integer(one, "ghosts")
+    if is_number(one):
+        width = integer(one, "ghosts")
         return (width, width)
-    pair = _integers(one, "ghosts")
+    pair = integers(one, "ghosts")
     if len(pair) != 2:
         raise _bad(f"ghost widths {one!r}; give one number, or a pair (before, behind)")
     return (pair[0], pair[1])
@@ -503,33 +584,6 @@ def _pair(one: Any) -> tuple[int, int]:
 
 def _bad(why: str) -> DistributionError:
     return DistributionError(f"no such distribution: {why}", code="bad-distribution")
-
-
-def _is_number(value: object) -> bool:
-    """Whether this is one integer; arrays of them can be asked for an index, too."""
-    if isinstance(value, np.ndarray):
-        return value.ndim == 0
-    return isinstance(value, SupportsIndex)
-
-
-def _integer(value: Any, name: str, code: str = "bad-distribution") -> int:
-    """An integer that the core can take."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or not -_INT64 <= number < _INT64:
-        text = f"{name}={value!r}; an integer of at most 63 bits is needed"
-        raise DistributionError(text, code=code)
-    return number
-
-
-def _integers(values: Any, name: str, code: str = "bad-distribution") -> list[int]:
-    if _is_number(values):
-        return [_integer(values, name, code)]
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise DistributionError(f"{name}={values!r}; integers are needed", code=code)
-    return [_integer(value, name, code) for value in values]
 
 
 def _format(one: Any) -> tuple[str, int | None, list[int]]:
@@ -541,10 +595,10 @@ def _format(one: Any) -> tuple[str, int | None, list[int]]:
     if name == "*" and not rest:
         return "*", None, []
     if name in ("block", "cyclic") and len(rest) <= 1:
-        size = _integer(rest[0], f"size of a {name} block") if rest else None
+        size = integer(rest[0], f"size of a {name} block") if rest else None
         return name, size, []
     if name == "general" and len(rest) == 1:
-        return name, None, _integers(rest[0], "lengths of general blocks")
+        return name, None, integers(rest[0], "lengths of general blocks")
     raise _bad(
         f"format {one!r}; give 'block', ('block', k), 'cyclic', ('cyclic', k), "
         "('general', lengths) or '*'"
@@ -563,7 +617,7 @@ def _along(
 ) -> list[int | None]:
     """The axis of the grid for each axis of the array."""
     if axes is not None:
-        given = [None if axis is None else _integer(axis, "axes") for axis in axes]
+        given = [None if axis is None else integer(axis, "axes") for axis in axes]
         if len(given) != len(kinds):
             raise _bad(f"{len(given)} axes of the grid for {len(kinds)} formats; give one each")
         if any(axis is not None and axis < 0 for axis in given):
@@ -586,8 +640,8 @@ def _align(one: Any) -> Align:
         if isinstance(one, str) or not isinstance(one, Sequence) or not 1 <= len(one) <= 3:
             raise _bad(f"alignment {one!r}; give an Align, (stride, offset) or None")
         one = Align(*one)
-    stride, offset = _integer(one.stride, "stride"), _integer(one.offset, "offset")
-    extent = None if one.extent is None else _integer(one.extent, "extent")
+    stride, offset = integer(one.stride, "stride"), integer(one.offset, "offset")
+    extent = None if one.extent is None else integer(one.extent, "extent")
     return Align(stride, offset, extent)
 
 

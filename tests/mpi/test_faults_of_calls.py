@@ -12,7 +12,7 @@ import pytest
 
 import outcore
 from mpi.test_collective import once
-from outcore import DistArray, Distribution, _core, dist
+from outcore import DistArray, Distribution, _core, redistribution
 from outcore.errors import CollectiveError, DistributionError, StorageError, UsageError
 from outcore.transport.place import TAG_STOP
 from ranks import ranks
@@ -212,8 +212,8 @@ def steps_of_dist(monkeypatch):
         def __getattr__(self, name):
             return getattr(_core, name)
 
-    monkeypatch.setattr(dist, "_core", Kernel())
-    monkeypatch.setattr(dist, "_views", stepwise(dist._views))
+    monkeypatch.setattr(redistribution, "_core", Kernel())
+    monkeypatch.setattr(redistribution, "views", stepwise(redistribution.views))
     return here
 
 
@@ -279,7 +279,7 @@ def test_redistributions_fail_on_all_ranks_slow(world, budget, error, steps_of_d
 
 def interrupted(t, monkeypatch):
     """Ctrl-C on rank 0 in the midst of a redistribution: it is whole on all ranks, then it is raised."""
-    plain, seen = dist._Moves.exchange, []
+    plain, seen = redistribution._Moves.exchange, []
 
     def exchange(self, *args):
         if t.rank == 0:
@@ -287,7 +287,7 @@ def interrupted(t, monkeypatch):
         plain(self, *args)
         seen.append("sent")
 
-    monkeypatch.setattr(dist._Moves, "exchange", exchange)
+    monkeypatch.setattr(redistribution._Moves, "exchange", exchange)
     shape = (3 * t.size, 2 * t.size)
     a = DistArray.from_function(
         lambda i, j: i - j, Distribution(shape, ["block", "*"], t.size), "i8", transport=t

@@ -1,0 +1,221 @@
+"""
+Ranks arranged in a box: `ProcessGrid`; and integers as people write them.
+
+The ``PROCESSORS`` of High Performance Fortran. The core answers by arithmetic
+(``crates/plan/src/distribution/grid.rs``); nothing here talks to another rank.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Never, SupportsIndex
+
+import numpy as np
+
+from outcore import _core
+from outcore.errors import DistributionError
+
+__all__ = ["ProcessGrid", "integer", "integers", "is_number"]
+
+_INT64 = 2**63
+
+
+class ProcessGrid:
+    """
+    Ranks arranged in a box, in row-major order: the last coordinate runs fastest.
+
+    Parameters
+    ----------
+    shape
+        Ranks along each axis: integers of at least 1; one integer is a grid of one axis.
+    size, ndim
+        Instead of a shape: so many ranks in so many axes (1 by default), as equal as can be (as by
+        ``MPI_Dims_create``).
+
+    Raises
+    ------
+    DistributionError
+        ``bad-grid``: neither or both of them given, an axis without ranks, or more than 2**31 - 1 ranks.
+
+    Notes
+    -----
+    A value: it can be compared, hashed and pickled, and never talks to other ranks. The ``PROCESSORS``
+    of HPF; in PASSION ``PASSION_proc_map`` (section 3.2, table 1).
+
+    Examples
+    --------
+    >>> from outcore import ProcessGrid
+    >>> grid = ProcessGrid((2, 3))
+    >>> grid.coordinates(4), grid.rank_of(1, 1)
+    ((1, 1), 4)
+    >>> ProcessGrid(size=24, ndim=3).shape
+    (4, 3, 2)
+    """
+
+    __slots__ = ("_core", "_shape")
+    _core: _core.Grid
+    _shape: tuple[int, ...]
+
+    def __init__(
+        self,
+        shape: Sequence[int] | int | None = None,
+        *,
+        size: int | None = None,
+        ndim: int | None = None,
+    ) -> None:
+        if (shape is None) == (size is None) or (shape is not None and ndim is not None):
+            raise DistributionError(
+                "no such grid of ranks: give either its shape, or size= with ndim=",
+                code="bad-grid",
+            )
+        if size is not None:
+            axes = 1 if ndim is None else integer(ndim, "ndim", "bad-grid")
+            if axes < 0:
+                raise DistributionError(
+                    f"no such grid of ranks: {axes} axes; give 1 or more", code="bad-grid"
+                )
+            core = _core.Grid.balanced(integer(size, "size", "bad-grid"), axes)
+        else:
+            core = _core.Grid(integers(shape, "shape", "bad-grid"))
+        object.__setattr__(self, "_core", core)
+        object.__setattr__(self, "_shape", tuple(core.shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Ranks along each axis: a tuple of int."""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of the grid."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks: the product of `shape`."""
+        return self._core.size
+
+    def coordinates(self, rank: int) -> tuple[int, ...]:
+        """
+        Coordinates of a rank.
+
+        Parameters
+        ----------
+        rank
+            Number of the rank, from 0 on.
+
+        Returns
+        -------
+        tuple of int
+            One coordinate per axis, from 0 on.
+
+        Raises
+        ------
+        DistributionError
+            ``bad-grid``: there is no such rank.
+
+        Examples
+        --------
+        >>> from outcore import ProcessGrid
+        >>> [ProcessGrid((2, 2)).coordinates(rank) for rank in range(4)]
+        [(0, 0), (0, 1), (1, 0), (1, 1)]
+        """
+        return tuple(self._core.coordinates(integer(rank, "rank", "bad-grid")))
+
+    def rank_of(self, *coordinates: int) -> int:
+        """
+        The rank at some coordinates.
+
+        Parameters
+        ----------
+        *coordinates
+            One per axis, from 0 on.
+
+        Returns
+        -------
+        int
+            The rank: the way back from `coordinates`.
+
+        Raises
+        ------
+        DistributionError
+            ``bad-grid``: too few coordinates or too many, or one outside the grid.
+
+        Examples
+        --------
+        >>> from outcore import ProcessGrid
+        >>> ProcessGrid((2, 3)).rank_of(1, 2)
+        5
+        """
+        return self._core.rank(integers(coordinates, "coordinates", "bad-grid"))
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError("a ProcessGrid does not change; make another one")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProcessGrid):
+            return NotImplemented
+        return self._shape == other._shape
+
+    def __hash__(self) -> int:
+        return hash(self._shape)
+
+    def __repr__(self) -> str:
+        return f"ProcessGrid({self._shape})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ProcessGrid, (self._shape,))
+
+
+def is_number(value: object) -> bool:
+    """Whether this is one integer; arrays of them can be asked for an index, too."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0
+    return isinstance(value, SupportsIndex)
+
+
+def integer(value: Any, name: str, code: str = "bad-distribution") -> int:
+    """
+    An integer that the core can take, of what somebody gave as `name`.
+
+    Raises
+    ------
+    DistributionError
+        With `code`, if it is no integer, or one of more than 63 bits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> integer(np.int8(3), "width")
+    3
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or not -_INT64 <= number < _INT64:
+        text = f"{name}={value!r}; an integer of at most 63 bits is needed"
+        raise DistributionError(text, code=code)
+    return number
+
+
+def integers(values: Any, name: str, code: str = "bad-distribution") -> list[int]:
+    """
+    Integers that the core can take; one is a list of one.
+
+    Raises
+    ------
+    DistributionError
+        As `integer`.
+
+    Examples
+    --------
+    >>> integers((4, 5), "shape"), integers(4, "shape")
+    ([4, 5], [4])
+    """
+    if is_number(values):
+        return [integer(values, name, code)]
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise DistributionError(f"{name}={values!r}; integers are needed", code=code)
+    return [integer(value, name, code) for value in values]
