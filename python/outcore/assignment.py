@@ -28,7 +28,7 @@ Method = Literal["auto", "balanced", "greedy", "matching", "exact"]
 @dataclass(frozen=True)
 class Assignment:
     """
-    Who reads what, and what it costs.
+    Who reads what, and what it costs: the answer of `assign`. `str` gives a table for people.
 
     Attributes
     ----------
@@ -44,11 +44,26 @@ class Assignment:
     traffic
         Bytes wanted by ranks that do not read them themselves.
     cost
-        The largest ``alpha * load + beta * comm`` of a rank.
+        The largest ``alpha * load + beta * comm`` of a rank: bytes, times the prices.
     method
         The method that found it.
     why
         What the method made small, and what it proved.
+
+    Notes
+    -----
+    A value, equal on ranks that gave `assign` the same.
+
+    Examples
+    --------
+    Files of 6 and 2 bytes for two ranks: 4 bytes each, so the first file is cut.
+
+    >>> import outcore
+    >>> found = outcore.assign([[6, 0], [0, 2]])
+    >>> found.shares
+    (((0, 4), (1, 2)), ((1, 2),))
+    >>> found.load, found.traffic
+    ((4, 4), 2)
     """
 
     owner: tuple[tuple[int, ...], ...]
@@ -97,19 +112,20 @@ def assign(
     whole: Sequence[bool] | NDArray[np.bool_] | None = None,
 ) -> Assignment:
     """
-    Give files to the ranks that will read them.
+    Give files to the ranks that will read them. Not collective: a function of its arguments.
 
     Parameters
     ----------
     requests
-        ``requests[i, j]``: the bytes that rank *i* wants of file *j*. Whole numbers.
+        ``requests[i, j]``: the bytes that rank *i* wants of file *j*. Whole numbers, of any numeric
+        dtype; of shape (ranks, files), with one rank at least.
     method
         ``"balanced"``, which is ``"auto"``: the largest load as small as can be, then little traffic;
         a file larger than a fair share (all bytes by all ranks) is cut. ``"greedy"`` and
-        ``"matching"``: the paper's heuristics, equally many whole files for each rank; the matching has
-        the least traffic there is under that rule. ``"exact"``: branch and bound,
-        up to 32 files and ranks. With more ranks than files the last three give each rank a share of
-        one file, readers in proportion to bytes.
+        ``"matching"``: the paper's heuristics (sections 5.1 and 5.2), equally many whole files for each
+        rank; the matching has the least traffic there is under that rule. ``"exact"``: branch and bound
+        for the paper's 0-1 program (section 4.3), up to 32 files and ranks. With more ranks than files
+        the last three give each rank a share of one file, readers in proportion to bytes.
     alpha, beta
         Prices of a byte read, and of one sent or received, in ``cost``; only their ratio matters.
     objective
@@ -139,7 +155,9 @@ def assign(
     Raises
     ------
     UsageError
-        ``bad-requests``, ``assignment-impossible``, ``assignment-too-large``.
+        ``bad-requests``: arguments of another shape, or that are no counts; ``assignment-impossible``:
+        no rank may read a file, or `max_load` is too little; ``assignment-too-large``: too much for
+        ``"exact"``.
     SectionError
         ``too-large``: bytes or costs beyond 63 bits.
 
@@ -147,6 +165,12 @@ def assign(
     -----
     Where in a file a share lies is not known here, so for files that are cut ``comm`` and ``traffic``
     assume the best place: a rank keeps ``min(wanted, share)`` bytes for itself, as in the paper.
+
+    No file is opened, and no memory of the budget is taken: a few matrices as large as `requests`, which
+    are not counted in it.
+
+    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
+    sections 4.1 (the problem), 4.2 (more ranks than files), 4.3 and 5; tables 1 and appendix A.
 
     Examples
     --------

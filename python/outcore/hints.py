@@ -45,6 +45,8 @@ class Hints:
     """
     Wishes about how an array is read and written. They never change results.
 
+    Those of ``OUTCORE_HINTS`` hold where a hint is at its default.
+
     Parameters
     ----------
     engine
@@ -70,17 +72,20 @@ class Hints:
     missing
         What a chunk that was never written means: ``"fill"`` (the fill value) or ``"error"``.
     sync
-        Make every write durable before it returns.
+        Make every write durable before it returns. Of a collective: what each rank writes, before the
+        ranks agree that it is done.
     io_ranks
-        Of a collective: so many ranks touch files, evenly spread; all by default. With fewer than all of
-        them ``method="auto"`` means two-phase, for cached data too. As in MPI-IO (``cb_nodes``) it says
-        nothing of ranks that were told to work on their own: ``"direct"`` and ``"sieve"`` go before it.
+        Of a collective: so many ranks touch files, evenly spread; all by default (None). With fewer than
+        all of them ``method="auto"`` means two-phase, for cached data too. As in MPI-IO (``cb_nodes``)
+        it says nothing of ranks that were told to work on their own: ``"direct"`` and ``"sieve"`` go
+        before it.
     io_groups
         Of a collective: the ranks that touch files take turns, in so many groups; while one group is
-        at the disk, what another has read (will write) is exchanged. One group by default.
+        at the disk, what another has read (will write) is exchanged. One group by default (None).
     domains
         Of a collective: files are divided by the bytes that are ``"requested"``, by the ``"bounding"``
-        section, in ``"fixed"`` parts of the whole array, or tile by tile (``"cyclic"``).
+        section (the dynamic partitioning of Thakur and Choudhary, section 4.2), in ``"fixed"`` parts of
+        the whole array (their static one, section 4.1), or tile by tile (``"cyclic"``).
     overlap
         Ranks that write the same element: the highest rank wins (``"last"``), or it is refused
         (``"error"``). Of sections so many and so entangled that it takes too long to find out, it is not
@@ -97,13 +102,29 @@ class Hints:
     Raises
     ------
     UsageError
-        For a name or value that is not known; the message names the nearest.
+        ``bad-hint``: a name or value that is not known; the message names the nearest.
+
+    Notes
+    -----
+    A value: it does not change; its fields have the names above, with bytes as `int`, and None where
+    nothing was said.
+
+    Ranks of a collective should give the same hints. Where they do not, it goes by the smallest `memory`
+    and `io_ranks`, the largest `stripe`, and ``overlap="error"`` of any of them; `io_groups`, `domains`
+    and `assign` are those of the first rank that wants anything. The others are each rank's own. Of a
+    collective of many arrays those of a rank's first array count.
+
+    *Bounding* and *fixed*: Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of
+    Out-of-Core Arrays", section 4. `assign`: Memik, Kandemir, Choudhary, "Exploiting Inter-File Access
+    Patterns Using Multi-Collective I/O", section 5.
 
     Examples
     --------
     >>> import outcore
     >>> outcore.Hints(engine="threads", memory="64 MiB").memory
     67108864
+    >>> outcore.create("field.npy", (4, 6), "f8", hints={"stripe": "1 MiB", "io_ranks": 2}).hints.stripe
+    1048576
     >>> outcore.Hints(engine="treads")
     Traceback (most recent call last):
     outcore.errors.UsageError: [bad-hint] engine='treads' is not a hint; did you mean 'threads'? ...
@@ -166,10 +187,26 @@ class Hints:
         """
         Hints from text such as ``"engine=threads,threads=1"``, as in ``OUTCORE_HINTS``.
 
+        Parameters
+        ----------
+        text
+            ``name=value``, separated by commas; may be empty.
+
+        Returns
+        -------
+        Hints
+            What the text says; the others are at their defaults.
+
         Raises
         ------
         UsageError
-            If the text is not a list of ``name=value``, or a name or value is not known.
+            ``bad-hint``: the text is not a list of ``name=value``, or a name or value is not known.
+
+        Examples
+        --------
+        >>> from outcore import Hints
+        >>> Hints.parse("engine=threads, memory=1MiB").memory
+        1048576
         """
         words: dict[str, Any] = {}
         for item in filter(None, (part.strip() for part in text.split(","))):
@@ -181,7 +218,26 @@ class Hints:
         return cls(**words)
 
     def over(self, other: Hints) -> Hints:
-        """These hints; the ones left at their defaults are taken from `other`."""
+        """
+        These hints; the ones left at their defaults are taken from `other`.
+
+        Parameters
+        ----------
+        other
+            Hints that hold where these say nothing.
+
+        Returns
+        -------
+        Hints
+            Both together. A default that was given explicitly cannot be told from one that was not.
+
+        Examples
+        --------
+        >>> from outcore import Hints
+        >>> both = Hints(threads=1).over(Hints(threads=4, engine="uring"))
+        >>> both.threads, both.engine
+        (1, 'uring')
+        """
         default = _default()
         if other == default:
             return self
@@ -197,7 +253,31 @@ class Hints:
 
     @classmethod
     def of(cls, hints: Hints | Mapping[str, Any] | None) -> Hints:
-        """What holds for an array: `hints` (or a mapping of them) over ``OUTCORE_HINTS``."""
+        """
+        What holds for an array: `hints` over ``OUTCORE_HINTS``.
+
+        Parameters
+        ----------
+        hints
+            Hints, a mapping of them such as ``{"threads": 1}``, or None.
+
+        Returns
+        -------
+        Hints
+            Those given; the ones left at their defaults are those of the environment.
+
+        Raises
+        ------
+        UsageError
+            ``bad-hint``: something else, or a name or value that is not known; that of the environment
+            is named.
+
+        Examples
+        --------
+        >>> from outcore import Hints
+        >>> Hints.of({"threads": 1}).threads
+        1
+        """
         if not isinstance(hints, Hints | Mapping | None):
             raise UsageError(
                 f"hints={hints!r}: pass outcore.Hints(...) or a mapping such as {{'threads': 1}}",
@@ -256,6 +336,21 @@ def _unknown(word: object, kind: str, known: Any, prefix: str = "") -> UsageErro
 def nbytes(amount: float | str) -> int:
     """
     A number of bytes, from a number or from text such as ``"512 MiB"``, ``"1.5GB"``, ``"64k"``.
+
+    Parameters
+    ----------
+    amount
+        A whole number of bytes, or a number and a unit: ``kB`` is 1000, ``KiB`` and ``k`` are 1024.
+
+    Returns
+    -------
+    int
+        The bytes, from 1 to 2**63 - 1.
+
+    Raises
+    ------
+    UsageError
+        ``bad-hint``: something else.
 
     Examples
     --------

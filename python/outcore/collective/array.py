@@ -26,16 +26,22 @@ class CollectiveArray(DiskArray):
     What a `DiskArray` does, each rank does on its own. Methods that end in ``_all`` are collective:
     every rank calls them, in the same order.
 
+    Notes
+    -----
+    The *global placement model* of PASSION: one file for all ranks ("PASSION: Parallel and Scalable
+    Software for Input-Output", section 4.1.2); `outcore.DistArray` is what lies in memory of it.
+
     Examples
     --------
-    >>> import numpy as np, outcore
+    >>> import outcore
     >>> from outcore.testing.sim import SimWorld
-    >>> np.save("field.npy", np.arange(24).reshape(4, 6))
-    >>> def columns(comm):
-    ...     with outcore.open("field.npy", comm=comm) as a:
-    ...         return a.read_all(np.s_[:, comm.rank :: comm.size]).sum()
-    >>> [int(s) for s in SimWorld(3).run(columns)]
-    [84, 92, 100]
+    >>> outcore.create("field.npy", (4, 6), "i8").close()
+    >>> def work(comm):
+    ...     with outcore.open("field.npy", "r+", comm=comm) as a:
+    ...         a.write_all(comm.rank, 10 * comm.rank)  # with the others: a row of each
+    ...         return int(a[3 - comm.rank, 0])  # alone: of a row that another rank wrote
+    >>> SimWorld(4).run(work)
+    [30, 20, 10, 0]
     """
 
     def __init__(
@@ -59,7 +65,7 @@ class CollectiveArray(DiskArray):
 
     @property
     def transport(self) -> Transport:
-        """The ranks that opened it: a `Transport`, of which ``rank`` and ``size`` tell who this is."""
+        """The ranks that opened it: a `Transport`; its ``rank`` and ``size`` tell who this is."""
         return self._transport
 
     def read_all(
@@ -198,17 +204,17 @@ class CollectiveArray(DiskArray):
         Parameters
         ----------
         key
-            What this rank would ask for.
+            What this rank would ask for; may be empty.
         write
-            Explain `write_all`; the array must be open for writing.
+            Explain `write_all`; the array must be open for writing. On all ranks the same.
         method
             As for `read_all`.
 
         Returns
         -------
         CollectiveReport
-            Equal on all ranks: method and why, who owns what, rounds, slots and their bytes; `str` is
-            for people.
+            Equal on all ranks: method and why, who owns what (boxes of elements), rounds, slots and
+            their bytes; `str` is for people.
 
         Raises
         ------
@@ -218,7 +224,8 @@ class CollectiveArray(DiskArray):
         Notes
         -----
         No element is read or written, and no memory for results or slots is taken. What is in the page
-        cache is looked at, so the answer may be another one a moment later.
+        cache is looked at, so the answer may be another one a moment later. What ranks that there are
+        not would do, the command ``outcore explain FILE SECTION --ranks N`` tells.
 
         Examples
         --------
