@@ -101,7 +101,8 @@ def _parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(run=_within_memory(run))
         sub.add_argument("--json", action="store_true", help="print one JSON document")
-        sub.add_argument("--memory", metavar="BYTES", default=argparse.SUPPRESS)
+        budget = "budget of this run, such as 512MiB"
+        sub.add_argument("--memory", metavar="BYTES", default=argparse.SUPPRESS, help=budget)
         return sub
 
     def reads(sub: argparse.ArgumentParser, name: str = "path") -> None:
@@ -572,7 +573,7 @@ def _bench(words: Any) -> int:
 
 
 def _simulate(words: Any) -> int:
-    return simulation.run(words, _print_json)
+    return simulation.run(words, _print_json, _write_picture)
 
 
 def _rates(rates: Sequence[int]) -> str:

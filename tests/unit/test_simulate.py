@@ -340,6 +340,7 @@ def test_the_command_as_json_with_another_machine(capsys):
         ["-s", "servers"],
         ["-s", "colour=1"],
         ["--section", "(1:2)"],
+        ["--ranks", "4", "--bytes", "64KiB", "--svg", "nowhere/time.svg"],
     ],
 )
 def test_calls_that_make_no_sense(capsys, words):

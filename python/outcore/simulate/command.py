@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from outcore.errors import UsageError
@@ -26,19 +25,48 @@ from outcore.simulate.paper import CALIBRATED, Cell, Summary, extended, multi, s
 __all__ = ["TEXT", "arguments", "run"]
 
 TEXT = "what a collective access would take on a modelled machine, with no data moved"
+_MORE = """\
+methods:
+  direct     each rank a request for each run of its section
+  sieve      each rank everything from its first to its last byte
+  static     extended two-phase method, file domains of the whole array
+  dynamic    the same, file domains of the bounding section
+  requested  two-phase as outcore does it
+  auto       what read_all or write_all would choose, and why
+
+cases: each rank wants --bytes of an array that grows with the ranks
+  rows, columns, blocks, cyclic (columns in turn), common (all the same)
+
+Sizes are bytes, or 16MiB, 2GB; times are 50us, 1.5ms; rates are bytes per
+second. Columns of the table: virtual time until the last rank is done,
+requests to servers and the bytes they move, messages between nodes, rounds,
+time in which disks are waited for, and time of exchanges. One process, no MPI,
+nothing is read but --machine and nothing written but --svg. Exit status: 0, or
+2 for options that make no sense.
+
+outcore simulate --case blocks --bytes 64MiB --write --svg time.svg
+outcore simulate --machine delta --ranks 4,16,64 \\
+    --section '(1+8p:16+8p:1, 1:4096:1)' --shape 4096,4096
+
+Methods and tables: Thakur, Choudhary, "An Extended Two-Phase Method for
+Accessing Sections of Out-of-Core Arrays", sections 3 to 5; Memik, Kandemir,
+Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
+section 6. How well the models fit: docs/design/0015-simulated-machines.md.
+"""
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
+    parser.epilog, parser.formatter_class = _MORE, argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--paper", action="store_true", help="the papers' tables, theirs beside ours")
     add("--machine", metavar="NAME", help="delta, sp2, today (the default), or a TOML file")
     add("--ranks", default="1000,10000,100000", help="numbers of ranks (1000,10000,100000)")
     add("--case", default="columns", choices=tuple(CASES), help="what each rank wants (columns)")
     add("--bytes", default="16MiB", metavar="SIZE", help="how much each rank wants (16MiB)")
-    add("--section", help="instead: sections as the papers write them, (1+8p:16+8p:1, 1:4096:1)")
-    add("--shape", default="4096,4096", help="of the array of --section (4096,4096)")
+    add("--section", help="instead: sections as the papers write them: l:u:s from 1, p the rank")
+    add("--shape", default="4096,4096", help="of the array of --section, in elements (4096,4096)")
     add("--itemsize", type=int, default=4, help="bytes of its elements (4)")
     add("--order", choices=("C", "F"), default="F", help="of its elements in the file (F)")
     add("--write", action="store_true", help="simulate writing")
@@ -58,9 +86,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--svg", metavar="FILE", help="draw time against ranks, a line for each method")
 
 
-def run(words: Any, print_json: Callable[[Any], None]) -> int:
-    """Run the command; returns the exit status."""
-    return _paper(words, print_json) if words.paper else _scale(words, print_json)
+def run(
+    words: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
+) -> int:
+    """
+    Run the command.
+
+    Parameters
+    ----------
+    words
+        The options, parsed.
+    print_json
+        Prints one JSON document.
+    write_picture
+        Writes a picture (a path, then SVG) that ``--svg`` asks for.
+
+    Returns
+    -------
+    int
+        The exit status: 0.
+
+    Raises
+    ------
+    UsageError
+        Options that make no sense.
+    """
+    return _paper(words, print_json) if words.paper else _scale(words, print_json, write_picture)
 
 
 def _changes(words: Any) -> dict[str, int]:
@@ -107,7 +158,9 @@ def _case(words: Any, ranks: int) -> Case:
     return written_case(words.section, ranks, shape, words.itemsize, words.order, write=words.write)
 
 
-def _scale(words: Any, print_json: Callable[[Any], None]) -> int:
+def _scale(
+    words: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
+) -> int:
     model = machine(words.machine or "today", **_changes(words))
     ranks = _numbers(words.ranks, "ranks")
     methods: list[Method] = []
@@ -123,7 +176,7 @@ def _scale(words: Any, print_json: Callable[[Any], None]) -> int:
             method: simulate(wanted, model, method, io_ranks=words.io_ranks) for method in methods
         }
     if words.svg is not None:
-        Path(words.svg).write_text(_picture(words, model, found), "utf-8")
+        write_picture(words.svg, _picture(words, model, found))
     if words.json:
         rows = [
             {"ranks": count, "asked": method, "seconds": outcome.seconds, **vars(outcome)}
