@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -88,4 +89,32 @@ def test_public_names_are_documented():
         for name in outcore.__all__
         if not name.startswith("__") and not (getattr(outcore, name).__doc__ or "").strip()
     ]
+    assert missing == []
+
+
+# Those that ranks share, and what they are given: who calls them, and what they cost, has to be said.
+WHOLE = ["assign", "explain_all", "read_all", "write_all", "Align", "CollectiveArray", "DistArray"]
+WHOLE += ["Distribution", "Hints", "ProcessGrid"]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_docstrings_are_whole(name):
+    """Each parameter is explained, so is what is returned, and there is an example."""
+    public = getattr(outcore, name)
+    calls = [(name, public)] if inspect.isfunction(public) else []
+    for member, value in vars(public).items():
+        function = getattr(value, "__func__", value)
+        if not member.startswith("_") and inspect.isfunction(function):
+            calls.append((f"{name}.{member}", function))
+    missing = []
+    for call, function in calls:
+        text, signature = inspect.getdoc(function) or "", inspect.signature(function)
+        # As "ghosts", or as "transport, ghosts", on a line of their own.
+        lines = re.findall(r"^[*\w]+(?:, [*\w]+)*$", text, re.M)
+        said = {"self", "cls", *re.findall(r"\w+", " ".join(lines))}
+        missing += [f"{call}: {word}" for word in signature.parameters if word not in said]
+        heads = ["Examples"]
+        if signature.return_annotation not in (None, "None"):
+            heads.append("Returns")
+        missing += [f"{call}: {head}" for head in heads if f"{head}\n-----" not in text]
     assert missing == []
