@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore import _core
 from outcore.errors import CollectiveError, UsageError
 from outcore.transport.checks import counted, flat, of_length, record_of
-from outcore.transport.protocol import Bytes
+from outcore.transport.sharing import GroupShared, share_alone
 
 __all__ = ["SerialTransport"]
 
@@ -37,7 +35,7 @@ class SerialTransport:
     def __init__(self) -> None:
         self._closed = False
         self._failed: str | None = None
-        self._shares: weakref.WeakSet[SerialShared] = weakref.WeakSet()
+        self._shares: weakref.WeakSet[GroupShared] = weakref.WeakSet()
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
         """One row: the record itself, copied."""
@@ -73,10 +71,10 @@ class SerialTransport:
         target[: int(of[0])] = source[: int(to[0])]
         return SerialExchange()
 
-    def shared(self, nbytes: int) -> SerialShared:
+    def shared(self, nbytes: int) -> GroupShared:
         """Memory of this process, counted in its budget."""
         self._check()
-        made = SerialShared(nbytes)
+        made = share_alone(nbytes)
         self._shares.add(made)
         return made
 
@@ -116,46 +114,3 @@ class SerialExchange:
 
     def wait(self) -> None:
         """Return at once."""
-
-
-class SerialShared:
-    """Pages of one process."""
-
-    def __init__(self, nbytes: int) -> None:
-        if nbytes < 0:
-            raise UsageError(f"shared({nbytes}): bytes are counted from 0", code="bad-record")
-        self._held: _core.Reservation | None = _core.Reservation("shared", nbytes)
-        pages = mmap.mmap(-1, max(nbytes, 1))
-        self._mine: Bytes | None = np.frombuffer(pages, np.uint8, nbytes)
-        if nbytes:
-            self._held.of_pages(self._mine)
-
-    @property
-    def mine(self) -> Bytes:
-        """The memory."""
-        return self.of(0)
-
-    def of(self, rank: int) -> Bytes:
-        """The memory, if ``rank`` is 0."""
-        if self._mine is None:
-            raise UsageError("this shared memory was closed", code="closed")
-        if rank != 0:
-            raise UsageError(f"rank {rank} is not in this group of 1", code="not-on-node")
-        return self._mine
-
-    def lend(self) -> None:
-        """Let the memory give way to whatever needs the room."""
-        if self._held is not None:
-            self._held.lend()
-
-    def take_back(self) -> None:
-        """Hold it again."""
-        if self._held is not None:
-            self._held.take_back()
-
-    def close(self) -> None:
-        """Let go of the memory."""
-        self._mine = None
-        if self._held is not None:
-            self._held.release()
-            self._held = None

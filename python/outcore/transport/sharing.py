@@ -17,7 +17,7 @@ from outcore.transport.protocol import Bytes
 if TYPE_CHECKING:
     from outcore.transport.group import Group
 
-__all__ = ["GroupShared", "share"]
+__all__ = ["GroupShared", "share", "share_alone"]
 
 _NAME = 64
 
@@ -44,7 +44,7 @@ class GroupShared:
         part = self._parts.get(rank)
         if part is None:
             raise UsageError(
-                f"rank {rank} shares no memory with rank {self._rank}; on this node are"
+                f"rank {rank} shares no memory with rank {self._rank}; this node has"
                 f" {ranges(tuple(self._parts))}. Send a message, or ask Transport.nodes first",
                 code="not-on-node",
             )
@@ -68,6 +68,26 @@ class GroupShared:
             self._held = None
 
 
+def share_alone(nbytes: int) -> GroupShared:
+    """Make what `share` makes, of a process on its own: pages that nobody else sees."""
+    held = _reserve(nbytes)
+    try:
+        pages = np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8, nbytes)
+        if nbytes:
+            held.of_pages(pages)
+    except BaseException:
+        held.release()
+        raise
+    return GroupShared((0,), 0, [pages], held)
+
+
+def _reserve(nbytes: int) -> _core.Reservation:
+    """Count memory that will be shared in the budget."""
+    if nbytes < 0:
+        raise UsageError(f"shared({nbytes}): bytes are counted from 0", code="bad-record")
+    return _core.Reservation("shared", nbytes)
+
+
 def share(group: Group, nbytes: int) -> GroupShared:
     """Make shared memory, or raise on all ranks of the node."""
     here, mine = group.place.here, group.place.here.index(group.rank)
@@ -75,9 +95,7 @@ def share(group: Group, nbytes: int) -> GroupShared:
     failure: OutcoreError | None = None
     name = b""
     try:
-        if nbytes < 0:
-            raise UsageError(f"shared({nbytes}): bytes are counted from 0", code="bad-record")
-        held = _core.Reservation("shared", nbytes)
+        held = _reserve(nbytes)
     except OutcoreError as error:
         failure = error
     try:
