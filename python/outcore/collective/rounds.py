@@ -257,19 +257,28 @@ def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[N
 
 def read_rounds(work: Work) -> BaseException | None:
     """Run the rounds of a read; returns this rank's failure, if any rank failed (else raises none)."""
+    return _in_slots(work, _read_rounds)
+
+
+def _in_slots(
+    work: Work, rounds: Callable[[Work, Slots, list[list[IORequest[None]]], _Failures], bool]
+) -> BaseException | None:
+    """
+    Run rounds in slots; when this returns, nothing that they started is under way.
+
+    `rounds` puts what it starts into lists, one for each slot, and tells whether a rank failed.
+    """
     failures = _Failures()
     slots = _take_slots(work, failures)
     if slots is None:
         return _outcome(failures, True)
-    # By steps. Groups of owners take turns: a step ahead is another group's.
-    ahead = slots.number - 1 if work.groups == 1 else 1
-    reading: list[list[IORequest[None]]] = [[] for _ in range(ahead)]
+    started: list[list[IORequest[None]]] = [[] for _ in range(slots.number)]
     try:
-        failed = _read_rounds(work, slots, reading, failures)
+        failed = rounds(work, slots, started, failures)
     finally:
         # However this ends: nothing is under way in a slot that is lent, or used for something else.
-        for started in reading:
-            failures.finish(started)
+        for one in started:
+            failures.finish(one)
     if not failed:
         # Also the meeting after which slots may be used for something else.
         failed = work.meet(failures)
@@ -280,23 +289,47 @@ def _read_rounds(
     work: Work, slots: Slots, reading: list[list[IORequest[None]]], failures: _Failures
 ) -> bool:
     """Read and exchange, until all rounds are over or any rank failed; tells whether one did."""
-    ahead = len(reading)
+    # By steps. Groups of owners take turns: a step ahead is another group's.
+    ahead = slots.number - 1 if work.groups == 1 else 1
     with failures.caught():
         for number in range(ahead):
-            reading[number] = _read_ahead(work, slots, number)
+            reading[number] += _read_ahead(work, slots, number)
     for number in range(work.steps):
-        step = work.step(number)
-        if step.mine:
-            failures.finish(reading[number % ahead])
-        with Letters(work, step, slots.mine(step.k), write=False) as letters:
+        started = reading[number % ahead]
+        go_on = partial(_go_on_reading, work, slots, number + ahead, started)
+        if _exchange(work, slots, work.step(number), started, failures, go_on, write=False):
+            return True
+    return False
+
+
+def _go_on_reading(work: Work, slots: Slots, number: int, started: list[IORequest[None]]) -> None:
+    started += _read_ahead(work, slots, number)
+
+
+def _exchange(
+    work: Work,
+    slots: Slots,
+    step: Step,
+    started: list[IORequest[None]],
+    failures: _Failures,
+    go_on: Callable[[], None] | None = None,
+    *,
+    write: bool,
+) -> bool:
+    """Exchange in a step, once what was `started` in its slot is over; tells whether a rank failed."""
+    if step.mine:
+        failures.finish(started)
+    with Letters(work, step, slots.mine(step.k), write=write) as letters:
+        with failures.caught():
+            letters.make()
+        need = work.agree(failures, letters.need)
+        if need is None:
+            return True
+        if go_on is not None:
             with failures.caught():
-                letters.make()
-            need = work.agree(failures, letters.need)
-            if need is None:
-                return True
-            with failures.caught():
-                reading[number % ahead] += _read_ahead(work, slots, number + ahead)
-            letters.exchange(need, partial(work.copy, step, slots), failures.caught)
+                go_on()
+        copy = partial(work.copy, step, slots, write=write)
+        letters.exchange(need, copy, failures.caught)
     return False
 
 
@@ -365,41 +398,23 @@ def _needed(work: Work, slot: NDArray[np.uint8], n: int) -> list[Part]:
 
 def write_rounds(work: Work) -> BaseException | None:
     """Run the rounds of a write; returns as `read_rounds`."""
-    failures = _Failures()
-    slots = _take_slots(work, failures)
-    if slots is None:
-        return _outcome(failures, True)
-    turns = [_Turn() for _ in range(slots.number)]
     if work.plan.in_order:
         work.all_by_messages()
-    try:
-        failed = _write_rounds(work, slots, turns, failures)
-    finally:
-        # As when reading: what is in a slot is on its way to the file until its write has ended.
-        for turn in turns:
-            failures.finish(turn.started)
-    if not failed:
-        failed = work.meet(failures)
-    return _outcome(failures, failed)
+    return _in_slots(work, _write_rounds)
 
 
-def _write_rounds(work: Work, slots: Slots, turns: list[_Turn], failures: _Failures) -> bool:
+def _write_rounds(
+    work: Work, slots: Slots, writing: list[list[IORequest[None]]], failures: _Failures
+) -> bool:
     """Exchange and write, until all rounds are over or any rank failed; tells whether one did."""
+    turns = [_Turn(started) for started in writing]
     if _fill_first(work, slots, turns, failures):
         return True
     for number in range(work.steps):
         step = work.step(number)
         turn = turns[step.k % slots.number]
-        if step.mine:
-            failures.finish(turn.started)
-        with Letters(work, step, slots.mine(step.k), write=True) as letters:
-            with failures.caught():
-                letters.make()
-            need = work.agree(failures, letters.need)
-            if need is None:
-                return True
-            copy = partial(work.copy, step, slots, write=True)
-            letters.exchange(need, copy, failures.caught)
+        if _exchange(work, slots, step, turn.started, failures, write=True):
+            return True
         if work.groups > 1:
             # The next group begins to write after this meeting.
             for other in turns:
@@ -415,8 +430,8 @@ def _write_rounds(work: Work, slots: Slots, turns: list[_Turn], failures: _Failu
 class _Turn:
     """A slot of an owner that writes: what goes on in it, and what will write what it holds."""
 
-    def __init__(self) -> None:
-        self.started: list[IORequest[None]] = []
+    def __init__(self, started: list[IORequest[None]]) -> None:
+        self.started = started
         self.writes: list[Callable[[], None]] = []
 
     def go_on(self, work: Work, slots: Slots, k: int) -> None:
