@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core
-from outcore.collective import many
-from outcore.collective.agreement import differ, fail_together
+from outcore.collective.agreement import call_of, differ, fail_together, name_of
+from outcore.collective.call import run
 from outcore.collective.items import Item, reading, writing
-from outcore.collective.many import Method
+from outcore.collective.planning import Method
 from outcore.disk import DiskArray
 from outcore.distribution import Align, Distribution, Ghosts, Key, ProcessGrid, slices, widths
 from outcore.errors import BudgetError, CollectiveError, DistributionError, UnsupportedError
@@ -340,7 +340,7 @@ class DistArray:
             self._must_match(array)
             return [reading(array, key, view) for key, view in self.pieces(ghosts=ghosts)]
 
-        many.run(self._transport, "DistArray.read_all", bring, method, lambda: array.hints)
+        run(self._transport, "DistArray.read_all", bring, method, lambda: array.hints)
 
     def write_all(self, array: DiskArray, *, method: Method = "auto") -> None:
         """
@@ -384,7 +384,7 @@ class DistArray:
                 return []
             return [writing(array, key, view) for key, view in self.pieces()]
 
-        many.run(self._transport, "DistArray.write_all", bring, method, lambda: array.hints)
+        run(self._transport, "DistArray.write_all", bring, method, lambda: array.hints)
 
     def _must_match(self, array: DiskArray) -> None:
         if array.shape != self.shape or array.dtype != self.dtype:
@@ -492,7 +492,7 @@ class DistArray:
             made.append(make())
             moves.append(_Moves(self, made[0], only))
             wishes = [_print(operation, self, made[0], only), moves[0].limit]
-            return _core.record(many.call_of(call), wishes, None, True)
+            return _core.record(call_of(call), wishes, None, True)
 
         # The other ranks wait for all of it.
         with Held():
@@ -698,7 +698,7 @@ def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> 
     failed, same, _ = records.verdict
     if failed:
         _give_up(group, failure, call)
-    calls = [many.name_of(number) for _, number in records.calls()]
+    calls = [name_of(number) for _, number in records.calls()]
     if not same and not _OURS.issuperset(calls):
         differ(calls)
     said = list(zip(calls, records.wish(_PRINT), strict=True))

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import formats
+from outcore.collective.agreement import together
 from outcore.collective.array import CollectiveArray
 from outcore.collective.items import place_of
-from outcore.collective.many import together
 from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype

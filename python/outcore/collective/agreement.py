@@ -26,11 +26,33 @@ from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport import Transport
 from outcore.transport.checks import few
+from outcore.transport.watch import Held
 
-__all__ = ["differ", "fail_together", "gather"]
+__all__ = ["call_of", "differ", "fail_together", "gather", "name_of", "together"]
 
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
 _HEAD: int = len(_core.failed_record())
+
+# Numbers of calls in records: even ones read.
+_CALLS = {
+    "read_all": 2,
+    "write_all": 3,
+    "explain_all": 4,
+    "explain_all(write=True)": 5,
+    "outcore.read_all": 6,
+    "outcore.write_all": 7,
+    "DistArray.read_all": 8,
+    "DistArray.write_all": 9,
+    "outcore.explain_all": 10,
+    "outcore.explain_all(write=True)": 11,
+    # Without sections.
+    "outcore.open": 20,
+    "flush_all": 22,
+    "DistArray.redistribute_all": 101,
+    "DistArray.update_ghosts_all": 102,
+    "DistArray.gather_all": 103,
+}
+_NAMES = {number: name for name, number in _CALLS.items()}
 
 
 def gather(
@@ -135,3 +157,64 @@ def fail_together(transport: Transport, failure: BaseException | None, what: str
         code="rank-failed",
         ranks=tuple(failed),
     ) from failure
+
+
+def name_of(number: int) -> str:
+    """Tell what a call with this number is called."""
+    return _NAMES.get(number, f"call {number}")
+
+
+def call_of(name: str) -> int:
+    """Tell the number of a call in records."""
+    return _CALLS[name]
+
+
+def together(
+    group: Transport,
+    call: str,
+    work: Callable[[], list[int]],
+    tell: Callable[[], str],
+    *,
+    same: int = 2,
+    again: Callable[[], list[int]] | None = None,
+) -> _core.Records:
+    """
+    Let each rank do something on its own; all return, or all raise. One meeting.
+
+    Parameters
+    ----------
+    work
+        What each rank does; gives numbers for the others. What it raises, all ranks raise.
+    tell
+        Says what this rank called, where ranks meant different things.
+    same
+        So many of the numbers, the first ones, must be equal on all ranks.
+    again
+        Makes the numbers with more care, in a second meeting, before ranks are told that they differ.
+
+    Returns
+    -------
+    _core.Records
+        What the ranks said; their numbers are its wishes.
+    """
+
+    def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
+        return lambda _: _core.record(_CALLS[call], numbers(), None, True)
+
+    what = call.rsplit(".", maxsplit=1)[-1]
+    with Held():
+        records = gather(group, record(work), name_of, lambda _: True, what=what)
+        if again is not None and not _alike(records, same):
+            records = gather(group, record(again), name_of, lambda _: True, what=what)
+        if not _alike(records, same):
+            told = group.allgather_bytes(tell().encode(errors="replace"))
+            differ([text.decode(errors="replace") for text in told])
+    return records
+
+
+def _alike(records: _core.Records, same: int) -> bool:
+    for number in range(same):
+        said = records.wish(number)
+        if said.count(said[0]) != len(said):
+            return False
+    return True
