@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core
-from outcore.collective.agreement import call_of, differ, fail_together, name_of
+from outcore.collective.agreement import Unsure, call_of, differ, fail_together, name_of
 from outcore.collective.call import run
 from outcore.collective.items import Item, reading, writing
 from outcore.collective.planning import Method
@@ -497,8 +497,8 @@ class DistArray:
         # The other ranks wait for all of it.
         with Held():
             try:
-                records = _agree(group, call, prepare)
-                moves[0].run(group, min(records.wish(_LIMIT)), call)
+                limit = _agree(group, call, prepare)
+                moves[0].run(group, limit, call)
             finally:
                 for one in moves:
                     one.release()
@@ -599,12 +599,13 @@ class _Moves:
 
     def run(self, transport: Transport, limit: int, call: str) -> None:
         """Send, receive and copy. All ranks have agreed on the limit."""
-        if limit == _NO_LIMIT and self.first is not None:
-            self.exchange(transport, self.first)
-            return
         # What fails on one rank is told before each round, and after the last one.
         failure: BaseException | None = None
         number, rounds = 0, 1
+        if limit == _NO_LIMIT and self.first is not None:
+            # Before this one the ranks told each other that all can.
+            failure = self.exchange(transport, self.first, call)
+            number = 1
         while number <= rounds:
             said, ready = 0, None
             try:
@@ -621,10 +622,7 @@ class _Moves:
                 _give_up(transport, failure, call)
             rounds = heard if number == 0 else rounds
             if ready is not None and number < rounds:
-                try:
-                    self.exchange(transport, ready)
-                except BaseException as error:
-                    failure = error
+                failure = self.exchange(transport, ready, call)
             number += 1
 
     def pack(self, number: int) -> _Packed:
@@ -640,15 +638,23 @@ class _Moves:
             own = list(zip(*map(_views, memory, self.own), strict=True))
         return _Packed(to, of, parts, own)
 
-    def exchange(self, transport: Transport, ready: _Packed) -> None:
-        """Send and receive a round, and copy what this rank has itself."""
-        send, receive = self.send[: ready.to.sum()], self.receive[: ready.of.sum()]
-        started = transport.start_exchange(send, ready.to, receive, ready.of)
-        for here, there in ready.own:
-            there[...] = here
-        started.wait()
-        for here, there in ready.parts:
-            here[...] = there
+    def exchange(self, transport: Transport, ready: _Packed, call: str) -> BaseException | None:
+        """Send and receive a round, and copy what this rank has itself; returns what went wrong."""
+        failure: BaseException | None = None
+        # Others wait for these messages, and for no step.
+        with Unsure(transport, call):
+            send, receive = self.send[: ready.to.sum()], self.receive[: ready.of.sum()]
+            started = transport.start_exchange(send, ready.to, receive, ready.of)
+            try:
+                _copy(ready.own)
+            except BaseException as error:
+                failure = error
+            started.wait()
+        try:
+            _copy([(there, here) for here, there in ready.parts])
+        except BaseException as error:
+            failure = failure or error
+        return failure
 
     def buffered(
         self,
@@ -674,6 +680,11 @@ class _Moves:
         self.held.release()
 
 
+def _copy(pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> None:
+    for here, there in pairs:
+        there[...] = here
+
+
 def _views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any]]:
     keys: list[tuple[Any, ...]] = [(*key, ...) for key in slices(sections)]  # ...: a view, always
     return [memory[key] for key in keys]
@@ -686,23 +697,25 @@ def _print(operation: str, source: DistArray, target: DistArray, only: int | Non
     return int.from_bytes(digest, "little", signed=True)
 
 
-def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> _core.Records:
-    """Raise on all ranks if one has a problem, or means something else than the others."""
+def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> int:
+    """Tell the limit; raise on all ranks if one has a problem, or means something else than others."""
     failure: BaseException | None = None
     try:
         words = prepare()
     except BaseException as error:
         failure = error
         words = _core.failed_record()
-    records = _core.Records(group.allgather(words))
-    failed, same, _ = records.verdict
+    with Unsure(group, call):
+        records = _core.Records(group.allgather(words))
+        failed, same, _ = records.verdict
+        calls = [name_of(number) for _, number in records.calls()]
+        said = list(zip(calls, records.wish(_PRINT), strict=True))
+        others = [rank for rank, one in enumerate(said) if one != said[0]]
+        limit = min(records.wish(_LIMIT))
     if failed:
         _give_up(group, failure, call)
-    calls = [name_of(number) for _, number in records.calls()]
     if not same and not _OURS.issuperset(calls):
         differ(calls)
-    said = list(zip(calls, records.wish(_PRINT), strict=True))
-    others = [rank for rank, one in enumerate(said) if one != said[0]]
     if others:
         raise DistributionError(
             f"rank {others[0]} called {calls[others[0]]}, rank 0 {calls[0]}: different methods, on "
@@ -710,7 +723,7 @@ def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> 
             code="ranks-disagree",
             rank=others[0],
         )
-    return records
+    return limit
 
 
 def _give_up(group: Transport, failure: BaseException | None, call: str) -> NoReturn:

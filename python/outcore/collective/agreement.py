@@ -3,13 +3,19 @@ Agree first: what ranks tell each other before anything is moved, and how all of
 
 Problem. In a collective call one rank fails, or calls something else, and the others wait for ever.
 
-Idea. Whatever can fail for a rank on its own is done before the first message; how that ended is a
-word of the record that every rank sends anyway (``crates/plan/src/collective/records.rs``). One
+Idea. What a rank does on its own is done before the first message as far as can be; how that ended is
+a word of the record that every rank sends anyway (``crates/plan/src/collective/records.rs``). One
 gathering of the records is then both the exchange of the accesses (the papers' *file access
 descriptor*) and the agreement: if any rank failed, or called something else, all of them raise, and no
-rank has moved a byte. Later only I/O can fail; each round begins with an agreement, so all stop at the
-same round. What a rank can read out of the page cache it has read before, unless it wrote something
-since the ranks met: if that is so of all of them, this gathering is all there is.
+rank has moved a byte. Each round of I/O begins with an agreement, so all stop at the same round. What a
+rank can read out of the page cache it has read before, unless it wrote something since the ranks met:
+if that is so of all of them, this gathering is all there is.
+
+Anything else may fail on one rank alone, too: a plan for which it has no memory, a warning that was
+made an error. What fails between two meetings (`Announced`) calls off the next one, whichever that is,
+and all raise. Where a rank cannot know whether there is a next one (`Unsure`: the few lines between
+hearing the records and knowing what they mean), or others wait for its messages and not for a meeting,
+it gives up the group: all raise, at once or when they come next, and the group stays stopped.
 
 Invariants. Each rank makes the same calls of the transport, whatever happened to it.
 """
@@ -17,6 +23,7 @@ Invariants. Each rank makes the same calls of the transport, whatever happened t
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,9 +33,19 @@ from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport import Transport
 from outcore.transport.checks import few
+from outcore.transport.failing import describe, failed, is_everywhere, mark
 from outcore.transport.watch import Held
 
-__all__ = ["call_of", "differ", "fail_together", "gather", "name_of", "together"]
+__all__ = [
+    "Announced",
+    "Unsure",
+    "call_of",
+    "differ",
+    "fail_together",
+    "gather",
+    "name_of",
+    "together",
+]
 
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
 _HEAD: int = len(_core.failed_record())
@@ -58,7 +75,7 @@ _NAMES = {number: name for name, number in _CALLS.items()}
 def gather(
     transport: Transport,
     prepare: Callable[[bool], NDArray[Any]],
-    describe: Callable[[int], str],
+    called: Callable[[int], str],
     settled: Callable[[_core.Records], bool],
     *,
     again: bool = False,
@@ -72,7 +89,7 @@ def gather(
     prepare
         Makes this rank's record (``_core.record``); whatever it raises, all ranks raise. Called with
         True if the whole record is wanted, because of other ranks; it says all its items then.
-    describe
+    called
         What a number of a call is called in messages.
     settled
         Tells of the heads of all records whether more has to be said.
@@ -87,27 +104,31 @@ def gather(
     except BaseException as error:
         failure = error
         words = _core.failed_record()
-    records = _core.Records(transport.allgather(words[:_HEAD]))
-    failed, same, longest = records.verdict
-    if failed:
+    with Unsure(transport, what):
+        records = _core.Records(transport.allgather(words[:_HEAD]))
+        bad, same, longest = records.verdict
+        done = not bad and same and settled(records)
+    if bad:
         fail_together(transport, failure, what)
     if not same:
         calls = records.calls()
         versions = {version for version, _ in calls}
         differ(
             [
-                describe(call) + (f" (records of version {version})" if len(versions) > 1 else "")
+                called(call) + (f" (records of version {version})" if len(versions) > 1 else "")
                 for version, call in calls
             ]
         )
-    if settled(records):
+    if done:
         return records
-    if records.unsaid:
-        return gather(transport, prepare, describe, settled, again=True, what=what)
-    if longest > _HEAD:
-        row = np.zeros(longest, np.int64)
-        row[: len(words)] = words
-        records = _core.Records(transport.allgather(row))
+    with Announced(transport, what):
+        unsaid = records.unsaid
+        if longest > _HEAD and not unsaid:
+            row = np.zeros(longest, np.int64)
+            row[: len(words)] = words
+            records = _core.Records(transport.allgather(row))
+    if unsaid:
+        return gather(transport, prepare, called, settled, again=True, what=what)
     return records
 
 
@@ -122,11 +143,13 @@ def differ(called: list[str]) -> NoReturn:
     )
     # Of two halves, the one without rank 0.
     odd = min(calls.values(), key=lambda ranks: (len(ranks), 0 in ranks))
-    raise CollectiveError(
-        f"{said}. Every rank must make the same collective call, in the same order, with the same "
-        "version of outcore",
-        code="mismatched-call",
-        ranks=tuple(odd),
+    raise mark(
+        CollectiveError(
+            f"{said}. Every rank must make the same collective call, in the same order, with the same "
+            "version of outcore",
+            code="mismatched-call",
+            ranks=tuple(odd),
+        )
     )
 
 
@@ -137,26 +160,77 @@ def fail_together(transport: Transport, failure: BaseException | None, what: str
     A rank that was interrupted raises what interrupted it; all others raise `CollectiveError`, with the
     failure of this rank, if there is one, as its cause.
     """
-    text = b""
-    if failure is not None:
-        code = failure.code if isinstance(failure, OutcoreError) else type(failure).__name__
-        said = failure.message if isinstance(failure, OutcoreError) else str(failure)
-        text = f"{code}\n{said}"[:4000].encode(errors="replace")
-    texts = [blob.decode(errors="replace") for blob in transport.allgather_bytes(text)]
+    with Announced(transport, what):
+        said = transport.allgather_bytes(b"" if failure is None else describe(failure, what))
+        error = failed(said, what)
     if failure is not None and not isinstance(failure, Exception):
-        raise failure
-    failed = [rank for rank, said in enumerate(texts) if said]
-    # A rank that was only told of another one's failure knows no cause.
-    failed = [rank for rank in failed if not texts[rank].startswith("rank-failed\n")] or failed
-    first = failed[0] if failed else 0
-    code, _, said = (texts[first] if failed else "unknown\n").partition("\n")
-    number = "rank" if len(failed) == 1 else "ranks"
-    raise CollectiveError(
-        f"{what} failed on {number} {few(failed)}, so it was given up on all {transport.size}. Rank "
-        f"{first} said: [{code}] {said}",
-        code="rank-failed",
-        ranks=tuple(failed),
-    ) from failure
+        raise mark(failure)
+    raise error from failure
+
+
+class Announced:
+    """
+    What is raised inside on this rank alone, all ranks raise: at the next step that they make.
+
+    They surely make one, inside or later. An error that all ranks raise alike, because of what all of
+    them said, they raise as it is.
+    """
+
+    __slots__ = ("group", "what")
+
+    def __init__(self, group: Transport, what: str) -> None:
+        self.group, self.what = group, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if failure is None or is_everywhere(failure):
+            return
+        mine = describe(failure, self.what)
+        try:
+            texts = self.group.call_off(mine)
+        except OutcoreError as error:
+            # The group was stopped meanwhile, or that is what failed.
+            if isinstance(failure, Exception) and str(error) != str(failure):
+                raise error from failure
+            return
+        alike = all(text == mine for text in texts)
+        if (alike and isinstance(failure, OutcoreError)) or not isinstance(failure, Exception):
+            mark(failure)
+            return
+        raise failed(texts) from failure
+
+
+class Unsure:
+    """What is raised inside on this rank alone stops the group: the others may go on without a step."""
+
+    __slots__ = ("group", "what")
+
+    def __init__(self, group: Transport, what: str) -> None:
+        self.group, self.what = group, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if failure is None or is_everywhere(failure) or self.group.size == 1:
+            return
+        code, what, said = describe(failure, self.what).decode().split("\n", 2)
+        self.group.give_up(
+            f"{what} failed on rank {self.group.rank} of {self.group.size} where it could not be agreed "
+            f"on: [{code}] {said}. The group cannot be used any more"
+        )
 
 
 def name_of(number: int) -> str:
@@ -204,11 +278,17 @@ def together(
     what = call.rsplit(".", maxsplit=1)[-1]
     with Held():
         records = gather(group, record(work), name_of, lambda _: True, what=what)
-        if again is not None and not _alike(records, same):
+        with Unsure(group, what):
+            alike = _alike(records, same)
+        if again is not None and not alike:
             records = gather(group, record(again), name_of, lambda _: True, what=what)
-        if not _alike(records, same):
-            told = group.allgather_bytes(tell().encode(errors="replace"))
-            differ([text.decode(errors="replace") for text in told])
+            with Unsure(group, what):
+                alike = _alike(records, same)
+        if not alike:
+            with Announced(group, what):
+                told = group.allgather_bytes(tell().encode(errors="replace"))
+                called = [text.decode(errors="replace") for text in told]
+            differ(called)
     return records
 
 

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective import alone, planning
 from outcore.collective import items as brought
-from outcore.collective.agreement import call_of, fail_together, gather, name_of
+from outcore.collective.agreement import (
+    Announced,
+    Unsure,
+    call_of,
+    fail_together,
+    gather,
+    name_of,
+)
 from outcore.collective.choose import (
     METHODS,
     UNDECIDED,
@@ -90,6 +97,7 @@ def run(
         default the items are read, if they are.
     """
     write = bool(call_of(call) % 2)
+    what = call.rsplit(".", maxsplit=1)[-1]
     far = len(set(group.nodes)) > 1
     written = _core.writes()
     # Who wrote on his own since the ranks met: the others must not have read before he comes.
@@ -142,23 +150,32 @@ def run(
     # The other ranks wait for all of a collective.
     with Held():
         try:
-            records = gather(group, record, name_of, settled)
+            records = gather(group, record, name_of, settled, what=what)
             _written[group] = written
-            failure: BaseException | None = None
-            if not settled(records):
-                planning.compare(records, one=one)
-                at_once = planning.unplanned(records) if answer is None and not write else None
-                if at_once is not None:
-                    failure = alone.each_alone(group, mine, at_once.method, write=False)
-                else:
-                    met = _meet(group, records, mine, write=write)
-                    if answer is not None:
-                        return answer(met)
-                    failure = _as_chosen(group, met, write=write)
+            with Unsure(group, what):
+                done = settled(records)
+            if not done:
+                failure: BaseException | None = None
+                try:
+                    # Whatever the ranks make of the records, it ends with a step.
+                    with Announced(group, what):
+                        planning.compare(records, one=one)
+                        if answer is not None:
+                            told = answer(_meet(group, records, mine, write=write))
+                            group.agree(0)
+                            return told
+                        at_once = None if write else planning.unplanned(records)
+                        if at_once is not None:
+                            failure = alone.each_alone(group, mine, at_once.method, write=False)
+                        else:
+                            met = _meet(group, records, mine, write=write)
+                            failure = _as_chosen(group, met, write=write)
+                finally:
+                    with Unsure(group, what):
+                        lend_slots(group)
+                if failure is not None:
+                    fail_together(group, None if isinstance(failure, Elsewhere) else failure, what)
                 results = [item.result for item in mine]
-            if failure is not None:
-                cause = None if isinstance(failure, Elsewhere) else failure
-                fail_together(group, cause, call.rsplit(".", maxsplit=1)[-1])
         finally:
             for core in crowd:
                 core.lift_crowd()
@@ -172,10 +189,7 @@ def _as_chosen(group: Transport, met: Met, *, write: bool) -> BaseException | No
     if met.choice.method != "two-phase":
         return alone.each_alone(group, met.left, met.choice.method, write=write)
     work = Work(group, met.plan, met.arrays, met.mine, met.groups, met.slots, met.room)
-    try:
-        return write_rounds(work) if write else read_rounds(work)
-    finally:
-        lend_slots(group)
+    return write_rounds(work) if write else read_rounds(work)
 
 
 # `_core.writes` of this process when the ranks of a group last met.

@@ -20,7 +20,6 @@ import numpy as np
 from outcore import _core
 from outcore.collective import items as brought
 from outcore.collective import owners, planning
-from outcore.collective.agreement import fail_together
 from outcore.collective.call import Met, run
 from outcore.collective.choose import (
     Choice,
@@ -41,10 +40,10 @@ from outcore.transport import Transport
 
 __all__ = ["explain", "explain_all"]
 
-# Words of each rank: how it went, price of its part, its pace; and for each array price of its own
+# Words of each rank: price of its part, its pace; and for each array price of its own
 # accesses, share that is cached, price of its part if the array had a call of its own, then bytes of
 # its part in the plan: held, and given to itself and to others; and to others with a call of its own.
-_HEAD, _EACH = 2 + WORDS, 7
+_HEAD, _EACH = 1 + WORDS, 7
 
 
 def explain_all(
@@ -144,23 +143,16 @@ class _Teller:
         ]
 
     def tell(self) -> ManyReport:
-        failure: BaseException | None = None
         words = np.zeros(_HEAD + _EACH * len(self.met.names), np.int64)
-        try:
-            self._fill(words)
-        except BaseException as error:
-            failure = error
-            words[0] = 1
+        self._fill(words)
         said = self.group.allgather(words)
-        if said[:, 0].any():
-            fail_together(self.group, failure, "explain_all")
         paths = self._paths()
         return self._report(said, paths)
 
     def _fill(self, words: Any) -> None:
         met = self.met
-        words[1] = share_of_price(met.plan, met.arrays, self.rank, write=self.write)
-        words[2:_HEAD] = clock_of(self.group).words()
+        words[0] = share_of_price(met.plan, met.arrays, self.rank, write=self.write)
+        words[1:_HEAD] = clock_of(self.group).words()
         each = words[_HEAD:].reshape(len(met.names), _EACH)
         named = list(zip(brought.names(met.left), met.left, strict=True))
         for number, name in enumerate(met.names):
@@ -188,7 +180,7 @@ class _Teller:
         met = self.met
         each = said[:, _HEAD:].reshape(self.size, len(met.names), _EACH)
         given = planning.assigned(met.records, self.size, write=self.write)
-        exchange = Exchange(self.group.nodes, agreed(said[:, 2:_HEAD]))
+        exchange = Exchange(self.group.nodes, agreed(said[:, 1:_HEAD]))
         arrays, alone_ns = [], 0
         wanted = owners.requests_of(met.records, self.size)
         for number in range(len(met.names)):
@@ -209,7 +201,7 @@ class _Teller:
             )
         two_phase = met.choice.method == "two-phase"
         alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
-        prices = Prices(alone, int(said[:, 1].sum()), exchange)
+        prices = Prices(alone, int(said[:, 0].sum()), exchange)
         cost = prices.rounds(met.plan, write=self.write) if two_phase else prices.direct()
         loads = []
         for rank in met.plan.owners():

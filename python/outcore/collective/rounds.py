@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.collective.agreement import Unsure
 from outcore.collective.holes import Ranges, key_of, ways, within
 from outcore.collective.items import Item
 from outcore.collective.letters import Letters
@@ -47,6 +48,7 @@ from outcore.disk import DiskArray
 from outcore.errors import InternalError
 from outcore.requests import IORequest, start
 from outcore.transport import Transport
+from outcore.transport.failing import is_everywhere
 
 __all__ = ["Work", "read_rounds", "write_rounds"]
 
@@ -150,6 +152,10 @@ class Work:
         else:
             self.clock.copy(work)
 
+    def awaited(self, what: str) -> AbstractContextManager[None]:
+        """While ranks of other nodes wait for messages: what is raised then stops them."""
+        return Unsure(self.transport, what) if self.far_ranks else nullcontext()
+
     def all_by_messages(self) -> None:
         """Send everything, to ranks of this node and to itself too."""
         self.near, self.far = [], self.plan.owners()
@@ -211,6 +217,8 @@ class _Failures:
         try:
             yield
         except BaseException as error:
+            if is_everywhere(error):
+                raise
             if self.first is None:
                 self.first = error
 
@@ -296,7 +304,8 @@ def _read_rounds(
                 return True
             with failures.caught():
                 reading[number % ahead] += _read_ahead(work, slots, number + ahead)
-            letters.exchange(need, partial(work.copy, step, slots), failures.caught)
+            with work.awaited("a collective read"):
+                letters.exchange(need, partial(work.copy, step, slots), failures.caught)
     return False
 
 
@@ -399,7 +408,8 @@ def _write_rounds(work: Work, slots: Slots, turns: list[_Turn], failures: _Failu
             if need is None:
                 return True
             copy = partial(work.copy, step, slots, write=True)
-            letters.exchange(need, copy, failures.caught)
+            with work.awaited("a collective write"):
+                letters.exchange(need, copy, failures.caught)
         if work.groups > 1:
             # The next group begins to write after this meeting.
             for other in turns:
