@@ -226,11 +226,16 @@ class Unsure:
     ) -> None:
         if failure is None or is_everywhere(failure) or self.group.size == 1:
             return
+        rank, size = self.group.rank, self.group.size
         code, what, said = describe(failure, self.what).decode().split("\n", 2)
-        self.group.give_up(
-            f"{what} failed on rank {self.group.rank} of {self.group.size} where it could not be agreed "
-            f"on: [{code}] {said}. The group cannot be used any more"
+        told = (
+            f"{what} failed on rank {rank} of {size}, where it could not be agreed on: [{code}] {said}. "
+            "The group cannot be used any more"
         )
+        self.group.give_up(told)
+        if isinstance(failure, Exception) and not isinstance(failure, CollectiveError):
+            raise mark(CollectiveError(told, code="rank-failed", ranks=(rank,))) from failure
+        mark(failure)
 
 
 def name_of(number: int) -> str:
