@@ -1,5 +1,6 @@
 """A rank that fails between two meetings of a collective: all raise, name it, and go on in step."""
 
+import gc
 import threading
 import warnings
 from dataclasses import replace
@@ -352,12 +353,33 @@ def test_who_sends_nothing_of_a_redistribution_gives_up(world, folder, monkeypat
     gives_up(world, folder, faults_at(monkeypatch, _core, "Records"), redistributes)
 
 
+class Refuses:
+    """Memory that cannot be written to."""
+
+    def __init__(self, error):
+        self.error, self.struck = error, False
+
+    def __setitem__(self, key, value):
+        self.struck = True
+        raise self.error()
+
+
 @pytest.mark.parametrize("error", ["outcore", "interrupt"])
 @ranks(*range(1, 5), 8, 16, per_node=(None, 2))
 def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error):
     """Also those of the only round, after which nothing would have been said."""
-    faults = Faults()
-    monkeypatch.setattr(dist, "_copy", faults.wrap(dist._copy, "_copy"))
+    here, plain = threading.local(), dist._Moves.pack
+
+    def pack(self, number):
+        ready = plain(self, number)
+        memory = getattr(here, "memory", None)
+        if memory is not None:
+            # From here to there in what a rank has itself, the other way round in what comes.
+            ready.own.extend([(0, memory)] if here.own else [])
+            ready.parts.extend([] if here.own else [(memory, 0)])
+        return ready
+
+    monkeypatch.setattr(dist._Moves, "pack", pack)
     shape = (3 * world.size, 2 * world.size)
 
     def body(t):
@@ -375,10 +397,18 @@ def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error)
             lambda: a.gather_all(0),
         )
         for action in actions:
-            for victim in {0, t.size - 1}:
-                for at in (1, 2):
-                    raised, where = strike(t, faults, action, error, victim, at)
-                    assert (where == "_copy") == (t.rank == victim)
+            for victim in sorted({0, t.size - 1}):
+                for own in (True, False):
+                    memory = Refuses(ERRORS[error])
+                    if t.rank == victim:
+                        here.memory, here.own = memory, own
+                    raised = None
+                    try:
+                        action()
+                    except (BudgetError, DistributionError, KeyboardInterrupt) as failure:
+                        raised = failure
+                    here.memory = None
+                    assert memory.struck == (t.rank == victim)
                     if t.rank == victim:
                         assert isinstance(raised, type(ERRORS[error]())), raised
                     else:
@@ -387,6 +417,29 @@ def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error)
         np.testing.assert_array_equal(whole, a.gather_all())
 
     world.run(body, timeout=20)
+
+
+@ranks(2, 4, per_node=(None, 2))
+def test_meetings_of_a_redistribution(world, steps):
+    """One before it and one behind it; where there are several rounds, one between them."""
+
+    def body(t):
+        shape = (8 * t.size, 8 * t.size)
+        a = DistArray.zeros(Distribution(shape, ["block", "*"], t.size), transport=t)
+        columns = Distribution(shape, ["*", "block"], t.size)
+        t.barrier()
+        steps[t.rank] = []
+        a.redistribute_all(columns)
+        return list(steps[t.rank])
+
+    with outcore.memory(_core.memory_state()[0] + (8 << 20)):
+        assert {("allgather", "agree")} == set(map(tuple, world.run(body)))
+    gc.collect()
+    # A message has 64 elements, and room for a dozen at most.
+    with outcore.memory(_core.memory_state()[0] + 96 * 2 * world.size):
+        several = world.run(body)[0]
+    assert several[0] == "allgather" and several[1:] == ["agree"] * len(several[1:])
+    assert len(several) > 3
 
 
 @ranks(2, 4, per_node=(None, 1))
