@@ -24,9 +24,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcore.collective import many
+from outcore.collective.call import run
 from outcore.collective.items import Item, reading, writing
-from outcore.collective.many import Method
+from outcore.collective.planning import Method
 from outcore.disk import DiskArray
 from outcore.distribution import (
     Align,
@@ -414,7 +414,7 @@ class DistArray:
             self._must_match(array)
             return [reading(array, key, view) for key, view in self.pieces(ghosts=ghosts)]
 
-        many.run(self._transport, "DistArray.read_all", bring, method, lambda: array.hints)
+        run(self._transport, "DistArray.read_all", bring, method, lambda: array.hints)
 
     def write_all(self, array: DiskArray, *, method: Method = "auto") -> None:
         """
@@ -462,7 +462,7 @@ class DistArray:
                 return []
             return [writing(array, key, view) for key, view in self.pieces()]
 
-        many.run(self._transport, "DistArray.write_all", bring, method, lambda: array.hints)
+        run(self._transport, "DistArray.write_all", bring, method, lambda: array.hints)
 
     def _must_match(self, array: DiskArray) -> None:
         if array.shape != self.shape or array.dtype != self.dtype:

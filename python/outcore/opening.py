@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcore import formats
+from outcore import _core, formats
+from outcore.collective.agreement import together
 from outcore.collective.array import CollectiveArray
 from outcore.collective.items import place_of
-from outcore.collective.many import together
 from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
@@ -104,6 +104,7 @@ def _open_together(
 ) -> CollectiveArray:
     found: list[CollectiveArray] = []
     known = dict(options)
+    made: _core.Records | None = None
 
     def tell() -> str:
         return f"open of {_told(path)} with mode {mode!r}"
@@ -126,17 +127,19 @@ def _open_together(
                 return [_FORMATS.index(array.format)]
 
         made = together(group, "outcore.open", make, tell, same=0)
-        name = _FORMATS[made.wish(0)[0]]
-        # What it takes to open it again; the rest was only for creating it. A raw file does not say
-        # what it holds.
-        raw = name == "raw"
-        known = {k: v for k, v in options.items() if raw and k in _RAW} | {"format": name}
-    # Ranks of one node share its processors.
-    here = group.nodes.count(group.nodes[group.rank])
-    fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
 
     def join() -> list[int]:
+        nonlocal known
         said = words()
+        if made is not None:
+            name = _FORMATS[made.wish(0)[0]]
+            # What it takes to open it again; the rest was only for creating it. A raw file does not
+            # say what it holds.
+            raw = name == "raw"
+            known = {k: v for k, v in options.items() if raw and k in _RAW} | {"format": name}
+        # Ranks of one node share its processors.
+        here = group.nodes.count(group.nodes[group.rank])
+        fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
         wishes = Hints.of(hints).over(fair)
         info = formats.open_info(path, writable=mode != "r", **known)
         found.append(CollectiveArray(info, mode, wishes, known, group))

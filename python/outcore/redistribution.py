@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective import many
-from outcore.collective.agreement import differ, fail_together
+from outcore.collective.agreement import Unsure, call_of, differ, fail_together, name_of
 from outcore.distribution import Distribution, views
 from outcore.errors import BudgetError, CollectiveError, DistributionError
 from outcore.transport import Held, Transport
@@ -94,7 +93,7 @@ def bring_all(
     -----
     Messages of this rank, those to it included, take 64 MiB at most and half of what is free of the
     memory budget, in which they count; what is more goes in rounds, as many as the rank with the least
-    room needs. Of one round there are an agreement and an exchange; of more, an agreement before each.
+    room needs. There is an agreement before each round, and one after the last.
     """
     call = f"DistArray.{operation}"
     moves: list[_Moves] = []
@@ -103,13 +102,13 @@ def bring_all(
         target = make()
         moves.append(_Moves(group, source, target, only))
         wishes = [_print(operation, source, target, only), moves[0].limit]
-        return _core.record(many.call_of(call), wishes, None, True)
+        return _core.record(call_of(call), wishes, None, True)
 
     # The other ranks wait for all of it.
     with Held():
         try:
-            records = _agree(group, call, prepare)
-            moves[0].run(min(records.wish(_LIMIT)), call)
+            limit = _agree(group, call, prepare)
+            moves[0].run(limit, call)
         finally:
             for one in moves:
                 one.release()
@@ -204,12 +203,13 @@ class _Moves:
 
     def run(self, limit: int, call: str) -> None:
         """Send, receive and copy. All ranks have agreed on the limit."""
-        if limit == _NO_LIMIT and self.first is not None:
-            self.exchange(self.first)
-            return
         # What fails on one rank is told before each round, and after the last one.
         failure: BaseException | None = None
         number, rounds = 0, 1
+        if limit == _NO_LIMIT and self.first is not None:
+            # Before this one the ranks told each other that all can.
+            failure = self.exchange(self.first, call)
+            number = 1
         while number <= rounds:
             said, ready = 0, None
             try:
@@ -226,10 +226,7 @@ class _Moves:
                 _give_up(self.group, failure, call)
             rounds = heard if number == 0 else rounds
             if ready is not None and number < rounds:
-                try:
-                    self.exchange(ready)
-                except BaseException as error:
-                    failure = error
+                failure = self.exchange(ready, call)
             number += 1
 
     def pack(self, number: int) -> _Packed:
@@ -245,15 +242,23 @@ class _Moves:
             own = list(zip(*map(views, memory, self.own), strict=True))
         return _Packed(to, of, parts, own)
 
-    def exchange(self, ready: _Packed) -> None:
-        """Send and receive a round, and copy what this rank has itself."""
-        send, receive = self.send[: ready.to.sum()], self.receive[: ready.of.sum()]
-        started = self.group.start_exchange(send, ready.to, receive, ready.of)
-        for here, there in ready.own:
-            there[...] = here
-        started.wait()
-        for here, there in ready.parts:
-            here[...] = there
+    def exchange(self, ready: _Packed, call: str) -> BaseException | None:
+        """Send and receive a round, and copy what this rank has itself; returns what went wrong."""
+        failure: BaseException | None = None
+        # Others wait for these messages, and for no step.
+        with Unsure(self.group, call):
+            send, receive = self.send[: ready.to.sum()], self.receive[: ready.of.sum()]
+            started = self.group.start_exchange(send, ready.to, receive, ready.of)
+            try:
+                _copy(ready.own)
+            except BaseException as error:
+                failure = error
+            started.wait()
+        try:
+            _copy([(there, here) for here, there in ready.parts])
+        except BaseException as error:
+            failure = failure or error
+        return failure
 
     def buffered(
         self,
@@ -279,6 +284,11 @@ class _Moves:
         self.held.release()
 
 
+def _copy(pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> None:
+    for here, there in pairs:
+        there[...] = here
+
+
 def _print(operation: str, source: Part, target: Part, only: int | None) -> int:
     """A number that is equal on ranks that mean the same."""
     ends = [
@@ -289,23 +299,25 @@ def _print(operation: str, source: Part, target: Part, only: int | None) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> _core.Records:
-    """Raise on all ranks if one has a problem, or means something else than the others."""
+def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> int:
+    """Tell the limit; raise on all ranks if one has a problem, or means something else than others."""
     failure: BaseException | None = None
     try:
         words = prepare()
     except BaseException as error:
         failure = error
         words = _core.failed_record()
-    records = _core.Records(group.allgather(words))
-    failed, same, _ = records.verdict
+    with Unsure(group, call):
+        records = _core.Records(group.allgather(words))
+        failed, same, _ = records.verdict
+        calls = [name_of(number) for _, number in records.calls()]
+        said = list(zip(calls, records.wish(_PRINT), strict=True))
+        others = [rank for rank, one in enumerate(said) if one != said[0]]
+        limit = min(records.wish(_LIMIT))
     if failed:
         _give_up(group, failure, call)
-    calls = [many.name_of(number) for _, number in records.calls()]
     if not same and not _OURS.issuperset(calls):
         differ(calls)
-    said = list(zip(calls, records.wish(_PRINT), strict=True))
-    others = [rank for rank, one in enumerate(said) if one != said[0]]
     if others:
         raise DistributionError(
             f"rank {others[0]} called {calls[others[0]]}, rank 0 {calls[0]}: different methods, on "
@@ -313,7 +325,7 @@ def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> 
             code="ranks-disagree",
             rank=others[0],
         )
-    return records
+    return limit
 
 
 def _give_up(group: Transport, failure: BaseException | None, call: str) -> NoReturn:

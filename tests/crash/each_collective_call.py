@@ -14,7 +14,7 @@ import numpy as np
 from each_call import HINTS, OLD, check
 
 import outcore
-from outcore.collective import many
+from outcore.collective import planning
 from outcore.testing.sim import SimWorld
 
 NEW = OLD + 100_000
@@ -28,7 +28,7 @@ def main(place: str, name: str, words: str, method: str, how: str) -> None:
     failing = ctypes.CDLL(os.environ["FAILING"])
     number = {"EIO": errno.EIO, "ENOSPC for good": errno.ENOSPC, "half": 0}[how]
     # Several rounds, and holes that have to be read first.
-    many.AGREED = replace(many.AGREED, slot=1500, least=1)
+    planning.AGREED = replace(planning.AGREED, slot=1500, least=1)
     keys = [np.s_[rank : 55 : RANKS + 1, 3:] for rank in range(RANKS)]
     expected = OLD.copy()
     for key in keys:

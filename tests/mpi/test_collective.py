@@ -11,7 +11,7 @@ import pytest
 
 import outcore
 from mpi.collective_cases import Case
-from outcore.collective import holes, many, rounds
+from outcore.collective import alone, call, holes, planning, rounds
 from outcore.collective.letters import Letters
 from outcore.errors import BudgetError, CollectiveError
 from ranks import UNDER_MPI, once, ranks
@@ -25,7 +25,9 @@ NODES = (None, 1, 2)
 def test_random_collectives_equal_numpy(world, folder, block, monkeypatch):
     for number in range(SOME // (2 if world.size > 8 else 1)):
         case = Case(1000 * block + 31 * number + world.size, world.size)
-        monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=case.slot, least=case.least))
+        monkeypatch.setattr(
+            planning, "AGREED", replace(planning.AGREED, slot=case.slot, least=case.least)
+        )
         where = folder / f"{block}-{number}"
 
         def body(t, case=case, where=where):
@@ -114,14 +116,14 @@ def test_every_byte_is_read_once_and_as_told(world, folder):
 @ranks(1, 4, per_node=(None, 1))
 def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, monkeypatch):
     """First writes to mapped pages get in each other's way: runs of 8 KiB are calls then."""
-    alone, here = many._each_alone, threading.local()
+    plain, here = alone.each_alone, threading.local()
 
     def looked_at(group, mine, method, *, write):
         if write:
             here.told = mine[0].array.explain(mine[0].key, write=True)
-        return alone(group, mine, method, write=write)
+        return plain(group, mine, method, write=write)
 
-    monkeypatch.setattr(many, "_each_alone", looked_at)
+    monkeypatch.setattr(alone, "each_alone", looked_at)
 
     def body(t):
         data = np.ones((512, 2048 * t.size), "f4")
@@ -147,7 +149,7 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, m
 @ranks(4, 8, per_node=(1, 2, 3))
 def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch):
     """Who sends how many bytes to whom, counted element by element; nothing within a node."""
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=8192, least=1))
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=8192, least=1))
     here, start = threading.local(), Letters.start
     works = {}
 
@@ -165,7 +167,7 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch
 
     monkeypatch.setattr(Letters, "start", sends)
     for name in ("read_rounds", "write_rounds"):
-        monkeypatch.setattr(many, name, noted(getattr(many, name)))
+        monkeypatch.setattr(call, name, noted(getattr(call, name)))
     data = np.arange(96 * 200, dtype="i4").reshape(96, 200)
 
     def body(t):
@@ -206,7 +208,7 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch
 @ranks(4, 5, per_node=(None, 2))
 def test_groups_of_owners_take_turns_at_the_disk(world, folder, groups, monkeypatch):
     """While one group reads or writes no other one does; equal results, as many bytes."""
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=8192, least=1))
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=8192, least=1))
     monkeypatch.setattr(holes, "rewrites", lambda *_: True)
     here, plain = threading.local(), rounds._in_background
     times = []

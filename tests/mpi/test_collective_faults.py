@@ -70,11 +70,11 @@ STEPS = [
 @pytest.mark.parametrize("error", ERRORS)
 @ranks(4, per_node=(None, 2))
 def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatch):
-    from outcore.collective import holes, many
+    from outcore.collective import holes, planning
 
     monkeypatch.setattr(_core, "read_many", read_many)
     monkeypatch.setattr(holes, "rewrites", lambda *_: True)
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=1 << 12, least=1))
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=1 << 12, least=1))
     # Several rounds, whoever owns how much.
     data = np.arange(32 * world.size * 64, dtype="i4").reshape(-1, 64)
 
@@ -154,13 +154,14 @@ def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
 
 @ranks(2, 4)
 def test_what_cannot_be_priced_keeps_nobody_waiting(world, folder, monkeypatch):
-    from outcore.collective import choose, many
+    from outcore.collective import alone, choose, planning
 
     def broken(*_args, **_kwargs):
         raise OSError(errno.EIO, "input/output error")
 
     data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
-    monkeypatch.setattr(many, "CACHED", 2000)  # nothing is cached: prices decide
+    for module in (alone, planning):
+        monkeypatch.setattr(module, "CACHED", 2000)  # nothing is cached: prices decide
     monkeypatch.setattr(choose, "price", broken)
     monkeypatch.setattr(choose, "of_counts", broken)
 

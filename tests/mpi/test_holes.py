@@ -11,7 +11,7 @@ import pytest
 import outcore
 from mpi.test_collective_faults import Faulty
 from outcore import _core, measured
-from outcore.collective import holes, many, rounds
+from outcore.collective import holes, planning, rounds
 from outcore.errors import CollectiveError
 from ranks import once, ranks
 
@@ -43,7 +43,7 @@ class Counting:
 @ranks(2, 4, per_node=(None, 2))
 def test_holes_are_read_ahead(world, folder, budget, slots, monkeypatch):
     """When round 1 begins, those of all slots and of the first that is free again can have been read."""
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=1 << 18, least=1))
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=1 << 18, least=1))
     monkeypatch.setattr(holes, "rewrites", lambda *_: True)
     here, meet = threading.local(), rounds.Work.meet
 
@@ -92,7 +92,7 @@ def test_what_others_write_beside_a_hole_is_not_read_stale(
     world, folder, file, groups, monkeypatch
 ):
     """Rows of 404 bytes: pages, and chunks that are not there yet, are parts of several tiles."""
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=2048, least=1, align=1))
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=2048, least=1, align=1))
     # Always read first.
     monkeypatch.setattr(holes, "rewrites", lambda *_: True)
     name, options, hints = FILES[file]
@@ -117,7 +117,7 @@ def test_what_others_write_beside_a_hole_is_not_read_stale(
 @pytest.mark.parametrize("kind", ["read_to_write", "write"])
 @ranks(4, per_node=(None, 2))
 def test_a_failure_ahead_is_raised_by_all(world, folder, kind, groups, monkeypatch):
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=4096, least=1))
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=4096, least=1))
     monkeypatch.setattr(holes, "rewrites", lambda *_: True)
     data = np.arange(world.size * 128 * 64, dtype="i4").reshape(-1, 64)
 

@@ -8,7 +8,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective import many
+from outcore.collective import planning
 from outcore.collective.letters import Letters
 from ranks import UNDER_MPI, once, ranks
 
@@ -19,7 +19,7 @@ N = 96
 @pytest.fixture
 def sent(monkeypatch):
     """Of each thread (simulated ranks are threads): what each part of a round sent and held."""
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=SLOT, least=1))
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=SLOT, least=1))
     here, start = threading.local(), Letters.start
 
     def sends(self, transport):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective import many
+from outcore.collective import planning
 from outcore.collective.choose import UNDECIDED
 from ranks import ranks
 
@@ -117,15 +117,15 @@ def test_bytes_that_ranks_share_are_one_load(world, folder):
 @ranks(3, 4, per_node=NODES)
 def test_hints_are_those_of_ranks_that_bring_something(world, folder, monkeypatch):
     """Rank 0 has an empty list, and no hints: it does not say how the others' array is divided."""
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=16384, least=1))
-    seen, plain = [], many.groups_of
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=16384, least=1))
+    seen, plain = [], planning.groups_of
 
     def spy(plan, records):
         first = [plan.tile(1, n)[1][0] for n in (0, 1)]
         seen.append((plain(plan, records), first[1][0] - first[0][0] > first[0][1]))
         return plain(plan, records)
 
-    monkeypatch.setattr(many, "groups_of", spy)
+    monkeypatch.setattr(planning, "groups_of", spy)
 
     def body(t):
         make(t, folder, ["a.npy"], rows=4096)["a.npy"].close()
@@ -185,8 +185,8 @@ def test_only_a_proven_overlap_is_refused(world, folder, monkeypatch):
         def overlap(self):
             return None
 
-    plain = many.planned
-    monkeypatch.setattr(many, "planned", lambda *args, **kw: Undecided(plain(*args, **kw)))
+    plain = planning.planned
+    monkeypatch.setattr(planning, "planned", lambda *args, **kw: Undecided(plain(*args, **kw)))
 
     def body(t):
         make(t, folder, ["a.npy"])["a.npy"].close()

@@ -8,7 +8,7 @@ import numpy as np
 import outcore
 from mpi.collective_cases import BUDGETS, Case
 from mpi.test_collective import NODES, once
-from outcore.collective import many
+from outcore.collective import planning
 from outcore.errors import BudgetError, CollectiveError
 from ranks import UNDER_MPI, ranks
 
@@ -40,7 +40,9 @@ def test_random_budgets_give_the_result_or_an_error_everywhere(world, folder, mo
         # Of the process, which simulated ranks share; and of the array, on each rank.
         process = rng.choice([outcore.memory(), *BUDGETS])
         hinted = [rng.choice([None, *BUDGETS]) for _ in range(world.size)]
-        monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=case.slot, least=case.least))
+        monkeypatch.setattr(
+            planning, "AGREED", replace(planning.AGREED, slot=case.slot, least=case.least)
+        )
         where = folder / f"{number}"
 
         def body(t, case=case, where=where, hinted=hinted, process=process):

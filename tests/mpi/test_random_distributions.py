@@ -9,7 +9,7 @@ import outcore
 from mpi.collective_cases import METHODS
 from mpi.distribution_cases import part, random_distribution, random_shape, widths_of
 from mpi.test_collective import NODES, once
-from outcore.collective import many
+from outcore.collective import planning
 from ranks import UNDER_MPI, ranks
 
 FILES = [
@@ -36,7 +36,7 @@ def test_random_distributions_equal_numpy(world, folder, monkeypatch):
         name, options = rng.choice(FILES)
         there_and_back = rng.choice(METHODS), rng.choice(METHODS)
         slot, least = rng.choice([2000, 1 << 20]), rng.choice([1, 500])
-        monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=slot, least=least))
+        monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=slot, least=least))
         data = (np.arange(np.prod(shape)) % 32_000 + 1).reshape(shape).astype(dtype)
         where = folder / f"{number}"
         said = f"{shape} {dtype}, {one.make()}, then {other.make()}, {name} {options}"

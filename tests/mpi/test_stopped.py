@@ -8,7 +8,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective import many
+from outcore.collective import planning
 from outcore.collective.letters import Letters
 from outcore.errors import CollectiveError
 from outcore.testing.sim import SimWorld
@@ -44,7 +44,7 @@ class SlowToWrite:
 
 def test_what_was_on_its_way_to_the_file_is_what_arrives(tmp_path, monkeypatch):
     """The slots give way as soon as the call has ended: not before their writes have."""
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=1 << 16, least=1))
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=1 << 16, least=1))
     np.save(tmp_path / "a.npy", np.full((SIDE, SIDE), 7.0))
     stopped, written = threading.Event(), threading.Event()
     usual = Letters.make

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective import many
+from outcore.collective import planning
 from outcore.collective.foresee import Disk, foresee
 from outcore.errors import UsageError
 from outcore.picture import draw
@@ -137,7 +137,7 @@ def test_names_are_text_not_markup():
 
 
 def test_many_rounds_are_left_out_and_said_so(monkeypatch):
-    monkeypatch.setattr(many, "AGREED", replace(many.AGREED, slot=1 << 14))
+    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=1 << 14))
     told = seen("columns", method="two-phase")
     root = xml.fromstring(draw(told))
     assert told.plan.rounds > 8

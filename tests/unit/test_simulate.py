@@ -12,7 +12,7 @@ import pytest
 
 import outcore
 from outcore.cli import main
-from outcore.collective import many
+from outcore.collective import planning
 from outcore.model import tables
 from outcore.model.chart import Line, chart
 from outcore.model.machine import NAMES, machine
@@ -181,13 +181,13 @@ def test_the_plan_is_that_of_read_all(tmp_path, monkeypatch, write):
     outcore.create(path, data=np.zeros((3000, 400))).close()
     sections = [(r, (slice(r, 3000), slice(r, 400, ranks))) for r in range(ranks)]
     made = plan(Case(ranks, (Array((3000, 400), 8, "C", sections, offset=128),), write=write))
-    seen, plain = [], many.planned
+    seen, plain = [], planning.planned
 
     def planned(*args, **words):
         seen.append(plain(*args, **words))
         return seen[-1]
 
-    monkeypatch.setattr(many, "planned", planned)
+    monkeypatch.setattr(planning, "planned", planned)
 
     def body(comm):
         with outcore.open(path, "r+", comm=comm) as a:

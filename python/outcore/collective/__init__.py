@@ -4,17 +4,20 @@ Collective access: many ranks, each byte across the disk once.
 | file | holds |
 |---|---|
 | `array.py`     | `CollectiveArray`: what `open(..., comm=)` gives |
-| `many.py`      | `read_all`, `write_all`: the call, from records to results |
-| `agreement.py` | what ranks tell each other; how all fail together |
+| `many.py`      | `read_all`, `write_all` of several arrays |
+| `explain.py`   | `explain_all`, of one array and of many |
+| `foresee.py`   | the plan of any number of ranks, told by one process |
+| `call.py`      | a call, from records to results |
+| `agreement.py` | the meetings: what ranks tell each other; how all fail together |
+| `planning.py`  | wishes of the ranks, and the plan and the method that follow from the records |
 | `items.py`     | one rank's sections and their memory |
 | `owners.py`    | who owns how much of which array |
 | `choose.py`, `price.py` | direct or two-phase |
 | `pace.py`      | what meetings, copies and messages take, measured |
+| `alone.py`     | each rank on its own: direct, sieve, what is at hand |
 | `rounds.py`    | the rounds of two-phase |
 | `letters.py`   | what goes between nodes in a round, in parts that fit |
 | `slots.py`     | memory that the ranks of a node share |
-| `explain.py`   | `explain_all` of many arrays |
-| `foresee.py`   | the plan of any number of ranks, told by one process |
 | `report.py`    | what `explain_all` tells |
 
 The plan itself is made in ``crates/plan/src/collective``.

@@ -3,13 +3,19 @@ Agree first: what ranks tell each other before anything is moved, and how all of
 
 Problem. In a collective call one rank fails, or calls something else, and the others wait for ever.
 
-Idea. Whatever can fail for a rank on its own is done before the first message; how that ended is a
-word of the record that every rank sends anyway (``crates/plan/src/collective/records.rs``). One
+Idea. What a rank does on its own is done before the first message as far as can be; how that ended is
+a word of the record that every rank sends anyway (``crates/plan/src/collective/records.rs``). One
 gathering of the records is then both the exchange of the accesses (the papers' *file access
 descriptor*) and the agreement: if any rank failed, or called something else, all of them raise, and no
-rank has moved a byte. Later only I/O can fail; each round begins with an agreement, so all stop at the
-same round. What a rank can read out of the page cache it has read before, unless it wrote something
-since the ranks met: if that is so of all of them, this gathering is all there is.
+rank has moved a byte. Each round of I/O begins with an agreement, so all stop at the same round. What a
+rank can read out of the page cache it has read before, unless it wrote something since the ranks met:
+if that is so of all of them, this gathering is all there is.
+
+Anything else may fail on one rank alone, too: a plan for which it has no memory, a warning that was
+made an error. What fails between two meetings (`Announced`) calls off the next one, whichever that is,
+and all raise. Where a rank cannot know whether there is a next one (`Unsure`: the few lines between
+hearing the records and knowing what they mean), or others wait for its messages and not for a meeting,
+it gives up the group: all raise, at once or when they come next, and the group stays stopped.
 
 Invariants. Each rank makes the same calls of the transport, whatever happened to it.
 """
@@ -17,6 +23,7 @@ Invariants. Each rank makes the same calls of the transport, whatever happened t
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,17 +33,49 @@ from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport import Transport
 from outcore.transport.checks import few
+from outcore.transport.failing import describe, failed, is_everywhere, mark
+from outcore.transport.watch import Held
 
-__all__ = ["differ", "fail_together", "gather"]
+__all__ = [
+    "Announced",
+    "Unsure",
+    "call_of",
+    "differ",
+    "fail_together",
+    "gather",
+    "name_of",
+    "together",
+]
 
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
 _HEAD: int = len(_core.failed_record())
+
+# Numbers of calls in records: even ones read.
+_CALLS = {
+    "read_all": 2,
+    "write_all": 3,
+    "explain_all": 4,
+    "explain_all(write=True)": 5,
+    "outcore.read_all": 6,
+    "outcore.write_all": 7,
+    "DistArray.read_all": 8,
+    "DistArray.write_all": 9,
+    "outcore.explain_all": 10,
+    "outcore.explain_all(write=True)": 11,
+    # Without sections.
+    "outcore.open": 20,
+    "flush_all": 22,
+    "DistArray.redistribute_all": 101,
+    "DistArray.update_ghosts_all": 102,
+    "DistArray.gather_all": 103,
+}
+_NAMES = {number: name for name, number in _CALLS.items()}
 
 
 def gather(
     transport: Transport,
     prepare: Callable[[bool], NDArray[Any]],
-    describe: Callable[[int], str],
+    called: Callable[[int], str],
     settled: Callable[[_core.Records], bool],
     *,
     again: bool = False,
@@ -50,7 +89,7 @@ def gather(
     prepare
         Makes this rank's record (``_core.record``); whatever it raises, all ranks raise. Called with
         True if the whole record is wanted, because of other ranks; it says all its items then.
-    describe
+    called
         What a number of a call is called in messages.
     settled
         Tells of the heads of all records whether more has to be said.
@@ -65,27 +104,31 @@ def gather(
     except BaseException as error:
         failure = error
         words = _core.failed_record()
-    records = _core.Records(transport.allgather(words[:_HEAD]))
-    failed, same, longest = records.verdict
-    if failed:
+    with Unsure(transport, what):
+        records = _core.Records(transport.allgather(words[:_HEAD]))
+        bad, same, longest = records.verdict
+        done = not bad and same and settled(records)
+    if bad:
         fail_together(transport, failure, what)
     if not same:
         calls = records.calls()
         versions = {version for version, _ in calls}
         differ(
             [
-                describe(call) + (f" (records of version {version})" if len(versions) > 1 else "")
+                called(call) + (f" (records of version {version})" if len(versions) > 1 else "")
                 for version, call in calls
             ]
         )
-    if settled(records):
+    if done:
         return records
-    if records.unsaid:
-        return gather(transport, prepare, describe, settled, again=True, what=what)
-    if longest > _HEAD:
-        row = np.zeros(longest, np.int64)
-        row[: len(words)] = words
-        records = _core.Records(transport.allgather(row))
+    with Announced(transport, what):
+        unsaid = records.unsaid
+        if longest > _HEAD and not unsaid:
+            row = np.zeros(longest, np.int64)
+            row[: len(words)] = words
+            records = _core.Records(transport.allgather(row))
+    if unsaid:
+        return gather(transport, prepare, called, settled, again=True, what=what)
     return records
 
 
@@ -100,11 +143,13 @@ def differ(called: list[str]) -> NoReturn:
     )
     # Of two halves, the one without rank 0.
     odd = min(calls.values(), key=lambda ranks: (len(ranks), 0 in ranks))
-    raise CollectiveError(
-        f"{said}. Every rank must make the same collective call, in the same order, with the same "
-        "version of outcore",
-        code="mismatched-call",
-        ranks=tuple(odd),
+    raise mark(
+        CollectiveError(
+            f"{said}. Every rank must make the same collective call, in the same order, with the same "
+            "version of outcore",
+            code="mismatched-call",
+            ranks=tuple(odd),
+        )
     )
 
 
@@ -115,23 +160,146 @@ def fail_together(transport: Transport, failure: BaseException | None, what: str
     A rank that was interrupted raises what interrupted it; all others raise `CollectiveError`, with the
     failure of this rank, if there is one, as its cause.
     """
-    text = b""
-    if failure is not None:
-        code = failure.code if isinstance(failure, OutcoreError) else type(failure).__name__
-        said = failure.message if isinstance(failure, OutcoreError) else str(failure)
-        text = f"{code}\n{said}"[:4000].encode(errors="replace")
-    texts = [blob.decode(errors="replace") for blob in transport.allgather_bytes(text)]
+    with Announced(transport, what):
+        said = transport.allgather_bytes(b"" if failure is None else describe(failure, what))
+        error = failed(said, what)
     if failure is not None and not isinstance(failure, Exception):
-        raise failure
-    failed = [rank for rank, said in enumerate(texts) if said]
-    # A rank that was only told of another one's failure knows no cause.
-    failed = [rank for rank in failed if not texts[rank].startswith("rank-failed\n")] or failed
-    first = failed[0] if failed else 0
-    code, _, said = (texts[first] if failed else "unknown\n").partition("\n")
-    number = "rank" if len(failed) == 1 else "ranks"
-    raise CollectiveError(
-        f"{what} failed on {number} {few(failed)}, so it was given up on all {transport.size}. Rank "
-        f"{first} said: [{code}] {said}",
-        code="rank-failed",
-        ranks=tuple(failed),
-    ) from failure
+        raise mark(failure)
+    raise error from failure
+
+
+class Announced:
+    """
+    What is raised inside on this rank alone, all ranks raise: at the next step that they make.
+
+    They surely make one, inside or later. An error that all ranks raise alike, because of what all of
+    them said, they raise as it is.
+    """
+
+    __slots__ = ("group", "what")
+
+    def __init__(self, group: Transport, what: str) -> None:
+        self.group, self.what = group, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if failure is None or is_everywhere(failure):
+            return
+        mine = describe(failure, self.what)
+        try:
+            texts = self.group.call_off(mine)
+        except OutcoreError as error:
+            # The group was stopped meanwhile, or that is what failed.
+            if isinstance(failure, Exception) and str(error) != str(failure):
+                raise error from failure
+            return
+        alike = all(text == mine for text in texts)
+        if (alike and isinstance(failure, OutcoreError)) or not isinstance(failure, Exception):
+            mark(failure)
+            return
+        raise failed(texts) from failure
+
+
+class Unsure:
+    """What is raised inside on this rank alone stops the group: the others may go on without a step."""
+
+    __slots__ = ("group", "what")
+
+    def __init__(self, group: Transport, what: str) -> None:
+        self.group, self.what = group, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if failure is None or is_everywhere(failure) or self.group.size == 1:
+            return
+        rank, size = self.group.rank, self.group.size
+        code, what, said = describe(failure, self.what).decode().split("\n", 2)
+        told = (
+            f"{what} failed on rank {rank} of {size}, where it could not be agreed on: [{code}] {said}. "
+            "The group cannot be used any more"
+        )
+        self.group.give_up(told)
+        if isinstance(failure, Exception) and not isinstance(failure, CollectiveError):
+            raise mark(CollectiveError(told, code="rank-failed", ranks=(rank,))) from failure
+        mark(failure)
+
+
+def name_of(number: int) -> str:
+    """Tell what a call with this number is called."""
+    return _NAMES.get(number, f"call {number}")
+
+
+def call_of(name: str) -> int:
+    """Tell the number of a call in records."""
+    return _CALLS[name]
+
+
+def together(
+    group: Transport,
+    call: str,
+    work: Callable[[], list[int]],
+    tell: Callable[[], str],
+    *,
+    same: int = 2,
+    again: Callable[[], list[int]] | None = None,
+) -> _core.Records:
+    """
+    Let each rank do something on its own; all return, or all raise. One meeting.
+
+    Parameters
+    ----------
+    work
+        What each rank does; gives numbers for the others. What it raises, all ranks raise.
+    tell
+        Says what this rank called, where ranks meant different things.
+    same
+        So many of the numbers, the first ones, must be equal on all ranks.
+    again
+        Makes the numbers with more care, in a second meeting, before ranks are told that they differ.
+
+    Returns
+    -------
+    _core.Records
+        What the ranks said; their numbers are its wishes.
+    """
+
+    def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
+        return lambda _: _core.record(_CALLS[call], numbers(), None, True)
+
+    what = call.rsplit(".", maxsplit=1)[-1]
+    with Held():
+        records = gather(group, record(work), name_of, lambda _: True, what=what)
+        with Unsure(group, what):
+            alike = _alike(records, same)
+        if again is not None and not alike:
+            records = gather(group, record(again), name_of, lambda _: True, what=what)
+            with Unsure(group, what):
+                alike = _alike(records, same)
+        if not alike:
+            with Announced(group, what):
+                told = group.allgather_bytes(tell().encode(errors="replace"))
+                called = [text.decode(errors="replace") for text in told]
+            differ(called)
+    return records
+
+
+def _alike(records: _core.Records, same: int) -> bool:
+    for number in range(same):
+        said = records.wish(number)
+        if said.count(said[0]) != len(said):
+            return False
+    return True

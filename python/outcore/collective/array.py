@@ -8,8 +8,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from outcore.collective import items, many
-from outcore.collective.many import Method
+from outcore.collective import items
+from outcore.collective.agreement import together
+from outcore.collective.call import run
+from outcore.collective.explain import explain
+from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport
 from outcore.disk import DiskArray, Mode
 from outcore.formats.layout import ArrayInfo
@@ -134,7 +137,7 @@ class CollectiveArray(DiskArray):
         def bring() -> list[items.Item]:
             return [items.reading(self, key, out)]
 
-        return many.run(self._transport, "read_all", bring, method, lambda: self._hints, one=True)
+        return run(self._transport, "read_all", bring, method, lambda: self._hints, one=True)
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """
@@ -191,7 +194,7 @@ class CollectiveArray(DiskArray):
         def bring() -> list[items.Item]:
             return [items.writing(self, key, value)]
 
-        many.run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
+        run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
 
     def explain_all(
         self, key: Any = ..., *, write: bool = False, method: Method = "auto"
@@ -245,7 +248,7 @@ class CollectiveArray(DiskArray):
                 self._must_write("write to")
             return [items.looking(self, key)]
 
-        return many.explain(self._transport, bring, method, self._hints, write=write)
+        return explain(self._transport, bring, method, self._hints, write=write)
 
     def flush_all(self) -> None:
         """
@@ -305,4 +308,4 @@ class CollectiveArray(DiskArray):
         def tell() -> str:
             return f"flush_all of {self.path!r}"
 
-        many.together(self._transport, "flush_all", work, tell, same=1)
+        together(self._transport, "flush_all", work, tell, same=1)

@@ -12,15 +12,15 @@ I/O", sections 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from outcore import _core
 from outcore.collective import items as brought
-from outcore.collective import many, owners
-from outcore.collective.agreement import fail_together
+from outcore.collective import owners, planning
+from outcore.collective.call import Met, run
 from outcore.collective.choose import (
     Choice,
     Exchange,
@@ -30,18 +30,20 @@ from outcore.collective.choose import (
     share_of_price,
 )
 from outcore.collective.items import Item
-from outcore.collective.many import Method
+from outcore.collective.many import an_array, group_of, hints_of
 from outcore.collective.pace import WORDS, agreed, clock_of
-from outcore.collective.report import ArrayReport, ManyReport, OwnerReport
+from outcore.collective.planning import Method
+from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport, tell
 from outcore.errors import UsageError
+from outcore.hints import Hints
 from outcore.transport import Transport
 
-__all__ = ["explain_all"]
+__all__ = ["explain", "explain_all"]
 
-# Words of each rank: how it went, price of its part, its pace; and for each array price of its own
+# Words of each rank: price of its part, its pace; and for each array price of its own
 # accesses, share that is cached, price of its part if the array had a call of its own, then bytes of
 # its part in the plan: held, and given to itself and to others; and to others with a call of its own.
-_HEAD, _EACH = 2 + WORDS, 7
+_HEAD, _EACH = 1 + WORDS, 7
 
 
 def explain_all(
@@ -105,25 +107,25 @@ def explain_all(
     >>> report.rounds, report.alone_rounds
     (1, 3)
     """
-    group = many._group(requests, comm)
+    group = group_of(requests, comm)
 
     def prepare() -> list[Item]:
         found = []
         for request in requests:
             if len(request) < 2:
                 raise UsageError("explain_all takes (array, key)", code="bad-value")
-            array = many._array(request[0])
+            array = an_array(request[0])
             if write:
                 array._must_write("write to")
             found.append(brought.looking(array, request[1]))
         return found
 
-    def answer(met: many.Met) -> ManyReport:
+    def answer(met: Met) -> ManyReport:
         return _Teller(group, met, write).tell()
 
     call = "outcore.explain_all(write=True)" if write else "outcore.explain_all"
-    report: ManyReport = many.run(
-        group, call, prepare, method, lambda: many._hints(requests), answer=answer
+    report: ManyReport = run(
+        group, call, prepare, method, lambda: hints_of(requests), answer=answer
     )
     return report
 
@@ -131,33 +133,26 @@ def explain_all(
 class _Teller:
     """One rank's work on the answer."""
 
-    def __init__(self, group: Transport, met: many.Met, write: bool) -> None:
+    def __init__(self, group: Transport, met: Met, write: bool) -> None:
         self.group, self.met, self.write = group, met, write
         self.size, self.rank = group.size, group.rank
         # Each array in a call of its own.
         self.apart = [
-            many.planned(met.records.alone(number), group.size, write=write)
+            planning.planned(met.records.alone(number), group.size, write=write)
             for number in range(len(met.names))
         ]
 
     def tell(self) -> ManyReport:
-        failure: BaseException | None = None
         words = np.zeros(_HEAD + _EACH * len(self.met.names), np.int64)
-        try:
-            self._fill(words)
-        except BaseException as error:
-            failure = error
-            words[0] = 1
+        self._fill(words)
         said = self.group.allgather(words)
-        if said[:, 0].any():
-            fail_together(self.group, failure, "explain_all")
         paths = self._paths()
         return self._report(said, paths)
 
     def _fill(self, words: Any) -> None:
         met = self.met
-        words[1] = share_of_price(met.plan, met.arrays, self.rank, write=self.write)
-        words[2:_HEAD] = clock_of(self.group).words()
+        words[0] = share_of_price(met.plan, met.arrays, self.rank, write=self.write)
+        words[1:_HEAD] = clock_of(self.group).words()
         each = words[_HEAD:].reshape(len(met.names), _EACH)
         named = list(zip(brought.names(met.left), met.left, strict=True))
         for number, name in enumerate(met.names):
@@ -184,8 +179,8 @@ class _Teller:
     def _report(self, said: Any, paths: list[str]) -> ManyReport:
         met = self.met
         each = said[:, _HEAD:].reshape(self.size, len(met.names), _EACH)
-        given = many.assigned(met.records, self.size, write=self.write)
-        exchange = Exchange(self.group.nodes, agreed(said[:, 2:_HEAD]))
+        given = planning.assigned(met.records, self.size, write=self.write)
+        exchange = Exchange(self.group.nodes, agreed(said[:, 1:_HEAD]))
         arrays, alone_ns = [], 0
         wanted = owners.requests_of(met.records, self.size)
         for number in range(len(met.names)):
@@ -206,7 +201,7 @@ class _Teller:
             )
         two_phase = met.choice.method == "two-phase"
         alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
-        prices = Prices(alone, int(said[:, 1].sum()), exchange)
+        prices = Prices(alone, int(said[:, 0].sum()), exchange)
         cost = prices.rounds(met.plan, write=self.write) if two_phase else prices.direct()
         loads = []
         for rank in met.plan.owners():
@@ -236,12 +231,12 @@ class _Teller:
 
     def _own_call(self, number: int, each: Any, exchange: Exchange) -> tuple[Choice, int]:
         """What a call for this array alone would do, and its price."""
-        plan, asked = self.apart[number], many.asked_method(self.met.records)
+        plan, asked = self.apart[number], planning.asked_method(self.met.records)
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
         prices = Prices(alone, int(each[:, 2].sum()), exchange)
         if asked == "auto":
-            lacks = many.lacking(plan, self.met.records)
-            choice = many.forced(self.met.records) or choose(
+            lacks = planning.lacking(plan, self.met.records)
+            choice = planning.forced(self.met.records) or choose(
                 plan, prices, write=self.write, lacks=lacks
             )
         else:
@@ -264,3 +259,18 @@ def _given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]
         sums[1] += counts[owner]
         sums[2] += sum(counts) - counts[owner]
     return found
+
+
+def explain(
+    group: Transport, prepare: Callable[[], list[Item]], method: str, hints: Hints, *, write: bool
+) -> CollectiveReport:
+    """Tell what a collective call would do. Collective."""
+    call = "explain_all(write=True)" if write else "explain_all"
+
+    def answer(met: Met) -> CollectiveReport:
+        return tell(group.size, met.plan, met.groups, met.slots, met.choice, write=write)
+
+    report: CollectiveReport = run(
+        group, call, prepare, method, lambda: hints, one=True, answer=answer
+    )
+    return report

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.collective import items as brought
-from outcore.collective import many
+from outcore.collective import planning
 from outcore.collective.choose import (
     IMPOSSIBLE,
     METHODS,
@@ -203,13 +203,13 @@ def foresee(
     ground = array._core.ground()
     rows = []
     for item in all_items:
-        wishes = many.wishes_of(method, size, array.hints, [item])
+        wishes = planning.wishes_of(method, size, array.hints, [item])
         if cold:
-            wishes[many.CACHED_WISH] = 0 if item.nbytes else 1000
+            wishes[planning.CACHED_WISH] = 0 if item.nbytes else 1000
         rows.append(_core.record(0, wishes, [(0, int(item.one_writer()), ground, item.section)]))
     records = _core.Records(_rows(rows))
     records.compare(True)
-    plan = many.planned(records, size, write=write)
+    plan = planning.planned(records, size, write=write)
     exchange = Exchange((0,) * size, ASSUMED)
     own = [[item] for item in all_items]
     left = [brought.left_of(o, plan, r) for r, o in enumerate(own)] if write else own
@@ -224,7 +224,7 @@ def foresee(
         alone = [(sum(_cold(array, i.key, write) for i in own if i.nbytes), 0) for own in left]
         return Prices(alone, sum(_cold(array, box, write) for box in boxes), exchange)
 
-    choice = many.decided(plan, records, prices, write=write)
+    choice = planning.decided(plan, records, prices, write=write)
     return Foresight(
         array=array,
         ranks=size,
@@ -235,8 +235,8 @@ def foresee(
         report=tell(
             size,
             plan,
-            many.groups_of(plan, records),
-            many.slots_for(plan, records),
+            planning.groups_of(plan, records),
+            planning.slots_for(plan, records),
             choice,
             write=write,
         ),

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.collective.agreement import Unsure
 from outcore.collective.holes import Ranges, key_of, ways, within
 from outcore.collective.items import Item
 from outcore.collective.letters import Letters
@@ -47,6 +48,7 @@ from outcore.disk import DiskArray
 from outcore.errors import InternalError
 from outcore.requests import IORequest, start
 from outcore.transport import Transport
+from outcore.transport.failing import is_everywhere
 
 __all__ = ["Work", "read_rounds", "write_rounds"]
 
@@ -150,6 +152,10 @@ class Work:
         else:
             self.clock.copy(work)
 
+    def awaited(self, what: str) -> AbstractContextManager[None]:
+        """While ranks of other nodes wait for messages: what is raised then stops them."""
+        return Unsure(self.transport, what) if self.far_ranks else nullcontext()
+
     def all_by_messages(self) -> None:
         """Send everything, to ranks of this node and to itself too."""
         self.near, self.far = [], self.plan.owners()
@@ -211,6 +217,8 @@ class _Failures:
         try:
             yield
         except BaseException as error:
+            if is_everywhere(error):
+                raise
             if self.first is None:
                 self.first = error
 
@@ -329,7 +337,8 @@ def _exchange(
             with failures.caught():
                 go_on()
         copy = partial(work.copy, step, slots, write=write)
-        letters.exchange(need, copy, failures.caught)
+        with work.awaited("a collective write" if write else "a collective read"):
+            letters.exchange(need, copy, failures.caught)
     return False
 
 

@@ -38,6 +38,8 @@ class Slots:
         self.number = number
         self.rank = transport.rank
         self._shared: Shared = transport.shared(number * self.nbytes)
+        # A rank that failed since may not have them.
+        self.mishaps = transport.mishaps
 
     def fit(self, room: int) -> bool:
         """Tell whether all slots of a rank fit so many bytes."""
@@ -72,11 +74,18 @@ def slots_of(transport: Transport, nbytes: int, number: int, room: int) -> Slots
     """
     At least so many slots of at least so many bytes: those that are kept, or new ones. Collective.
 
-    All ranks ask for the same, so all keep the same. Those that are kept may be larger, if all of them
-    fit the `room` that every rank has.
+    All ranks ask for the same, so all keep the same, unless one of them failed. Those that are kept may
+    be larger, if all of them fit the `room` that every rank has.
     """
     kept = _kept.get(transport)
-    if kept is not None and kept.nbytes >= nbytes and kept.number >= number and kept.fit(room):
+    whole = kept is not None and kept.mishaps == transport.mishaps
+    if (
+        kept is not None
+        and whole
+        and kept.nbytes >= nbytes
+        and kept.number >= number
+        and kept.fit(room)
+    ):
         kept.take_back()
         return kept
     if kept is not None:

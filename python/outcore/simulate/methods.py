@@ -25,8 +25,8 @@ from typing import Any, Literal, get_args
 from outcore import _core
 from outcore.collective.choose import Exchange, Prices, choose
 from outcore.collective.holes import SPARSE
-from outcore.collective.many import AGREED
 from outcore.collective.pace import ASSUMED
+from outcore.collective.planning import AGREED
 from outcore.collective.price import of_requests
 from outcore.collective.slots import MOST
 from outcore.errors import UsageError

@@ -12,6 +12,7 @@ Transport: the only door to MPI.
 | `vigil.py`, `watch.py` | waiting: warnings, time, dead ranks, Ctrl-C |
 | `mpi.py`      | messages by MPI; imported only for a communicator |
 | `checks.py`   | what is looked at before the first message |
+| `failing.py`  | what ranks say when they fail, and the error of it |
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ tens of microseconds, whatever the MPI library does. Between nodes the first ran
 all: board, messages between these leaders, board. Only `start_exchange` sends messages of its own.
 
 Each step carries the name of its call and its length, of all ranks to all ranks: if ranks made
-different calls, all of them raise, and are in step again afterwards.
+different calls, all of them raise, and are in step again afterwards. So a rank that failed between two
+steps needs not know which one the others make: it calls off in its place (`Group.call_off`), and all
+raise what it says.
 
 A group that was stopped (`vigil.py`) stays so: its ranks may be in the midst of different calls.
 """
@@ -25,6 +27,7 @@ from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError, UsageError
 from outcore.transport import place as at
 from outcore.transport.checks import counted, flat, of_length, ranges, record_of
+from outcore.transport.failing import failed, mark
 from outcore.transport.nodememory import NodeMemory
 from outcore.transport.place import CELL, FAR_CELL, HEAD, Place, seat
 from outcore.transport.protocol import Bytes
@@ -39,6 +42,8 @@ __all__ = ["Group", "found"]
 _HEAD = struct.Struct("<IIQ")
 # No message is longer: counts of MPI have 31 bits.
 PIECE = 1 << 30
+# What a rank says that calls off.
+_REASON = 4096
 
 
 class Group:
@@ -74,6 +79,7 @@ class Group:
         self.wire = wire
         self.memory = memory
         self.vigil = Vigil(place, board, wire, patience)
+        self.mishaps = 0
         self._board = board
         self._far = place.far
         self._watch = self.vigil.at_board
@@ -179,6 +185,16 @@ class Group:
                 )
             return found(self, seats, self.wire, self.memory, self.vigil.patience)
 
+    def call_off(self, said: bytes) -> list[bytes]:
+        """Make all ranks raise at the step that they are at, and tell what those said who failed."""
+        self._check()
+        with Held():
+            # Ranks of this node that make memory first come to a step of all ranks then.
+            while self._meet(at.OFF, 0, b"") is None:
+                pass
+            self.mishaps += 1
+            return self._reasons(said)
+
     def give_up(self, text: str) -> None:
         """Tell all ranks that this one cannot go on."""
         error = CollectiveError(text, code="rank-failed", ranks=(self.rank,))
@@ -223,11 +239,26 @@ class Group:
             return bytearray(np.concatenate(parts, axis=1))
 
     def _step(self, call: int, total: int, said: bytes) -> bytearray:
+        met = self._meet(call, total, said)
+        if met is None:
+            self._mismatched()
+        heads, rows = met
+        if heads != heads[:HEAD] * self.size:
+            self._mismatched(heads)
+        return rows
+
+    def _meet(self, call: int, total: int, said: bytes) -> tuple[bytes, bytearray] | None:
+        """
+        Heads and rows of all ranks; no rows if they made different calls.
+
+        None if there are several nodes, and a rank of this one made a step of this node alone: then no
+        rank of the node has made the step yet.
+        """
         heard = self._board.gather(call, total, said, self._watch)
         if not self._far:
-            if heard is None:
-                self._mismatched()
-            return heard
+            return self._board.heads(), heard or bytearray()
+        if heard is None and at.SHARED in _calls(self._board.heads()):
+            return None
         # The leaders go on even if the ranks of their node disagree: the others must hear of it.
         self.vigil.call = call
         result = None
@@ -239,10 +270,13 @@ class Group:
                 self.vigil.broken(error)
                 raise
         answer = self._board.share(at.SECOND, result, self._watch)
-        heads = bytes(answer[: self.size * HEAD])
-        if heads != heads[:HEAD] * self.size:
-            self._mismatched(heads)
-        return answer[self.size * HEAD :]
+        return bytes(answer[: self.size * HEAD]), answer[self.size * HEAD :]
+
+    def _reasons(self, said: bytes) -> list[bytes]:
+        """What each rank says that failed; of the others nothing."""
+        rows = self._gather(at.REASONS, said[:_REASON].ljust(_REASON, b"\0"))
+        cuts = range(0, len(rows), _REASON)
+        return [bytes(rows[cut : cut + _REASON]).rstrip(b"\0") for cut in cuts]
 
     def _speak(self, call: int, block: bytes) -> bytes:
         """As the leader of a node: tell its block, make heads and rows in order of ranks of all."""
@@ -266,9 +300,14 @@ class Group:
         return b"".join(heads + rows)
 
     def _mismatched(self, heads: bytes | None = None) -> NoReturn:
-        """Ranks made different calls: say which."""
+        """Ranks made different calls: say which, or why one of them called off."""
+        self.mishaps += 1
+        # What only the ranks of this node have seen, the others have to be told.
+        everywhere = heads is not None or not self._far
         ranks = self.place.here if heads is None else range(self.size)
         heads = self._board.heads() if heads is None else heads
+        if everywhere and at.OFF in _calls(heads):
+            raise failed(self._reasons(b""))
         calls: dict[str, list[int]] = {}
         for k, rank in enumerate(ranks):
             call, _, total = _HEAD.unpack_from(heads, HEAD * k)
@@ -278,15 +317,21 @@ class Group:
         told = ", ".join(f"{ranges(who)} called {name}" for name, who in calls.items())
         most = max(calls.values(), key=len)
         odd = tuple(sorted(rank for who in calls.values() if who is not most for rank in who))
-        raise CollectiveError(
+        error = CollectiveError(
             f"{told}. Every rank must make the same calls in the same order",
             code="mismatched-call",
             ranks=odd,
         )
+        raise mark(error) if everywhere else error
 
     def _check(self) -> None:
         if self._closed:
             raise UsageError("this transport was closed; make a new one", code="closed")
+
+
+def _calls(heads: bytes) -> set[int]:
+    """The calls that ranks made, of their heads."""
+    return {call for call, _, _ in _HEAD.iter_unpack(heads)}
 
 
 class GroupExchange:

@@ -19,8 +19,11 @@ CALLS = (
     "split",
     "start_exchange",
     "the second half of a step",
+    "call_off",
+    "the reasons of a call_off",
 )
 BARRIER, AGREE, ALLGATHER, ALLGATHER_BYTES, SHARED, SPLIT, EXCHANGE, SECOND = range(1, 9)
+OFF, REASONS = range(9, 11)
 
 # Most bytes that a rank says in one step: at the board alone, and between nodes.
 CELL, FAR_CELL = 16384, 1024

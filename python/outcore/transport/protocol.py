@@ -129,6 +129,26 @@ class Transport(Protocol):
         """
         ...
 
+    @property
+    def mishaps(self) -> int:
+        """
+        How often ranks made different calls, or called off.
+
+        The ranks of a node count alike. What they made together before that, one of them may lack.
+        """
+        ...
+
+    def call_off(self, said: bytes) -> list[bytes]:
+        """
+        Make all ranks raise, because this one failed between two steps.
+
+        It is called in place of the next step, whichever that is: the ranks that make that raise
+        `CollectiveError` (``rank-failed``) with what this one says (`failing.describe`), and go on in
+        step. It must not be called if the others may make no step. Returns what each rank said, nothing
+        of those who did not fail.
+        """
+        ...
+
     def give_up(self, text: str) -> None:
         """
         Tell all ranks that this one cannot go on: they raise `CollectiveError` (``rank-failed``).

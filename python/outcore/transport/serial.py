@@ -31,6 +31,7 @@ class SerialTransport:
     rank = 0
     size = 1
     nodes: tuple[int, ...] = (0,)
+    mishaps = 0
 
     def __init__(self) -> None:
         self._closed = False
@@ -82,6 +83,11 @@ class SerialTransport:
         """Another group of one, or None."""
         self._check()
         return SerialTransport() if color >= 0 else None
+
+    def call_off(self, said: bytes) -> list[bytes]:
+        """Give back what was said."""
+        self._check()
+        return [said]
 
     def give_up(self, text: str) -> None:
         """Every call raises from now on."""

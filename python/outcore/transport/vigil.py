@@ -2,7 +2,8 @@
 How one rank of a group waits: what it notices, what it says, and how it ends the wait for all.
 
 Whoever ends a wait stops the board of its node with an error, which all ranks there raise, now and
-at every later call. The leader of the node tells the other leaders, who stop their boards.
+at every later call. The leader of the node tells the other leaders, who stop their boards; if it is the
+leader that died, who noticed it does.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Vigil:
 
     def at_board(self, elapsed: float, interrupts: int) -> None:
         """Called by the board while this rank waits there, and when the board was stopped."""
-        self.check()
+        self.check_far()
         here, seen, steps = self.place.here, self.board.seen(), self.board.steps
         late = [k for k, rank in enumerate(seen) if rank[0] < steps]
         if not late:
@@ -124,7 +125,8 @@ class Vigil:
         text = encode(error)
         stopped = self.board.stop(text, waiting)
         if stopped:
-            self._tell(self.board.stopped() or text)
+            # A leader that is gone tells nobody: who stops the group does.
+            self._tell(self.board.stopped() or text, bool(self.place.far and self._gone([0])))
         return stopped
 
     def broken(self, error: BaseException) -> None:
@@ -142,9 +144,9 @@ class Vigil:
             )
         self.stop(error, waiting=False)
 
-    def _tell(self, text: bytes) -> None:
-        """As a leader, tell the other nodes, once."""
-        if self._told or not (self.place.far and self.place.leads):
+    def _tell(self, text: bytes, leaderless: bool = False) -> None:
+        """As a leader, or in its place, tell the other nodes, once."""
+        if self._told or not (self.place.far and (self.place.leads or leaderless)):
             return
         self._told = True
         data = np.frombuffer(text, np.uint8)

@@ -1,0 +1,65 @@
+"""Each rank on its own: what is at hand, what nobody plans, and what a plan leaves to each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outcore import _core
+from outcore.collective.choose import CACHED
+from outcore.collective.items import Item
+from outcore.collective.rounds import Elsewhere
+from outcore.disk import DiskArray
+from outcore.hints import Hints
+from outcore.transport import Transport
+
+__all__ = ["LANES", "all_at_hand", "each_alone", "read_at_hand"]
+
+# Small sections that a rank reads from the disk at a time.
+LANES = 4
+
+
+def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
+    """Read what nobody has to plan for: what is in the page cache, or asked for on its own; or None."""
+    array._check_open()
+    if method == "direct":
+        return array._core.read(key, out)
+    if method == "sieve":
+        return _sieving(array).read(key, out)
+    return array._core.read_at_hand(key, out, CACHED)
+
+
+def all_at_hand(items: list[Item], method: str) -> bool:
+    """Read what a rank wants, if nobody has to plan for any of it; tell whether that was so."""
+    return all(
+        not item.nbytes or read_at_hand(item.array, item.key, item.given, method) is not None
+        for item in items
+    )
+
+
+def each_alone(
+    group: Transport, mine: list[Item], method: str, *, write: bool
+) -> BaseException | None:
+    """Let each rank access its own sections; returns this rank's failure, if any rank failed."""
+    failure: BaseException | None = None
+    some = [item for item in mine if item.nbytes]
+    try:
+        if write or method == "sieve":
+            for item in some:
+                core = _sieving(item.array) if method == "sieve" else item.core
+                if write:
+                    core.write(item.key, item.given)
+                else:
+                    core.read(item.key, item.given)
+        else:
+            wanted = [(item.core, item.key, item.given) for item in some]
+            _core.read_many(wanted, lanes=LANES, turn=(group.rank, group.size))
+    except BaseException as error:
+        failure = error
+    if group.agree(int(failure is not None)):
+        return failure or Elsewhere()
+    return None
+
+
+def _sieving(array: DiskArray) -> _core.Array:
+    hints = Hints(method="window").over(array._own_hints())
+    return _core.Array(array.info, array.writable, hints)

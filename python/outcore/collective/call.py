@@ -1,0 +1,230 @@
+"""
+A collective call, from records to results.
+
+Each rank prepares its sections (`items`), all ranks exchange records and agree (`agreement`), each
+makes the same plan, all choose a method (`planning`) and run it (`rounds`, or each its own access:
+`alone`). How it ended is agreed on again, so that all ranks return, or all raise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.collective import alone, planning
+from outcore.collective import items as brought
+from outcore.collective.agreement import (
+    Announced,
+    Unsure,
+    call_of,
+    fail_together,
+    gather,
+    name_of,
+)
+from outcore.collective.choose import (
+    METHODS,
+    UNDECIDED,
+    Choice,
+    Exchange,
+    Prices,
+    own_price,
+    share_of_price,
+)
+from outcore.collective.items import Item
+from outcore.collective.pace import agreed, clock_of
+from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
+from outcore.collective.slots import lend_slots
+from outcore.disk import DiskArray
+from outcore.errors import CollectiveError, UsageError
+from outcore.hints import Hints
+from outcore.transport import Transport
+from outcore.transport.watch import Held
+
+__all__ = ["Met", "run"]
+
+
+@dataclass
+class Met:
+    """What all ranks know after they have met: equal on all, but for `arrays` and `mine`."""
+
+    plan: _core.Collective
+    arrays: list[DiskArray | None]
+    names: list[int]
+    choice: Choice
+    groups: int
+    slots: int
+    room: int
+    records: _core.Records
+    mine: list[Item]
+    # The same of a write, without what higher ranks give.
+    left: list[Item]
+
+
+def run(
+    group: Transport,
+    call: str,
+    prepare: Callable[[], list[Item]],
+    method: str,
+    hints: Callable[[], Hints],
+    *,
+    one: bool = False,
+    answer: Callable[[Met], Any] | None = None,
+    at_hand: Callable[[], list[Any] | None] | None = None,
+) -> Any:
+    """
+    Make a collective call.
+
+    Parameters
+    ----------
+    prepare
+        Makes this rank's items; what it raises, all ranks raise.
+    hints
+        Tells the hints that count on this rank; what it raises, all ranks raise.
+    one
+        All ranks bring one section of the same array.
+    answer
+        Instead of doing it: what to say of the plan.
+    at_hand
+        Reads what this rank wants if all of it is at hand, so that nothing has to be prepared. By
+        default the items are read, if they are.
+    """
+    write = bool(call_of(call) % 2)
+    what = call.rsplit(".", maxsplit=1)[-1]
+    far = len(set(group.nodes)) > 1
+    written = _core.writes()
+    # Who wrote on his own since the ranks met: the others must not have read before he comes.
+    quiet = group.size == 1 or _written.get(group) == written
+    # Who may not touch files does not look at them either.
+    two_phase = method == "two-phase"
+    # What is wrong with the requests, `record` tells all ranks.
+    with contextlib.suppress(Exception):
+        two_phase = two_phase or (
+            method == "auto" and planning.few_touch_files(hints(), group.size)
+        )
+    reads = quiet and answer is None and not write and not two_phase
+    mine: list[Item] = []
+    results: list[Any] | None = None
+    crowd: list[_core.Array] = []
+
+    def record(whole: bool) -> NDArray[Any]:
+        nonlocal results
+        if method not in METHODS:
+            raise UsageError(
+                f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
+            )
+        if reads and not whole and at_hand is not None:
+            results = at_hand()
+            if results is not None:
+                wishes = planning.wishes_of(method, group.size, hints(), [], far=far)
+                return _core.record(call_of(call), wishes, None, True)
+        if not mine:
+            mine.extend(prepare())
+        if reads and not whole and at_hand is None and alone.all_at_hand(mine, method):
+            results = [item.result for item in mine]
+        if write and group.nodes.count(group.nodes[group.rank]) > 1:
+            # For this call: what a rank writes on its own later is planned as ever.
+            while len(crowd) < len(mine):
+                core = mine[len(crowd)].core
+                core.expect_crowd()
+                crowd.append(core)
+        done = results is not None
+        wishes = planning.wishes_of(method, group.size, hints(), mine, at_hand=done, far=far)
+        names = brought.names_and_files(mine)
+        words = [
+            (name, file, item.core.ground(), item.section)
+            for (name, file), item in zip(names, mine, strict=True)
+        ]
+        return _core.record(call_of(call), wishes, words, done)
+
+    def settled(records: _core.Records) -> bool:
+        return reads and records.settled(planning.METHOD_WISH, one)
+
+    # The other ranks wait for all of a collective.
+    with Held():
+        try:
+            records = gather(group, record, name_of, settled, what=what)
+            _written[group] = written
+            with Unsure(group, what):
+                done = settled(records)
+            if not done:
+                failure: BaseException | None = None
+                try:
+                    # Whatever the ranks make of the records, it ends with a step.
+                    with Announced(group, what):
+                        planning.compare(records, one=one)
+                        if answer is not None:
+                            told = answer(_meet(group, records, mine, write=write))
+                            group.agree(0)
+                            return told
+                        at_once = None if write else planning.unplanned(records)
+                        if at_once is not None:
+                            failure = alone.each_alone(group, mine, at_once.method, write=False)
+                        else:
+                            met = _meet(group, records, mine, write=write)
+                            failure = _as_chosen(group, met, write=write)
+                finally:
+                    with Unsure(group, what):
+                        lend_slots(group)
+                if failure is not None:
+                    fail_together(group, None if isinstance(failure, Elsewhere) else failure, what)
+                results = [item.result for item in mine]
+        finally:
+            for core in crowd:
+                core.lift_crowd()
+    if write or results is None:
+        return None
+    return results[0] if one else results
+
+
+def _as_chosen(group: Transport, met: Met, *, write: bool) -> BaseException | None:
+    """Do what was planned; returns this rank's failure, if any rank failed."""
+    if met.choice.method != "two-phase":
+        return alone.each_alone(group, met.left, met.choice.method, write=write)
+    work = Work(group, met.plan, met.arrays, met.mine, met.groups, met.slots, met.room)
+    return write_rounds(work) if write else read_rounds(work)
+
+
+# `_core.writes` of this process when the ranks of a group last met.
+_written: weakref.WeakKeyDictionary[Transport, int] = weakref.WeakKeyDictionary()
+
+
+def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:
+    """Plan, from the records of all ranks."""
+    plan = planning.planned(records, group.size, write=write)
+    overlap = plan.overlap() if write and planning.refused(records) else False
+    if overlap is None and group.rank == 0:
+        warnings.warn(UNDECIDED, stacklevel=2)
+    if overlap:
+        raise CollectiveError(
+            "ranks write the same elements, and a hint says overlap='error'. Give them sections that "
+            "do not meet, or leave the hint out: then the highest rank wins",
+            code="overlapping-writes",
+            ranks=(),
+        )
+    arrays_by_name = dict(zip(brought.names(mine), (item.array for item in mine), strict=True))
+    names = records.names
+    arrays = [arrays_by_name.get(name) for name in names]
+    left = brought.left_of(mine, plan, group.rank) if write else mine
+
+    def prices() -> Prices:
+        own = own_price(left, write=write)
+        part = share_of_price(plan, arrays, group.rank, write=write)
+        words = [*own, part, *clock_of(group).words()]
+        said = group.allgather(np.array(words, np.int64))
+        each = [(row[0], row[1]) for row in said[:, :2].tolist()]
+        exchange = Exchange(group.nodes, agreed(said[:, 3:]))
+        return Prices(each, int(said[:, 2].sum()), exchange)
+
+    far = len(set(group.nodes)) > 1
+    choice = planning.decided(plan, records, prices, write=write, far=far)
+    groups, slots = planning.groups_of(plan, records), planning.slots_for(plan, records)
+    room = planning.room_of(records)
+    return Met(plan, arrays, names, choice, groups, slots, room, records, mine, left)
