@@ -156,32 +156,36 @@ fn collectives_of_many_ranks_are_planned_fast() {
                 lead: Some(128),
             };
             let shares = (0..ranks).map(|rank| Share { rank, part: 1 }).collect();
-            let cut = Cut::Requested;
-            let agreed = Agreed {
-                ranks,
-                slot: 8 << 20,
-                gap: 24 << 10,
-                align: 4096,
-                least: 256 << 10,
-                cut,
-                write: false,
-            };
-            let start = std::time::Instant::now();
-            let plan = Collective::new(vec![Job { ground, accesses, shares }], &agreed).unwrap();
-            let planned = start.elapsed();
-            let me = ranks / 3;
-            let start = std::time::Instant::now();
-            let wanted = plan.table(&plan.tile(me, 0).unwrap()).len();
-            let mine = (0..ranks)
-                .filter_map(|owner| plan.tile(owner, 0))
-                .filter(|tile| !plan.pieces(tile, me).is_empty())
-                .count();
-            println!(
-                "{ranks:>7} ranks, {name:<9} plan {planned:>9.1?}, a round {:>9.1?}; {} rounds, {wanted} \
-                 want of mine, I want of {mine}",
-                start.elapsed(),
-                plan.rounds(),
-            );
+            let job = Job { ground, accesses, shares };
+            for cut in [Cut::Requested, Cut::Bounding, Cut::Fixed, Cut::Cyclic] {
+                let agreed = Agreed {
+                    ranks,
+                    slot: 8 << 20,
+                    gap: 24 << 10,
+                    align: 4096,
+                    least: 256 << 10,
+                    cut,
+                    write: false,
+                };
+                let jobs = vec![job.clone()];
+                let start = std::time::Instant::now();
+                let plan = Collective::new(jobs, &agreed).unwrap();
+                let planned = start.elapsed();
+                let me = ranks / 3;
+                let start = std::time::Instant::now();
+                let wanted = plan.tile(me, 0).map_or(0, |tile| plan.table(&tile).len());
+                let mine = (0..ranks)
+                    .filter_map(|owner| plan.tile(owner, 0))
+                    .filter(|tile| !plan.pieces(tile, me).is_empty())
+                    .count();
+                println!(
+                    "{ranks:>7} ranks, {name:<9} {:<9} plan {planned:>9.1?}, a round {:>9.1?}; {} rounds, \
+                     {wanted} want of mine, I want of {mine}",
+                    format!("{cut:?}"),
+                    start.elapsed(),
+                    plan.rounds(),
+                );
+            }
         }
     }
 }

@@ -53,18 +53,29 @@ pub fn shape(array: &Bound<'_, PyUntypedArray>) -> Vec<i64> {
     array.shape().iter().map(|n| *n as i64).collect()
 }
 
-/// A new array with unspecified content.
-pub fn empty<'py>(
+/// `PyArray_NewFromDescr`: an array over `data` with these strides in bytes, contiguous as `flags` say where
+/// there are none; in memory of its own where there is no `data`.
+///
+/// # Safety
+///
+/// What the array walks from `data` on must be valid (to write, if it is written) for as long as the array
+/// exists, unless its base is set to what owns it.
+unsafe fn new_array<'py>(
     py: Python<'py>,
     shape: &[i64],
     dtype: &Bound<'py, PyArrayDescr>,
-    fortran: bool,
+    strides: Option<&[i64]>,
+    data: *mut u8,
+    flags: i32,
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
     let mut dims: Vec<isize> = shape.iter().map(|n| *n as isize).collect();
+    let mut steps: Option<Vec<isize>> =
+        strides.map(|all| all.iter().map(|n| *n as isize).collect());
     let nd = i32::try_from(dims.len())
         .map_err(|_| Fault::new(Class::Usage, "too-many-indices", "too many axes"))?;
     // SAFETY: PyArray_NewFromDescr takes over one reference to the descriptor (into_dtype_ptr gives
-    // one away), reads `nd` lengths, allocates itself and returns a new reference or null.
+    // one away), reads `nd` lengths and, if there are any, as many strides, and returns a new reference or
+    // null; it allocates itself if there is no data, which else is the caller's promise.
     unsafe {
         let array = PY_ARRAY_API.PyArray_NewFromDescr(
             py,
@@ -72,13 +83,24 @@ pub fn empty<'py>(
             dtype.clone().into_dtype_ptr(),
             nd,
             dims.as_mut_ptr(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            i32::from(fortran),
+            steps.as_mut().map_or(std::ptr::null_mut(), Vec::as_mut_ptr),
+            data.cast(),
+            flags,
             std::ptr::null_mut(),
         );
         Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
     }
+}
+
+/// A new array with unspecified content.
+pub fn empty<'py>(
+    py: Python<'py>,
+    shape: &[i64],
+    dtype: &Bound<'py, PyArrayDescr>,
+    fortran: bool,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    // SAFETY: it is memory of its own. Where there is no data any flag but 0 means Fortran order.
+    unsafe { new_array(py, shape, dtype, None, std::ptr::null_mut(), i32::from(fortran)) }
 }
 
 /// The same, of so many bytes, beginning at a place modulo a page: a view of an array with a page more.
@@ -93,24 +115,11 @@ pub fn empty_at<'py>(
     let around = empty(py, &[bytes.saturating_add(page)], &numpy::dtype::<u8>(py), false)?;
     let first = fields(&around).0;
     let data = first.wrapping_offset((place - first as i64).rem_euclid(page) as isize);
-    let mut dims: Vec<isize> = shape.iter().map(|n| *n as isize).collect();
     let flags = if fortran { NPY_ARRAY_F_CONTIGUOUS } else { NPY_ARRAY_C_CONTIGUOUS };
-    // SAFETY: as in `empty`; the `bytes` bytes from `data` on lie in `around`, which becomes the base
-    // (SetBaseObject takes over the reference) and lives as long as the array.
+    // SAFETY: the `bytes` bytes from `data` on lie in `around`, which becomes the base (SetBaseObject takes
+    // over the reference, also if it fails) and lives as long as the array.
     unsafe {
-        let array = PY_ARRAY_API.PyArray_NewFromDescr(
-            py,
-            PyUntypedArray::type_object_raw(py),
-            dtype.clone().into_dtype_ptr(),
-            dims.len() as i32,
-            dims.as_mut_ptr(),
-            std::ptr::null_mut(),
-            data.cast(),
-            flags | NPY_ARRAY_WRITEABLE,
-            std::ptr::null_mut(),
-        );
-        let array: Bound<'py, PyUntypedArray> =
-            Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked();
+        let array = new_array(py, shape, dtype, None, data, flags | NPY_ARRAY_WRITEABLE)?;
         match PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_array_ptr(), around.into_ptr()) {
             0 => Ok(array),
             _ => Err(PyErr::fetch(py)),
@@ -169,23 +178,8 @@ pub unsafe fn view<'py>(
     shape: &[i64],
     dtype: &Bound<'py, PyArrayDescr>,
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
-    let mut dims: Vec<isize> = shape.iter().map(|n| *n as isize).collect();
-    let mut strides: Vec<isize> = memory.strides.iter().map(|n| *n as isize).collect();
-    // SAFETY: as in `empty`; the strides and the memory are the caller's promise.
-    unsafe {
-        let array = PY_ARRAY_API.PyArray_NewFromDescr(
-            py,
-            PyUntypedArray::type_object_raw(py),
-            dtype.clone().into_dtype_ptr(),
-            dims.len() as i32,
-            dims.as_mut_ptr(),
-            strides.as_mut_ptr(),
-            memory.data.cast(),
-            NPY_ARRAY_WRITEABLE,
-            std::ptr::null_mut(),
-        );
-        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
-    }
+    // SAFETY: the strides and the memory are the caller's promise.
+    unsafe { new_array(py, shape, dtype, Some(&memory.strides), memory.data, NPY_ARRAY_WRITEABLE) }
 }
 
 /// How to walk `array` as if it had this shape: strides of 0 repeat.

@@ -4,14 +4,16 @@
 //! take a round each.
 //!
 //! Idea. Tiles of an owner are numbered, span by span. Spans of a single tile that follow each other share
-//! a slot, as many as fit; a span of several tiles fills slots on its own. To leave the owner something to
-//! read while the others copy, a batch is no larger than a quarter of what the owner has.
+//! a slot, as many as fit; a span of several tiles fills slots on its own, and so does a hand of dealt tiles,
+//! as many in a slot as fit. To leave the owner something to read while the others copy, a batch is no larger
+//! than a quarter of what the owner has.
 //!
-//! Invariants. Memory and time are O(spans), whatever the number of tiles. Batches of an owner are
+//! Invariants. Memory and time are O(spans and hands), whatever the number of tiles. Batches of an owner are
 //! ranges of its tiles, one after another; tiles in a slot begin at pages.
 
 use std::ops::Range;
 
+use super::deals::Hand;
 use super::Span;
 
 /// Tiles in a slot have pages of their own.
@@ -19,14 +21,24 @@ pub(super) const PAGE: i64 = 4096;
 /// So many batches an owner has at least, where they are larger than the least tile.
 const BATCHES: i64 = 4;
 
+/// Tiles of an owner that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Span(Span),
+    Hand(Hand),
+}
+
 #[derive(Debug, Clone)]
 struct Packed {
-    span: Span,
+    part: Part,
     /// Tiles before its first one, and batches before the one that has it.
     tile: i64,
     batch: i64,
-    /// Where its tile is in the slot.
+    /// Where its first tile is in the slot.
     place: i64,
+    /// Tiles of it in a batch, and bytes from one of them to the next.
+    each: i64,
+    apart: i64,
 }
 
 /// What one rank owns.
@@ -39,44 +51,50 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// `size` tells how many tiles a span has, and the bytes of one at most; no batch of several is
+    /// `size` tells how many tiles a part has, and the bytes of one at most; no batch of several is
     /// larger than `most`.
     pub fn new(
-        spans: Vec<Span>,
-        size: impl Fn(&Span) -> (i64, i64),
+        parts: Vec<Part>,
+        size: impl Fn(&Part) -> (i64, i64),
         least: i64,
         most: i64,
     ) -> Batches {
-        let all = spans.iter().fold(0_i64, |sum, span| {
-            let (tiles, bytes) = size(span);
+        let all = parts.iter().fold(0_i64, |sum, part| {
+            let (tiles, bytes) = size(part);
             sum.saturating_add(tiles.saturating_mul(bytes))
         });
         let cap = (all / BATCHES).clamp(least.min(most), most);
+        let pages = |bytes: i64| bytes.saturating_add(PAGE - 1) & -PAGE;
         let (mut tile, mut batch, mut bytes) = (0_i64, 0_i64, 0_i64);
         // Bytes of the batch that more can go into, if there is one: it is the last one so far.
         let mut open: Option<i64> = None;
-        let mut packed = Vec::with_capacity(spans.len());
-        for span in spans {
-            let (tiles, each) = size(&span);
+        let mut packed = Vec::with_capacity(parts.len());
+        for part in parts {
+            let (tiles, long) = size(&part);
             if tiles == 0 {
                 continue; // Nothing is owned by it.
             }
-            let place = open.map_or(0, |held| held.saturating_add(PAGE - 1) & -PAGE);
-            let joins = open.is_some() && tiles == 1 && place.saturating_add(each) <= cap;
+            let place = open.map_or(0, pages);
+            let joins = open.is_some() && tiles == 1 && place.saturating_add(long) <= cap;
             let (number, place) = if joins { (batch - 1, place) } else { (batch, 0) };
-            packed.push(Packed { span, tile, batch: number, place });
+            let apart = pages(long);
+            let each = match part {
+                Part::Hand(_) if long <= cap => ((cap - long) / apart.max(1) + 1).min(tiles),
+                _ => 1,
+            };
+            packed.push(Packed { part, tile, batch: number, place, each, apart });
             tile = tile.saturating_add(tiles);
             if !joins {
-                batch = batch.saturating_add(tiles);
+                batch = batch.saturating_add((tiles - 1) / each + 1);
             }
-            bytes = bytes.max(place.saturating_add(each));
-            open = (tiles == 1).then_some(place.saturating_add(each));
+            bytes = bytes.max(place.saturating_add((each - 1) * apart).saturating_add(long));
+            open = (tiles == 1).then_some(place.saturating_add(long));
         }
         Batches { packed, tiles: tile, batches: batch, bytes }
     }
 
-    pub fn spans(&self) -> impl Iterator<Item = &Span> {
-        self.packed.iter().map(|packed| &packed.span)
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.packed.iter().map(|packed| &packed.part)
     }
 
     /// Number of tiles.
@@ -99,14 +117,15 @@ impl Batches {
         self.packed.get(after.checked_sub(1)?)
     }
 
-    /// The span of a tile, and the number of its first one.
-    pub fn of_tile(&self, n: i64) -> Option<(&Span, i64)> {
-        self.at_tile(n).map(|packed| (&packed.span, packed.tile))
+    /// The part of a tile, and the number of its first one.
+    pub fn of_tile(&self, n: i64) -> Option<(&Part, i64)> {
+        self.at_tile(n).map(|packed| (&packed.part, packed.tile))
     }
 
     /// Where in the slot a tile begins.
     pub fn place(&self, n: i64) -> i64 {
-        self.at_tile(n).map_or(0, |packed| packed.place)
+        let place = |p: &Packed| p.place + (n - p.tile) % p.each * p.apart;
+        self.at_tile(n).map_or(0, place)
     }
 
     /// The tiles of batch `k`.
@@ -114,19 +133,17 @@ impl Batches {
         if k < 0 || k >= self.batches {
             return self.tiles..self.tiles;
         }
-        // The last span that begins in this batch or before it, and the first of that batch.
+        // The last part that begins in this batch or before it, and the first of that batch.
         let after = self.packed.partition_point(|packed| packed.batch <= k);
         let Some(last) = after.checked_sub(1).map(|n| &self.packed[n]) else { return 0..0 };
         let end = self.packed.get(after).map_or(self.tiles, |packed| packed.tile);
-        if last.batch < k {
-            let n = last.tile + (k - last.batch);
-            return n..n + 1;
+        // A part of several tiles has its batch to itself, and the next ones.
+        if last.batch < k || last.place == 0 && end - last.tile > 1 {
+            let n = last.tile + (k - last.batch) * last.each;
+            return n..(n + last.each).min(end);
         }
         let first = self.packed.partition_point(|packed| packed.batch < k);
-        let first = self.packed[first].tile;
-        // A span of several tiles has its batch to itself, and the next ones.
-        let alone = last.place == 0 && end - last.tile > 1;
-        first..if alone { last.tile + 1 } else { end }
+        self.packed[first].tile..end
     }
 }
 
@@ -136,14 +153,21 @@ mod tests {
 
     use super::*;
 
-    fn span(array: u32) -> Span {
-        Span { array, region: 0, low: 0, high: 1 }
+    fn span(array: u32) -> Part {
+        Part::Span(Span { array, region: 0, low: 0, high: 1 })
+    }
+
+    fn array(part: &Part) -> usize {
+        match part {
+            Part::Span(span) => span.array as usize,
+            Part::Hand(hand) => hand.array as usize,
+        }
     }
 
     /// Batches of spans with so many tiles, of so many bytes each.
     fn batches(sizes: &[(i64, i64)], least: i64, most: i64) -> Batches {
         let spans = (0..sizes.len() as u32).map(span).collect();
-        Batches::new(spans, |span| sizes[span.array as usize], least, most)
+        Batches::new(spans, |span| sizes[array(span)], least, most)
     }
 
     #[test]
@@ -161,17 +185,32 @@ mod tests {
         assert_eq!(vec![0, 0, 0, 0, 0, PAGE], (0..6).map(|n| mixed.place(n)).collect::<Vec<_>>());
     }
 
+    #[test]
+    fn hands_fill_slots() {
+        let parts = vec![span(0), Part::Hand(Hand { array: 1, share: 0 }), span(2), span(2)];
+        let sizes = [(1, 10), (7, 5000), (1, 10)];
+        let made = Batches::new(parts, |part| sizes[array(part)], 20_000, 1 << 20);
+        let all: Vec<_> = (0..made.rounds()).map(|k| made.batch(k)).collect();
+        assert_eq!(vec![0..1, 1..3, 3..5, 5..7, 7..8, 8..10], all);
+        assert_eq!((0, 2 * PAGE, 0), (made.place(1), made.place(2), made.place(3)));
+        assert_eq!(2 * PAGE + 5000, made.bytes());
+    }
+
     proptest! {
         #[test]
         fn batches_are_the_tiles_in_order(
             sizes in prop::collection::vec((0..5_i64, 1..20_000_i64), 0..30),
+            dealt in any::<u32>(),
             least in 1..50_000_i64,
             most in 20_000..100_000_i64,
         ) {
-            let made = batches(&sizes, least, most);
+            let hand = |array| Part::Hand(Hand { array, share: 0 });
+            let part = |k| if dealt >> k & 1 == 1 { hand(k) } else { span(k) };
+            let parts = (0..sizes.len() as u32).map(part).collect();
+            let made = Batches::new(parts, |part| sizes[array(part)], least, most);
             prop_assert_eq!(sizes.iter().map(|(tiles, _)| tiles).sum::<i64>(), made.tiles());
             prop_assert!(made.bytes() <= most);
-            let (mut next, size) = (0, |n| sizes[made.of_tile(n).unwrap().0.array as usize].1);
+            let (mut next, size) = (0, |n| sizes[array(made.of_tile(n).unwrap().0)].1);
             for k in 0..made.rounds() {
                 let batch = made.batch(k);
                 prop_assert!(batch.start == next && batch.end > next);

@@ -12,7 +12,7 @@
 //! | `Fixed`     | the whole array (the paper's static partition) | requests cover the array        |
 //! | `Bounding`  | the bounding sections (the paper's dynamic one) | requests are dense in them      |
 //! | `Requested` | the bytes that are asked for                   | they are not; the default       |
-//! | `Cyclic`    | tiles, dealt out one by one                    | what is asked for comes in lumps |
+//! | `Cyclic`    | tiles, dealt out one by one ([`Deal`](super::deals::Deal)) | what is asked for comes in lumps |
 //!
 //! Borders are then moved to the nearest multiple of the size of a block or stripe in the file, or to the
 //! first unit after it, so that no two owners touch the same one; a border that would leave an owner with
@@ -24,11 +24,12 @@
 //! Invariants. Domains are disjoint and cover every region, whatever the shares. Equal input gives
 //! equal output on every rank: integers only.
 //!
-//! Cost. O(P log P) time, O(P) memory; `Cyclic` also keeps each tile.
+//! Cost. O(P log P) time, O(P) memory.
 //!
 //! Reference: Thakur and Choudhary, section 4 (static, dynamic) and 6 (block-cyclic, fewer I/O ranks).
 
 use super::access::Access;
+use super::batches::Part;
 use super::regions::Region;
 use super::tiles::Tiling;
 
@@ -129,7 +130,7 @@ impl Stretch<'_> {
     }
 }
 
-/// Cuts one array: the spans of each share, in order.
+/// Cuts one array into stretches: the spans of each share, in order.
 pub fn cut(
     array: u32,
     length: i64,
@@ -138,22 +139,10 @@ pub fn cut(
     tilings: &[Tiling],
     shares: &[Share],
     (how, align): (Cut, i64),
-) -> Vec<(u32, Span)> {
-    let span = |region: usize, low, high| Span { array, region: region as u32, low, high };
+) -> Vec<(u32, Part)> {
+    let span =
+        |region: usize, low, high| Part::Span(Span { array, region: region as u32, low, high });
     let mut spans = Vec::new();
-    if how == Cut::Cyclic {
-        let mut turn = 0;
-        for (region, tiling) in tilings.iter().enumerate() {
-            let mut low = 0;
-            let units = tiling.units();
-            while low < units {
-                let high = tiling.end_of_tile(low).min(units);
-                spans.push((shares[turn % shares.len()].rank, span(region, low, high)));
-                (turn, low) = (turn + 1, high);
-            }
-        }
-        return spans;
-    }
     let stretches: Vec<Stretch> = tilings
         .iter()
         .zip(regions)

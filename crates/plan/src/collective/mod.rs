@@ -20,6 +20,7 @@
 
 mod access;
 mod batches;
+mod deals;
 mod domains;
 mod letters;
 mod overlap;
@@ -28,7 +29,7 @@ mod regions;
 mod tiles;
 
 pub use access::{section_from_words, section_words, Access, Ground};
-pub use domains::{Cut, Share, Span};
+pub use domains::{Cut, Share};
 pub use letters::Letters;
 pub use overlap::{leave_out, overlap, Left, Meet};
 pub use records::{failed, record, Mismatch, Records, Said, Stage, Wanted, HEAD};
@@ -37,7 +38,9 @@ pub use tiles::Tiling;
 
 use std::ops::Range;
 
-use self::batches::{Batches, PAGE};
+use self::batches::{Batches, Part, PAGE};
+use self::deals::Deal;
+use self::domains::Span;
 use crate::error::PlanError;
 use crate::section::Section;
 
@@ -126,6 +129,8 @@ struct Planned {
     shared: Shared,
     regions: Vec<Region>,
     tilings: Vec<Tiling>,
+    /// If tiles are dealt out.
+    deal: Option<Deal>,
     /// Numbers of the accesses (of what is left of them) of each rank that has any, sorted by rank.
     by_rank: Vec<(u32, u32)>,
 }
@@ -137,7 +142,7 @@ impl Collective {
     /// A section outside its array; shares of ranks that do not exist, or none; a slot that is too
     /// small for a block of an encoded array (`needed` says what would do).
     pub fn new(jobs: Vec<Job>, agreed: &Agreed) -> Result<Collective, PlanError> {
-        let mut owned: Vec<Vec<Span>> = vec![Vec::new(); agreed.ranks as usize];
+        let mut owned: Vec<Vec<Part>> = vec![Vec::new(); agreed.ranks as usize];
         let mut planned = Vec::with_capacity(jobs.len());
         let mut slot = 0;
         for (number, job) in jobs.into_iter().enumerate() {
@@ -176,33 +181,40 @@ impl Collective {
                 .iter()
                 .map(|r| Tiling::new(&job.ground, r, wanted as i64, room, agreed.align))
                 .collect::<Result<Vec<_>, _>>()?;
-            let length = job.ground.order.first().map_or(1, |axis| job.ground.shape[*axis]);
-            let spans = domains::cut(
-                number as u32,
-                length,
-                accesses,
-                &regions,
-                &tilings,
-                &job.shares,
-                (agreed.cut, agreed.align),
-            );
-            for (rank, span) in spans {
-                let tile = tilings[span.region as usize].tile_bytes();
-                slot = slot.max(tile + lead_room(&job.ground, agreed));
-                owned[rank as usize].push(span);
+            let deal = (agreed.cut == Cut::Cyclic).then(|| Deal::new(&tilings, job.shares.len()));
+            let parts = match &deal {
+                Some(deal) => deal.parts(number as u32, &tilings, &job.shares),
+                None => domains::cut(
+                    number as u32,
+                    job.ground.order.first().map_or(1, |axis| job.ground.shape[*axis]),
+                    accesses,
+                    &regions,
+                    &tilings,
+                    &job.shares,
+                    (agreed.cut, agreed.align),
+                ),
+            };
+            // Every region has an owner.
+            let longest = tilings.iter().map(Tiling::tile_bytes).max();
+            slot = slot.max(longest.map_or(0, |tile| tile + lead_room(&job.ground, agreed)));
+            for (rank, part) in parts {
+                owned[rank as usize].push(part);
             }
             let mut by_rank: Vec<(u32, u32)> =
                 accesses.iter().enumerate().map(|(k, a)| (a.rank, k as u32)).collect();
             by_rank.sort_unstable();
-            planned.push(Planned { job, left, shared, regions, tilings, by_rank });
+            planned.push(Planned { job, left, shared, regions, tilings, deal, by_rank });
         }
-        let size = |span: &Span| {
-            let Planned { job, tilings, .. } = &planned[span.array as usize];
-            let tiling = &tilings[span.region as usize];
-            let bytes = tiling.tile_bytes() + lead_room(&job.ground, agreed);
-            (tiling.tiles(span.low, span.high), bytes)
+        let size = |part: &Part| {
+            let array = match part {
+                Part::Span(span) => span.array,
+                Part::Hand(hand) => hand.array,
+            };
+            let planned = &planned[array as usize];
+            let (tiles, bytes) = planned.size(part);
+            (tiles, bytes + lead_room(&planned.job.ground, agreed))
         };
-        let packed = |spans| Batches::new(spans, size, agreed.least, slot.max(agreed.slot));
+        let packed = |parts| Batches::new(parts, size, agreed.least, slot.max(agreed.slot));
         let owned: Vec<Batches> = owned.into_iter().map(packed).collect();
         let rounds = owned.iter().map(Batches::rounds).max().unwrap_or(0);
         let slot = owned.iter().map(Batches::bytes).max().unwrap_or(0).max(slot);
@@ -230,14 +242,9 @@ impl Collective {
         self.jobs.get(array as usize).map_or(&[], |planned| &planned.regions)
     }
 
-    /// What a rank owns.
-    pub fn spans(&self, rank: u32) -> impl Iterator<Item = &Span> {
-        self.owned.get(rank as usize).into_iter().flat_map(Batches::spans)
-    }
-
     /// Ranks that own anything.
     pub fn owners(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.owned.len() as u32).filter(|rank| self.spans(*rank).next().is_some())
+        (0..self.owned.len() as u32).filter(|rank| self.tiles(*rank) > 0)
     }
 
     /// Number of tiles of a rank.
@@ -247,10 +254,20 @@ impl Collective {
 
     /// Tile number `n` of an owner.
     pub fn tile(&self, owner: u32, n: i64) -> Option<Tile> {
-        let (span, first) = self.owned.get(owner as usize)?.of_tile(n)?;
-        let tiling = &self.jobs[span.array as usize].tilings[span.region as usize];
-        let section = tiling.tile(span.low, span.high, n - first)?;
-        Some(Tile { array: span.array, region: span.region, section })
+        let (part, first) = self.owned.get(owner as usize)?.of_tile(n)?;
+        let (array, region, section) = match *part {
+            Part::Span(Span { array, region, low, high }) => {
+                let tiling = &self.jobs[array as usize].tilings[region as usize];
+                (array, region, tiling.tile(low, high, n - first)?)
+            }
+            Part::Hand(hand) => {
+                let Planned { tilings, deal, .. } = &self.jobs[hand.array as usize];
+                let (region, k) = deal.as_ref()?.tile(hand, n - first);
+                let tiling = tilings.get(region as usize)?;
+                (hand.array, region, tiling.tile(0, tiling.units(), k)?)
+            }
+        };
+        Some(Tile { array, region, section })
     }
 
     /// Numbers of the tiles that an owner has in its slot in round `k`; none once it is through.
@@ -280,13 +297,24 @@ impl Collective {
         members.iter().filter_map(|number| planned.piece(*number, tile)).collect()
     }
 
-    /// What a rank owns, as boxes: array and section.
+    /// What a rank owns, as boxes: array and section. Of many tiles that are dealt out as many in a row.
     pub fn parts(&self, rank: u32) -> Vec<(u32, Section)> {
-        let part = |span: &Span| {
+        let cover = |span: Span| {
             let tiling = &self.jobs[span.array as usize].tilings[span.region as usize];
             (span.array, tiling.cover(span.low, span.high))
         };
-        self.spans(rank).map(part).collect()
+        let mut boxes = Vec::new();
+        for part in self.owned.get(rank as usize).into_iter().flat_map(Batches::parts) {
+            match *part {
+                Part::Span(span) => boxes.push(cover(span)),
+                Part::Hand(hand) => {
+                    let Planned { tilings, deal, .. } = &self.jobs[hand.array as usize];
+                    let rows = deal.iter().flat_map(|deal| deal.rows(hand, tilings));
+                    boxes.extend(rows.map(cover));
+                }
+            }
+        }
+        boxes
     }
 
     /// Number of arrays.
@@ -361,6 +389,19 @@ impl Collective {
 }
 
 impl Planned {
+    /// Tiles of a part, and the bytes of one at most.
+    fn size(&self, part: &Part) -> (i64, i64) {
+        match part {
+            Part::Span(span) => {
+                let tiling = &self.tilings[span.region as usize];
+                (tiling.tiles(span.low, span.high), tiling.tile_bytes())
+            }
+            Part::Hand(hand) => {
+                self.deal.as_ref().map_or((0, 0), |deal| (deal.tiles(*hand), deal.tile_bytes()))
+            }
+        }
+    }
+
     fn accesses(&self) -> &[Access] {
         self.left.as_ref().map_or(&self.job.accesses, |(accesses, _)| accesses)
     }

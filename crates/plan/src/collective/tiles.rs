@@ -168,6 +168,7 @@ impl Tiling {
     }
 
     /// One past the last unit of the tile that begins with unit `low`.
+    #[cfg(test)]
     pub(super) fn end_of_tile(&self, low: i64) -> i64 {
         (low + self.most).min((low / self.row() + 1) * self.row())
     }
@@ -227,6 +228,11 @@ impl Tiling {
 
     /// Tile number `k` of the units `low..high`.
     pub fn tile(&self, low: i64, high: i64, k: i64) -> Option<Section> {
+        self.units_of_tile(low, high, k).map(|(from, to)| self.part(from, to))
+    }
+
+    /// Its first unit, and one past its last one.
+    pub(super) fn units_of_tile(&self, low: i64, high: i64, k: i64) -> Option<(i64, i64)> {
         if k < 0 || k >= self.tiles(low, high) {
             return None;
         }
@@ -241,7 +247,7 @@ impl Tiling {
             first_end + line * row + place * self.most
         };
         let to = (from + self.most).min(high).min((from / row + 1) * row);
-        Some(self.part(from, to))
+        Some((from, to))
     }
 
     /// The units `from..to`, which lie next to each other.
