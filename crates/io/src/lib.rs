@@ -27,6 +27,7 @@ pub mod pool;
 pub mod probe;
 pub mod process;
 mod resident;
+pub mod segment;
 pub mod slot;
 pub mod store;
 #[cfg(test)]
@@ -39,3 +40,4 @@ pub use files::{FileRef, FileTable, OpenFile};
 pub use loan::Pages;
 pub use mapping::Mapping;
 pub use pool::{Arena, Buffer, Reservation};
+pub use segment::Segment;

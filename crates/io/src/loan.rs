@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::StorageError;
 use crate::pool::{Arena, Reservation, State};
+use crate::segment;
 
 /// Since Linux 5.14; not in all versions of `libc`.
 const MADV_POPULATE_WRITE: i32 = 23;
@@ -107,6 +108,17 @@ impl Pages {
                 Err(StorageError::io("memory shared between ranks", Path::new(""), errno))
             }
         }
+    }
+
+    /// Puts them together to huge pages where the kernel does that, and says how many bytes are in such.
+    pub fn gather(&self) -> u64 {
+        let now = self.now();
+        if *now != Now::Held || !self.arena.ours() {
+            return 0;
+        }
+        // SAFETY: pages of a shared mapping that lives (`of_pages`); while they are held nobody takes
+        // them out.
+        unsafe { segment::gather(self.loan.start as *mut u8, self.loan.bytes as usize) as u64 }
     }
 
     /// Counts them no longer.

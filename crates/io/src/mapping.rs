@@ -27,7 +27,8 @@ use crate::backend::sys;
 use crate::error::{errno, StorageError};
 use crate::files::OpenFile;
 use crate::pool::{Arena, PAGE};
-use crate::resident::{Pinned, GRANULE};
+use crate::resident::Pinned;
+use crate::segment;
 
 /// A whole file, mapped shared; writable if the file is.
 #[derive(Debug)]
@@ -52,30 +53,7 @@ impl Mapping {
         install();
         let len = usize::try_from(file.len()?).unwrap_or(0);
         let refused = |number| StorageError::io("mmap", file.path(), number);
-        let reserved = len
-            .max(1)
-            .checked_next_multiple_of(GRANULE)
-            .and_then(|bytes| bytes.checked_add(GRANULE))
-            .ok_or_else(|| refused(libc::EOVERFLOW))?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: reserves addresses of the kernel's choice, without access.
-        let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), reserved, libc::PROT_NONE, flags, -1, 0) }
-                .cast::<u8>();
-        if base as *mut libc::c_void == libc::MAP_FAILED {
-            return Err(refused(errno()));
-        }
-        let head = base.align_offset(GRANULE);
-        // SAFETY: `head < GRANULE`, the slack of the reservation; both pieces given back lie in it.
-        let start = unsafe {
-            let start = base.add(head);
-            if head > 0 {
-                libc::munmap(base.cast(), head);
-            }
-            libc::munmap(start.add(reserved - GRANULE).cast(), GRANULE - head);
-            start
-        };
-        let reserved = reserved - GRANULE;
+        let (start, reserved) = segment::reserve(len).map_err(refused)?;
         let entry = register(start as usize, reserved, file.writable());
         let mapping = Mapping {
             start,
@@ -450,6 +428,7 @@ fn set_errno(number: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resident::GRANULE;
     use crate::testdir::TestDir;
 
     #[test]

@@ -85,7 +85,7 @@ mod _core {
     #[pymodule_export]
     use crate::memory::{
         keep_chunks_after, kept_chunks, memory_limit, memory_state, reset_memory_peak,
-        set_memory_limit, Reservation,
+        set_memory_limit, Reservation, SharedMemory,
     };
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};

@@ -1,10 +1,12 @@
 //! The memory budget, seen from Python.
 
+use std::os::raw::c_int;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use outcore_io::Arena;
+use outcore_io::{Arena, Segment};
 use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::buffers;
@@ -130,15 +132,22 @@ impl Reservation {
         }
     }
 
-    /// The memory is needed again; what was in it may be gone. Raises where there is no room now.
-    fn take_back(&self) -> PyResult<()> {
+    /// The memory is needed again; tells whether these are still the same pages with the same content.
+    /// Raises where there is no room now.
+    fn take_back(&self) -> PyResult<bool> {
         match &*self.lock() {
-            Held::Pages(pages, _) => {
-                pages.take_back(SHARED).map_err(Fault::from)?;
-                Ok(())
-            }
-            _ => Ok(()),
+            Held::Pages(pages, _) => Ok(pages.take_back(SHARED).map_err(Fault::from)?),
+            _ => Ok(true),
         }
+    }
+
+    /// Have the memory in huge pages where the system does that; tells how many bytes are. What is in
+    /// it stays.
+    fn gather(&self, py: Python<'_>) -> u64 {
+        py.detach(|| match &*self.lock() {
+            Held::Pages(pages, _) => pages.gather(),
+            _ => 0,
+        })
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -148,6 +157,44 @@ impl Reservation {
     #[pyo3(signature = (*_ended))]
     fn __exit__(&self, _ended: &Bound<'_, pyo3::types::PyTuple>) {
         self.release();
+    }
+}
+
+/// Memory that other processes may map too, at addresses where the system can use huge pages. What
+/// looks at it (`numpy.frombuffer`) keeps it alive.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct SharedMemory(Segment);
+
+#[pymethods]
+impl SharedMemory {
+    /// Map `nbytes` of the file with this descriptor, which may be closed afterwards; without one new
+    /// memory, which only this process sees. Raises OSError.
+    #[new]
+    #[pyo3(signature = (nbytes, file = None))]
+    fn new(nbytes: usize, file: Option<i32>) -> PyResult<SharedMemory> {
+        let segment = Segment::map(file, nbytes);
+        Ok(SharedMemory(segment.map_err(std::io::Error::from_raw_os_error)?))
+    }
+
+    /// The bytes, which may be written.
+    ///
+    /// # Safety
+    /// `view` is a buffer that Python fills and releases.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let (start, bytes) = (slf.get().0.as_ptr(), slf.get().0.len());
+        // SAFETY: the mapping lives as long as its object, to which the view takes a reference.
+        let status = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast(), bytes as isize, 0, flags)
+        };
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(slf.py()))
+        }
     }
 }
 

@@ -346,7 +346,9 @@ def _take_slots(work: Work, failures: _Failures) -> Slots | None:
     """Take slots on all nodes, or on none: memory may be short on one of them alone."""
     slots: Slots | None = None
     with failures.caught():
-        slots = slots_of(work.transport, work.plan.slot_bytes, work.slots, work.room)
+        slots = slots_of(
+            work.transport, work.plan.slot_bytes, work.slots, work.room, work.plan.rounds
+        )
     return None if work.transport.agree(failures.code) else slots
 
 

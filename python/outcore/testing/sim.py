@@ -8,7 +8,6 @@ ranks go through mailboxes, and shared memory is memory of the process.
 from __future__ import annotations
 
 import itertools
-import mmap
 import threading
 import time
 from collections import deque
@@ -162,7 +161,7 @@ class SimMemory:
         """Make pages of zeros."""
         with self._lock:
             name = f"sim-{next(self._names)}"
-            self._segments[name] = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+            self._segments[name] = np.frombuffer(_core.SharedMemory(nbytes), np.uint8)
         return name
 
     def map(self, name: str, nbytes: int, offset: int, length: int) -> Bytes:

@@ -9,7 +9,6 @@ that a full ``/dev/shm`` is an error then, and not a signal later.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import secrets
 import tempfile
@@ -18,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from outcore import _core
 from outcore.errors import StorageError
 from outcore.transport.protocol import Bytes
 
@@ -80,7 +80,7 @@ class MappedMemory:
             try:
                 if length and hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(fd, offset, length)
-                return np.frombuffer(mmap.mmap(fd, nbytes), np.uint8)
+                return np.frombuffer(_core.SharedMemory(nbytes, fd), np.uint8)
             finally:
                 os.close(fd)
 

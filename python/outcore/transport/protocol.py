@@ -50,8 +50,16 @@ class Shared(Protocol):
         """
         ...
 
-    def take_back(self) -> None:
-        """Hold the part of this rank again; raises where the budget has no room for it now."""
+    def take_back(self) -> bool:
+        """
+        Hold the part of this rank again; raises where the budget has no room for it now.
+
+        Tells whether what was in it is still there: if not, these are other pages.
+        """
+        ...
+
+    def gather(self) -> None:
+        """Have the part of this rank in huge pages, where the system does that: worth it if used often."""
         ...
 
     def close(self) -> None:

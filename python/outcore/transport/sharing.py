@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["GroupShared", "share", "share_alone"]
 
 _NAME = 64
+# What is as large begins at a multiple of this, so that the system may use huge pages.
+_HUGE = 2 << 20
 
 
 class GroupShared:
@@ -55,10 +57,14 @@ class GroupShared:
         if self._held is not None:
             self._held.lend()
 
-    def take_back(self) -> None:
-        """Hold it again."""
+    def take_back(self) -> bool:
+        """Hold it again; tells whether what was in it is still there."""
+        return self._held is None or self._held.take_back()
+
+    def gather(self) -> None:
+        """Have the part of this rank in huge pages, where the system does that."""
         if self._held is not None:
-            self._held.take_back()
+            self._held.gather()
 
     def close(self) -> None:
         """Let go of the memory."""
@@ -72,7 +78,7 @@ def share_alone(nbytes: int) -> GroupShared:
     """Make what `share` makes, of a process on its own: pages that nobody else sees."""
     held = _reserve(nbytes)
     try:
-        pages = np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8, nbytes)
+        pages = np.frombuffer(_core.SharedMemory(nbytes), np.uint8)
         if nbytes:
             held.of_pages(pages)
     except BaseException:
@@ -103,9 +109,10 @@ def share(group: Group, nbytes: int) -> GroupShared:
         table = np.frombuffer(group.gather_here(SHARED, said.tobytes()), np.int64).reshape(-1, 2)
         _raise_failed(group, table[:, 0], failure)
         lengths = [int(n) for n in table[:, 1]]
+        unit = _HUGE if max(lengths) >= _HUGE else mmap.PAGESIZE
         starts = [0]
         for length in lengths:
-            starts.append(starts[-1] + -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
+            starts.append(-(-(starts[-1] + length) // unit) * unit)
         if not starts[-1]:
             return GroupShared(here, group.rank, [np.empty(0, np.uint8) for _ in here], held)
 
@@ -119,7 +126,7 @@ def share(group: Group, nbytes: int) -> GroupShared:
         whole: Bytes | None = None
         try:
             if given:
-                room = starts[mine + 1] - starts[mine]
+                room = -(-lengths[mine] // mmap.PAGESIZE) * mmap.PAGESIZE
                 whole = group.memory.map(given, starts[-1], starts[mine], room)
         except OutcoreError as error:
             failure = error

@@ -118,7 +118,10 @@ fn depth(plan: &Plan) -> usize {
     };
     let bytes = cost.read_bytes.saturating_add(written);
     let each = bytes / cost.reads.saturating_add(writes).max(1);
-    let flight = (bytes / PART).clamp(LEAST, MOST);
+    // What the disk brings home is not copied, so nothing waits for the first of it.
+    let slots = i64::try_from(plan.rounds()).unwrap_or(i64::MAX).saturating_mul(plan.lane_bytes());
+    let part = if slots < bytes / 4 { 1 } else { PART };
+    let flight = (bytes / part).clamp(LEAST, MOST);
     usize::try_from(flight / each.max(1)).unwrap_or(DEPTH).clamp(2, DEPTH)
 }
 
@@ -382,11 +385,17 @@ impl<'a> Driver<'a> {
 
 #[cfg(test)]
 mod tests {
-    use outcore_plan::{Direction, Layout, Method, Part, Range, Request, Section, Strided, Terms};
+    use outcore_plan::{
+        Direction, Home, Layout, Method, Part, Range, Request, Section, Strided, Terms,
+    };
 
     use super::{depth, Plan};
 
     fn cold(rows: i64, row: i64, count: i64) -> Plan {
+        planned(rows, row, count, None)
+    }
+
+    fn planned(rows: i64, row: i64, count: i64, home: Option<Home>) -> Plan {
         let shape = vec![rows, row];
         let len = rows * row;
         let parts = vec![Part { file: 0, offset: 0, len }];
@@ -394,7 +403,7 @@ mod tests {
         let range = |count| Range { start: 0, count, step: 1 };
         let section = Section::new(vec![range(rows), range(count)]);
         let mut terms = Terms::new(1 << 30);
-        (terms.direct, terms.method) = (true, Some(Method::List));
+        (terms.direct, terms.method, terms.home) = (true, Some(Method::List), home);
         let request = Request {
             layout: &layout,
             table: None,
@@ -412,6 +421,14 @@ mod tests {
         assert_eq!(2, depth(&plan));
         // Yet each round has a slot: none waits for another one to be emptied.
         assert!(plan.lanes() as u64 >= plan.rounds());
+    }
+
+    #[test]
+    fn what_ends_in_the_callers_memory_is_all_in_flight() {
+        let home = Some(Home { at: 0, page: 4096 });
+        // Eight mebibytes, in requests of one at most.
+        assert!(depth(&planned(2048, 4096, 4096, home)) >= 8);
+        assert_eq!(2, depth(&planned(2048, 4096, 4096, None)));
     }
 
     #[test]
