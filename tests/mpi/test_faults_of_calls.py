@@ -384,7 +384,7 @@ def test_others_are_expected_for_the_time_of_a_write(world, folder):
             self.core.lift_crowd()
 
     def body(t):
-        once(t, lambda: np.save(folder / "a.npy", np.zeros((8, 8))))
+        once(t, lambda: np.save(folder / "a.npy", np.zeros((t.size, 8))))
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
             a._core = core = Counted(a._core)
             row = np.s_[t.rank]
