@@ -5,8 +5,14 @@ Every rank collects the same tests in the same order. After each phase of a test
 what came of it: a test that fails on one rank fails on all, and all go on with the next.
 """
 
+import os
+from dataclasses import replace
+
 import pytest
 
+from disks import SLOW
+from outcore import _core, measured
+from outcore.collective import planning
 from outcore.transport.group import Group
 from outcore.transport.serial import SerialTransport
 from ranks import UNDER_MPI, World, tell_all
@@ -40,6 +46,25 @@ def world(request):
 def folder(tmp_path):
     """One folder for all ranks."""
     return tell_all(tmp_path)[0] if UNDER_MPI else tmp_path
+
+
+@pytest.fixture
+def agree_on(monkeypatch):
+    """Sets what plans are made with where neither budget nor hint says otherwise: many small tiles."""
+
+    def change(slot, least=1, **more):
+        changed = replace(planning.AGREED, slot=slot, least=least, **more)
+        monkeypatch.setattr(planning, "AGREED", changed)
+
+    return change
+
+
+@pytest.fixture
+def slow_disk(folder):
+    """Requests to the disk of `folder` take 5 ms, as plans see it; for as long as a test runs."""
+    _core.set_disks({os.stat(folder).st_dev: SLOW})
+    yield
+    measured.use()
 
 
 @pytest.fixture

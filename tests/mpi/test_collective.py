@@ -4,14 +4,13 @@ import pickle
 import threading
 import time
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import outcore
 from mpi.collective_cases import Case
-from outcore.collective import alone, call, holes, planning, rounds
+from outcore.collective import alone, call, holes, rounds
 from outcore.collective.letters import Letters
 from outcore.errors import BudgetError, CollectiveError
 from ranks import UNDER_MPI, once, ranks
@@ -22,12 +21,10 @@ NODES = (None, 1, 2)
 
 @pytest.mark.parametrize("block", range(3))
 @ranks(1, 2, 3, 4, 5, 8, 16, per_node=NODES)
-def test_random_collectives_equal_numpy(world, folder, block, monkeypatch):
+def test_random_collectives_equal_numpy(world, folder, block, agree_on):
     for number in range(SOME // (2 if world.size > 8 else 1)):
         case = Case(1000 * block + 31 * number + world.size, world.size)
-        monkeypatch.setattr(
-            planning, "AGREED", replace(planning.AGREED, slot=case.slot, least=case.least)
-        )
+        agree_on(slot=case.slot, least=case.least)
         where = folder / f"{block}-{number}"
 
         def body(t, case=case, where=where):
@@ -147,9 +144,9 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, m
 
 @pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
 @ranks(4, 8, per_node=(1, 2, 3))
-def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch):
+def test_messages_of_each_round_are_as_planned(world, folder, write, agree_on, monkeypatch):
     """Who sends how many bytes to whom, counted element by element; nothing within a node."""
-    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=8192, least=1))
+    agree_on(slot=8192, least=1)
     here, start = threading.local(), Letters.start
     works = {}
 
@@ -206,9 +203,9 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, monkeypatch
 
 @pytest.mark.parametrize("groups", [2, 3, 9])
 @ranks(4, 5, per_node=(None, 2))
-def test_groups_of_owners_take_turns_at_the_disk(world, folder, groups, monkeypatch):
+def test_groups_of_owners_take_turns_at_the_disk(world, folder, groups, agree_on, monkeypatch):
     """While one group reads or writes no other one does; equal results, as many bytes."""
-    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=8192, least=1))
+    agree_on(slot=8192, least=1)
     monkeypatch.setattr(holes, "rewrites", lambda *_: True)
     here, plain = threading.local(), rounds._in_background
     times = []
@@ -263,12 +260,13 @@ def test_groups_of_owners_take_turns_at_the_disk(world, folder, groups, monkeypa
 @ranks(2, 3, 5, per_node=NODES)
 def test_the_highest_rank_wins_or_it_is_refused(world, folder):
     def body(t):
-        once(t, lambda: outcore.create(folder / "a.npy", (8, 8), "i4").close())
+        rows = t.size + 3
+        once(t, lambda: outcore.create(folder / "a.npy", (rows, 8), "i4").close())
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
             for method in ("auto", "direct", "two-phase"):
                 a.write_all(np.s_[t.rank : t.rank + 3], 10 + t.rank, method=method)
                 got = a.read_all(np.s_[:, 0])
-                expected = np.zeros(8, "i4")
+                expected = np.zeros(rows, "i4")
                 for rank in range(t.size):
                     expected[rank : rank + 3] = 10 + rank
                 np.testing.assert_array_equal(expected, got)

@@ -2,8 +2,6 @@
 
 import errno
 import itertools
-import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,12 +67,12 @@ STEPS = [
 
 @pytest.mark.parametrize("error", ERRORS)
 @ranks(4, per_node=(None, 2))
-def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatch):
-    from outcore.collective import holes, planning
+def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, agree_on, monkeypatch):
+    from outcore.collective import holes
 
     monkeypatch.setattr(_core, "read_many", read_many)
     monkeypatch.setattr(holes, "rewrites", lambda *_: True)
-    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=1 << 12, least=1))
+    agree_on(slot=1 << 12, least=1)
     # Several rounds, whoever owns how much.
     data = np.arange(32 * world.size * 64, dtype="i4").reshape(-1, 64)
 
@@ -93,7 +91,6 @@ def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatc
                 for at in range(1, most + 1):
                     if t.rank == victim:
                         a._core = Faulty(core, kind, at, ERRORS[error])
-                    begun = time.monotonic()
                     raised = None
                     try:
                         collective(a, t, what)
@@ -101,7 +98,6 @@ def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, monkeypatc
                         raised = failure
                     hit = t.agree(int(t.rank == victim and a._core.struck))
                     a._core = core
-                    assert time.monotonic() - begun < 20
                     assert bool(hit) == (raised is not None), (what, kind, at, raised)
                     if hit:
                         struck += 1

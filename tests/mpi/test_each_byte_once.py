@@ -6,19 +6,10 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import _core
 from ranks import ranks
 
 # Rows of a page each; `PIECE` of them are looked at as a whole. A rank wants `PART` rows.
 ROW, PIECE, PART = 1024, 8, 128
-
-
-@pytest.fixture
-def slow_disk(folder):
-    """A disk on which a page that is cached is worth having; its figures, for as long as a test runs."""
-    _core.set_disks({os.stat(folder).st_dev: (1 << 20, 5_000_000, 100_000_000, 100_000_000)})
-    yield
-    _core.set_disks({})
 
 
 def pieces(array):
@@ -50,6 +41,8 @@ def test_what_the_header_brought_leads_to_no_reading_ahead(
     world, folder, slow_disk, method, together
 ):
     """
+    On a slow disk a page that is cached is worth having.
+
     Opening a file brings its first pages. The rest of the first part then seems to cost least through
     the page cache, where the kernel, which finds its own read-ahead, goes on with it: over the parts of
     the other ranks, who read past the page cache.

@@ -12,11 +12,11 @@ NODES = (None, 1)
 NAMES = "abcde"
 
 
-def make(t, folder):
+def make(t, folder, wide=60):
     """Five arrays, of 1 to 5 times 96 rows of 60."""
     if t.rank == 0:
         for number, name in enumerate(NAMES, start=1):
-            data = np.arange(number * 96 * 60.0).reshape(number * 96, 60)
+            data = np.arange(number * 96.0 * wide).reshape(number * 96, wide)
             outcore.create(folder / f"{name}.npy", data=data).close()
         data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
         outcore.create(folder / "z.zarr", data=data, chunks=(16, 16), compression="zstd").close()
@@ -33,11 +33,10 @@ def columns(t, arrays):
 
 @ranks(1, 4, per_node=NODES)
 def test_the_assignment_is_the_one_that_reads(world, folder):
-    if 60 % world.size:
-        pytest.skip("the columns do not part evenly")
+    wide = 60 + -60 % world.size  # equally many columns for each
 
     def body(t):
-        make(t, folder)
+        make(t, folder, wide)
         # By windows, so that what is read is counted.
         arrays = opened(t, folder, method="window")
         told = outcore.explain_all(columns(t, arrays), method="two-phase")
@@ -54,7 +53,7 @@ def test_the_assignment_is_the_one_that_reads(world, folder):
     answers = world.run(body)
     told = answers[0]
     assert all(answer == told for answer in answers)
-    size, nbytes = told.ranks, [n * 96 * 60 * 8 for n in range(1, 6)]
+    size, nbytes = told.ranks, [n * 96 * wide * 8 for n in range(1, 6)]
     assert [array.wanted_bytes for array in told.arrays] == nbytes
     assert [array.path[-5:] for array in told.arrays] == [f"{name}.npy" for name in NAMES]
     assert {array.ranks for array in told.arrays} == {size}
@@ -71,7 +70,7 @@ def test_the_assignment_is_the_one_that_reads(world, folder):
         assert [tuple(r for r, _ in a.owners) for a in told.arrays] == [
             tuple(sorted(ranks)) for ranks in given.owner
         ]
-        assert max(owner.load for owner in told.owners) <= sum(nbytes) / size + 96 * 60 * 8
+        assert max(owner.load for owner in told.owners) <= sum(nbytes) / size + 96 * wide * 8
         assert told.traffic == sum(o.gets for o in told.owners)
         assert told.alone_rounds >= len(NAMES) and told.alone_traffic == told.traffic
 

@@ -23,7 +23,6 @@ ERRORS = {
     "short read": lambda: StorageError("the file ended", code="file-too-short"),
     "interrupt": KeyboardInterrupt,
 }
-SHAPE = (24, 16)
 
 
 class Bomb:
@@ -107,7 +106,7 @@ def accesses(t, arrays, data):
     """Calls, and the fewest steps that each has."""
     a, key = arrays[0], np.s_[t.rank :: t.size]
     columns = np.s_[:, t.rank :: t.size]
-    form = Distribution(SHAPE, ["block", "cyclic"], (t.size, 1))
+    form = Distribution(data.shape, ["block", "cyclic"], (t.size, 1))
     part = DistArray.from_function(lambda i, j: data[i, j], form, data.dtype, transport=t)
 
     def after_a_write(call):
@@ -139,7 +138,9 @@ def accesses(t, arrays, data):
 
 
 def strike_accesses(world, folder, errors, victims, some=None):
-    data = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
+    # Equally many rows for each.
+    shape = (24 + -24 % world.size, 16)
+    data = np.arange(np.prod(shape), dtype="i4").reshape(shape)
     names = "abc"
 
     def body(t):
@@ -384,7 +385,7 @@ def test_others_are_expected_for_the_time_of_a_write(world, folder):
             self.core.lift_crowd()
 
     def body(t):
-        once(t, lambda: np.save(folder / "a.npy", np.zeros((8, 8))))
+        once(t, lambda: np.save(folder / "a.npy", np.zeros((t.size, 8))))
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
             a._core = core = Counted(a._core)
             row = np.s_[t.rank]

@@ -1,12 +1,9 @@
 """Flushes of many ranks after sparse writes: gaps are written along, once all ranks have said which."""
 
-import os
-
 import numpy as np
 
 import outcore
-from disks import SLOW, is_local, pages_of_linux
-from outcore import _core
+from disks import is_local, pages_of_linux
 from ranks import ranks
 
 SIDE = 1024  # a row is a page of 4 KiB
@@ -14,7 +11,7 @@ SIDE = 1024  # a row is a page of 4 KiB
 
 @pages_of_linux
 @ranks(1, 2, 4)
-def test_ranks_fill_gaps_together(world, folder):
+def test_ranks_fill_gaps_together(world, folder, slow_disk):
     """Each rank writes rows of its own; the pages between them are written along."""
     data = np.arange(SIDE * SIDE, dtype="f4").reshape(SIDE, SIDE)
     path = folder / "a.npy"
@@ -23,7 +20,6 @@ def test_ranks_fill_gaps_together(world, folder):
         if t.rank == 0:
             np.save(path, data)
         t.barrier()
-        _core.set_disks({os.stat(path).st_dev: SLOW})
         each = SIDE // t.size
         key = np.s_[t.rank * each : (t.rank + 1) * each : 8, 5:9]
         with open(path, "rb"), outcore.open(path, "r+", comm=t) as a:
@@ -36,7 +32,5 @@ def test_ranks_fill_gaps_together(world, folder):
         for rank in range(t.size):
             expected[rank * each : (rank + 1) * each : 8, 5:9] = -1 - rank
         np.testing.assert_array_equal(expected, np.load(path))
-        t.barrier()
-        _core.set_disks({})
 
     world.run(body)

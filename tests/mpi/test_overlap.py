@@ -2,14 +2,12 @@
 
 import random
 import threading
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import outcore
 from mpi.test_collective import NODES
-from outcore.collective import planning
 from outcore.collective.letters import Letters
 from ranks import UNDER_MPI, once, ranks
 
@@ -55,8 +53,8 @@ def value_of(data, key, rank):
 
 @pytest.mark.parametrize("name", KEYS)
 @ranks(2, 3, 5, 8, per_node=NODES)
-def test_all_methods_leave_what_the_highest_rank_gave(world, folder, name, monkeypatch):
-    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=16384, least=1))
+def test_all_methods_leave_what_the_highest_rank_gave(world, folder, name, agree_on):
+    agree_on(slot=16384, least=1)
     data = np.arange(60 * 600, dtype="i4").reshape(SHAPE)
 
     def body(t):
@@ -80,9 +78,9 @@ def test_all_methods_leave_what_the_highest_rank_gave(world, folder, name, monke
 
 @pytest.mark.parametrize("seed", range(2 if UNDER_MPI else 6))
 @ranks(4, 7, per_node=(None, 2))
-def test_random_sections_of_many_arrays(world, folder, seed, monkeypatch):
+def test_random_sections_of_many_arrays(world, folder, seed, agree_on):
     """A rank may also give an element twice itself: then its last request counts."""
-    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=3000, least=1))
+    agree_on(slot=3000, least=1)
     rng = random.Random(seed)
     shape, names = (24, 18), "ab"
 
@@ -117,8 +115,10 @@ def test_random_sections_of_many_arrays(world, folder, seed, monkeypatch):
 
 @pytest.mark.parametrize("method", ["direct", "two-phase"])
 @ranks(2, 4, per_node=NODES)
-def test_nothing_is_sent_within_a_node_or_written_twice(world, folder, method, monkeypatch):
-    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=8192, least=1))
+def test_nothing_is_sent_within_a_node_or_written_twice(
+    world, folder, method, agree_on, monkeypatch
+):
+    agree_on(slot=8192, least=1)
     here, start = threading.local(), Letters.start
 
     def sends(self, transport):

@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,9 +114,9 @@ def test_bytes_that_ranks_share_are_one_load(world, folder):
 
 
 @ranks(3, 4, per_node=NODES)
-def test_hints_are_those_of_ranks_that_bring_something(world, folder, monkeypatch):
+def test_hints_are_those_of_ranks_that_bring_something(world, folder, agree_on, monkeypatch):
     """Rank 0 has an empty list, and no hints: it does not say how the others' array is divided."""
-    monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=16384, least=1))
+    agree_on(slot=16384, least=1)
     seen, plain = [], planning.groups_of
 
     def spy(plan, records):
@@ -299,7 +298,8 @@ def test_domains_begin_at_stripes_of_the_file(world, folder):
 
     def body(t):
         if t.rank == 0:
-            outcore.create(folder / "a.npy", (1600, 1024), "f8").close()
+            # More than two stripes for each rank.
+            outcore.create(folder / "a.npy", (533 * t.size + 1, 1024), "f8").close()
         t.barrier()
         begins = []
         for hints in ({}, {"stripe": "1 MiB"}):

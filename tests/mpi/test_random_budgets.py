@@ -1,14 +1,12 @@
 """Collectives within budgets from too small to plenty: right on all ranks, or refused on all."""
 
 import random
-from dataclasses import replace
 
 import numpy as np
 
 import outcore
 from mpi.collective_cases import BUDGETS, Case
 from mpi.test_collective import NODES, once
-from outcore.collective import planning
 from outcore.errors import BudgetError, CollectiveError
 from ranks import UNDER_MPI, ranks
 
@@ -33,16 +31,14 @@ def same_everywhere(t, failed):
 
 
 @ranks(1, 2, 3, 4, 8, per_node=NODES)
-def test_random_budgets_give_the_result_or_an_error_everywhere(world, folder, monkeypatch):
+def test_random_budgets_give_the_result_or_an_error_everywhere(world, folder, agree_on):
     for number in range(HOW_MANY // (2 if world.size > 8 else 1)):
         case = Case(5000 + 31 * number + world.size, world.size)
         rng = random.Random(case.seed)
         # Of the process, which simulated ranks share; and of the array, on each rank.
         process = rng.choice([outcore.memory(), *BUDGETS])
         hinted = [rng.choice([None, *BUDGETS]) for _ in range(world.size)]
-        monkeypatch.setattr(
-            planning, "AGREED", replace(planning.AGREED, slot=case.slot, least=case.least)
-        )
+        agree_on(slot=case.slot, least=case.least)
         where = folder / f"{number}"
 
         def body(t, case=case, where=where, hinted=hinted, process=process):

@@ -1,7 +1,6 @@
 """Arrays divided in any way go to disk, come back and change hands, element by element."""
 
 import random
-from dataclasses import replace
 
 import numpy as np
 
@@ -9,7 +8,6 @@ import outcore
 from mpi.collective_cases import METHODS
 from mpi.distribution_cases import part, random_distribution, random_shape, widths_of
 from mpi.test_collective import NODES, once
-from outcore.collective import planning
 from ranks import UNDER_MPI, ranks
 
 FILES = [
@@ -23,7 +21,7 @@ HOW_MANY = 8 if UNDER_MPI else 4
 
 
 @ranks(1, 2, 3, 4, 5, 8, 16, per_node=NODES)
-def test_random_distributions_equal_numpy(world, folder, monkeypatch):
+def test_random_distributions_equal_numpy(world, folder, agree_on):
     for number in range(HOW_MANY // (2 if world.size > 8 else 1)):
         rng = random.Random(100 * number + world.size)
         shape = random_shape(rng)
@@ -36,7 +34,7 @@ def test_random_distributions_equal_numpy(world, folder, monkeypatch):
         name, options = rng.choice(FILES)
         there_and_back = rng.choice(METHODS), rng.choice(METHODS)
         slot, least = rng.choice([2000, 1 << 20]), rng.choice([1, 500])
-        monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=slot, least=least))
+        agree_on(slot=slot, least=least)
         data = (np.arange(np.prod(shape)) % 32_000 + 1).reshape(shape).astype(dtype)
         where = folder / f"{number}"
         said = f"{shape} {dtype}, {one.make()}, then {other.make()}, {name} {options}"

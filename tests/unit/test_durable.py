@@ -180,3 +180,17 @@ def test_resize_removes_what_killed_writers_of_chunks_left(tmp_path, kind, chunk
             a.resize((9, 2))
         assert (old.exists(), young.exists(), held.exists()) == (False, True, True)
         assert a[...].sum() == 18
+
+
+@pytest.mark.parametrize("ahead", [True, False], ids=["allocated", "a system that cannot"])
+def test_bytes_that_are_made_room_for_are_zeros(tmp_path, monkeypatch, ahead):
+    if not ahead:
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    with open(tmp_path / "a", "w+b") as file:
+        file.write(b"abc")
+        file.flush()
+        for start, end, length in ((3, 10, 10), (2, 5, 10), (8, 8, 10), (20, 21, 21)):
+            durable.allocate(file.fileno(), start, end)
+            assert os.fstat(file.fileno()).st_size == length
+        file.seek(0)
+        assert file.read() == b"abc" + bytes(18)

@@ -6,7 +6,8 @@
 //!
 //! Idea. [`Pages`] counts memory that somebody mapped as held, or as lent: then it is within the limit,
 //! but nobody is refused for it. When the room is needed its pages are taken out of the mapping
-//! (`MADV_REMOVE`), which stays; before it is used again they are put back.
+//! (`MADV_REMOVE`), which stays; before it is used again they are put back. Systems other than Linux
+//! cannot take pages out of a shared mapping: there what is lent stays held.
 //!
 //! Invariants. While pages are held they have memory: a full `/dev/shm` is an error of `take_back`,
 //! not a signal later (kernels before 5.14 cannot tell). Pages are taken out under the lock of the
@@ -18,6 +19,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::StorageError;
 use crate::pool::{Arena, Reservation, State};
 use crate::segment;
+
+/// Whether this system can take pages out of a shared mapping.
+const GIVES_WAY: bool = cfg!(target_os = "linux");
 
 /// Since Linux 5.14; not in all versions of `libc`.
 const MADV_POPULATE_WRITE: i32 = 23;
@@ -62,10 +66,10 @@ impl Pages {
         self.loan.bytes
     }
 
-    /// From now on they give way.
+    /// From now on they give way, where the system lets them.
     pub fn lend(&self) {
         let mut now = self.now();
-        if *now != Now::Held || !self.arena.ours() {
+        if !GIVES_WAY || *now != Now::Held || !self.arena.ours() {
             return;
         }
         *now = Now::Lent;
@@ -148,6 +152,13 @@ impl Drop for Pages {
 }
 
 impl Loan {
+    /// Takes the pages out of the mapping. A kernel that refuses keeps the memory; then it is not ours
+    /// to count.
+    fn remove(self) {
+        #[cfg(target_os = "linux")]
+        let _ = self.advise(libc::MADV_REMOVE);
+    }
+
     fn advise(self, advice: i32) -> Result<(), i32> {
         let start = self.start as *mut libc::c_void;
         // SAFETY: whole pages of a mapping that lives; nobody relies on their content (`of_pages`).
@@ -169,8 +180,7 @@ impl State {
         let mut freed = 0;
         while freed < bytes && !self.loans.is_empty() {
             let loan = self.loans.remove(0);
-            // A kernel that refuses keeps the memory; then it is not ours to count.
-            let _ = loan.advise(libc::MADV_REMOVE);
+            loan.remove();
             freed += loan.bytes;
         }
     }
@@ -215,6 +225,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn lent_pages_give_way_and_come_back() {
         let (arena, mut memory) = (Arena::new(10 * PAGE as u64), Mapped::new(6));
         let pages = memory.held(&arena);
@@ -241,6 +252,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn a_lower_limit_takes_lent_pages_at_once() {
         let (arena, memory) = (Arena::new(10 * PAGE as u64), Mapped::new(6));
         let pages = memory.held(&arena);

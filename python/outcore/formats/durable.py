@@ -105,9 +105,13 @@ def allocate(fd: int, start: int, end: int) -> None:
     """
     Give the bytes from `start` to `end` of an open file their blocks; they read as zeros.
 
-    The file becomes at least `end` bytes long. A full disk is met here.
+    The file becomes at least `end` bytes long. A full disk is met here; on systems and file systems that
+    cannot allocate ahead, by the writes that follow.
     """
     if end <= start:
+        return
+    if not hasattr(os, "posix_fallocate"):
+        os.ftruncate(fd, max(end, os.fstat(fd).st_size))
         return
     try:
         os.posix_fallocate(fd, start, end - start)

@@ -59,7 +59,7 @@ class Shared(Protocol):
         ...
 
     def gather(self) -> None:
-        """Have the part of this rank in huge pages, where the system does that: worth it if used often."""
+        """Have the part of this rank in huge pages, where the system does that."""
         ...
 
     def close(self) -> None:
