@@ -8,9 +8,9 @@ meets what ranks want in regular sections, and the core knows who sends which of
 say only what is wanted.
 
 Invariants. A `DistArray` *has* an array, it is not one: ``local`` is an ordinary NumPy array. Methods
-that talk to other ranks end in ``_all``, and every rank must call them. Whatever can fail on one rank
-alone fails before the first element is sent, and then all ranks raise. Buffers for packing are within
-the memory budget: what does not fit travels in rounds.
+that talk to other ranks end in ``_all``, and every rank must call them. What can fail on one rank alone
+is done before the first element is sent, and how the copies ended is agreed on: all ranks raise.
+Buffers for packing are within the memory budget: what does not fit travels in rounds.
 """
 
 from __future__ import annotations
@@ -417,7 +417,8 @@ class DistArray:
             On all ranks, if they disagree about what to do, or one of them cannot do its part: with
             its number and what it said (``failed-elsewhere``). That rank raises its own error.
         CollectiveError
-            On all ranks, if one of them called something else than a method of a `DistArray`.
+            On all ranks, if one of them called something else than a method of a `DistArray`, or
+            could not send what others wait for; the ranks cannot work together any more then.
         """
 
         def make() -> DistArray:
@@ -438,7 +439,8 @@ class DistArray:
             On all ranks, if they disagree about what to do, or one of them cannot do its part: with
             its number and what it said (``failed-elsewhere``). That rank raises its own error.
         CollectiveError
-            On all ranks, if one of them called something else than a method of a `DistArray`.
+            On all ranks, if one of them called something else than a method of a `DistArray`, or
+            could not send what others wait for; the ranks cannot work together any more then.
         """
         self._bring_all("update_ghosts_all", lambda: self)
 
@@ -464,7 +466,8 @@ class DistArray:
             On all ranks, if they disagree about what to do, or one of them cannot do its part: with
             its number and what it said (``failed-elsewhere``). That rank raises its own error.
         CollectiveError
-            On all ranks, if one of them called something else than a method of a `DistArray`.
+            On all ranks, if one of them called something else than a method of a `DistArray`, or
+            could not send what others wait for; the ranks cannot work together any more then.
         """
 
         def make() -> DistArray:
