@@ -232,13 +232,18 @@ def test_explaining_and_reading_directly_fail_on_all_ranks(world, folder, faults
     strike_calls(world, folder, faults, ["interrupt", "outcore"], [0], names)
 
 
-@pytest.mark.parametrize("error", ERRORS)
-@ranks(*range(1, 17), per_node=(None, 1, 3))
-def test_what_fails_between_meetings_fails_on_all_ranks_slow(
-    world, folder, faults, uncached, error
-):
-    some = None if world.size < 6 else ("read two-phase", "write auto", "explain many")
-    strike_calls(world, folder, faults, [error], [0, -1], some)
+@ranks(1, 2, 3, 4, per_node=(None, 2))
+def test_what_fails_between_meetings_of_all_calls_slow(world, folder, faults, uncached):
+    errors = [list(ERRORS)[world.size % len(ERRORS)]]
+    strike_calls(world, folder, faults, errors, [0, -1])
+
+
+@ranks(*range(5, 17), per_node=(None, 3))
+def test_what_fails_between_meetings_of_more_ranks_slow(world, folder, faults, uncached):
+    names = ("read two-phase", "write auto", "explain", "write tangled", "read auto")
+    errors = [list(ERRORS)[world.size % len(ERRORS)]]
+    some = (names[world.size % len(names)],)
+    strike_calls(world, folder, faults, errors, [world.size // 2], some)
 
 
 def faults_at(monkeypatch, kind, name):
