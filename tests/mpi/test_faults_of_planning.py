@@ -13,6 +13,8 @@ from mpi.test_collective import once
 from outcore import DistArray, Distribution, _core, dist, opening
 from outcore.collective import agreement, alone, call, explain, items, letters, planning, rounds
 from outcore.errors import BudgetError, CollectiveError, DistributionError
+from outcore.testing.sim import SimMemory
+from outcore.transport.nodememory import MappedMemory
 from ranks import ranks
 
 # What runs on each rank between two meetings. The first step of a rank that ends a collective is
@@ -261,6 +263,30 @@ def faults_at(monkeypatch, kind, name):
     else:
         monkeypatch.setattr(kind, name, made.wrap(getattr(kind, name), name))
     return made
+
+
+@ranks(2, 4, per_node=(None, 2))
+def test_shared_memory_that_one_rank_cannot_map(world, folder, monkeypatch):
+    """All ranks of its node fail then, each after the meetings of these ranks alone."""
+    faults = Faults()
+    for kind in (MappedMemory, SimMemory):
+        monkeypatch.setattr(kind, "map", faults.wrap(kind.map, "map"))
+
+    def body(t):
+        data = np.arange(64.0 * 16).reshape(64, 16)
+        once(t, lambda: np.save(folder / "a.npy", data))
+        victim = t.size - 1
+        with outcore.open(folder / "a.npy", comm=t) as a:
+
+            def action():
+                a.read_all(np.s_[:, t.rank :: t.size], method="two-phase")
+
+            raised, where = strike(t, faults, action, "memory", victim, 1)
+            assert (where != "") == (t.rank == victim)
+            check_raised(t, raised, "memory", victim)
+            action()
+
+    world.run(body, timeout=20)
 
 
 def gives_up(world, folder, faults, action, at=1):
