@@ -395,10 +395,7 @@ class Refuses:
         raise self.error()
 
 
-@pytest.mark.parametrize("error", ["outcore", "interrupt"])
-@ranks(*range(1, 5), 8, 16, per_node=(None, 2))
-def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error):
-    """Also those of the only round, after which nothing would have been said."""
+def strike_copies(world, monkeypatch, error):
     here, plain = threading.local(), dist._Moves.pack
 
     def pack(self, number):
@@ -436,7 +433,12 @@ def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error)
                     raised = None
                     try:
                         action()
-                    except (BudgetError, DistributionError, KeyboardInterrupt) as failure:
+                    except (
+                        DistributionError,
+                        MemoryError,
+                        BudgetError,
+                        KeyboardInterrupt,
+                    ) as failure:
                         raised = failure
                     here.memory = None
                     assert memory.struck == (t.rank == victim)
@@ -448,6 +450,18 @@ def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error)
         np.testing.assert_array_equal(whole, a.gather_all())
 
     world.run(body, timeout=20)
+
+
+@pytest.mark.parametrize("error", ["outcore", "interrupt"])
+@ranks(1, 3, 4, per_node=(None, 2))
+def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error):
+    """Also those of the only round, after which nothing would have been said."""
+    strike_copies(world, monkeypatch, error)
+
+
+@ranks(2, *range(5, 17), per_node=(None, 3))
+def test_copies_of_a_redistribution_fail_on_all_ranks_slow(world, monkeypatch):
+    strike_copies(world, monkeypatch, "memory")
 
 
 @ranks(2, 4, per_node=(None, 2))
