@@ -7,8 +7,8 @@ ranges on each axis, so it is a few regular sections: of memory (`redistribution
 (`collective`).
 
 Invariants. A `DistArray` *has* an array, it is not one: ``local`` is an ordinary NumPy array. Methods
-that talk to other ranks end in ``_all``, and every rank must call them. Whatever can fail on one rank
-alone fails before the first element is sent, and then all ranks raise.
+that talk to other ranks end in ``_all``, and every rank must call them. What can fail on one rank alone
+is done before the first element is sent, and how the copies ended is agreed on: all ranks raise.
 
 Reference: *PASSION: Parallel and Scalable Software for Input-Output*, sections 3 (files of distributed
 arrays) and 4.3 (overlap areas); Thakur, Choudhary, *An Extended Two-Phase Method for Accessing Sections
@@ -497,7 +497,8 @@ class DistArray:
             own error: of the new distribution (as the class), `MemoryError`, or `BudgetError` if the
             memory budget has not even room for one element of each message.
         CollectiveError
-            On all ranks, if one of them called something else than a method of a `DistArray`.
+            On all ranks, if one of them called something else than a method of a `DistArray`, or could
+            not send what others wait for; the ranks cannot work together any more then.
 
         Notes
         -----

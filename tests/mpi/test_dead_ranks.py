@@ -61,7 +61,7 @@ def test_a_leader_that_waits_for_its_own_node_hears_of_it(world):
 
 
 @pytest.mark.simulated
-@ranks(3, per_node=(1, 2))
+@ranks(3, per_node=(2,))
 def test_a_node_that_is_gone_as_a_whole_is_named_when_time_is_up(world):
     """Nobody is left there to tell: waits that end by themselves say who did not come."""
 
@@ -194,7 +194,7 @@ print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 @pytest.mark.simulated
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-@pytest.mark.parametrize("victim", [2, 3])
+@pytest.mark.parametrize("victim", [2])
 def test_a_killed_process_is_named_on_all_nodes(tmp_path, victim):
     words = [sys.executable, "-c", PROGRAM, str(victim), str(tmp_path)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=150)

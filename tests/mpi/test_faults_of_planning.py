@@ -13,6 +13,8 @@ from mpi.test_collective import once
 from outcore import DistArray, Distribution, _core, dist, opening
 from outcore.collective import agreement, alone, call, explain, items, letters, planning, rounds
 from outcore.errors import BudgetError, CollectiveError, DistributionError
+from outcore.testing.sim import SimMemory
+from outcore.transport.nodememory import MappedMemory
 from ranks import ranks
 
 # What runs on each rank between two meetings. The first step of a rank that ends a collective is
@@ -232,13 +234,18 @@ def test_explaining_and_reading_directly_fail_on_all_ranks(world, folder, faults
     strike_calls(world, folder, faults, ["interrupt", "outcore"], [0], names)
 
 
-@pytest.mark.parametrize("error", ERRORS)
-@ranks(*range(1, 17), per_node=(None, 1, 3))
-def test_what_fails_between_meetings_fails_on_all_ranks_slow(
-    world, folder, faults, uncached, error
-):
-    some = None if world.size < 6 else ("read two-phase", "write auto", "explain many")
-    strike_calls(world, folder, faults, [error], [0, -1], some)
+@ranks(1, 2, 3, 4, per_node=(None, 2))
+def test_what_fails_between_meetings_of_all_calls_slow(world, folder, faults, uncached):
+    errors = [list(ERRORS)[world.size % len(ERRORS)]]
+    strike_calls(world, folder, faults, errors, [0, -1])
+
+
+@ranks(*range(5, 17), per_node=(None, 3))
+def test_what_fails_between_meetings_of_more_ranks_slow(world, folder, faults, uncached):
+    names = ("read two-phase", "write auto", "explain", "write tangled", "read auto")
+    errors = [list(ERRORS)[world.size % len(ERRORS)]]
+    some = (names[world.size % len(names)],)
+    strike_calls(world, folder, faults, errors, [world.size // 2], some)
 
 
 def faults_at(monkeypatch, kind, name):
@@ -256,6 +263,30 @@ def faults_at(monkeypatch, kind, name):
     else:
         monkeypatch.setattr(kind, name, made.wrap(getattr(kind, name), name))
     return made
+
+
+@ranks(2, 4, per_node=(None, 2))
+def test_shared_memory_that_one_rank_cannot_map(world, folder, monkeypatch):
+    """All ranks of its node fail then, each after the meetings of these ranks alone."""
+    faults = Faults()
+    for kind in (MappedMemory, SimMemory):
+        monkeypatch.setattr(kind, "map", faults.wrap(kind.map, "map"))
+
+    def body(t):
+        data = np.arange(64.0 * 16).reshape(64, 16)
+        once(t, lambda: np.save(folder / "a.npy", data))
+        victim = t.size - 1
+        with outcore.open(folder / "a.npy", comm=t) as a:
+
+            def action():
+                a.read_all(np.s_[:, t.rank :: t.size], method="two-phase")
+
+            raised, where = strike(t, faults, action, "memory", victim, 1)
+            assert (where != "") == (t.rank == victim)
+            check_raised(t, raised, "memory", victim)
+            action()
+
+    world.run(body, timeout=20)
 
 
 def gives_up(world, folder, faults, action, at=1):
@@ -364,10 +395,7 @@ class Refuses:
         raise self.error()
 
 
-@pytest.mark.parametrize("error", ["outcore", "interrupt"])
-@ranks(*range(1, 5), 8, 16, per_node=(None, 2))
-def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error):
-    """Also those of the only round, after which nothing would have been said."""
+def strike_copies(world, monkeypatch, error):
     here, plain = threading.local(), dist._Moves.pack
 
     def pack(self, number):
@@ -405,7 +433,12 @@ def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error)
                     raised = None
                     try:
                         action()
-                    except (BudgetError, DistributionError, KeyboardInterrupt) as failure:
+                    except (
+                        DistributionError,
+                        MemoryError,
+                        BudgetError,
+                        KeyboardInterrupt,
+                    ) as failure:
                         raised = failure
                     here.memory = None
                     assert memory.struck == (t.rank == victim)
@@ -417,6 +450,18 @@ def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error)
         np.testing.assert_array_equal(whole, a.gather_all())
 
     world.run(body, timeout=20)
+
+
+@pytest.mark.parametrize("error", ["outcore", "interrupt"])
+@ranks(1, 3, 4, per_node=(None, 2))
+def test_copies_of_a_redistribution_fail_on_all_ranks(world, monkeypatch, error):
+    """Also those of the only round, after which nothing would have been said."""
+    strike_copies(world, monkeypatch, error)
+
+
+@ranks(2, *range(5, 17), per_node=(None, 3))
+def test_copies_of_a_redistribution_fail_on_all_ranks_slow(world, monkeypatch):
+    strike_copies(world, monkeypatch, "memory")
 
 
 @ranks(2, 4, per_node=(None, 2))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from outcore.errors import CollectiveError, OutcoreError, UsageError
 from outcore.transport import Transport
+from outcore.transport.failing import describe, is_everywhere
 
 __all__ = ["check_transport"]
 
@@ -43,6 +44,7 @@ def check_transport(transport: Transport) -> None:
         _shared,
         _split,
         _mismatch,
+        _called_off,
         _usage,
         _given_up,
         _closed,
@@ -221,6 +223,49 @@ def _mismatch(t: Transport) -> None:
         assert isinstance(error, CollectiveError)
         assert odd in error.ranks or t.size == 2, error
         _same(t.size, t.agree(t.size))
+
+
+def _called_off(t: Transport) -> None:
+    """Who failed makes all raise, whatever they call, and they go on together."""
+    odd = t.size - 1
+    said = describe(ValueError("no way"), "a test")
+
+    def memory() -> None:
+        # Ranks of one node alone; those of the others learn it at the step that follows.
+        try:
+            t.shared(8).close()
+        except CollectiveError as error:
+            if is_everywhere(error):
+                raise
+        t.agree(0)
+
+    room, nothing = np.zeros(0, np.uint8), np.zeros(t.size, np.int64)
+
+    def messages() -> None:
+        t.start_exchange(room, nothing, room, nothing).wait()
+        t.barrier()
+
+    calls: list[Callable[[], object]] = [
+        t.barrier,
+        lambda: t.agree(1),
+        lambda: t.allgather(np.zeros(2000, np.int64)),
+        lambda: t.allgather_bytes(b"x" * (t.rank + 1)),
+        lambda: t.split(0, 0),
+        memory,
+        messages,
+    ]
+    for usual in calls:
+        before = t.mishaps
+        if t.rank == odd:
+            _same([b""] * odd + [said], t.call_off(said))
+        else:
+            error = _raises(CollectiveError, "rank-failed", usual)
+            assert isinstance(error, CollectiveError)
+            _same((odd,), error.ranks)
+            assert "[ValueError] no way" in str(error), error
+        assert t.size == 1 or t.mishaps > before
+        _same(t.size, t.agree(t.size))
+    _same([said] * t.size, t.call_off(said))
 
 
 def _usage(t: Transport) -> None:

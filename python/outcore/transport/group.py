@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import CollectiveError, OutcoreError, UsageError
+from outcore.errors import CollectiveError, UsageError
 from outcore.transport import place as at
 from outcore.transport.checks import counted, flat, of_length, ranges, record_of
 from outcore.transport.failing import failed, mark
@@ -425,7 +425,7 @@ def found(
     The first rank of each node makes the board, tells its name, and takes the name away when all
     have mapped it. Whoever takes no part (``place`` is None) still has to call this.
     """
-    failure: OutcoreError | None = None
+    failure: Exception | None = None
     board: _core.Board | None = None
     name = ""
     joins = place is not None and place.size > 1
@@ -434,7 +434,7 @@ def found(
         if place is not None and joins and place.leads:
             name = memory.make(nbytes)
             board = _attach(place, memory.map(name, nbytes, 0, nbytes))
-    except OutcoreError as error:
+    except Exception as error:
         failure = error
     try:
         # Boards are told apart by the process that made them.
@@ -446,7 +446,7 @@ def found(
             try:
                 if given is not None:
                     board = _attach(place, memory.map(given, nbytes, 0, 0))
-            except OutcoreError as error:
+            except Exception as error:
                 failure = error
         bad = parent.agree(1 if joins and board is None else 0)
     finally:

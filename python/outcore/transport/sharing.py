@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import CollectiveError, OutcoreError, UsageError
+from outcore.errors import CollectiveError, UsageError
 from outcore.transport.checks import ranges
 from outcore.transport.place import SHARED
 from outcore.transport.protocol import Bytes
@@ -98,11 +98,11 @@ def share(group: Group, nbytes: int) -> GroupShared:
     """Make shared memory, or raise on all ranks of the node."""
     here, mine = group.place.here, group.place.here.index(group.rank)
     held: _core.Reservation | None = None
-    failure: OutcoreError | None = None
+    failure: Exception | None = None
     name = b""
     try:
         held = _reserve(nbytes)
-    except OutcoreError as error:
+    except Exception as error:
         failure = error
     try:
         said = np.array([failure is not None, max(nbytes, 0)], np.int64)
@@ -119,7 +119,7 @@ def share(group: Group, nbytes: int) -> GroupShared:
         if mine == 0:
             try:
                 name = group.memory.make(starts[-1]).encode()
-            except OutcoreError as error:
+            except Exception as error:
                 failure = error
         names = bytes(group.gather_here(SHARED, name.ljust(_NAME, b"\0")))
         given = names[:_NAME].rstrip(b"\0").decode()
@@ -128,7 +128,7 @@ def share(group: Group, nbytes: int) -> GroupShared:
             if given:
                 room = -(-lengths[mine] // mmap.PAGESIZE) * mmap.PAGESIZE
                 whole = group.memory.map(given, starts[-1], starts[mine], room)
-        except OutcoreError as error:
+        except Exception as error:
             failure = error
         said = np.array([whole is None], np.int64)
         table = np.frombuffer(group.gather_here(SHARED, said.tobytes()), np.int64)
@@ -147,7 +147,7 @@ def share(group: Group, nbytes: int) -> GroupShared:
             group.memory.unlink(name.decode())
 
 
-def _raise_failed(group: Group, bad: NDArray[np.int64], failure: OutcoreError | None) -> None:
+def _raise_failed(group: Group, bad: NDArray[np.int64], failure: Exception | None) -> None:
     """Raise if any rank failed: its own error where there is one."""
     ranks = tuple(rank for rank, failed in zip(group.place.here, bad, strict=True) if failed)
     if failure is not None:
