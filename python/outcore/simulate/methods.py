@@ -210,8 +210,8 @@ def simulate(
     io_ranks, slot, shares
         As for `plan`.
     leaves_out
-        Whether ranks that write on their own leave out what higher ranks give, as `write_all` does. Those of the
-        papers did not.
+        Whether ranks that write on their own leave out what higher ranks give, as `write_all` does.
+        Those of the papers did not.
 
     Returns
     -------
