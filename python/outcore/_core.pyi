@@ -255,6 +255,7 @@ def simulate_alone(
     gap: int,
     most: int,
     extent: bool = False,
+    leaves_out: bool = True,
     write: bool = False,
 ) -> dict[str, int]: ...
 def simulate_together(
@@ -265,7 +266,8 @@ def simulate_together(
     gap: int,
     most: int,
     sparse: int = 0,
-    ahead: int = 1,
+    price: tuple[int, int, int] | None = None,
+    slots: int = 2,
     write: bool = False,
 ) -> dict[str, int]: ...
 

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore import _core
 from outcore.cli import main
 from outcore.collective import planning
+from outcore.collective.foresee import Disk, foresee
+from outcore.collective.slots import number_of
 from outcore.model import tables
 from outcore.model.chart import Line, chart
 from outcore.model.machine import NAMES, machine
@@ -152,10 +155,71 @@ def test_bytes_are_those_of_the_sections(name, write):
         assert outcome.useful == useful, method
         assert outcome.ns >= outcome.busiest_ns, method
     direct = simulate(wanted, machine("today"), "direct")
-    assert direct.bytes == useful
-    # Together each byte once; in `common` all want the same.
+    # In `common` all want the same: each reads it, the highest rank writes it.
+    assert direct.bytes == (useful if name != "common" or not write else useful // 12)
+    # Together each byte once.
     both = simulate(wanted, machine("today"), "dynamic")
     assert both.bytes == (useful if name != "common" else useful // 12)
+
+
+_REAL = {
+    "rows": lambda r: (slice(750 * r, 750 * r + 750), slice(None)),
+    "rows of two": lambda r: (slice(600 * r, 600 * r + 900), slice(None)),
+    "rows of all": lambda r: (slice(100, 900), slice(None)),
+    "columns of two": lambda r: (slice(None), slice(20 * r, 20 * r + 30)),
+    "blocks of four": lambda r: (
+        slice(1400 * (r // 2), 1400 * (r // 2) + 1600),
+        slice(500 * (r % 2), 500 * (r % 2) + 700),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _REAL)
+@pytest.mark.parametrize("write", [False, True])
+def test_direct_moves_what_ranks_on_their_own_move(tmp_path, name, write):
+    """What several ranks want each of them reads; of what several give the highest rank writes all."""
+    outcore.create(tmp_path / "a.npy", data=np.zeros((3000, 1200))).close()
+    keys = [_REAL[name](rank) for rank in range(4)]
+    with outcore.open(tmp_path / "a.npy", "r+", hints={"cache": "bypass"}) as a:
+        seen = foresee(a, keys, write=write, cold=True)
+        real = sum((seen.alone(rank) for rank in range(4)), Disk())
+        mark = np.zeros(a.shape, np.int64)
+        for key in keys:
+            mark[key] += 1
+    times = int((mark > 0).sum() if write else mark.sum())
+    sections = list(enumerate(keys))
+    case = Case(4, (Array((3000, 1200), 8, "C", sections, offset=128),), write=write)
+    direct = simulate(case, machine("today"), "direct")
+    assert (direct.bytes, direct.useful) == (8 * times, 8 * int(mark.sum()))
+    if name.startswith("rows"):
+        # Reads past the page cache are whole pages.
+        assert 0 <= real.nbytes - direct.bytes <= (0 if write else 4 * 8192)
+    for rank in range(4):
+        given = seen.plan.given(rank) if write else None
+        if given is not None:
+            times -= sum(int(np.prod([n for _, n, _ in part])) for _, _, part in given)
+        elif write:
+            times -= seen.wanted(rank) // 8
+    assert not write or times == 0
+
+
+def test_there_are_two_slots_where_there_is_no_room_for_three(monkeypatch):
+    """The rule of the real rounds: three slots in the place of two."""
+    wanted = case("columns", 8, 4 << 20, write=True)
+    seen, plain = [], _core.simulate_together
+
+    def together(*args, **words):
+        seen.append(words["slots"])
+        return plain(*args, **words)
+
+    monkeypatch.setattr("outcore.simulate.methods._core.simulate_together", together)
+    made = plan(wanted, "requested", slot=1 << 20)
+    for slot in (None, 1 << 20, made.slot_bytes * 3 // 2, 64 << 20):
+        simulate(wanted, machine("today"), "requested", slot=slot)
+    simulate(wanted, machine("today"), "dynamic")
+    rule = number_of(plan(wanted, "requested", slot=64 << 20).slot_bytes, 64 << 20)
+    assert (seen[0], seen[1], seen[3], seen[4]) == (3, 2, rule, 2)
+    assert rule == 3
 
 
 def test_equal_calls_take_equal_times():

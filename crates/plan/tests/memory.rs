@@ -101,16 +101,21 @@ const SECTIONS: [(&str, Of); 7] = [
     }),
 ];
 
-/// From what ranks said to a plan, and what a rank asks of it in a round.
-fn plan(of: Of, ranks: i64, side: i64, slot: i64, write: bool, cut: Cut) -> (i64, i64) {
-    let ground = Ground {
+/// A square of so many elements a side, as `.npy` has it.
+fn ground(side: i64) -> Ground {
+    Ground {
         shape: vec![side, side],
         item: 8,
         order: vec![0, 1],
         grain: vec![1, 1],
         encoded: false,
         lead: Some(128),
-    };
+    }
+}
+
+/// From what ranks said to a plan, and what a rank asks of it in a round.
+fn plan(of: Of, ranks: i64, side: i64, slot: i64, write: bool, cut: Cut) -> (i64, i64) {
+    let ground = ground(side);
     let ranks_of = ranks as u32;
     let mut words = Vec::new();
     for rank in 0..ranks {
@@ -176,5 +181,59 @@ fn more_elements_take_no_more_memory() {
                 assert!(2 * more.1.max(many.1) <= 3 * few.1, "{said}");
             }
         }
+    }
+}
+
+/// What a rank holds while a collective runs: what all said, what they want of each array, and the plan.
+/// The figures of docs/explain/memory.md.
+#[test]
+fn tables_of_a_collective_are_as_large_as_the_documents_say() {
+    let held = |ranks: i64, arrays: i64| {
+        let mut words = Vec::new();
+        for rank in 0..ranks {
+            let section = section_words(&SECTIONS[1].1(rank, ranks, 4096));
+            let item = |k: i64| Said {
+                name: k,
+                file: k,
+                ground: ground(4096).words(),
+                section: section.clone(),
+            };
+            let items: Vec<Said> = (0..arrays).map(item).collect();
+            words.extend(record(2, Stage::Ready, &[], &items).unwrap());
+        }
+        let width = words.len() / ranks as usize;
+        let before = HELD.with(Cell::get);
+        let records = Records::new(words.clone(), width).unwrap();
+        let wanted = records.arrays(false).unwrap();
+        let jobs = wanted.iter().map(|one| Job {
+            ground: one.ground.clone(),
+            accesses: one.accesses.clone(),
+            shares: (0..ranks as u32).map(|rank| Share { rank, part: 1 }).collect(),
+        });
+        let (cut, least) = (Cut::Requested, 256 << 10);
+        let agreed = Agreed {
+            ranks: ranks as u32,
+            slot: SLOT,
+            gap: 0,
+            align: 4096,
+            least,
+            cut,
+            write: false,
+        };
+        let plan = Collective::new(jobs.collect(), &agreed).unwrap();
+        let held = HELD.with(Cell::get) - before;
+        drop((records, wanted, plan));
+        held
+    };
+    for (ranks, arrays) in [(8, 1), (16, 1), (1000, 1), (8, 200), (16, 200), (1000, 200)] {
+        let bytes = held(ranks, arrays);
+        println!(
+            "{ranks} ranks, {arrays} arrays: {bytes} bytes, {} a section",
+            bytes / ranks / arrays
+        );
+        assert!(
+            bytes <= 1000 * ranks * arrays + 4096,
+            "{ranks} ranks, {arrays} arrays: {bytes} bytes"
+        );
     }
 }

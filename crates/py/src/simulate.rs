@@ -1,6 +1,6 @@
 //! `_core.simulate_alone`, `_core.simulate_together`: what an access takes on a machine that is a model.
 
-use outcore_plan::simulate::{self as model, Machine, Manner, Outcome};
+use outcore_plan::simulate::{self as model, Machine, Manner, Outcome, Price};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -77,7 +77,7 @@ fn told<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyDict>>
 
 /// Every rank on its own. `jobs` as for `Collective`; shares do not matter.
 #[pyfunction]
-#[pyo3(signature = (jobs, machine, *, ranks, gap, most, extent = false, write = false))]
+#[pyo3(signature = (jobs, machine, *, ranks, gap, most, extent = false, leaves_out = true, write = false))]
 #[allow(clippy::too_many_arguments, reason = "named in Python")]
 pub fn simulate_alone<'py>(
     py: Python<'py>,
@@ -87,9 +87,10 @@ pub fn simulate_alone<'py>(
     gap: i64,
     most: i64,
     extent: bool,
+    leaves_out: bool,
     write: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let manner = Manner { gap, most, extent, sparse: 0, ahead: 1 };
+    let manner = Manner { gap, most, extent, sparse: 0, price: None, leaves_out, slots: 2 };
     let outcome = py.detach(|| {
         let jobs = jobs.iter().map(|(ground, accesses, shares)| job(ground, accesses, shares));
         model::alone(
@@ -105,7 +106,7 @@ pub fn simulate_alone<'py>(
 
 /// The rounds of a plan.
 #[pyfunction]
-#[pyo3(signature = (plan, machine, *, ranks, gap, most, sparse = 0, ahead = 1, write = false))]
+#[pyo3(signature = (plan, machine, *, ranks, gap, most, sparse = 0, price = None, slots = 2, write = false))]
 #[allow(clippy::too_many_arguments, reason = "named in Python")]
 pub fn simulate_together<'py>(
     py: Python<'py>,
@@ -115,10 +116,12 @@ pub fn simulate_together<'py>(
     gap: i64,
     most: i64,
     sparse: i64,
-    ahead: usize,
+    price: Option<(i64, i64, i64)>,
+    slots: usize,
     write: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let manner = Manner { gap, most, extent: false, sparse, ahead };
+    let price = price.map(|(request_ns, device, stream)| Price { request_ns, device, stream });
+    let manner = Manner { gap, most, extent: false, sparse, price, leaves_out: true, slots };
     let outcome =
         py.detach(|| model::together(&plan.plan, ranks, &machine.machine(), &manner, write));
     told(py, &outcome.map_err(Fault::from)?)

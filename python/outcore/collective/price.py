@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from outcore.disk import DiskArray
 
-__all__ = ["Counts", "counts", "of_counts", "of_requests", "price"]
+__all__ = ["DISK", "Counts", "counts", "of_counts", "of_requests", "price"]
 
 # As in crates/plan/src/terms.rs.
 _CACHED = 9_000_000_000
@@ -20,6 +20,8 @@ _WRITE = 4_000_000_000
 _WRITE_CALL_NS = 6_000
 _DIRTY_NS = 5_000
 _DECODE = 800_000_000
+# Of a disk that nobody measured: nanoseconds a request, bytes per second of one, and of a stream.
+DISK = (9_500, 2_600_000_000, 2_800_000_000)
 
 
 class Counts(NamedTuple):
@@ -77,17 +79,14 @@ def of_counts(found: Counts, array: DiskArray, *, write: bool) -> int:
     return (cold * (1000 - cached) + warm * cached) // 1000 + codecs
 
 
-def of_requests(
-    requests: int, moved: int, disk: tuple[int, int, int] = (9_500, 2_600_000_000, 2_800_000_000)
-) -> int:
+def of_requests(requests: int, moved: int, disk: tuple[int, int, int] = DISK) -> int:
     """
     Tell what requests cost that move so many bytes, none of them cached.
 
     Parameters
     ----------
     disk
-        Nanoseconds a request, bytes per second of one, and of a stream; by default those that plans
-        assume of a disk that nobody measured.
+        Nanoseconds a request, bytes per second of one, and of a stream.
     """
     second = 1_000_000_000
     request_ns, device, stream = disk

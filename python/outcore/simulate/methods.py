@@ -3,7 +3,8 @@ Simulated methods: real plans of made-up ranks, on the clock of a modelled machi
 
 | method      | what happens                                                                     |
 |-------------|----------------------------------------------------------------------------------|
-| `direct`    | each rank reads or writes each run of its section by a request, one at a time     |
+| `direct`    | each rank reads or writes each run of its section by a request, one at a time;    |
+|             | what several want is read by each, what several give is written by the highest    |
 | `sieve`     | each rank moves everything from its first to its last byte, one window at a time  |
 | `static`    | extended two-phase, file domains of the whole array                               |
 | `dynamic`   | extended two-phase, file domains of the bounding section of all requests          |
@@ -27,8 +28,8 @@ from outcore.collective.choose import Exchange, Prices, choose
 from outcore.collective.holes import SPARSE
 from outcore.collective.pace import ASSUMED
 from outcore.collective.planning import AGREED
-from outcore.collective.price import of_requests
-from outcore.collective.slots import MOST
+from outcore.collective.price import DISK, of_requests
+from outcore.collective.slots import MOST, number_of
 from outcore.errors import UsageError
 from outcore.model.machine import Machine
 
@@ -39,6 +40,8 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 # What a processor of the paper sieves in one piece.
 _PAPER_SLOT = 4 << 20
+# One is exchanged, the other read or written.
+_PAPER_SLOTS = 2
 # Strides within a column; the next column is a request of its own, unless it follows at once.
 _PAPER_GAP = 1 << 10
 _FAR = 1 << 60
@@ -161,7 +164,8 @@ def plan(
     io_ranks
         So many ranks own parts of files; all by default.
     slot
-        Bytes of a slot; what `read_all` or the paper would have by default.
+        Bytes that a rank has for one of two slots; what `read_all` or the paper would have by default.
+        With `requested` it has three slots where these fit in their place, and by default.
     shares
         For each array pairs of rank and part (`outcore.assign`), instead of all I/O ranks alike.
     """
@@ -190,6 +194,7 @@ def simulate(
     io_ranks: int | None = None,
     slot: int | None = None,
     shares: Sequence[Sequence[tuple[int, int]]] | None = None,
+    leaves_out: bool = True,
 ) -> Outcome:
     """
     Tell what an access would take on a modelled machine.
@@ -204,6 +209,9 @@ def simulate(
         See the table above.
     io_ranks, slot, shares
         As for `plan`.
+    leaves_out
+        Whether ranks that write on their own leave out what higher ranks give, as `write_all` does.
+        Those of the papers did not.
 
     Returns
     -------
@@ -248,14 +256,17 @@ def simulate(
             gap=0,
             most=size,
             extent=method == "sieve",
+            leaves_out=leaves_out,
             write=case.write,
         )
         return _outcome(method, found)
     made = plan(case, method, io_ranks=io_ranks, slot=slot, shares=shares)
-    return _together(made, case, machine, method)
+    return _together(made, case, machine, method, slot)
 
 
-def _together(made: _core.Collective, case: Case, machine: Machine, method: str) -> Outcome:
+def _together(
+    made: _core.Collective, case: Case, machine: Machine, method: str, slot: int | None
+) -> Outcome:
     paper = method in ("static", "dynamic")
     found = _core.simulate_together(
         made,
@@ -264,10 +275,16 @@ def _together(made: _core.Collective, case: Case, machine: Machine, method: str)
         gap=_PAPER_GAP if paper else AGREED.gap,
         most=_PAPER_SLOT if paper else AGREED.slot,
         sparse=0 if paper else SPARSE,
-        ahead=1 if paper else MOST - 1,
+        price=None if paper else DISK,
+        slots=_PAPER_SLOTS if paper else _slots(made, slot),
         write=case.write,
     )
     return _outcome(method, found)
+
+
+def _slots(made: _core.Collective, slot: int | None) -> int:
+    """How many slots a rank has: three, unless there is only memory for two."""
+    return MOST if slot is None else number_of(made.slot_bytes, slot)
 
 
 def _outcome(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:
@@ -291,7 +308,7 @@ def _auto(
         write=case.write,
     )
     made = plan(case, "requested", io_ranks=io_ranks, slot=slot, shares=shares)
-    both = _together(made, case, machine, "requested")
+    both = _together(made, case, machine, "requested", slot)
     # As in `own_price` and `share_of_price`, which sum this over ranks.
     alone = of_requests(own["requests"], own["bytes"])
     prices = Prices(

@@ -125,7 +125,7 @@ def extended(model: Machine | None = None, *, table: int | None = None) -> list[
             cell.method,
             "s",
             cell.seconds,
-            simulate(case_of(cell), model, cast(Method, cell.method)).seconds,
+            simulate(case_of(cell), model, cast(Method, cell.method), leaves_out=False).seconds,
             _fitted(cell),
         )
         for cell in tables.measurements(table)

@@ -7,12 +7,14 @@
 //! taken as independent of each other. That is exact where tiles are cut on one axis (rows, columns) or
 //! members are a grid, if sections have no steps; else it is an estimate.
 
-use super::{time, Machine, Manner};
-use crate::collective::{hull, Collective, Region, Tile};
+use super::{time, Machine, Manner, Stream};
+use crate::collective::{hull, Collective, Ground, Region, Tile};
 use crate::section::Section;
 
 /// Most intersections that are looked at.
 const EXACT: i64 = 1 << 24;
+/// What has more pieces is taken for dearer than a whole.
+const PRICED: usize = 64;
 /// Parts of a byte, in sums.
 const PARTS: i128 = 1 << 10;
 
@@ -24,7 +26,7 @@ pub(super) struct Needed {
     pub held: Section,
     /// Whether all of it is wanted (given).
     pub full: bool,
-    /// What is written alone, because it is little of the tile.
+    /// What is written alone, because it is little of the tile, or that costs less.
     pub pieces: Vec<Section>,
 }
 
@@ -281,12 +283,13 @@ impl<'a> Exchanges<'a> {
             let elements = count(&held);
             let full = useful >= elements;
             let little = manner.sparse > 0 && useful.saturating_mul(manner.sparse) < elements;
-            let sparse = write && !full && little;
-            let pieces = if sparse {
-                table.into_iter().map(|piece| piece.section).collect()
-            } else {
-                vec![]
-            };
+            let mut pieces: Vec<Section> = vec![];
+            if write && !full {
+                pieces.extend(table.into_iter().map(|piece| piece.section));
+                if !little && rewrites(&job.ground, &held, &pieces, manner) {
+                    pieces.clear();
+                }
+            }
             needed.push(Needed { owner: *owner, array: tile.array, held, full, pieces });
         }
         (needed, loads)
@@ -366,6 +369,14 @@ impl<'a> Exchanges<'a> {
         needed.sort_by_key(|n| n.owner);
         (needed, loads)
     }
+}
+
+/// Whether a tile is read, changed and written, or only its pieces are written: as `collective/holes.py` decides.
+fn rewrites(ground: &Ground, held: &Section, pieces: &[Section], manner: &Manner) -> bool {
+    let Some(price) = manner.price.filter(|_| pieces.len() <= PRICED) else { return true };
+    let of = |section| price.of(&Stream::new(ground, section, 0, manner));
+    let apart = pieces.iter().map(of).fold(0_i64, i64::saturating_add);
+    of(held).saturating_mul(2) < apart
 }
 
 /// Parts, rounded.

@@ -95,8 +95,34 @@ pub struct Manner {
     /// In a write, tiles of which less than one in so many elements is given are written piece by
     /// piece; 0: never.
     pub sparse: i64,
-    /// So many rounds are read ahead; at least one.
-    pub ahead: usize,
+    /// By which tiles of which more is given are written piece by piece, or read, changed and written: what costs
+    /// less. Without it the latter.
+    pub price: Option<Price>,
+    /// In a write, ranks on their own leave out what later ones give.
+    pub leaves_out: bool,
+    /// Slots of a rank: one is exchanged, into the others is read what comes. Two at least.
+    pub slots: usize,
+}
+
+/// What plans assume of a disk, whatever the machine: nanoseconds of a request, bytes per second of one, and
+/// of many at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Price {
+    /// Nanoseconds.
+    pub request_ns: i64,
+    /// Bytes per second.
+    pub device: i64,
+    /// Bytes per second.
+    pub stream: i64,
+}
+
+impl Price {
+    /// Of requests.
+    pub(crate) fn of(&self, stream: &Stream) -> i64 {
+        let (requests, bytes) = (stream.requests(), stream.bytes());
+        let each = requests.saturating_mul(self.request_ns);
+        each.saturating_add(time(bytes, self.device)).max(time(bytes, self.stream))
+    }
 }
 
 /// What an access takes.

@@ -1,7 +1,9 @@
 //! Ranks that make requests: the clock that runs from event to event.
 //!
-//! A heap holds when each rank can go on; the earliest issues its next `depth` requests, and can go on
-//! when the last of them is served. Ties go to the lower number, so runs repeat exactly.
+//! A heap holds when each piece of work can go on; the earliest issues its next `depth` requests, and can go
+//! on when the last of them is served; what it reads and what it writes wait for each other. Ties go to what was
+//! there first, so runs repeat exactly. Work that begins later comes between what is under way: the clock runs
+//! no further than to what somebody waits for.
 //!
 //! Bursts. Where requests are too many, some that follow each other in one block are one event, as if
 //! the server took them one after another. Groups. Where bursts are too many, a rank's requests are taken
@@ -9,20 +11,25 @@
 //! servers get their share, and alike for ranks that walk alike, so that these meet the same blocks.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::servers::{Burst, Servers, Weight};
 use super::{bases, Machine, Manner, Outcome, Stream, EVENTS};
-use crate::collective::Job;
+use crate::collective::{leave_out, regions, Job, Left};
 use crate::error::PlanError;
+use crate::section::Section;
 
-/// Requests that one rank makes, one after another, from a time on.
-pub(super) struct Work {
-    pub start: i64,
-    pub streams: Vec<(Stream, bool)>,
+/// Requests that are made one after another; whether they write.
+pub(super) type Work = Vec<(Stream, bool)>;
+
+/// Work of one rank side by side, and more that begins when all of it has ended.
+#[derive(Default)]
+pub(super) struct Chain {
+    pub first: Vec<Work>,
+    pub then: Vec<Work>,
 }
 
-/// What [`run`] counted.
+/// What was counted.
 #[derive(Default)]
 pub(super) struct Counted {
     pub requests: i64,
@@ -30,55 +37,144 @@ pub(super) struct Counted {
     pub events: i64,
 }
 
-/// Runs all work; returns when each is done.
-pub(super) fn run(
-    servers: &mut Servers<'_>,
-    machine: &Machine,
-    work: &[Work],
-    counted: &mut Counted,
-) -> Vec<i64> {
-    let streams = || work.iter().flat_map(|work| &work.streams);
-    let bursts = streams().fold(0_i64, |n, (s, _)| n.saturating_add(s.bursts(machine.block)));
-    let requests = streams().fold(0_i64, |n, (s, _)| n.saturating_add(s.requests()));
-    let lumps = Lumps { burst: requests / EVENTS + 1, group: bursts / EVENTS + 1 };
-    for (stream, _) in streams() {
-        counted.requests = counted.requests.saturating_add(stream.requests());
-        counted.bytes = counted.bytes.saturating_add(stream.bytes());
+/// Servers, and the work that is under way.
+pub(super) struct Queue<'a> {
+    pub servers: Servers<'a>,
+    pub counted: Counted,
+    machine: &'a Machine,
+    heap: BinaryHeap<Reverse<(i64, u64)>>,
+    /// By number, the first of which is `gone`; none that is done.
+    tasks: VecDeque<Option<Task>>,
+    gone: u64,
+    /// Of chains that have more: how much of the first is left, and the more. Numbered likewise.
+    chains: VecDeque<Option<(usize, Vec<Work>)>>,
+    gone_chains: u64,
+    /// Of each turn: how much is under way, and when the last of it was done.
+    turns: Vec<(usize, i64)>,
+}
+
+struct Task {
+    work: Work,
+    /// Number of the stream, and of its request.
+    place: (usize, i64),
+    lumps: Lumps,
+    turn: usize,
+    chain: Option<u64>,
+}
+
+impl<'a> Queue<'a> {
+    pub fn new(machine: &'a Machine, servers: Servers<'a>, turns: usize) -> Queue<'a> {
+        Queue {
+            servers,
+            counted: Counted::default(),
+            machine,
+            heap: BinaryHeap::new(),
+            tasks: VecDeque::new(),
+            gone: 0,
+            chains: VecDeque::new(),
+            gone_chains: 0,
+            turns: vec![(0, 0); turns],
+        }
     }
-    let mut done: Vec<i64> = work.iter().map(|work| work.start).collect();
-    // Number of the stream, and of its request.
-    let mut places = vec![(0_usize, 0_i64); work.len()];
-    let mut heap: BinaryHeap<Reverse<(i64, usize)>> =
-        work.iter().enumerate().map(|(k, work)| Reverse((work.start, k))).collect();
-    while let Some(Reverse((now, who))) = heap.pop() {
-        let (mut stream, mut at) = places[who];
+
+    /// Begins work at a time, which is not before what anybody waited for; it is a part of a turn.
+    pub fn begin(&mut self, turn: usize, at: i64, chains: Vec<Chain>) {
+        self.turns[turn].1 = self.turns[turn].1.max(at);
+        let all =
+            || chains.iter().flat_map(|chain| [&chain.first, &chain.then]).flatten().flatten();
+        let block = self.machine.block;
+        let bursts = all().fold(0_i64, |n, (s, _)| n.saturating_add(s.bursts(block)));
+        let requests = all().fold(0_i64, |n, (s, _)| n.saturating_add(s.requests()));
+        let bytes = all().fold(0_i64, |n, (s, _)| n.saturating_add(s.bytes()));
+        self.counted.requests = self.counted.requests.saturating_add(requests);
+        self.counted.bytes = self.counted.bytes.saturating_add(bytes);
+        let lumps = Lumps { burst: requests / EVENTS + 1, group: bursts / EVENTS + 1 };
+        for Chain { first, then } in chains {
+            let (first, then) = if first.is_empty() { (then, first) } else { (first, then) };
+            let chain = (!then.is_empty()).then_some(self.gone_chains + self.chains.len() as u64);
+            if chain.is_some() {
+                self.chains.push_back(Some((first.len(), then)));
+            }
+            for work in first {
+                self.task(Task { work, place: (0, 0), lumps, turn, chain }, at);
+            }
+        }
+    }
+
+    fn task(&mut self, task: Task, at: i64) {
+        self.turns[task.turn].0 += 1;
+        self.heap.push(Reverse((at, self.gone + self.tasks.len() as u64)));
+        self.tasks.push_back(Some(task));
+    }
+
+    /// Runs the clock until all of a turn is done; tells when that was.
+    pub fn wait(&mut self, turn: usize) -> i64 {
+        while self.turns[turn].0 > 0 {
+            let Some(Reverse((now, number))) = self.heap.pop() else { break };
+            if let Some(finished) = self.go_on(now, number) {
+                self.heap.push(Reverse((finished, number)));
+            } else {
+                self.ended(now, number);
+            }
+        }
+        self.turns[turn].1
+    }
+
+    /// Issues the next requests of a task; tells when they are served, if there were any.
+    fn go_on(&mut self, now: i64, number: u64) -> Option<i64> {
+        let task = self.tasks.get_mut((number - self.gone) as usize)?.as_mut()?;
+        let (mut stream, mut at) = task.place;
         let (mut issued, mut finished) = (now, now);
-        let mut sent = 0;
+        let (mut sent, mut writes) = (0, None);
         loop {
-            let list = &work[who].streams;
-            while list.get(stream).is_some_and(|(s, _)| at >= s.requests()) {
+            while task.work.get(stream).is_some_and(|(s, _)| at >= s.requests()) {
                 (stream, at) = (stream + 1, 0);
             }
-            let Some((requests, write)) = list.get(stream) else { break };
-            let most = if *write { machine.write_depth } else { machine.depth };
-            if sent >= most {
+            let Some((requests, write)) = task.work.get(stream) else { break };
+            let most = if *write { self.machine.write_depth } else { self.machine.depth };
+            if sent >= most || writes.is_some_and(|before| before != *write) {
                 break;
             }
-            sent += 1;
-            let (burst, all) = next(requests, at, lumps, machine.block);
-            issued = issued.saturating_add(machine.client_ns.saturating_mul(all));
+            (sent, writes) = (sent + 1, Some(*write));
+            let (burst, all) = next(requests, at, task.lumps, self.machine.block);
+            issued = issued.saturating_add(self.machine.client_ns.saturating_mul(all));
             let weight = Weight { seen: burst.count, all };
-            finished = finished.max(servers.serve(issued, burst, weight, *write));
-            counted.events += 1;
+            finished = finished.max(self.servers.serve(issued, burst, weight, *write));
+            self.counted.events += 1;
             at += all;
         }
-        places[who] = (stream, at);
-        done[who] = finished;
-        if sent > 0 {
-            heap.push(Reverse((finished, who)));
-        }
+        task.place = (stream, at);
+        (sent > 0).then_some(finished)
     }
-    done
+
+    /// A task has ended: its chain may go on.
+    fn ended(&mut self, now: i64, number: u64) {
+        let found = self.tasks.get_mut((number - self.gone) as usize).and_then(Option::take);
+        let Some(task) = found else { return };
+        while self.tasks.front().is_some_and(Option::is_none) {
+            self.tasks.pop_front();
+            self.gone += 1;
+        }
+        if let Some(chain) = task.chain {
+            let place = (chain - self.gone_chains) as usize;
+            let left = self.chains.get_mut(place).and_then(Option::as_mut).map(|chain| {
+                chain.0 -= 1;
+                chain.0
+            });
+            if left == Some(0) {
+                let then = self.chains[place].take().map(|chain| chain.1);
+                for work in then.into_iter().flatten() {
+                    self.task(Task { work, place: (0, 0), chain: None, ..task }, now);
+                }
+                while self.chains.front().is_some_and(Option::is_none) {
+                    self.chains.pop_front();
+                    self.gone_chains += 1;
+                }
+            }
+        }
+        let turn = &mut self.turns[task.turn];
+        *turn = (turn.0 - 1, turn.1.max(now));
+    }
 }
 
 /// How many requests a burst has at most, how many bursts a group.
@@ -107,6 +203,22 @@ fn next(stream: &Stream, at: i64, lumps: Lumps, block: i64) -> (Burst, i64) {
     (Burst { offset, len, count }, group)
 }
 
+/// Which sections ranks access on their own: of a write without what later ones give, as far as that can be said.
+fn made(job: &Job, manner: &Manner, write: bool) -> Vec<(u32, Section)> {
+    let all = || job.accesses.iter().map(|a| (a.rank, a.section.clone())).collect();
+    if !write || !manner.leaves_out {
+        return all();
+    }
+    let regions = regions(&job.ground, &job.accesses, manner.gap);
+    match leave_out(&job.ground, &job.accesses, &regions) {
+        Left::Parts(parts) => {
+            let part = |(k, section): (u32, _)| (job.accesses[k as usize].rank, section);
+            parts.into_iter().map(part).collect()
+        }
+        Left::All | Left::Entangled | Left::Unknown => all(),
+    }
+}
+
 /// Every rank on its own.
 ///
 /// # Errors
@@ -120,29 +232,34 @@ pub fn alone(
 ) -> Result<Outcome, PlanError> {
     machine.check()?;
     let bases = bases(jobs.iter(), machine)?;
-    let mut servers = Servers::new(machine, bases[jobs.len()])?;
-    let mut work: Vec<Work> =
-        (0..ranks).map(|_| Work { start: machine.call_ns, streams: vec![] }).collect();
+    let servers = Servers::new(machine, bases[jobs.len()])?;
+    let mut work: Vec<Work> = vec![vec![]; ranks as usize];
     let mut useful = 0_i64;
     for (job, base) in jobs.iter().zip(&bases) {
         for access in &job.accesses {
             access.section.within(&job.ground.shape)?;
-            let Some(mine) = work.get_mut(access.rank as usize) else {
+            if access.rank >= ranks {
                 let text = format!("an access of rank {} of {ranks}", access.rank);
                 return Err(PlanError::BadLayout(text));
-            };
-            let stream = Stream::new(&job.ground, &access.section, *base, manner);
+            }
             let own = access.section.count()?.saturating_mul(job.ground.item);
             useful = useful.saturating_add(own);
+        }
+        for (rank, section) in &made(job, manner, write) {
+            let Some(mine) = work.get_mut(*rank as usize) else { continue };
+            let stream = Stream::new(&job.ground, section, *base, manner);
+            let own = section.count()?.saturating_mul(job.ground.item);
             if write && stream.bytes() > own {
-                mine.streams.push((stream.clone(), false));
+                mine.push((stream.clone(), false));
             }
-            mine.streams.push((stream, write));
+            mine.push((stream, write));
         }
     }
-    let mut counted = Counted::default();
-    let done = run(&mut servers, machine, &work, &mut counted);
-    let ns = done.into_iter().max().unwrap_or(0);
+    let mut queue = Queue::new(machine, servers, 1);
+    let chain = |work| Chain { first: vec![work], then: vec![] };
+    queue.begin(0, machine.call_ns, work.into_iter().map(chain).collect());
+    let ns = if ranks == 0 { 0 } else { queue.wait(0) };
+    let Queue { servers, counted, .. } = queue;
     Ok(Outcome {
         ns,
         requests: counted.requests,

@@ -1,13 +1,13 @@
 //! The rounds of a two-phase access on the clock, as `collective/rounds.py` runs them.
 //!
 //! Reading: the next rounds are read while what ranks want of this one goes to them; each round begins with
-//! an agreement. Writing: what ranks give goes to the owners, who write it while the next round begins;
-//! what nobody gives is read before.
+//! an agreement. Writing: what ranks give goes to the owners, who write it while the next rounds begin. What nobody
+//! gives is read as soon as its slot is free: at the beginning, or when what was in the slot is written.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::exchange::{Exchanges, Loads, Needed};
-use super::queue::{run, Counted, Work};
+use super::queue::{Chain, Queue, Work};
 use super::servers::Servers;
 use super::{bases, Machine, Manner, Outcome, Stream};
 use crate::collective::{Collective, Job};
@@ -18,8 +18,8 @@ struct Clock<'a> {
     machine: &'a Machine,
     manner: &'a Manner,
     bases: Vec<i64>,
-    servers: Servers<'a>,
-    counted: Counted,
+    /// A turn for each slot.
+    queue: Queue<'a>,
     outcome: Outcome,
 }
 
@@ -44,8 +44,9 @@ pub fn together(
     let words: usize = jobs.iter().map(|job| 8 + 3 * job.ground.shape.len()).sum();
     let begun = machine.gathering(ranks, words as i64);
     let exchanges = Exchanges::new(plan, ranks);
-    let counted = Counted::default();
-    let mut clock = Clock { plan, machine, manner, bases, servers, counted, outcome };
+    // Two at least: one is exchanged while another is read.
+    let queue = Queue::new(machine, servers, manner.slots.max(2));
+    let mut clock = Clock { plan, machine, manner, bases, queue, outcome };
     let ended = if write {
         clock.write(&exchanges, ranks, begun)
     } else {
@@ -53,67 +54,69 @@ pub fn together(
     };
     Ok(Outcome {
         ns: ended.saturating_add(machine.meeting(ranks)),
-        requests: clock.counted.requests,
-        bytes: clock.counted.bytes,
-        busiest_ns: clock.servers.busiest(),
-        events: clock.counted.events,
+        requests: clock.queue.counted.requests,
+        bytes: clock.queue.counted.bytes,
+        busiest_ns: clock.queue.servers.busiest(),
+        events: clock.queue.counted.events,
         ..clock.outcome
     })
 }
 
 impl Clock<'_> {
+    fn slots(&self) -> usize {
+        self.manner.slots.max(2)
+    }
+
     fn read(&mut self, exchanges: &Exchanges<'_>, ranks: u32, begun: i64) -> i64 {
-        let meeting = self.machine.meeting(ranks);
-        // When the next rounds are read, and what is exchanged then.
+        let (meeting, slots) = (self.machine.meeting(ranks), self.slots());
         let mut coming = VecDeque::new();
-        let mut started = 0;
-        let mut start = |clock: &mut Clock<'_>, coming: &mut VecDeque<_>, at: i64| {
-            let (needed, loads) = exchanges.round(started, false, clock.machine, clock.manner);
-            coming.push_back((clock.run(clock.reads(&needed, at), at), loads));
-            started += 1;
+        let start = |clock: &mut Self, coming: &mut VecDeque<_>, k: usize, at: i64| {
+            let (needed, loads) = exchanges.round(k as i64, false, clock.machine, clock.manner);
+            let reads = needed.iter().filter_map(|n| clock.whole(n, false));
+            let chains = reads.map(|work| Chain { first: vec![work], then: vec![] }).collect();
+            clock.queue.begin(k % slots, at, chains);
+            coming.push_back(loads);
         };
-        for _ in 0..self.manner.ahead.max(1) {
-            start(self, &mut coming, begun);
+        for k in 0..slots - 1 {
+            start(self, &mut coming, k, begun);
         }
         let mut done = begun;
-        for _ in 0..self.plan.rounds() {
-            let Some((ready, loads)) = coming.pop_front() else { break };
+        for k in 0..self.plan.rounds() as usize {
+            let Some(loads) = coming.pop_front() else { break };
+            let ready = self.queue.wait(k % slots);
             self.waited(ready - done);
             let met = ready.max(done).saturating_add(meeting);
-            start(self, &mut coming, met);
+            start(self, &mut coming, k + slots - 1, met);
             done = self.exchange(&loads, met);
         }
         done
     }
 
     fn write(&mut self, exchanges: &Exchanges<'_>, ranks: u32, begun: i64) -> i64 {
-        let meeting = self.machine.meeting(ranks);
-        // When the slots of this turn, and of the other, are free again.
-        let (mut this, mut other) = (begun, begun);
-        let (needed, mut loads) = exchanges.round(0, true, self.machine, self.manner);
-        let mut prepared = self.run(self.holes(&needed, begun), begun);
-        let mut writes = self.writes(&needed, 0);
-        for k in 0..self.plan.rounds() {
-            let met = prepared.max(this).saturating_add(meeting);
-            let exchanged = self.exchange(&loads, met).saturating_add(meeting);
-            let next = exchanges.round(k + 1, true, self.machine, self.manner);
-            let before = self.holes(&next.0, exchanged);
-            let count = writes.len();
-            for work in &mut writes {
-                work.start = exchanged;
-            }
-            // What is written now and what is read for the next round meet at the servers.
-            writes.extend(before);
-            let done = run(&mut self.servers, self.machine, &writes, &mut self.counted);
-            let latest = |list: &[i64]| list.iter().copied().max().unwrap_or(exchanged);
-            let written = latest(&done[..count]);
-            prepared = latest(&done[count..]);
-            self.waited(written.max(prepared) - exchanged);
-            (this, other) = (other, written);
-            writes = self.writes(&next.0, 0);
-            loads = next.1;
+        let (meeting, slots) = (self.machine.meeting(ranks), self.slots());
+        // Of the next rounds what owners do, and what is exchanged.
+        let mut coming: VecDeque<(Vec<Needed>, Loads)> = VecDeque::new();
+        for k in 0..slots {
+            let next = exchanges.round(k as i64, true, self.machine, self.manner);
+            let reads = self.chains(&[], &next.0);
+            self.queue.begin(k, begun, reads);
+            coming.push_back(next);
         }
-        this.max(other)
+        let mut done = begun;
+        for k in 0..self.plan.rounds() as usize {
+            let Some((needed, loads)) = coming.pop_front() else { break };
+            let ready = self.queue.wait(k % slots);
+            self.waited(ready - done);
+            let met = ready.max(done).saturating_add(meeting);
+            done = self.exchange(&loads, met).saturating_add(meeting);
+            let next = exchanges.round((k + slots) as i64, true, self.machine, self.manner);
+            let both = self.chains(&needed, &next.0);
+            self.queue.begin(k % slots, done, both);
+            coming.push_back(next);
+        }
+        let ended = (0..slots).map(|turn| self.queue.wait(turn)).max().unwrap_or(done);
+        self.waited(ended - done);
+        done.max(ended)
     }
 
     fn exchange(&mut self, loads: &Loads, at: i64) -> i64 {
@@ -128,42 +131,44 @@ impl Clock<'_> {
         self.outcome.io_ns = self.outcome.io_ns.saturating_add(ns.max(0));
     }
 
-    /// When all of this is done.
-    fn run(&mut self, work: Vec<Work>, at: i64) -> i64 {
-        let done = run(&mut self.servers, self.machine, &work, &mut self.counted);
-        done.into_iter().max().unwrap_or(at)
-    }
-
     fn stream(&self, array: u32, section: &crate::section::Section) -> Option<Stream> {
         let job = self.plan.job(array)?;
         Some(Stream::new(&job.ground, section, self.bases[array as usize], self.manner))
     }
 
-    fn reads(&self, needed: &[Needed], start: i64) -> Vec<Work> {
-        let work = |n: &Needed| {
-            Some(Work { start, streams: vec![(self.stream(n.array, &n.held)?, false)] })
-        };
-        needed.iter().filter_map(work).collect()
+    /// A tile in one piece.
+    fn whole(&self, n: &Needed, write: bool) -> Option<Work> {
+        Some(vec![(self.stream(n.array, &n.held)?, write)])
     }
 
-    /// Whether a tile is read before it is written: something in its requests is not given.
-    fn holes(&self, needed: &[Needed], start: i64) -> Vec<Work> {
-        let work = |n: &Needed| {
-            let stream = self.stream(n.array, &n.held)?;
-            let item = self.plan.job(n.array)?.ground.item;
-            let given = n.full && stream.bytes() <= n.held.count().ok()?.saturating_mul(item);
-            (!given && n.pieces.is_empty()).then(|| Work { start, streams: vec![(stream, false)] })
-        };
-        needed.iter().filter_map(work).collect()
+    /// What each owner does with a slot: write what it holds, then read the holes of what comes into it.
+    fn chains(&self, now: &[Needed], next: &[Needed]) -> Vec<Chain> {
+        let mut chains: BTreeMap<u32, Chain> = BTreeMap::new();
+        for n in now {
+            if let Some(work) = self.writes(n) {
+                chains.entry(n.owner).or_default().first.push(work);
+            }
+        }
+        for n in next {
+            if let Some(work) = self.holes(n) {
+                chains.entry(n.owner).or_default().then.push(work);
+            }
+        }
+        chains.into_values().collect()
     }
 
-    fn writes(&self, needed: &[Needed], start: i64) -> Vec<Work> {
-        let work = |n: &Needed| {
-            let whole = [n.held.clone()];
-            let sections = if n.pieces.is_empty() { &whole[..] } else { &n.pieces };
-            let streams = sections.iter().filter_map(|s| Some((self.stream(n.array, s)?, true)));
-            Some(Work { start, streams: streams.collect() })
-        };
-        needed.iter().filter_map(work).collect()
+    /// What is read of a tile before it is written: something in its requests is not given.
+    fn holes(&self, n: &Needed) -> Option<Work> {
+        let stream = self.stream(n.array, &n.held)?;
+        let item = self.plan.job(n.array)?.ground.item;
+        let given = n.full && stream.bytes() <= n.held.count().ok()?.saturating_mul(item);
+        (!given && n.pieces.is_empty()).then(|| vec![(stream, false)])
+    }
+
+    fn writes(&self, n: &Needed) -> Option<Work> {
+        if n.pieces.is_empty() {
+            return self.whole(n, true);
+        }
+        n.pieces.iter().map(|piece| Some((self.stream(n.array, piece)?, true))).collect()
     }
 }

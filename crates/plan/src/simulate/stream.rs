@@ -107,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn runs(gap: i64, most: i64, extent: bool) -> Manner {
-        Manner { gap, most, extent, sparse: 0, ahead: 1 }
+        Manner { gap, most, extent, sparse: 0, price: None, leaves_out: true, slots: 2 }
     }
 
     fn range(len: i64) -> impl Strategy<Value = Range> {

@@ -1,9 +1,11 @@
 //! Small machines worked out by hand, and what must hold on any.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::exchange::Exchanges;
-use super::{alone, together, Machine, Manner, EVENTS};
+use super::{alone, together, Machine, Manner, Price, EVENTS};
 use crate::collective::{Access, Agreed, Collective, Cut, Ground, Job, Share};
 use crate::section::{Range, Section};
 
@@ -31,7 +33,15 @@ fn machine() -> Machine {
     }
 }
 
-const RUNS: Manner = Manner { gap: 0, most: 1 << 20, extent: false, sparse: 0, ahead: 1 };
+const RUNS: Manner = Manner {
+    gap: 0,
+    most: 1 << 20,
+    extent: false,
+    sparse: 0,
+    price: None,
+    leaves_out: true,
+    slots: 2,
+};
 
 /// An array in C order of bytes.
 fn ground(shape: &[i64]) -> Ground {
@@ -182,6 +192,82 @@ fn holes_are_read_before_they_are_written() {
 }
 
 #[test]
+fn holes_are_read_as_soon_as_their_slot_is_free() {
+    // Six tiles with a hole each, on four servers in turn. Reading or writing one takes 64 us, an exchange 100.
+    let ends = [section(&[(0, 6, 1), (0, 16, 1)]), section(&[(0, 6, 1), (48, 16, 1)])];
+    let mut all = job(&[6, 64], &ends);
+    all.shares = vec![Share { rank: 0, part: 1 }];
+    let m = Machine {
+        servers: 4,
+        request_ns: 0,
+        block_ns: 0,
+        seek_ns: 0,
+        client_ns: 0,
+        message_ns: 0,
+        memory_rate: 1_000_000,
+        disk_rate: 1_000_000,
+        write_rate: 1_000_000,
+        copy_rate: 320_000,
+        message_rate: 1 << 40,
+        per_node: 2,
+        ..machine()
+    };
+    let plan = Collective::new(vec![all], &agreed(2, 64)).unwrap();
+    assert_eq!(6, plan.rounds());
+    let run = |slots| together(&plan, 2, &m, &Manner { slots, ..RUNS }, true).unwrap();
+    // With three slots the exchanges follow each other: before the first a tile is read, after the last one
+    // written. With two the third tile waits until the first is written and its own holes are read, and so on.
+    let (two, three) = (run(2), run(3));
+    assert_eq!((784_000, 728_000), (two.ns, three.ns));
+    assert_eq!((64_000 + 64_000, 600_000), (three.io_ns, three.exchange_ns));
+    assert_eq!((12, 12 * 64), (three.requests, three.bytes));
+    assert_eq!((12, 12 * 64), (two.requests, two.bytes));
+}
+
+#[test]
+fn tiles_are_written_in_pieces_where_that_costs_less() {
+    let dense = Manner { sparse: 4, ..RUNS };
+    let price = Some(Price { request_ns: 100, device: 1_000_000_000, stream: 1_000_000_000 });
+    let bytes = |parts: &[Section], manner| {
+        let ranks = parts.len();
+        let mut all = job(&[64], parts);
+        all.shares = vec![Share { rank: 0, part: 1 }];
+        let plan = Collective::new(vec![all], &agreed(ranks, 64)).unwrap();
+        together(&plan, ranks as u32, &machine(), &manner, true).unwrap().bytes
+    };
+    // Two requests and 32 bytes, or two and 128; then four and 64.
+    let two = [section(&[(0, 16, 1)]), section(&[(48, 16, 1)])];
+    let four = [0, 16, 32, 48].map(|a| section(&[(a, if a == 48 { 16 } else { 14 }, 1)]));
+    assert_eq!((32, 128), (bytes(&two, Manner { price, ..dense }), bytes(&two, dense)));
+    assert_eq!((128, 128), (bytes(&four, Manner { price, ..dense }), bytes(&four, dense)));
+}
+
+#[test]
+fn what_is_read_is_there_before_it_is_written() {
+    // A window of two requests, with room for many on their way.
+    let deep = Machine { depth: 8, write_depth: 8, servers: 2, ..machine() };
+    let some = [section(&[(0, 64, 2)])];
+    let extent = Manner { extent: true, most: 64, ..RUNS };
+    let both = alone(&[job(&[128], &some)], 1, &deep, &extent, true).unwrap();
+    // Both servers read, then both write; the second request leaves a little later.
+    let (read, write) = (1_000 + 10_000 + 100_000, 1_000);
+    assert_eq!(2 * 7 + read + 63 + 2 * 7 + write + 2 * 63, both.ns);
+}
+
+#[test]
+fn ranks_on_their_own_read_what_they_want_and_write_what_counts() {
+    let halves = [section(&[(0, 48, 1)]), section(&[(16, 48, 1)])];
+    let all = job(&[64], &halves);
+    let run = |write| alone(std::slice::from_ref(&all), 2, &machine(), &RUNS, write).unwrap();
+    assert_eq!((2, 96, 96), (run(false).requests, run(false).bytes, run(false).useful));
+    // The lower rank leaves out what the higher one gives.
+    assert_eq!((2, 64, 96), (run(true).requests, run(true).bytes, run(true).useful));
+    // In the papers it does not.
+    let whole = Manner { leaves_out: false, ..RUNS };
+    assert_eq!(96, alone(std::slice::from_ref(&all), 2, &machine(), &whole, true).unwrap().bytes);
+}
+
+#[test]
 fn rounds_overlap_reading_and_exchange() {
     // One rank with four tiles on a machine where reading and copying take equally long: five steps.
     let all = [section(&[(0, 4, 1), (0, 64, 1)])];
@@ -308,7 +394,12 @@ proptest! {
         let m = Machine { servers, depth, write_depth: depth, per_node, ..machine() };
         let wanted: i64 = sections.iter().map(|s| s.count().unwrap()).sum();
         let direct = alone(std::slice::from_ref(&all), ranks as u32, &m, &RUNS, write).unwrap();
-        prop_assert_eq!((wanted, wanted), (direct.bytes, direct.useful));
+        let given: BTreeSet<_> = sections.iter().flat_map(Section::indices).collect();
+        // Unless they are too entangled to be told apart, what is written is written once.
+        let whole = Agreed { write: true, ..agreed(ranks, 1 << 20) };
+        let apart = !Collective::new(vec![all.clone()], &whole).unwrap().in_order();
+        let moved = if write && apart { given.len() as i64 } else { wanted };
+        prop_assert_eq!((moved, wanted), (direct.bytes, direct.useful));
         prop_assert!(direct.ns >= direct.busiest_ns);
         let plan = Collective::new(vec![all], &agreed(ranks, slot)).unwrap();
         let both = together(&plan, ranks as u32, &m, &RUNS, write).unwrap();
