@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core
-from outcore.collective.agreement import call_of, differ, fail_together, name_of
+from outcore.collective.agreement import brief, differ, fail_together, name_of
 from outcore.collective.call import run
 from outcore.collective.items import Item, reading, writing
 from outcore.collective.planning import Method
@@ -492,7 +492,7 @@ class DistArray:
             made.append(make())
             moves.append(_Moves(self, made[0], only))
             wishes = [_print(operation, self, made[0], only), moves[0].limit]
-            return _core.record(call_of(call), wishes, None, True)
+            return brief(call, wishes)
 
         # The other ranks wait for all of it.
         with Held():
