@@ -19,8 +19,10 @@ __all__ = [
     "Loop",
     "Records",
     "Reservation",
+    "SharedMemory",
     "__version__",
     "assign",
+    "brief_record",
     "error_codes",
     "exchange_plan",
     "failed_record",
@@ -57,9 +59,10 @@ def assign(
 def record(
     call: int,
     wishes: list[int],
-    items: list[tuple[int, int, list[int], list[int]]] | None,
+    items: list[tuple[int, int, list[int], list[int]]],
     done: bool = False,
 ) -> NDArray[np.int64]: ...
+def brief_record(call: int, wishes: list[int], name: int | None = None) -> NDArray[np.int64]: ...
 def failed_record() -> NDArray[np.int64]: ...
 def error_codes() -> dict[str, str]: ...
 def measure_disk(folder: str, file_bytes: int, slice_ms: int) -> dict[str, Any]: ...
@@ -143,7 +146,7 @@ class Reservation:
 @final
 class SharedMemory:
     def __new__(cls, nbytes: int, file: int | None = None) -> Self: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def bytes(self) -> memoryview: ...
 
 @final
 class Board:

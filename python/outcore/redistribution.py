@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective.agreement import Unsure, call_of, differ, fail_together, name_of
+from outcore.collective.agreement import Unsure, brief, differ, fail_together, name_of
 from outcore.distribution import Distribution, views
 from outcore.errors import BudgetError, CollectiveError, DistributionError
 from outcore.transport import Held, Transport
@@ -102,7 +102,7 @@ def bring_all(
         target = make()
         moves.append(_Moves(group, source, target, only))
         wishes = [_print(operation, source, target, only), moves[0].limit]
-        return _core.record(call_of(call), wishes, None, True)
+        return brief(call, wishes)
 
     # The other ranks wait for all of it.
     with Held():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore.collective import CollectiveArray
 from outcore.errors import CollectiveError
 from ranks import UNDER_MPI, once, ranks
 
@@ -51,6 +52,74 @@ def test_one_gathering_and_no_more(world, folder, steps, method):
 
     for told in world.run(body):
         assert told == (["allgather"], ["allgather"])
+
+
+class Counted:
+    """The core of an array; the names of its calls."""
+
+    def __init__(self, core):
+        self.core, self.names = core, []
+
+    def __getattr__(self, name):
+        found = getattr(self.core, name)
+        if callable(found):
+            self.names.append(name)
+        return found
+
+
+@ranks(1, 2, 4)
+def test_a_section_at_hand_takes_one_call_into_the_core(world, folder, steps, monkeypatch):
+    """Where a read takes half a millisecond, what is prepared for nobody counts."""
+    whole = []
+    plain = outcore._core.record
+    monkeypatch.setattr(
+        outcore._core, "record", lambda *words: whole.append(words) or plain(*words)
+    )
+
+    def body(t):
+        array = made(t, folder)[0]
+        array.read_all(np.s_[:1])
+        array._core = core = Counted(array._core)
+        t.barrier()
+        whole.clear()
+        t.barrier()
+        steps[t.rank] = []
+        out = np.empty((3, 40))
+        for key in (np.s_[3:6], np.s_[:3]):
+            assert array.read_all(key, out=out) is out
+            np.testing.assert_array_equal(out, expected(0, key))
+        told = list(steps[t.rank])
+        t.barrier()
+        assert told == ["allgather"] * 2 and core.names == ["read_at_hand"] * 2 and not whole
+
+    world.run(body)
+
+
+@ranks(2, 3, 4)
+def test_what_was_read_early_is_read_again_if_others_need_a_plan(world, folder, steps):
+    """Into the same memory; all by one plan, which takes whole records."""
+
+    def body(t):
+        array = made(t, folder)[0]
+        array.read_all(np.s_[:1])
+        if t.rank == 0:
+            array.close()
+            array = outcore.open(folder / "0.npy", hints={"cache": "bypass"})
+        out = np.full((24, 1), -1.0)
+        t.barrier()
+        late = CollectiveArray(array.info, "r", array.hints, {}, t) if t.rank == 0 else array
+        steps[t.rank] = []
+        assert late.read_all(np.s_[:, t.rank : t.rank + 1], out=out) is out
+        told = list(steps[t.rank])
+        t.barrier()
+        np.testing.assert_array_equal(out, expected(0, np.s_[:, t.rank : t.rank + 1]))
+        assert told[:2] == ["allgather"] * 2
+        new = late.read_all(np.s_[t.rank])
+        np.testing.assert_array_equal(new, expected(0, t.rank))
+        # In step again.
+        assert late.read_all((1, 2)) == expected(0, (1, 2))
+
+    world.run(body)
 
 
 @ranks(2, 3, 4, per_node=(None, 1))

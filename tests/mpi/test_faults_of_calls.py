@@ -124,7 +124,7 @@ def accesses(t, arrays, data):
         return lambda: outcore.write_all(wanted, method=method)
 
     calls = {
-        "read at hand": (lambda: a.read_all(key, method="direct"), 2),
+        "read at hand": (lambda: a.read_all(key, method="direct"), 1),
         "read": (after_a_write(lambda: a.read_all(key, method="direct")), 4),
         "write": (lambda: a.write_all(key, data[key], method="direct"), 3),
         "DistArray.read_all": (after_a_write(lambda: part.read_all(a, method="direct")), 4),

@@ -26,7 +26,7 @@ def in_huge_pages(start: int) -> int:
 
 def shared(nbytes: int) -> tuple[_core.Reservation, np.ndarray]:
     held = _core.Reservation("shared", nbytes)
-    memory = np.frombuffer(_core.SharedMemory(nbytes), np.uint8)
+    memory = np.frombuffer(_core.SharedMemory(nbytes).bytes(), np.uint8)
     held.of_pages(memory)
     return held, memory
 
@@ -64,7 +64,7 @@ def test_pages_that_are_lent_are_left_alone() -> None:
 
 
 def test_memory_is_of_the_length_that_was_asked_for() -> None:
-    assert np.frombuffer(_core.SharedMemory(4097), np.uint8).size == 4097
+    assert np.frombuffer(_core.SharedMemory(4097).bytes(), np.uint8).size == 4097
     with pytest.raises(OSError, match="Bad file descriptor"):
         _core.SharedMemory(4096, -1)
 

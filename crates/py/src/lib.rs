@@ -91,7 +91,7 @@ mod _core {
     use crate::simulate::{simulate_alone, simulate_together};
 
     #[pymodule_export]
-    use crate::records::{failed_record, record, Records};
+    use crate::records::{brief_record, failed_record, record, Records};
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -8,6 +8,7 @@ use outcore_io::{Arena, Segment};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 
 use crate::buffers;
 use crate::errors::Fault;
@@ -161,7 +162,7 @@ impl Reservation {
 }
 
 /// Memory that other processes may map too, at addresses where the system can use huge pages. What
-/// looks at it (`numpy.frombuffer`) keeps it alive.
+/// looks at its `bytes` keeps it alive.
 #[pyclass(module = "outcore._core", frozen)]
 pub struct SharedMemory(Segment);
 
@@ -177,6 +178,11 @@ impl SharedMemory {
     }
 
     /// The bytes, which may be written.
+    fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(slf.as_any())
+    }
+
+    /// What `bytes` gives.
     ///
     /// # Safety
     /// `view` is a buffer that Python fills and releases.

@@ -30,25 +30,34 @@ fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUntype
 }
 
 /// This rank's record, at least as many words as `failed_record` has. `items`: names of the array
-/// and its file, words of the array (`Array.ground`), and of the section. With `done` this rank has read what it wants; then
-/// `items` may be left out (None) at first.
+/// and its file, words of the array (`Array.ground`), and of the section. With `done` this rank has read
+/// what it wants.
 #[pyfunction]
 #[pyo3(signature = (call, wishes, items, done = false))]
 pub fn record(
     py: Python<'_>,
     call: i64,
     wishes: Vec<i64>,
-    items: Option<Vec<Words>>,
+    items: Vec<Words>,
     done: bool,
 ) -> PyResult<Bound<'_, PyUntypedArray>> {
-    let stage = match (done, &items) {
-        (false, _) => Stage::Ready,
-        (true, Some(_)) => Stage::Done,
-        (true, None) => Stage::Unsaid,
-    };
+    let stage = if done { Stage::Done } else { Stage::Ready };
     let said = |(name, file, ground, section)| Said { name, file, ground, section };
-    let items: Vec<Said> = items.unwrap_or_default().into_iter().map(said).collect();
+    let items: Vec<Said> = items.into_iter().map(said).collect();
     array_of(py, &plan::record(call, stage, &wishes, &items).map_err(Fault::from)?)
+}
+
+/// The record of a rank that has what it wants, and says its items only if others want something; or of a
+/// call without items. `name`: it has one section of the array that is called so.
+#[pyfunction]
+#[pyo3(signature = (call, wishes, name = None))]
+pub fn brief_record(
+    py: Python<'_>,
+    call: i64,
+    wishes: Vec<i64>,
+    name: Option<i64>,
+) -> PyResult<Bound<'_, PyUntypedArray>> {
+    array_of(py, &plan::unsaid(call, &wishes, name).map_err(Fault::from)?)
 }
 
 /// What a rank says that could not make its record.
@@ -98,8 +107,8 @@ impl Records {
         self.records.first_wish(number)
     }
 
-    /// Whether all ranks have what they want, and said the same of a wish. With `one`, each must have
-    /// brought one section of the same array.
+    /// Whether all ranks made the same call, have what they want, and said the same of a wish. With
+    /// `one`, each must have brought one section of the same array.
     fn settled(&self, same: usize, one: bool) -> bool {
         self.records.settled(same, one)
     }

@@ -7,6 +7,7 @@ Collective access: many ranks, each byte across the disk once.
 | `many.py`      | `read_all`, `write_all` of several arrays |
 | `explain.py`   | `explain_all`, of one array and of many |
 | `foresee.py`   | the plan of any number of ranks, told by one process |
+| `early.py`     | a read of one array, where all have it at hand |
 | `call.py`      | a call, from records to results |
 | `agreement.py` | the meetings: what ranks tell each other; how all fail together |
 | `planning.py`  | wishes of the ranks, and the plan and the method that follow from the records |

@@ -22,9 +22,10 @@ Invariants. Each rank makes the same calls of the transport, whatever happened t
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,9 @@ from outcore.transport.watch import Held
 
 __all__ = [
     "Announced",
+    "Since",
     "Unsure",
+    "brief",
     "call_of",
     "differ",
     "fail_together",
@@ -72,6 +75,49 @@ _CALLS = {
 _NAMES = {number: name for name, number in _CALLS.items()}
 
 
+class Since:
+    """
+    What this process has written since the ranks of a group met.
+
+    Who wrote must not have the others read before he comes: so he says that he has read nothing, and
+    nothing that was read early counts.
+
+    Examples
+    --------
+    >>> from outcore.transport import transport
+    >>> Since.of(transport(None)).quiet(0)
+    True
+    """
+
+    _all: ClassVar[weakref.WeakKeyDictionary[Transport, Since]] = weakref.WeakKeyDictionary()
+
+    def __init__(self, size: int) -> None:
+        self._alone = size == 1
+        # `_core.writes` when they met; nobody knows before they have.
+        self._met: int | None = None
+
+    @classmethod
+    def of(cls, group: Transport) -> Since:
+        """Give that of a group."""
+        found = cls._all.get(group)
+        if found is None:
+            found = cls._all[group] = Since(group.size)
+        return found
+
+    def quiet(self, written: int) -> bool:
+        """Whether nothing was written; `written`: `_core.writes` when this call began."""
+        return self._alone or self._met == written
+
+    def met(self, written: int) -> None:
+        """All ranks know of what had been written then."""
+        self._met = written
+
+
+def brief(call: str, wishes: list[int], name: int | None = None) -> NDArray[np.int64]:
+    """Make the record of a rank that has what it wants; `name`: of a section of this array."""
+    return _core.brief_record(_CALLS[call], wishes, name)
+
+
 def gather(
     transport: Transport,
     prepare: Callable[[bool], NDArray[Any]],
@@ -79,6 +125,7 @@ def gather(
     settled: Callable[[_core.Records], bool],
     *,
     again: bool = False,
+    heads: _core.Records | None = None,
     what: str = "the call",
 ) -> _core.Records:
     """
@@ -95,17 +142,22 @@ def gather(
         Tells of the heads of all records whether more has to be said.
     again
         Ask for whole records from the start.
+    heads
+        What all have said already, this rank a brief record (`brief`).
     what
         What failed, in the message that says that it did.
     """
     failure: BaseException | None = None
-    try:
-        words = prepare(again)
-    except BaseException as error:
-        failure = error
-        words = _core.failed_record()
+    words = _core.failed_record()
+    records = heads
+    if records is None:
+        try:
+            words = prepare(again)
+        except BaseException as error:
+            failure = error
     with Unsure(transport, what):
-        records = _core.Records(transport.allgather(words[:_HEAD]))
+        if records is None:
+            records = _core.Records(transport.allgather(words[:_HEAD]))
         bad, same, longest = records.verdict
         done = not bad and same and settled(records)
     if bad:
@@ -278,7 +330,7 @@ def together(
     """
 
     def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
-        return lambda _: _core.record(_CALLS[call], numbers(), None, True)
+        return lambda _: brief(call, numbers())
 
     what = call.rsplit(".", maxsplit=1)[-1]
     with Held():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from outcore.collective import items
 from outcore.collective.agreement import together
 from outcore.collective.call import run
+from outcore.collective.early import Reader
 from outcore.collective.explain import explain
 from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport
@@ -58,6 +59,7 @@ class CollectiveArray(DiskArray):
         self._transport = transport
         # Where it lies, as the ranks agreed when they opened it.
         self._place = 0
+        self._reader = Reader(transport)
         super().__init__(info, mode, hints, options)
 
     def _own_hints(self) -> Hints:
@@ -133,11 +135,7 @@ class CollectiveArray(DiskArray):
         >>> SimWorld(2).run(columns)[1].tolist()
         [[2], [8], [14], [20]]
         """
-
-        def bring() -> list[items.Item]:
-            return [items.reading(self, key, out)]
-
-        return run(self._transport, "read_all", bring, method, lambda: self._hints, one=True)
+        return self._reader.read(self, key, out, method)
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,9 @@ from outcore.collective import alone, planning
 from outcore.collective import items as brought
 from outcore.collective.agreement import (
     Announced,
+    Since,
     Unsure,
+    brief,
     call_of,
     fail_together,
     gather,
@@ -48,7 +49,15 @@ from outcore.hints import Hints
 from outcore.transport import Transport
 from outcore.transport.watch import Held
 
-__all__ = ["Met", "run"]
+__all__ = ["Early", "Met", "run"]
+
+
+@dataclass(frozen=True)
+class Early:
+    """What a rank did before a call (`early`): it failed, met the others, or had not all at hand."""
+
+    heads: _core.Records | None = None
+    failure: BaseException | None = None
 
 
 @dataclass
@@ -78,6 +87,7 @@ def run(
     one: bool = False,
     answer: Callable[[Met], Any] | None = None,
     at_hand: Callable[[], list[Any] | None] | None = None,
+    early: Early | None = None,
 ) -> Any:
     """
     Make a collective call.
@@ -95,13 +105,14 @@ def run(
     at_hand
         Reads what this rank wants if all of it is at hand, so that nothing has to be prepared. By
         default the items are read, if they are.
+    early
+        That was tried before the call.
     """
     write = bool(call_of(call) % 2)
     what = call.rsplit(".", maxsplit=1)[-1]
     far = len(set(group.nodes)) > 1
     written = _core.writes()
-    # Who wrote on his own since the ranks met: the others must not have read before he comes.
-    quiet = group.size == 1 or _written.get(group) == written
+    since = Since.of(group)
     # Who may not touch files does not look at them either.
     two_phase = method == "two-phase"
     # What is wrong with the requests, `record` tells all ranks.
@@ -109,7 +120,9 @@ def run(
         two_phase = two_phase or (
             method == "auto" and planning.few_touch_files(hints(), group.size)
         )
-    reads = quiet and answer is None and not write and not two_phase
+    reads = since.quiet(written) and answer is None and not write and not two_phase
+    # What was tried is not tried again.
+    tries = reads and early is None
     mine: list[Item] = []
     results: list[Any] | None = None
     crowd: list[_core.Array] = []
@@ -120,14 +133,15 @@ def run(
             raise UsageError(
                 f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
             )
-        if reads and not whole and at_hand is not None:
+        if early is not None and early.failure is not None:
+            raise early.failure
+        if tries and not whole and at_hand is not None:
             results = at_hand()
             if results is not None:
-                wishes = planning.wishes_of(method, group.size, hints(), [], far=far)
-                return _core.record(call_of(call), wishes, None, True)
+                return brief(call, [METHODS.index(method)])
         if not mine:
             mine.extend(prepare())
-        if reads and not whole and at_hand is None and alone.all_at_hand(mine, method):
+        if tries and not whole and at_hand is None and alone.all_at_hand(mine, method):
             results = [item.result for item in mine]
         if write and group.nodes.count(group.nodes[group.rank]) > 1:
             # For this call: what a rank writes on its own later is planned as ever.
@@ -145,13 +159,14 @@ def run(
         return _core.record(call_of(call), wishes, words, done)
 
     def settled(records: _core.Records) -> bool:
-        return reads and records.settled(planning.METHOD_WISH, one)
+        return reads and planning.settled(records, one=one)
 
     # The other ranks wait for all of a collective.
     with Held():
         try:
-            records = gather(group, record, name_of, settled, what=what)
-            _written[group] = written
+            heads = early.heads if early is not None else None
+            records = gather(group, record, name_of, settled, heads=heads, what=what)
+            since.met(written)
             with Unsure(group, what):
                 done = settled(records)
             if not done:
@@ -190,10 +205,6 @@ def _as_chosen(group: Transport, met: Met, *, write: bool) -> BaseException | No
         return alone.each_alone(group, met.left, met.choice.method, write=write)
     work = Work(group, met.plan, met.arrays, met.mine, met.groups, met.slots, met.room)
     return write_rounds(work) if write else read_rounds(work)
-
-
-# `_core.writes` of this process when the ranks of a group last met.
-_written: weakref.WeakKeyDictionary[Transport, int] = weakref.WeakKeyDictionary()
 
 
 def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:

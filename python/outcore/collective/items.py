@@ -29,6 +29,7 @@ __all__ = [
     "Item",
     "left_of",
     "looking",
+    "name_of",
     "names",
     "names_and_files",
     "place_of",
@@ -95,8 +96,12 @@ class Item:
 
     def one_writer(self) -> bool:
         """Whether the format lets one process at a time change chunks (HDF5)."""
-        layout = self.array.info.layout
-        return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
+        return _one_writer(self.array)
+
+
+def _one_writer(array: DiskArray) -> bool:
+    layout = array.info.layout
+    return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
 
 
 # Names take system calls: each is made once, and again when the array changes its shape.
@@ -114,14 +119,20 @@ def names_and_files(items: Sequence[Item]) -> list[tuple[int, int]]:
     """Tell also the files apart that they are in: odd if one process at a time may write it."""
     # Each folder is looked at once for all arrays of a call.
     true_folder = functools.cache(os.path.realpath)
-    found = []
-    for item in items:
-        known = _names.get(item.array)
-        if known is None or known[0] is not item.array.info:
-            known = item.array.info, _name(item.array, true_folder, item.one_writer())
-            _names[item.array] = known
-        found.append(known[1])
-    return found
+    return [_known(item.array, true_folder) for item in items]
+
+
+def name_of(array: DiskArray) -> int:
+    """Tell one array from others: the name of an item of it."""
+    return _known(array, os.path.realpath)[0]
+
+
+def _known(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
+    known = _names.get(array)
+    if known is None or known[0] is not array.info:
+        known = array.info, _name(array, true_folder)
+        _names[array] = known
+    return known[1]
 
 
 def _true_path(path: str, true_folder: Callable[[str], str]) -> str:
@@ -153,7 +164,7 @@ def place_of(
     return _number("\0".join(parts))
 
 
-def _name(array: DiskArray, true_folder: Callable[[str], str], one_writer: bool) -> tuple[int, int]:
+def _name(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
     info = array.info
     outer, inner = formats.split_path(array._where)
     file = _true_path(outer, true_folder)
@@ -162,7 +173,7 @@ def _name(array: DiskArray, true_folder: Callable[[str], str], one_writer: bool)
         text += repr((info.order, info.extra["offset"], array._files))
     # A Zarr store is a folder: its arrays have files of their own.
     of = f"{file}\0{inner}" if os.path.isdir(file) else file
-    return _number(text), _number(of) & ~1 | one_writer
+    return _number(text), _number(of) & ~1 | _one_writer(array)
 
 
 def _number(text: str) -> int:

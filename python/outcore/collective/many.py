@@ -102,10 +102,10 @@ def read_all(
 
     def read_early() -> list[Any] | None:
         check()
+        three = [r if len(r) == 3 else (*r, None) for r in requests]
         if method == "sieve":
-            three = [(an_array(array), key, *out, None)[:3] for array, key, *out in requests]
-            return [read_at_hand(array, key, out, method) for array, key, out in three]
-        wanted = [(an_array(array)._core, key, *out, None)[:3] for array, key, *out in requests]
+            return [read_at_hand(an_array(a), key, out, method) for a, key, out in three]
+        wanted = [(an_array(a)._core, key, out) for a, key, out in three]
         turn = group.rank, group.size
         least = 0 if method == "direct" else CACHED
         return _core.read_many(wanted, least=least, lanes=LANES, turn=turn)

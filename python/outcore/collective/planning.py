@@ -97,6 +97,11 @@ def wishes_of(
     ]
 
 
+def settled(records: _core.Records, *, one: bool) -> bool:
+    """Whether all ranks have read what they want, by the same method; if `one`, of the same array."""
+    return records.settled(METHOD_WISH, one)
+
+
 def few_touch_files(hints: Hints, size: int) -> bool:
     """Whether not all ranks are to touch files."""
     return (hints.io_ranks or size) < size

@@ -84,9 +84,7 @@ class Slots:
 _kept: weakref.WeakKeyDictionary[Any, Slots] = weakref.WeakKeyDictionary()
 
 
-def slots_of(
-    transport: Transport, nbytes: int, number: int, room: int, rounds: int = 1
-) -> Slots:
+def slots_of(transport: Transport, nbytes: int, number: int, room: int, rounds: int = 1) -> Slots:
     """
     At least so many slots of at least so many bytes: those that are kept, or new ones. Collective.
 

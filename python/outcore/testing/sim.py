@@ -161,7 +161,7 @@ class SimMemory:
         """Make pages of zeros."""
         with self._lock:
             name = f"sim-{next(self._names)}"
-            self._segments[name] = np.frombuffer(_core.SharedMemory(nbytes), np.uint8)
+            self._segments[name] = np.frombuffer(_core.SharedMemory(nbytes).bytes(), np.uint8)
         return name
 
     def map(self, name: str, nbytes: int, offset: int, length: int) -> Bytes:

@@ -80,7 +80,7 @@ class MappedMemory:
             try:
                 if length and hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(fd, offset, length)
-                return np.frombuffer(_core.SharedMemory(nbytes, fd), np.uint8)
+                return np.frombuffer(_core.SharedMemory(nbytes, fd).bytes(), np.uint8)
             finally:
                 os.close(fd)
 

@@ -78,7 +78,7 @@ def share_alone(nbytes: int) -> GroupShared:
     """Make what `share` makes, of a process on its own: pages that nobody else sees."""
     held = _reserve(nbytes)
     try:
-        pages = np.frombuffer(_core.SharedMemory(nbytes), np.uint8)
+        pages = np.frombuffer(_core.SharedMemory(nbytes).bytes(), np.uint8)
         if nbytes:
             held.of_pages(pages)
     except BaseException:

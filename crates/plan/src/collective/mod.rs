@@ -32,7 +32,7 @@ pub use access::{section_from_words, section_words, Access, Ground};
 pub use domains::{Cut, Share};
 pub use letters::Letters;
 pub use overlap::{leave_out, overlap, Left, Meet};
-pub use records::{failed, record, Mismatch, Records, Said, Stage, Wanted, HEAD};
+pub use records::{failed, record, unsaid, Mismatch, Records, Said, Stage, Wanted, HEAD};
 pub use regions::{hull, regions, Region};
 pub use tiles::Tiling;
 

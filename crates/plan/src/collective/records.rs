@@ -42,7 +42,7 @@ pub enum Stage {
     Failed = 1,
     /// It has read what its items say: that was at hand.
     Done = 2,
-    /// The same, but it did not say its items. It will, if others want something.
+    /// The same, but it did not say its items, or of one its name only. It will, if others want something.
     Unsaid = 3,
 }
 
@@ -84,6 +84,16 @@ pub fn record(
     }
     words[4] = words.len() as i64;
     words.resize(words.len().max(HEAD), 0);
+    Ok(words)
+}
+
+/// What a rank says that has read what it wants, and leaves out what that was; with `name`, one section
+/// of the array that is called so.
+pub fn unsaid(call: i64, wishes: &[i64], name: Option<i64>) -> Result<Vec<i64>, PlanError> {
+    let mut words = record(call, Stage::Unsaid, wishes, &[])?;
+    if let Some(name) = name {
+        (words[3], words[4], words[FIXED]) = (1, FIXED as i64 + 1, name);
+    }
     Ok(words)
 }
 
@@ -198,14 +208,15 @@ impl Records {
         self.wish(number).nth(brought).unwrap_or(0)
     }
 
-    /// Whether all ranks have what they want, and said the same of a wish; if it has to be `one`, of a
-    /// section of one array.
+    /// Whether all ranks made the same call, have what they want, and said the same of a wish; if it has
+    /// to be `one`, of a section of one array.
     pub fn settled(&self, same: usize, one: bool) -> bool {
         let done = [Stage::Done as i64, Stage::Unsaid as i64];
         let mut wishes = self.wish(same);
         let wish = wishes.next();
         let name = self.words.get(FIXED);
-        self.rows().all(|row| done.contains(&row[1]))
+        self.same_call()
+            && self.rows().all(|row| done.contains(&row[1]))
             && wishes.all(|said| Some(said) == wish)
             && (!one || self.rows().all(|row| row[3] == 1 && row.get(FIXED) == name))
     }
@@ -437,6 +448,13 @@ mod tests {
         assert!(settled(&[done.clone(), done.clone()], true));
         assert!(settled(&[done.clone(), unsaid.clone(), say(Stage::Done, 1, 8)], false));
         assert!(gathered(&[done.clone(), unsaid.clone()]).any_unsaid());
+        let brief = |name| super::unsaid(2, &[1], Some(name)).unwrap();
+        assert_eq!((unsaid.clone(), HEAD), (super::unsaid(2, &[1], None).unwrap(), brief(7).len()));
+        assert!(settled(&[brief(7), done.clone(), brief(7)], true));
+        assert!(!settled(&[brief(7), brief(8)], true));
+        assert!(!settled(&[brief(7), super::unsaid(4, &[1], Some(7)).unwrap()], true));
+        assert!(!settled(&[brief(7), unsaid.clone()], true));
+        assert!(gathered(&[brief(7), done.clone()]).any_unsaid());
         assert!(!settled(&[done.clone(), unsaid], true));
         assert!(!settled(&[done.clone(), say(Stage::Done, 1, 8)], true));
         assert!(!settled(&[done.clone(), say(Stage::Done, 2, 7)], false));
