@@ -122,11 +122,11 @@ def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
 
     usual = rounds.slots_of
 
-    def short(transport, nbytes, number, room):
+    def short(transport, nbytes, number, room, rounds):
         # All ranks of a node raise, as `Transport.shared` does; those of the others have theirs.
         if transport.nodes[transport.rank] == transport.nodes[-1]:
             raise BudgetError("no room for slots", code="budget-too-small")
-        return usual(transport, nbytes, number, room)
+        return usual(transport, nbytes, number, room, rounds)
 
     data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
 

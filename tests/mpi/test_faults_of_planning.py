@@ -10,7 +10,7 @@ import pytest
 
 import outcore
 from mpi.test_collective import once
-from outcore import DistArray, Distribution, _core, dist, opening
+from outcore import DistArray, Distribution, _core, opening, redistribution
 from outcore.collective import agreement, alone, call, explain, items, letters, planning, rounds
 from outcore.errors import BudgetError, CollectiveError, DistributionError
 from outcore.testing.sim import SimMemory
@@ -258,7 +258,7 @@ def faults_at(monkeypatch, kind, name):
             def __getattr__(self, other):
                 return made.wrap(plain, name) if other == name else getattr(_core, other)
 
-        for module in (agreement, dist):
+        for module in (agreement, redistribution):
             monkeypatch.setattr(module, "_core", Kernel())
     else:
         monkeypatch.setattr(kind, name, made.wrap(getattr(kind, name), name))
@@ -396,7 +396,7 @@ class Refuses:
 
 
 def strike_copies(world, monkeypatch, error):
-    here, plain = threading.local(), dist._Moves.pack
+    here, plain = threading.local(), redistribution._Moves.pack
 
     def pack(self, number):
         ready = plain(self, number)
@@ -407,7 +407,7 @@ def strike_copies(world, monkeypatch, error):
             ready.parts.extend([] if here.own else [(memory, 0)])
         return ready
 
-    monkeypatch.setattr(dist._Moves, "pack", pack)
+    monkeypatch.setattr(redistribution._Moves, "pack", pack)
     shape = (3 * world.size, 2 * world.size)
 
     def body(t):
