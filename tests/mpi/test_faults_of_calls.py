@@ -261,7 +261,7 @@ def strike_redistributions(world, here, budget, errors, sparse):
     assert _core.memory_state()[0] <= held
     assert min(found) >= (3 if world.size > 1 else 2)
     # Those that travel in rounds have steps in each of them.
-    assert world.size == 1 or max(found) >= (6 if budget > 1000 else 12)
+    assert world.size == 1 or max(found) >= (6 if budget > 1000 else 9)
 
 
 @pytest.mark.parametrize("budget", [1 << 20, 700])

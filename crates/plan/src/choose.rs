@@ -90,7 +90,7 @@ pub(crate) fn pages(nest: &Nest) -> i64 {
 }
 
 /// Nanoseconds for `bytes` at `rate` bytes per second.
-fn time(bytes: i64, rate: i64) -> i64 {
+pub(crate) fn time(bytes: i64, rate: i64) -> i64 {
     let ns = i128::from(bytes) * 1_000_000_000 / i128::from(rate.max(1));
     i64::try_from(ns).unwrap_or(i64::MAX)
 }

@@ -299,16 +299,19 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
 
 /// Whether the disk can put a direct read where the caller wants it: runs on both sides, which lie in
 /// pages of memory as they do in those of the file, and so long that a copy takes more than requests
-/// for their ends. Whole pages, although blocks may be smaller: a page that others write to could be
+/// for their ends: on a disk with few requests a second none are. Whole pages, although blocks may be smaller: a page that others write to could be
 /// copied by a fork meanwhile, and what the disk brings would be lost.
 fn at_home(nest: &Nest, b: &Nest, how: Gather, means: Means, terms: &Terms) -> bool {
     let Some(Home { at, page }) = means.home else { return false };
+    let rates = &terms.rates;
+    let saves = |len| 2_i64.saturating_mul(rates.latency_ns) <= choose::time(len, rates.mapped);
     // In all boxes, and for all extents of a box at the same place in their pages.
     let congruent = |a: &Axis| a.count == 1 || (a.file - a.user) % page == 0;
     let alike = |a: &Axis| a.count == 1 || a.file % page == 0;
     means.direction == Direction::Read
         && how.level == b.run_level()
         && b.extent(how.level) >= (terms.share / 4).max(page)
+        && saves(b.extent(how.level))
         && (b.base - b.user - at) % page == 0
         && nest.axes.iter().all(congruent)
         && b.axes[..how.level].iter().all(alike)

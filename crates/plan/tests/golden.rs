@@ -66,6 +66,8 @@ fn strided_cases() -> Vec<Golden> {
     let shared = Terms { exclusive: false, ..warm() };
     let alone = Terms { exclusive: true, ..warm() };
     let home = Some(Home { at: 8192 + 128, page: 4096 });
+    let few = Rates { latency_ns: 5_000_000, device: 100_000_000, ..cold().rates };
+    let slow = Terms { home, rates: few, ..cold() };
     let unmapped = Terms { mapping: false, ..warm() };
     vec![
         case("warm_read_tiny", &line, &[(77, 1000, 1)], READ, warm()),
@@ -91,6 +93,7 @@ fn strided_cases() -> Vec<Golden> {
         case("cold_read_tiny", &line, &[(77, 1000, 1)], READ, cold()),
         case("cold_read_whole", &big, &all, READ, cold()),
         case("cold_read_home", &big, &rows_of, READ, Terms { home, ..cold() }),
+        case("cold_read_home_slow", &big, &rows_of, READ, slow),
         case("cold_read_sparse", &big, &sparse, READ, cold()),
         case("cold_read_column", &big, &[(0, 16384, 1), (9, 1, 1)], READ, cold()),
         case("cold_read_ten_columns", &big, &[(0, 16384, 1), (90, 10, 1)], READ, cold()),
