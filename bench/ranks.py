@@ -2,9 +2,9 @@
 Benchmarks of many ranks: start them, time them from one clock, show what they found.
 
 A case's file runs under ``mpiexec`` with one JSON word: what to do. Each rank calls `measure`; rank 0
-prints a JSON line a row. All candidates of a row run in one random order, each opened anew. Seconds
-are those from the first rank's start to the last one's end, because where ranks outnumber cores some
-begin when others have ended.
+prints a JSON line a row. All candidates of a row run in rounds, each round in another order, opened
+anew. Seconds are those from the first rank's start to the last one's end, because where ranks outnumber
+cores some begin when others have ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import Row, evict, save
+from harness import Row, evict, save, warm
 from throttle import Group, Limits, Unavailable, counts, device_of, enter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -160,6 +160,7 @@ class Ranks:
         self.board = transport(self.comm)
         self.cache: str = words["cache"]
         self._repeat: int = words["repeat"]
+        self._random = random.Random(1)  # the same on all ranks
         self._group = Path(words["group"]) if "group" in words else None
         self._device: str = words.get("device", "")
         if self._group is not None:
@@ -216,15 +217,16 @@ class Ranks:
         check
             Whether this rank's part of the result is right. It may run the candidate again.
         writes
-            Warm files are made clean before each run.
+            Warm files are made clean, and are cached as a whole, before each run.
 
         Returns
         -------
         dict
             ``seconds``, ``wrong`` and ``io`` (median requests and bytes of the device).
         """
-        order = [name for name in makers for _ in range(self._repeat)]
-        random.Random(1).shuffle(order)
+        # Each candidate once in a round, and not always behind the same other one.
+        rounds = [self._random.sample(list(makers), len(makers)) for _ in range(self._repeat)]
+        order = [name for each in rounds for name in each]
         seconds: dict[str, list[float]] = {name: [] for name in makers}
         device: dict[str, list[tuple[int, int]]] = {name: [] for name in makers}
         checked: set[str] = set()
@@ -236,7 +238,7 @@ class Ranks:
             if self.cache != "warm":
                 self.by_one(lambda: _evict(files))
             elif writes:
-                self.by_one(lambda: [_clean(path) for path in files])
+                self.by_one(lambda: _clean(files))
 
         for name in [*makers, *order]:
             if name in enough or name in wrong:
@@ -298,10 +300,12 @@ def main(rank: Callable[[dict[str, Any]], None]) -> None:
         MPI.COMM_WORLD.Abort(1)
 
 
-def _clean(path: Path) -> None:
-    fd = os.open(path, os.O_RDWR)
-    os.fsync(fd)
-    os.close(fd)
+def _clean(files: list[Path]) -> None:
+    """Write back what is dirty; and bring in what the files of other candidates pushed out."""
+    for path in files:
+        with path.open("r+b") as file:
+            os.fsync(file.fileno())
+    warm(files)
 
 
 def show(rows: list[Row], ours: list[str], against: dict[str, Callable[[Row], float]]) -> str:

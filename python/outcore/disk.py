@@ -14,7 +14,6 @@ survives a fork and can be pickled (it is opened again).
 from __future__ import annotations
 
 import math
-import operator
 import os
 import threading
 import weakref
@@ -30,6 +29,7 @@ from outcore import _core, blocks, formats
 from outcore.attributes import Attributes
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, share_bytes
+from outcore.growth import continued
 from outcore.hints import Hints, check_environment
 from outcore.report import Report, human
 from outcore.requests import IORequest, start
@@ -276,9 +276,14 @@ class DiskArray:
         """
         Write a section: ``a[key] = value``.
 
-        `value` is broadcast and cast as NumPy does on assignment, a slab at a time, and never
-        changed. Another `DiskArray` of the section's shape is copied block by block; one that is
-        kept in the same bytes (``a[::-1] = a``) is read whole first and must fit the budget.
+        Parameters
+        ----------
+        key
+            As in ``a[key]``.
+        value
+            Broadcast and cast as NumPy does on assignment, a slab at a time, and never changed. Another
+            `DiskArray` of the section's shape is copied block by block; one that is kept in the same
+            bytes (``a[::-1] = a``) is read whole first and must fit the budget.
 
         Raises
         ------
@@ -291,6 +296,15 @@ class DiskArray:
         -----
         Without `Hints.sync`, bytes may be in the page cache only until `flush`. Elements outside the
         section are never touched; chunks with a codec are read, changed and stored again.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", (2, 3), "i8")
+        >>> a.write(np.s_[:, 1:], [5, 6])
+        >>> a[...]
+        array([[0, 5, 6],
+               [0, 5, 6]])
         """
         if isinstance(value, DiskArray):
             self._copy_from(key, value)
@@ -323,10 +337,23 @@ class DiskArray:
         """
         Start to read a section in the background; see `read`.
 
+        Parameters
+        ----------
+        key, out
+            As for `read`. Leave `out` alone until the request is done.
+
         Returns
         -------
         IORequest
             ``wait()`` gives the array.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(12).reshape(3, 4))
+        >>> request = a.iread(np.s_[1])
+        >>> request.wait()
+        array([4, 5, 6, 7])
         """
         request = start(lambda: self.read(key, out=out), f"read of {self.path!r}")
         self._reads.add(request)
@@ -336,7 +363,26 @@ class DiskArray:
         """
         Start to write a section in the background; see `write`.
 
-        Do not change `value` before the request is done. `flush` and `close` wait for it.
+        `flush` and `close` wait for it.
+
+        Parameters
+        ----------
+        key, value
+            As for `write`. Do not change `value` before the request is done.
+
+        Returns
+        -------
+        IORequest
+            ``wait()`` raises what the write raised.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", (3, 4), "i8")
+        >>> request = a.iwrite(np.s_[1], [4, 5, 6, 7])
+        >>> request.wait()
+        >>> a[1]
+        array([4, 5, 6, 7])
         """
         self._drop_settled()
         request = start(lambda: self.write(key, value), f"write of {self.path!r}")
@@ -350,10 +396,23 @@ class DiskArray:
         Reading it later is then fast, unless memory became scarce in between. Chunks found through
         the format's library are only looked up.
 
+        Parameters
+        ----------
+        key
+            As in ``a[key]``.
+
         Raises
         ------
         SectionError, UnsupportedError, UsageError
             As for `read`.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(12).reshape(3, 4))
+        >>> a.prefetch(np.s_[1:])
+        >>> a[1:].sum()
+        np.int64(60)
         """
         self._core.prefetch(key)
 
@@ -435,12 +494,11 @@ class DiskArray:
             shares with the one before is kept in memory, not read again. A stencil of radius r
             needs an overlap of 2 r.
 
-        Yields
-        ------
-        key : tuple of slice
-            Where the block lies.
-        data : numpy.ndarray
-            Its elements. Yours to change; the memory is used again once you let go of it.
+        Returns
+        -------
+        iterator of (key, data)
+            `key`, a tuple of slices, says where the block lies; `data`, a `numpy.ndarray`, has its
+            elements. They are yours to change; the memory is used again once you let go of it.
 
         Raises
         ------
@@ -497,10 +555,25 @@ class DiskArray:
 
         New elements read as the fill value; elements outside the new shape are gone.
 
+        Parameters
+        ----------
+        shape
+            The new lengths of all axes, in elements; their number stays.
+
         Raises
         ------
         UnsupportedError
             The format or this array cannot be resized.
+        UsageError
+            The array was opened for reading, or has another number of axes.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.ones((2, 3)))
+        >>> a.resize((3, 3))
+        >>> a[2]
+        array([0., 0., 0.])
         """
         with self._growing:
             self._must_write("resize")
@@ -532,6 +605,8 @@ class DiskArray:
         data
             Array whose other axes match, or with one axis less: one entry along `axis`. It is cast as
             on assignment.
+        axis
+            The axis that becomes longer.
 
         Raises
         ------
@@ -550,43 +625,16 @@ class DiskArray:
         """
         with self._growing:
             self._must_write("append to")
-            along = operator.index(axis)
-            if not -self.ndim <= along < self.ndim:
-                raise UsageError(
-                    f"append: axis {along} of {self.ndim} axes; an array without axes cannot grow, "
-                    "others along one of their own",
-                    code="bad-axis",
-                    path=self.path,
-                )
-            along %= self.ndim
-            if not isinstance(data, np.ndarray | np.generic):
-                data = np.asarray(data, self.dtype)  # a list of tuples may be one of records
-            data = np.asarray(data)
-            if data.ndim == self.ndim - 1:
-                data = np.expand_dims(data, along)
-            here, there = list(self.shape), list(data.shape)
-            if len(there) != self.ndim or here[:along] + here[along + 1 :] != (
-                there[:along] + there[along + 1 :]
-            ):
-                raise UsageError(
-                    f"append: data of shape {data.shape} does not continue {self.path!r} of shape "
-                    f"{self.shape} along axis {along}; its other axes must be the same",
-                    code="broadcast",
-                    path=self.path,
-                )
-            first = here[along]
-            here[along] += there[along]
+            growth = continued(self._info, data, axis)
             self.flush()
-            room = formats.reserve(self._info, here)
-            key = [slice(None)] * self.ndim
-            key[along] = slice(first, None)
+            room = formats.reserve(self._info, growth.shape)
             longer = self._core.beside(room)
             try:
-                longer.write(tuple(key), data)
+                longer.write(growth.key, growth.data)
                 longer.flush(True)
             finally:
                 longer.close()
-            self._swap(formats.resize(room, here))
+            self._swap(formats.resize(room, growth.shape))
 
     def _must_write(self, verb: str) -> None:
         if not self.writable:
@@ -627,6 +675,13 @@ class DiskArray:
             shortened by somebody, and what was written is gone.
         UsageError
             The array was closed, perhaps by another thread, before a flush of what was written to it.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", (3, 4), "f8")
+        >>> a[1] = 1.0
+        >>> a.flush()  # now it outlives a crash of the machine
         """
         self._finish_writes()
         if self.writable:
@@ -653,6 +708,14 @@ class DiskArray:
 
         Raises what a started write raised, if nobody has seen it yet. Does not wait for the disk;
         see `flush`.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", (3, 4), "f8")
+        >>> a.close()
+        >>> a.closed
+        True
         """
         for read in list(self._reads):
             read.finish()

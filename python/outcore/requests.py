@@ -93,6 +93,13 @@ class IORequest(Generic[T]):
             If it was not done in time. It goes on; wait again.
         OutcoreError
             Whatever the read or write itself raised.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> request = outcore.create("field.npy", data=np.arange(4)).iread()
+        >>> request.wait(timeout=60)
+        array([0, 1, 2, 3])
         """
         self._own()
         if timeout is None and _in_pool():
@@ -111,7 +118,23 @@ class IORequest(Generic[T]):
         return result
 
     def finish(self, *, unwanted: bool = False) -> None:
-        """Wait for the end, well or not; the error, if any, is left for `wait`, or `unwanted`."""
+        """
+        Wait for the end, well or not, and raise nothing.
+
+        Parameters
+        ----------
+        unwanted
+            Nobody will ask for the error, if there is one. By default it is left for `wait`, and for
+            the array's `flush` or `close`.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", (3, 4), "i8")
+        >>> request = a.iwrite(7, [0, 0, 0, 0])  # there is no row 7
+        >>> request.finish(unwanted=True)
+        >>> a.close()
+        """
         if self._pid == os.getpid():
             if _in_pool():
                 self._run()

@@ -220,13 +220,8 @@ def fail_together(transport: Transport, failure: BaseException | None, what: str
     raise error from failure
 
 
-class Announced:
-    """
-    What is raised inside on this rank alone, all ranks raise: at the next step that they make.
-
-    They surely make one, inside or later. An error that all ranks raise alike, because of what all of
-    them said, they raise as it is.
-    """
+class _Watched:
+    """Between two meetings of a group: what is raised inside, the others have to hear of."""
 
     __slots__ = ("group", "what")
 
@@ -235,6 +230,17 @@ class Announced:
 
     def __enter__(self) -> None:
         pass
+
+
+class Announced(_Watched):
+    """
+    What is raised inside on this rank alone, all ranks raise: at the next step that they make.
+
+    They surely make one, inside or later. An error that all ranks raise alike, because of what all of
+    them said, they raise as it is.
+    """
+
+    __slots__ = ()
 
     def __exit__(
         self,
@@ -259,16 +265,10 @@ class Announced:
         raise failed(texts) from failure
 
 
-class Unsure:
+class Unsure(_Watched):
     """What is raised inside on this rank alone stops the group: the others may go on without a step."""
 
-    __slots__ = ("group", "what")
-
-    def __init__(self, group: Transport, what: str) -> None:
-        self.group, self.what = group, what
-
-    def __enter__(self) -> None:
-        pass
+    __slots__ = ()
 
     def __exit__(
         self,

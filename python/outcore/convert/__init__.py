@@ -68,7 +68,9 @@ def convert(
     src
         What to read: a path (a list of paths for a raw array in pieces), or an open array.
     dst
-        Where to write; the suffix tells the format, or `format` does.
+        Where to write.
+    format
+        Of `dst`; by default its suffix tells.
     dtype, order
         Of the new array; by default those of the source. Casting follows NumPy's rule `casting`.
     chunks, shards, compression

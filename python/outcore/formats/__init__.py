@@ -150,7 +150,34 @@ def create_info(
 
 
 def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry]:
-    """Arrays and groups inside a file or folder, depth first, in the order of their names."""
+    """
+    List arrays and groups inside a file or folder, depth first, in the order of their names.
+
+    Parameters
+    ----------
+    path
+        A file, or the folder of a Zarr store; ``"run.h5::/group"`` lists what is below a group.
+    format
+        What it is, if neither its name nor its first bytes tell.
+
+    Returns
+    -------
+    list of Entry
+        Of each: `path`, which `outcore.open` takes, `kind` (``"array"`` or ``"group"``), `shape` and
+        `dtype` (None for groups), and a `note` that says why an array cannot be opened, or is empty.
+
+    Raises
+    ------
+    StorageError, FormatError, UnsupportedError
+        There is no such file, it is damaged, or a library that reads it is not installed.
+
+    Examples
+    --------
+    >>> import outcore
+    >>> a = outcore.create("field.npy", (3, 4), "f4")
+    >>> outcore.ls("field.npy")
+    [Entry(path='field.npy', kind='array', shape=(3, 4), dtype=dtype('float32'), note='')]
+    """
     outer, inner = split_path(_path_argument(path, {})[0])
     durable.refuse_special(outer)
     module = _by_name(format) if format is not None else _find(outer, {})
