@@ -284,3 +284,47 @@ def test_a_result_that_was_read_early_is_made_once(world, folder):
     peak = world.run(body)[0]
     if not UNDER_MPI or peak:
         assert files * data.nbytes <= peak < (files + 1) * data.nbytes
+
+
+@ranks(2, 4, per_node=(None, 1))
+def test_many_small_sections_are_read_before_a_plan_is_made(world, folder, steps):
+    """Also from the disk: two-phase could save less than to plan it takes."""
+
+    def body(t):
+        arrays = made(t, folder, cache="bypass")
+        key = np.s_[t.rank :: t.size]
+        wanted = [(a, key) for a in arrays]
+        # Ranks that may have written since they met do not read early.
+        outcore.read_all(wanted)
+        t.barrier()
+        steps[t.rank] = []
+        many = outcore.read_all(wanted)
+        first, steps[t.rank] = steps[t.rank], []
+        outcore.read_all(wanted[:1])
+        second = list(steps[t.rank])
+        report = outcore.explain_all(wanted)
+        t.barrier()
+        for k, got in enumerate(many):
+            np.testing.assert_array_equal(got, expected(k, key))
+        return first, len(second), report.method, report.why
+
+    for first, second, method, why in world.run(body):
+        assert first == ["allgather"]
+        assert second > 1, "one array is planned"
+        assert (method, why) == ("direct", "to plan 30 arrays takes longer than to read them")
+
+
+@ranks(2, 4)
+def test_many_small_sections_are_planned_where_requests_are_dear(world, folder, steps, slow_disk):
+    def body(t):
+        wanted = [(a, np.s_[t.rank :: t.size]) for a in made(t, folder, cache="bypass")]
+        outcore.read_all(wanted)
+        t.barrier()
+        steps[t.rank] = []
+        outcore.read_all(wanted)
+        told = list(steps[t.rank])
+        report = outcore.explain_all(wanted)
+        return len(told), report.method
+
+    for told, method in world.run(body):
+        assert told > 1 and method == "two-phase"

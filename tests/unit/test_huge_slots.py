@@ -82,17 +82,17 @@ def test_slots_are_put_together_once_they_are_used_often(monkeypatch: pytest.Mon
     # The slots' memory, and what takes its room.
     with outcore.memory(_core.memory_state()[0] + 12 * HUGE):
         seen = []
-        for rounds in (1, 3, 3, 1, 50):
-            slots.slots_of(transport, HUGE, 3, 3 * HUGE, rounds)
+        for filled in (1, 3, 3, 1, 50):
+            slots.slots_of(transport, HUGE, 3, 3 * HUGE, filled * HUGE)
             slots.lend_slots(transport)
             seen.append(len(calls))
         assert seen == [0, 0, 0, 1, 1]
         # Other pages afterwards: counted anew.
         other = _core.Reservation("a task", 11 * HUGE)
         other.release()
-        slots.slots_of(transport, HUGE, 3, 3 * HUGE, 7)
+        slots.slots_of(transport, HUGE, 3, 3 * HUGE, 7 * HUGE)
         assert len(calls) == 1
         slots.lend_slots(transport)
-        slots.slots_of(transport, HUGE, 3, 3 * HUGE, 1)
+        slots.slots_of(transport, HUGE, 3, 3 * HUGE, HUGE)
         assert len(calls) == 2
     transport.close()

@@ -17,21 +17,22 @@ def rows(*said):
 def test_nothing_seen_is_assumed():
     assert agreed(rows(Clock().words(), Clock().words())) == ASSUMED
     # A few bytes say nothing of a rate.
-    assert agreed(rows([0, 1000, 1, 1000, 1])) == ASSUMED
+    assert agreed(rows([0, 1000, 1, 1000, 1, 0])) == ASSUMED
 
 
 def test_the_rank_that_came_last_saw_what_a_meeting_takes():
-    pace = agreed(rows([900_000, 0, 0, 0, 0], [0, 0, 0, 0, 0], [31_000, 0, 0, 0, 0]))
+    pace = agreed(rows([900_000, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [31_000, 0, 0, 0, 0, 0]))
     assert pace.meeting_ns == 31_000
     assert (pace.copy, pace.messages) == (ASSUMED.copy, ASSUMED.messages)
 
 
 def test_ranks_copy_side_by_side_and_share_the_wires():
     # Each copies 4 GB/s of its own processor; each gets 1 GB/s, so 3 GB/s go between the nodes.
-    word = [50_000, 400 * MIB, 100 * MIB, 10 * MIB, 10 * MIB]
+    word = [50_000, 400 * MIB, 100 * MIB, 10 * MIB, 10 * MIB, 2500]
     pace = agreed(rows(word, word, word))
     assert pace.copy == 4_000_000_000
     assert pace.messages == 3_000_000_000
+    assert pace.crowd == 2500
 
 
 @given(
@@ -44,6 +45,7 @@ def test_whatever_a_clock_says_prices_stay_possible(said):
     assert 1_000 <= pace.meeting_ns <= 1_000_000_000
     assert 50_000_000 <= pace.copy <= 10**12
     assert 50_000_000 <= pace.messages <= 10**12
+    assert 1_000 <= pace.crowd <= 1_000_000
     assert pace == agreed(rows(*reversed(said))), "in whatever order"
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from outcore import _core
-from outcore.collective.choose import CACHED
+from outcore.collective.choose import CACHED, sooner
 from outcore.collective.items import Item
+from outcore.collective.pace import clock_of
+from outcore.collective.price import price
 from outcore.collective.rounds import Elsewhere
 from outcore.disk import DiskArray
 from outcore.hints import Hints
 from outcore.transport import Transport
 
-__all__ = ["LANES", "all_at_hand", "each_alone", "read_at_hand"]
+__all__ = ["LANES", "all_at_hand", "each_alone", "many_at_hand", "read_at_hand"]
 
 # Small sections that a rank reads from the disk at a time.
 LANES = 4
@@ -26,6 +28,26 @@ def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
     if method == "sieve":
         return _sieving(array).read(key, out)
     return array._core.read_at_hand(key, out, CACHED)
+
+
+def many_at_hand(
+    group: Transport, wanted: list[tuple[DiskArray, Any, Any]], method: str
+) -> list[Any] | None:
+    """Read sections of several arrays, if nobody has to plan for any of them; or None."""
+    if method == "sieve":
+        return [read_at_hand(array, key, out, method) for array, key, out in wanted]
+    cores = [(array._core, key, out) for array, key, out in wanted]
+
+    def read(least: int) -> list[Any] | None:
+        turn = group.rank, group.size
+        return _core.read_many(cores, least=least, lanes=LANES, turn=turn)
+
+    got = read(0 if method == "direct" else CACHED)
+    if got is None and len(wanted) > 1:
+        own = sum(price(array, key) for array, key, _ in wanted)
+        if sooner(own, group.size, len(wanted), clock_of(group).crowd):
+            return read(0)
+    return got
 
 
 def all_at_hand(items: list[Item], method: str) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective import alone, planning
+from outcore.collective import alone, owners, planning
 from outcore.collective import items as brought
 from outcore.collective.agreement import (
     Announced,
@@ -232,7 +232,8 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
         said = group.allgather(np.array(words, np.int64))
         each = [(row[0], row[1]) for row in said[:, :2].tolist()]
         exchange = Exchange(group.nodes, agreed(said[:, 3:]))
-        return Prices(each, int(said[:, 2].sum()), exchange)
+        most = owners.most_arrays(records, group.size)
+        return Prices(each, int(said[:, 2].sum()), exchange, most)
 
     far = len(set(group.nodes)) > 1
     choice = planning.decided(plan, records, prices, write=write, far=far)

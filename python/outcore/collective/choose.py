@@ -13,6 +13,8 @@ many small, also there. Cold data comes from a disk that all share: what counts 
 ranks, each byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of
 them, or once.
 
+Many small sections are read before a plan of them is made: each rank its own, all at once.
+
 Where memory is too short for slots that hold a block it is direct, whatever that costs.
 
 Where sections of a write overlap each rank leaves out what a higher one gives, so all methods will do.
@@ -48,11 +50,15 @@ __all__ = [
     "in_order",
     "own_price",
     "share_of_price",
+    "sooner",
 ]
 
 METHODS = ("auto", "direct", "sieve", "two-phase")
 # From this share of cached pages on, in thousandths, data counts as cached.
 CACHED = 950
+# What each of many arrays costs a rank's processor: until it is planned, which ends with a choice, and
+# then in two-phase, beyond reading a section of its own.
+_PLAN_NS, _ARRAY_NS = 65_000, 50_000
 # What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
 # nothing is raised here; the access itself will say what is wrong.
 IMPOSSIBLE = 1 << 50
@@ -132,15 +138,22 @@ class Prices:
         What all owners need for their parts, summed over the ranks.
     exchange
         The ranks, and what it takes them to meet, copy and send.
+    arrays
+        Of how many arrays a rank has sections, at most.
     """
 
     alone: list[tuple[int, int]]
     parts: int
     exchange: Exchange
+    arrays: int = 1
 
     def direct(self) -> int:
         """Tell what it costs if each rank goes on its own."""
         return sum(cost for cost, _ in self.alone)
+
+    def cached(self) -> int:
+        """Tell the least share that is cached on any rank, in thousandths."""
+        return min(share for _, share in self.alone)
 
     def rounds(self, plan: _core.Collective, *, write: bool) -> int:
         """Tell what two-phase costs."""
@@ -148,12 +161,37 @@ class Prices:
         far = self.exchange.between_nodes(plan)
         near = plan.given_bytes - far
         moved = near * second // pace.copy + far * second // pace.messages
-        return self.parts + moved + plan.rounds * (1 + write) * pace.meeting_ns
+        total = self.parts + moved + plan.rounds * (1 + write) * pace.meeting_ns
+        if not write and not _encoded(plan):
+            # While a round is exchanged the disk reads the next ones. What is copied out of the page
+            # cache, or decoded, takes the processors that exchange.
+            hidden = min(self.parts, moved) * (plan.rounds - 1) // max(plan.rounds, 1)
+            total -= hidden * (1000 - self.cached()) // 1000
+        return total + self.arrays * _ARRAY_NS * pace.crowd // 1000
+
+
+def _encoded(plan: _core.Collective) -> bool:
+    return any(plan.encoded(number) for number in range(plan.arrays))
 
 
 def in_order(plan: _core.Collective) -> str:
     """Tell why ranks write in their order."""
     return UNDECIDED if plan.overlap() is None else IN_ORDER
+
+
+def sooner(own: int, ranks: int, arrays: int, crowd: int) -> bool:
+    """
+    Tell whether a rank has read its sections of several arrays sooner than a plan of them is made.
+
+    Parameters
+    ----------
+    own
+        What reading them costs this rank. Two-phase saves at most as much for each other rank: where
+        all want the same.
+    crowd
+        Of the `Pace`.
+    """
+    return (ranks - 1) * own <= (arrays - 1) * _PLAN_NS * crowd // 1000
 
 
 def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = "") -> Choice:
@@ -164,14 +202,20 @@ def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = 
         return Choice("direct", lacks)
     if write and plan.in_order:
         return Choice("two-phase", in_order(plan))
-    encoded = any(plan.encoded(number) for number in range(plan.arrays))
+    encoded = _encoded(plan)
     alone = prices.direct()
-    cached = min(share for _, share in prices.alone)
-    if not encoded and not write and cached >= CACHED:
+    if not encoded and not write and prices.cached() >= CACHED:
         return Choice("direct", "what the ranks want is in the page cache")
     both = prices.rounds(plan, write=write)
     if write and encoded and plan.shared_blocks:
         return Choice("two-phase", "several ranks change the same encoded blocks")
+    if not write and sooner(
+        max(cost for cost, _ in prices.alone),
+        len(prices.alone),
+        prices.arrays,
+        prices.exchange.pace.crowd,
+    ):
+        return Choice("direct", f"to plan {prices.arrays} arrays takes longer than to read them")
     told = f"{human_time(alone)} for each rank on its own, {human_time(both)} together"
     if both < alone:
         return Choice("two-phase", told)

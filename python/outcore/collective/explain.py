@@ -201,7 +201,8 @@ class _Teller:
             )
         two_phase = met.choice.method == "two-phase"
         alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
-        prices = Prices(alone, int(said[:, 0].sum()), exchange)
+        most = owners.most_arrays(met.records, self.size)
+        prices = Prices(alone, int(said[:, 0].sum()), exchange, most)
         cost = prices.rounds(met.plan, write=self.write) if two_phase else prices.direct()
         loads = []
         for rank in met.plan.owners():

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from outcore import _core
 from outcore.collective import items as brought
-from outcore.collective.alone import LANES, read_at_hand
+from outcore.collective.alone import many_at_hand
 from outcore.collective.call import run
-from outcore.collective.choose import CACHED
 from outcore.collective.items import Item
 from outcore.collective.planning import Method
 from outcore.disk import DiskArray
@@ -103,12 +101,7 @@ def read_all(
     def read_early() -> list[Any] | None:
         check()
         three = [r if len(r) == 3 else (*r, None) for r in requests]
-        if method == "sieve":
-            return [read_at_hand(an_array(a), key, out, method) for a, key, out in three]
-        wanted = [(an_array(a)._core, key, out) for a, key, out in three]
-        turn = group.rank, group.size
-        least = 0 if method == "direct" else CACHED
-        return _core.read_many(wanted, least=least, lanes=LANES, turn=turn)
+        return many_at_hand(group, [(an_array(a), key, out) for a, key, out in three], method)
 
     results: list[Any] = run(
         group, call, prepare, method, lambda: hints_of(requests), at_hand=at_hand

@@ -63,6 +63,13 @@ def requests_of(records: _core.Records, size: int) -> NDArray[np.int64]:
     return records.requests().reshape(len(records.names), size).T
 
 
+def most_arrays(records: _core.Records, size: int) -> int:
+    """Tell of how many arrays a rank wants anything, at most."""
+    if len(records.names) < 2:
+        return 1
+    return int((requests_of(records, size) > 0).sum(axis=1).max(initial=1))
+
+
 def assigned(
     records: _core.Records, size: int, owners: Owners, method: Method = "balanced"
 ) -> Assignment | None:

@@ -9,6 +9,8 @@ anyway. So the figures are of these ranks on these nodes, and follow the load.
 - Copies: processor time, so that ranks that share a core do not count twice. Copies into memory that a
   call made are left out: what they take is new pages, which reading alone has as well.
 - Messages: what each rank received a second while it waited, summed over the ranks.
+- Processors: how many ranks of a node share one, of all nodes the most. What each rank does for itself
+  takes that much longer.
 
 Until enough has been seen, and where no ranks have met (`foresee`), figures are assumed.
 
@@ -17,6 +19,7 @@ Invariants. `agreed` computes from what all ranks said, in integers, so it is eq
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from collections import deque
@@ -34,13 +37,14 @@ __all__ = ["ASSUMED", "WORDS", "Clock", "Pace", "agreed", "clock_of"]
 
 _SECOND = 1_000_000_000
 # What a rank tells.
-WORDS = 5
+WORDS = 6
 _MEETINGS = 32
 # Fewer bytes say nothing of a rate; beyond this many, those seen earlier count half.
 _LEAST, _FULL = 4 << 20, 1 << 30
 # What a figure may be: a clock that was set back or a copy that took no time is not believed.
 _MEETING_NS = (1_000, _SECOND)
 _RATE = (50_000_000, 1_000_000_000_000)
+_ALONE, _CROWD = 1_000, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -56,20 +60,24 @@ class Pace:
         Bytes per second that a rank copies out of (into) a slot.
     messages
         Bytes per second that go between nodes, all ranks together.
+    crowd
+        Ranks that share a processor, in thousandths: 1000 and more.
     """
 
     meeting_ns: int
     copy: int
     messages: int
+    crowd: int = _ALONE
 
 
 ASSUMED = Pace(meeting_ns=60_000, copy=8 * _SECOND, messages=2 * _SECOND)
 
 
 class Clock:
-    """What one rank of a group saw."""
+    """What one rank of a group saw; `crowd` ranks share its processor, in thousandths."""
 
-    def __init__(self) -> None:
+    def __init__(self, crowd: int = _ALONE) -> None:
+        self.crowd = crowd
         self._meetings: deque[int] = deque(maxlen=_MEETINGS)
         self._copied = [0, 0]
         self._received = [0, 0]
@@ -97,7 +105,7 @@ class Clock:
 
     def words(self) -> list[int]:
         """Tell the others: `WORDS` integers."""
-        return [min(self._meetings, default=0), *self._copied, *self._received]
+        return [min(self._meetings, default=0), *self._copied, *self._received, self.crowd]
 
 
 def _add(sums: list[int], nbytes: int, ns: int) -> None:
@@ -115,8 +123,16 @@ def clock_of(transport: Transport) -> Clock:
     """Give the clock of this rank in a group."""
     clock = _clocks.get(transport)
     if clock is None:
-        clock = _clocks[transport] = Clock()
+        near = transport.nodes.count(transport.nodes[transport.rank])
+        clock = _clocks[transport] = Clock(max(near * _ALONE // _processors(), _ALONE))
     return clock
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def agreed(said: NDArray[np.int64]) -> Pace:
@@ -130,8 +146,9 @@ def agreed(said: NDArray[np.int64]) -> Pace:
 
     Examples
     --------
-    >>> agreed(np.array([[70_000, 8 << 20, 2 << 20, 0, 0], [40_000, 8 << 20, 2 << 20, 0, 0]]))
-    Pace(meeting_ns=40000, copy=4000000000, messages=2000000000)
+    >>> said = [[70_000, 8 << 20, 2 << 20, 0, 0, 2000], [40_000, 8 << 20, 2 << 20, 0, 0, 2000]]
+    >>> agreed(np.array(said))
+    Pace(meeting_ns=40000, copy=4000000000, messages=2000000000, crowd=2000)
     """
     rows = [[int(word) for word in row] for row in said]
     meetings = [row[0] for row in rows if row[0] > 0]
@@ -144,7 +161,8 @@ def agreed(said: NDArray[np.int64]) -> Pace:
         copy = _within(copied * _SECOND // max(copying, 1), _RATE)
     if sum(nbytes for nbytes, _ in received) >= _LEAST:
         messages = _within(sum(nbytes * _SECOND // ns for nbytes, ns in received), _RATE)
-    return Pace(meeting, copy, messages)
+    crowd = _within(max(row[5] for row in rows), (_ALONE, _CROWD))
+    return Pace(meeting, copy, messages, crowd)
 
 
 def _within(figure: int, bounds: tuple[int, int]) -> int:

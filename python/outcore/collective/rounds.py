@@ -189,6 +189,12 @@ class Work:
             raise InternalError(f"there is no tile {n}", code="broken-plan")
         return tile
 
+    def filled(self) -> int:
+        """Tell about how many bytes an owner's slots will take, in all rounds, without gaps."""
+        plan = self.plan
+        owners = max(len(plan.owners()), 1)
+        return min(plan.given_bytes // owners, plan.rounds * plan.slot_bytes)
+
     def view(self, slot: NDArray[np.uint8], n: int) -> NDArray[Any]:
         """See in this rank's slot the array that tile `n` is, packed in the order of the file."""
         number, ranges = self.tile(n)
@@ -346,9 +352,7 @@ def _take_slots(work: Work, failures: _Failures) -> Slots | None:
     """Take slots on all nodes, or on none: memory may be short on one of them alone."""
     slots: Slots | None = None
     with failures.caught():
-        slots = slots_of(
-            work.transport, work.plan.slot_bytes, work.slots, work.room, work.plan.rounds
-        )
+        slots = slots_of(work.transport, work.plan.slot_bytes, work.slots, work.room, work.filled())
     return None if work.transport.agree(failures.code) else slots
 
 

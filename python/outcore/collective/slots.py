@@ -21,8 +21,8 @@ from outcore.transport import Shared, Transport
 __all__ = ["MOST", "Slots", "lend_slots", "number_of", "slots_of"]
 
 _PAGE = 4096
-# Rounds from which on huge pages are worth it: putting a slot together takes about as long as copying it
-# (more where the system looks for huge pages first), and each round is 10 to 40 % shorter then.
+# Slots that have to be filled before huge pages are worth it: putting one together takes about as long
+# as copying it (more where the system looks for huge pages first), and to fill it 10 to 40 % less then.
 _MANY = 8
 # Slots of a rank where there is room: others look at one, and two are read ahead.
 MOST = 3
@@ -41,8 +41,8 @@ class Slots:
         self.number = number
         self.rank = transport.rank
         self._shared: Shared = transport.shared(number * self.nbytes)
-        # How often these pages were filled, and whether they were put together to huge ones.
-        self._rounds = 0
+        # Bytes that these pages took, and whether they were put together to huge ones.
+        self._filled = 0
         self._gathered = False
         # A rank that failed since may not have them.
         self.mishaps = transport.mishaps
@@ -67,12 +67,12 @@ class Slots:
     def take_back(self) -> None:
         """Hold those of this rank again."""
         if not self._shared.take_back():
-            self._rounds, self._gathered = 0, False
+            self._filled, self._gathered = 0, False
 
-    def use(self, rounds: int) -> None:
-        """Count rounds; have huge pages from the time on when there are enough of them."""
-        self._rounds += rounds
-        if self._rounds >= _MANY and not self._gathered:
+    def use(self, filled: int) -> None:
+        """Count the bytes of a slot's turns; have huge pages from the time on when they are enough."""
+        self._filled += filled
+        if self._filled >= _MANY * self.nbytes and not self._gathered:
             self._gathered = True
             self._shared.gather()
 
@@ -84,12 +84,13 @@ class Slots:
 _kept: weakref.WeakKeyDictionary[Any, Slots] = weakref.WeakKeyDictionary()
 
 
-def slots_of(transport: Transport, nbytes: int, number: int, room: int, rounds: int = 1) -> Slots:
+def slots_of(transport: Transport, nbytes: int, number: int, room: int, filled: int = 0) -> Slots:
     """
     At least so many slots of at least so many bytes: those that are kept, or new ones. Collective.
 
     All ranks ask for the same, so all keep the same, unless one of them failed. Those that are kept may
-    be larger, if all of them fit the `room` that every rank has. They will be used in so many `rounds`.
+    be larger, if all of them fit the `room` that every rank has. About so many bytes will be `filled` in
+    those of an owner.
     """
     kept = _kept.get(transport)
     whole = kept is not None and kept.mishaps == transport.mishaps
@@ -101,14 +102,14 @@ def slots_of(transport: Transport, nbytes: int, number: int, room: int, rounds: 
         and kept.fit(room)
     ):
         kept.take_back()
-        kept.use(rounds)
+        kept.use(filled)
         return kept
     if kept is not None:
         del _kept[transport]
         kept.close()
     slots = Slots(transport, nbytes, number)
     _kept[transport] = slots
-    slots.use(rounds)
+    slots.use(filled)
     return slots
 
 

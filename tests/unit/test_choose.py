@@ -1,0 +1,60 @@
+"""What two-phase is taken to cost: what is done side by side counts once."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore.collective.choose import Exchange, Prices, choose
+from outcore.collective.foresee import foresee
+from outcore.collective.pace import ASSUMED
+
+RANKS, MIB = 4, 1 << 20
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Of 64 MiB by columns: two rounds of four owners."""
+    array = outcore.create(tmp_path / "a.npy", (4096, 4096), "f4", hints={"memory": 24 * MIB})
+    seen = foresee(array, [np.s_[:, r::RANKS] for r in range(RANKS)], method="two-phase")
+    assert seen.plan.rounds >= 2 and len(seen.plan.owners()) == RANKS
+    return seen.plan
+
+
+def prices(parts, *, cached=0, own=10**12, arrays=1, **pace):
+    exchange = Exchange((0,) * RANKS, replace(ASSUMED, meeting_ns=1_000, **pace))
+    return Prices([(own, cached)] * RANKS, parts, exchange, arrays)
+
+
+def test_disk_and_copies_of_other_rounds_go_on_at_once(plan):
+    moved = plan.given_bytes * 10**9 // ASSUMED.copy
+    little = 300_000
+    for parts in (10 * moved, moved, moved // 10):
+        both = prices(parts).rounds(plan, write=False)
+        alone = min(parts, moved) // plan.rounds  # the first read, or the last copy
+        assert max(parts, moved) + alone <= both <= max(parts, moved) + alone + little
+        # Copies out of the page cache take the processors that the exchange takes.
+        assert prices(parts, cached=1000).rounds(plan, write=False) >= parts + moved
+        assert prices(parts).rounds(plan, write=True) >= parts + moved
+
+
+def test_each_array_costs_a_processor_that_ranks_share(plan):
+    one, many, crowded = (
+        prices(10**6, **more).rounds(plan, write=False)
+        for more in ({}, {"arrays": 101}, {"arrays": 101, "crowd": 3000})
+    )
+    assert many - one == pytest.approx(100 * 50_000)
+    assert crowded - one == pytest.approx(302 * 50_000)
+
+
+@pytest.mark.parametrize(
+    ("own", "arrays", "crowd", "method"),
+    [(10**6, 100, 1000, "direct"), (3 * 10**6, 100, 1000, "two-phase"),
+     (3 * 10**6, 100, 2000, "direct"), (10**6, 1, 1000, "two-phase")],
+)  # fmt: skip
+def test_small_sections_of_many_arrays_are_not_planned(plan, own, arrays, crowd, method):
+    """Whatever two-phase would save: here all but nothing is left of what they cost."""
+    cheap = prices(0, own=own, arrays=arrays, crowd=crowd, copy=10**12)
+    assert choose(plan, cheap, write=False).method == method
+    assert choose(plan, cheap, write=True).why.count("longer") == 0
