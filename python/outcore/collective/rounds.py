@@ -307,17 +307,23 @@ def _read_rounds(
     ahead = slots.number - 1 if work.groups == 1 else 1
     with failures.caught():
         for number in range(ahead):
-            reading[number] += _read_ahead(work, slots, number)
+            reading[number] += _read_ahead(work, slots, number, reading[number - 1])
     for number in range(work.steps):
-        started = reading[number % ahead]
-        go_on = partial(_go_on_reading, work, slots, number + ahead, started)
+        started, before = reading[number % ahead], reading[(number - 1) % ahead]
+        go_on = partial(_go_on_reading, work, slots, number + ahead, started, before)
         if _exchange(work, slots, work.step(number), started, failures, go_on, write=False):
             return True
     return False
 
 
-def _go_on_reading(work: Work, slots: Slots, number: int, started: list[IORequest[None]]) -> None:
-    started += _read_ahead(work, slots, number)
+def _go_on_reading(
+    work: Work,
+    slots: Slots,
+    number: int,
+    started: list[IORequest[None]],
+    before: list[IORequest[None]],
+) -> None:
+    started += _read_ahead(work, slots, number, before)
 
 
 def _exchange(
@@ -366,25 +372,35 @@ class Elsewhere(Exception):
     """Some other rank failed."""
 
 
-def _read_ahead(work: Work, slots: Slots, number: int) -> list[IORequest[None]]:
-    """Start to read what this rank holds in a step, if anything."""
+def _read_ahead(
+    work: Work, slots: Slots, number: int, before: list[IORequest[None]]
+) -> list[IORequest[None]]:
+    """
+    Start to read what this rank holds in a step, if anything; once it has what it reads `before`.
+
+    Steps that are read side by side end at the same time: then the disk has nothing to do while that is
+    exchanged.
+    """
     step = work.step(number)
     if not step.mine:
         return []
     slot, what = slots.mine(step.k), f"round {step.k} of a collective read"
+    earlier = tuple(before)
     needed = [_needed(work, slot, n) for n in work.tiles(work.rank, step.k)]
     if all(sum(part.nbytes for _, _, part in parts) < _SMALL for parts in needed):
         # One call, and threads that know nothing of Python.
         every = [part for parts in needed for part in parts]
-        return [_in_background(lambda: _read_parts(every), what)]
+        return [_in_background(lambda: _read_parts(every, earlier), what)]
 
     def reading(parts: list[Part]) -> Callable[[], None]:
-        return lambda: _read_parts(parts)
+        return lambda: _read_parts(parts, earlier)
 
     return _side_by_side([reading(parts) for parts in needed], what)
 
 
-def _read_parts(parts: list[Part]) -> None:
+def _read_parts(parts: list[Part], earlier: tuple[IORequest[None], ...]) -> None:
+    for one in earlier:
+        one.finish()
     _core.read_many(parts, lanes=_SIDE_BY_SIDE)
 
 
