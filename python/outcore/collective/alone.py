@@ -50,10 +50,11 @@ def many_at_hand(
 
 def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any, Any]]) -> bool:
     try:
-        own = sum(price(array, key) for array, key, _ in wanted)
+        each = [(price(array, key), array.path) for array, key, _ in wanted]
     except Exception:
         return False  # whoever reads them will say what is wrong
-    return sooner(own, group.size, len(wanted), clock_of(group).crowd)
+    arrays = len({path for cost, path in each if cost})
+    return sooner(sum(cost for cost, _ in each), group.size, arrays, clock_of(group).crowd)
 
 
 def all_at_hand(items: list[Item], method: str) -> bool:
