@@ -191,7 +191,7 @@ def sooner(own: int, ranks: int, arrays: int, crowd: int) -> bool:
     crowd
         Of the `Pace`.
     """
-    return (ranks - 1) * own <= (arrays - 1) * _PLAN_NS * crowd // 1000
+    return arrays > 1 and (ranks - 1) * own <= (arrays - 1) * _PLAN_NS * crowd // 1000
 
 
 def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = "") -> Choice:
