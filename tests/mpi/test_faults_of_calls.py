@@ -535,23 +535,23 @@ def test_messages_that_fail_stop_all_ranks(world, folder, part, call):
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", np.arange(8)))
         a = outcore.open(folder / "a.npy", comm=t)
-        t.barrier()
         leader = t.nodes.index(1)
-        if t.rank == leader:
-            receive, send = t.wire.receive, t.wire.send
+        receive, send = t.wire.receive, t.wire.send
 
-            def broken(*args):
-                raise OSError(errno.EIO, "the network is down")
+        def broken(*args):
+            raise OSError(errno.EIO, "the network is down")
 
-            def broken_but_for_the_end(peer, tag, data):
-                return (send if tag == t.place.tag(TAG_STOP) else broken)(peer, tag, data)
+        def broken_but_for_the_end(peer, tag, data):
+            return (send if tag == t.place.tag(TAG_STOP) else broken)(peer, tag, data)
 
+        def cut():
             if part == "done":
                 t.wire.receive = lambda *args: Broken(receive(*args))
             elif part == "receive":
                 t.wire.receive = broken
             else:
                 t.wire.send = broken_but_for_the_end
+
         counts = np.full(t.size, 3)
         room = np.zeros((2, counts.sum()), np.uint8)
         calls = {
@@ -560,6 +560,10 @@ def test_messages_that_fail_stop_all_ranks(world, folder, part, call):
             "start_exchange": lambda: t.start_exchange(room[0], counts, room[1], counts).wait(),
         }
         try:
+            # Ranks that are not through with it when the leader fails hear of that here.
+            t.barrier()
+            if t.rank == leader:
+                cut()
             calls[call]()
             t.barrier()
             raised = None
