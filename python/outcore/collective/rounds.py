@@ -3,7 +3,7 @@ The rounds of a two-phase collective: the only loop that alternates I/O and mess
 
 Reading. In round `k` each owner has a tile, or a batch of small ones, in its slot. Ranks of its node
 copy what they want out of it; others are sent theirs, packed (`letters`). Meanwhile the owner reads the
-next batch into another slot, and the one after it where it has three slots.
+next batch into another slot, and then the one after it where it has three slots.
 
     read 0, 1 | agree | copy 0, read 2 | agree | copy 1, read 3 | ...
 
