@@ -570,3 +570,34 @@ def test_ranks_that_are_alone_together_leave_each_other_be(world, folder, method
             t.barrier()
 
     world.run(body)
+
+
+@ranks(2, 4)
+def test_a_rank_reads_its_rounds_one_after_the_other(world, folder, agree_on, monkeypatch):
+    """Side by side they would end at the same time, and the disk would wait for the exchange."""
+    agree_on(slot=16 << 10)
+    under_way, most, calls, usual = 0, 0, 0, rounds._core.read_many
+
+    def read_many(parts, **more):
+        nonlocal under_way, most, calls
+        under_way, calls = under_way + 1, calls + 1
+        most = max(most, under_way)
+        time.sleep(0.005)
+        try:
+            return usual(parts, **more)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(rounds._core, "read_many", read_many)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", np.arange(20_000.0)))
+        # One owner, who has ten rounds and three slots.
+        with outcore.open(folder / "a.npy", comm=t, hints={"io_ranks": 1}) as a:
+            np.testing.assert_array_equal(
+                a.read_all(np.s_[t.rank :: t.size]), np.arange(20_000.0)[t.rank :: t.size]
+            )
+
+    world.run(body)
+    if not UNDER_MPI or calls:  # under MPI only the owner reads
+        assert calls >= 10 and most == 1
