@@ -57,16 +57,29 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def evict(paths: Iterable[Path]) -> None:
-    """Take files out of the page cache; raise if the kernel keeps more than a few pages."""
+def evict(paths: Iterable[Path], patience: float = 5.0) -> None:
+    """
+    Take files out of the page cache; raise if the kernel keeps more than a few pages.
+
+    What it is reading ahead for a program that has ended cannot be dropped before it is there: on a slow
+    device that takes a while (`patience`, seconds).
+    """
     for path in files_of(paths):
-        fd = os.open(path, os.O_RDONLY)
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
-        left = cached_bytes(path)
-        if left > max(1 << 20, path.stat().st_size // 100):
-            raise RuntimeError(f"{path.name}: {left} bytes stay in the page cache; is it mapped?")
+        until = time.monotonic() + patience
+        while (left := _dropped(path)) > max(1 << 20, path.stat().st_size // 100):
+            if time.monotonic() > until:
+                raise RuntimeError(
+                    f"{path.name}: {left} bytes stay in the page cache; is it mapped?"
+                )
+            time.sleep(0.05)
+
+
+def _dropped(path: Path) -> int:
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    return cached_bytes(path)
 
 
 def warm(paths: Iterable[Path]) -> None:

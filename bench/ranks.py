@@ -159,6 +159,8 @@ class Ranks:
         self.comm = MPI.COMM_WORLD
         self.board = transport(self.comm)
         self.cache: str = words["cache"]
+        # Files that are known to hold what they should.
+        self.trusted: set[Path] = set()
         self._repeat: int = words["repeat"]
         self._random = random.Random(1)  # the same on all ranks
         self._group = Path(words["group"]) if "group" in words else None

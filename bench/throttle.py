@@ -15,6 +15,7 @@ whoever measures lets it idle before each run, so that all find the same.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +118,14 @@ class Group:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.folder.rmdir()
+        until = time.monotonic() + 5
+        while True:
+            try:
+                return self.folder.rmdir()
+            except OSError:  # processes of it are still ending
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
 
 def enter(folder: Path) -> None:

@@ -201,6 +201,32 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, agree_on, m
     world.run(body)
 
 
+@ranks(2, 4, per_node=NODES)
+def test_ranks_meet_once_a_round_and_at_both_ends(world, folder, steps, agree_on):
+    """All that ranks wait for each other, once they have slots."""
+    agree_on(slot=16384, least=1)
+    data = np.arange(128 * 256, dtype="i4").reshape(128, 256)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        key, seen = np.s_[:, t.rank :: t.size], []
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            rounds = a.explain_all(key, method="two-phase").rounds
+            for _ in range(2):
+                steps[t.rank] = []
+                got = a.read_all(key, method="two-phase")
+                read, steps[t.rank] = steps[t.rank], []
+                a.write_all(key, got, method="two-phase")
+                seen = [read, steps[t.rank]]
+        return rounds, seen
+
+    for number, (read, written) in world.run(body):
+        assert number > 1
+        assert read == ["allgather"] + ["agree"] * (number + 1)
+        # What a round wrote is on its way before the next one begins.
+        assert written == ["allgather"] + ["agree"] * (2 * number + 1)
+
+
 @pytest.mark.parametrize("groups", [2, 3, 9])
 @ranks(4, 5, per_node=(None, 2))
 def test_groups_of_owners_take_turns_at_the_disk(world, folder, groups, agree_on, monkeypatch):

@@ -283,8 +283,13 @@ def _in_slots(
     `rounds` puts what it starts into lists, one for each slot, and tells whether a rank failed.
     """
     failures = _Failures()
-    slots = _take_slots(work, failures)
+    slots: Slots | None = None
+    with failures.caught():
+        slots = slots_of(work.transport, work.plan.slot_bytes, work.slots, work.room, work.filled())
     if slots is None:
+        # Memory may be short on this node alone. The others hear of it where they next agree, which they
+        # do before anybody looks at the slot of another rank.
+        work.meet(failures)
         return _outcome(failures, True)
     started: list[list[IORequest[None]]] = [[] for _ in range(slots.number)]
     try:
@@ -352,14 +357,6 @@ def _exchange(
         with work.awaited("a collective write" if write else "a collective read"):
             letters.exchange(need, copy, failures.caught)
     return False
-
-
-def _take_slots(work: Work, failures: _Failures) -> Slots | None:
-    """Take slots on all nodes, or on none: memory may be short on one of them alone."""
-    slots: Slots | None = None
-    with failures.caught():
-        slots = slots_of(work.transport, work.plan.slot_bytes, work.slots, work.room, work.filled())
-    return None if work.transport.agree(failures.code) else slots
 
 
 def _outcome(failures: _Failures, failed: bool) -> BaseException | None:
