@@ -51,7 +51,7 @@ BETWEEN = {
     ),
     items: ("left_of", "names"),
     alone: ("each_alone",),
-    rounds: ("_Turn", "_fill_first", "_read_rounds", "_write_rounds", "clock_of"),
+    rounds: ("_Turn", "_fill_first", "_read_rounds", "_take_slots", "_write_rounds", "clock_of"),
     rounds.Work: ("agree", "all_by_messages", "step"),
     letters.Letters: ("__enter__", "make"),
     explain: (

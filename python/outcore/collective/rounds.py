@@ -283,9 +283,7 @@ def _in_slots(
     `rounds` puts what it starts into lists, one for each slot, and tells whether a rank failed.
     """
     failures = _Failures()
-    slots: Slots | None = None
-    with failures.caught():
-        slots = slots_of(work.transport, work.plan.slot_bytes, work.slots, work.room, work.filled())
+    slots = _take_slots(work, failures)
     if slots is None:
         # Memory may be short on this node alone. The others hear of it where they next agree, which they
         # do before anybody looks at the slot of another rank.
@@ -357,6 +355,16 @@ def _exchange(
         with work.awaited("a collective write" if write else "a collective read"):
             letters.exchange(need, copy, failures.caught)
     return False
+
+
+def _take_slots(work: Work, failures: _Failures) -> Slots | None:
+    taken: list[Slots] = []
+    with failures.caught():
+        plan = work.plan
+        taken.append(
+            slots_of(work.transport, plan.slot_bytes, work.slots, work.room, work.filled())
+        )
+    return taken[0] if taken else None
 
 
 def _outcome(failures: _Failures, failed: bool) -> BaseException | None:
