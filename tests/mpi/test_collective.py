@@ -205,9 +205,9 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, agree_on, m
 def test_ranks_meet_once_a_round_and_at_both_ends(world, folder, steps, agree_on):
     """All that ranks wait for each other, once they have slots."""
     agree_on(slot=16384, least=1)
-    data = np.arange(128 * 256, dtype="i4").reshape(128, 256)
 
     def body(t):
+        data = np.arange(t.size * 64 * 256, dtype="i4").reshape(-1, 256)
         once(t, lambda: np.save(folder / "a.npy", data))
         key, seen = np.s_[:, t.rank :: t.size], []
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:

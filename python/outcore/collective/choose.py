@@ -59,6 +59,8 @@ CACHED = 950
 # What each of many arrays costs a rank's processor: until it is planned, which ends with a choice, and
 # then in two-phase, beyond reading a section of its own.
 _PLAN_NS, _ARRAY_NS = 65_000, 50_000
+# What any two-phase costs it besides: slots, threads that fill them, rounds as such.
+_ROUNDS_NS = 300_000
 # What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
 # nothing is raised here; the access itself will say what is wrong.
 IMPOSSIBLE = 1 << 50
@@ -167,7 +169,7 @@ class Prices:
             # cache, or decoded, takes the processors that exchange.
             hidden = min(self.parts, moved) * (plan.rounds - 1) // max(plan.rounds, 1)
             total -= hidden * (1000 - self.cached()) // 1000
-        return total + self.arrays * _ARRAY_NS * pace.crowd // 1000
+        return total + (_ROUNDS_NS + self.arrays * _ARRAY_NS) * pace.crowd // 1000
 
 
 def _encoded(plan: _core.Collective) -> bool:
