@@ -113,6 +113,36 @@ def test_random_sections_of_many_arrays(world, folder, seed, agree_on):
     world.run(body)
 
 
+@ranks(1, 2, 4, per_node=(None, 2))
+@pytest.mark.parametrize("method", ["auto", "direct", "two-phase"])
+def test_one_array_is_cut_and_another_one_written_in_order(world, folder, method, agree_on):
+    """A rank gives elements of both twice, too."""
+    agree_on(slot=4096, least=1)
+    arrays = [np.arange(60 * 600, dtype="i4").reshape(SHAPE), np.zeros(SHAPE, "i4")]
+    wanted = [
+        [(0, np.s_[:, 6 * r : 6 * r + 9]), (1, np.s_[:, r:]), (0, np.s_[:2]), (1, np.s_[:, r::25])]
+        for r in range(world.size)
+    ]
+    expected = [data.copy() for data in arrays]
+    for rank, requests in enumerate(wanted):
+        for number, (which, key) in enumerate(requests):
+            expected[which][key] = 10 * rank + number
+
+    def body(t):
+        once(t, lambda: [np.save(folder / f"{n}.npy", data) for n, data in enumerate(arrays)])
+        opened = [outcore.open(folder / f"{n}.npy", "r+", comm=t) for n in range(2)]
+        requests = [
+            (opened[which], key, np.full(arrays[which][key].shape, 10 * t.rank + number, "i4"))
+            for number, (which, key) in enumerate(wanted[t.rank])
+        ]
+        outcore.write_all(requests, comm=t, method=method)
+        for a, data in zip(opened, expected, strict=True):
+            np.testing.assert_array_equal(data, a.read_all())
+            a.close()
+
+    world.run(body)
+
+
 @pytest.mark.parametrize("method", ["direct", "two-phase"])
 @ranks(2, 4, per_node=NODES)
 def test_nothing_is_sent_within_a_node_or_written_twice(
