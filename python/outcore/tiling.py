@@ -35,7 +35,8 @@ Shape = tuple[int, ...]
 _LONG_RUN = 2**20
 _LARGE_TILE = 16 * 2**20
 # Runs that are read are so many times as long as those that are written, where both cannot be long.
-# Measured at a budget of 256 MiB: 21 % less time than equal runs in smaller tiles (bench/figures/convert.md).
+# Measured at a budget of 256 MiB: 21 % less time than equal runs in smaller tiles
+# (bench/figures/convert.md).
 _READ_LENGTH = 4
 
 
