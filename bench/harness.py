@@ -66,7 +66,7 @@ def evict(paths: Iterable[Path], patience: float = 5.0) -> None:
     """
     for path in files_of(paths):
         until = time.monotonic() + patience
-        while (left := _dropped(path)) > max(1 << 20, path.stat().st_size // 100):
+        while (left := _left_after_dropping(path)) > max(1 << 20, path.stat().st_size // 100):
             if time.monotonic() > until:
                 raise RuntimeError(
                     f"{path.name}: {left} bytes stay in the page cache; is it mapped?"
@@ -74,7 +74,7 @@ def evict(paths: Iterable[Path], patience: float = 5.0) -> None:
             time.sleep(0.05)
 
 
-def _dropped(path: Path) -> int:
+def _left_after_dropping(path: Path) -> int:
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
