@@ -206,7 +206,7 @@ class Ranks:
         writes: bool = False,
     ) -> dict[str, Any]:
         """
-        Time all candidates; each is checked in a run before.
+        Time all candidates; each is checked in a run before, which counts where it takes long.
 
         Parameters
         ----------
@@ -256,11 +256,13 @@ class Ranks:
                 spent, io = self._timed(call)
             close()
             del call, close
-            if name in checked:
+            slow = spent > PATIENCE
+            if name in checked or slow:
                 seconds[name].append(spent)
                 device[name].append(io)
-                if spent > PATIENCE:
-                    enough.add(name)
+            if slow:
+                enough.add(name)
+            if name in checked:
                 continue
             checked.add(name)
             if not self.all_true(check(name)):

@@ -51,6 +51,13 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="cases whose name is, or contains, one of these")
     parser.add_argument("--no-others", dest="others", action="store_false")
+    parser.add_argument(
+        "--without",
+        nargs="+",
+        default=[],
+        choices=["memmap", "MPI-IO coll", "MPI-IO indep", "PnetCDF", "h5py", "pread"],
+        help="peers of a collective left out, as pread on a slow device: half a minute a row",
+    )
     parser.add_argument("--folder", help="where the files are made (kept); default: a temp folder")
     options = parser.parse_args()
     temporary = options.folder is None

@@ -162,14 +162,16 @@ def run(options: Any) -> None:
                 words = {
                     **{"cache": cache, "op": op, "repeat": options.repeat, "cases": cases},
                     **{"methods": options.methods, "files": [str(square), str(cube)]},
+                    "without": options.without,
                 }
                 rows = []
                 for library in libraries(options.library):
                     words["pnetcdf"] = words["h5py"] = ""
-                    if library == "openmpi":
-                        places = ROOT / ".venv" / "mpi"
+                    places = ROOT / ".venv" / "mpi"
+                    if library == "openmpi" and "PnetCDF" not in options.without:
                         missing = pnetcdf.setup(places / "pnetcdf")
                         words["pnetcdf"] = _place(places / "pnetcdf", missing)
+                    if library == "openmpi" and "h5py" not in options.without:
                         missing = h5py_mpi.setup(places / "h5py", places / library, MPI4PY)
                         words["h5py"] = _place(places / "h5py", missing)
                     found = launch(__file__, f"collective {op} {size}", library, ranks, words)
@@ -464,7 +466,9 @@ def rank(words: dict[str, Any]) -> None:
     library = Library(Path(words["pnetcdf"]), ranks.mpi) if words["pnetcdf"] else None
     module = h5py_mpi.load(Path(words["h5py"])) if words["h5py"] else None
     for case in words["cases"]:
-        _row(Section(ranks, words, case), case, words["methods"], (library, module))
+        section = Section(ranks, words, case)
+        makers = _makers(section, words["methods"], (library, module))
+        _row(section, case, {n: makers[n] for n in makers if n not in words["without"]})
 
 
 def _makers(of: Section, methods: list[str], libraries: Any) -> dict[str, Any]:
@@ -498,7 +502,7 @@ def _makers(of: Section, methods: list[str], libraries: Any) -> dict[str, Any]:
     return makers
 
 
-def _row(of: Section, case: str, methods: list[str], libraries: Any) -> None:
+def _row(of: Section, case: str, makers: dict[str, Any]) -> None:
     """Time a case and say what came out."""
     import outcore
     from device import measured, seconds, union
@@ -506,7 +510,6 @@ def _row(of: Section, case: str, methods: list[str], libraries: Any) -> None:
     from throttle import Limits, least
 
     ranks, reading, disk = of.ranks, of.op == "read", measured(of.base.parent)
-    makers = _makers(of, methods, libraries)
     extra: dict[str, Any] = {}
     if ranks.cache == "slow":
         extra["least"], wanted = least(Limits(), disk, of.runs())
