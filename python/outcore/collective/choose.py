@@ -162,13 +162,15 @@ class Prices:
         pace, second = self.exchange.pace, 1_000_000_000
         far = self.exchange.between_nodes(plan)
         near = plan.given_bytes - far
-        moved = near * second // pace.copy + far * second // pace.messages
-        total = self.parts + moved + plan.rounds * (1 + write) * pace.meeting_ns
+        copied, sent = near * second // pace.copy, far * second // pace.messages
+        total = self.parts + copied + sent + plan.rounds * (1 + write) * pace.meeting_ns
         if not write and not _encoded(plan):
-            # While a round is exchanged the disk reads the next ones. What is copied out of the page
-            # cache, or decoded, takes the processors that exchange.
-            hidden = min(self.parts, moved) * (plan.rounds - 1) // max(plan.rounds, 1)
-            total -= hidden * (1000 - self.cached()) // 1000
+            # The disk is one for all, processors are several; and while a round is exchanged the disk
+            # reads the next ones. What is copied out of the page cache, or decoded, takes the processors
+            # that exchange: there, all that processors do is summed.
+            beside = copied * pace.crowd // (1000 * len(self.alone))
+            hidden = min(self.parts, beside + sent) * (plan.rounds - 1) // max(plan.rounds, 1)
+            total -= (copied - beside + hidden) * (1000 - self.cached()) // 1000
         return total + (_ROUNDS_NS + self.arrays * _ARRAY_NS) * pace.crowd // 1000
 
 
