@@ -173,6 +173,24 @@ proptest! {
     }
 
     #[test]
+    fn what_owners_need_holds_all_that_is_wanted((jobs, agreed) in case()) {
+        let plan = Collective::new(jobs, &agreed).unwrap();
+        let elements = |boxes: Vec<(u32, Section)>| -> BTreeSet<(u32, Vec<i64>)> {
+            let each = |(array, section): (u32, Section)| section.indices().map(move |i| (array, i)).collect::<Vec<_>>();
+            boxes.into_iter().flat_map(each).collect()
+        };
+        let needed = elements((0..agreed.ranks).flat_map(|rank| plan.needed(rank)).collect());
+        for owner in 0..agreed.ranks {
+            prop_assert!(elements(plan.needed(owner)).is_subset(&elements(plan.parts(owner))));
+            for tile in (0..plan.tiles(owner)).filter_map(|k| plan.tile(owner, k)) {
+                for piece in plan.table(&tile) {
+                    prop_assert!(piece.section.indices().all(|i| needed.contains(&(tile.array, i))));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn of_what_is_written_twice_the_last_one_counts(mut job in job(5), some in 2..12_usize) {
         job.accesses.truncate(some);
         let whole = regions(&job.ground, &job.accesses, 1 << 40);
@@ -357,6 +375,20 @@ fn neighbours_share_a_region_and_so_do_interleaved_columns() {
     let common = (0..8).map(|_| slices((3, 4096, 7), (1, 4096, 5)));
     let found = regions(&square(4096), &of_ranks(common.collect()), 24 * KIB);
     assert_eq!(vec![slices((3, 4096, 7), (1, 4096, 5))], [found[0].section.clone()]);
+}
+
+#[test]
+fn along_a_staircase_owners_need_a_small_part_of_what_they_own() {
+    // The paper's Table 3 V with 16 ranks: blocks that overlap along the diagonal are one region.
+    let step = |p: i64| slices((200 * p, 200 * p + 512, 1), (200 * p + 199, 200 * p + 400, 1));
+    let accesses = of_ranks((0..16).map(step).collect());
+    let job = Job { ground: square(4096), accesses, shares: all(16) };
+    let plan = Collective::new(vec![job], &agreed(16, Cut::Requested)).unwrap();
+    let elements = |boxes: &dyn Fn(u32) -> Vec<(u32, Section)>| -> i64 {
+        (0..16).flat_map(boxes).map(|(_, section)| section.count().unwrap()).sum()
+    };
+    assert_eq!(3512 * 3201, elements(&|rank| plan.parts(rank)));
+    assert!(elements(&|rank| plan.needed(rank)) < 3512 * 3201 / 3);
 }
 
 #[test]

@@ -203,6 +203,11 @@ impl Collective {
         self.plan.parts(rank).iter().map(|(array, section)| (*array, ranges(section))).collect()
     }
 
+    /// The same without what nobody wants around it.
+    fn needed(&self, rank: u32) -> Vec<(u32, Ranges)> {
+        self.plan.needed(rank).iter().map(|(array, section)| (*array, ranges(section))).collect()
+    }
+
     /// Whether an array is stored in blocks that are encoded.
     fn encoded(&self, array: u32) -> bool {
         self.plan.job(array).is_some_and(|job| job.ground.encoded)
@@ -263,10 +268,7 @@ impl Collective {
         py.detach(|| {
             let tile = self.plan.tile(owner, n)?;
             let table = self.plan.table(&tile);
-            let held = plan::hull(table.iter().map(|piece| &piece.section))?;
-            let job = self.plan.job(tile.array)?;
-            // What is stored in blocks is written in whole ones where that is possible.
-            let held = if job.ground.encoded { tile.section.clone() } else { held };
+            let held = self.plan.held(&tile)?;
             let count = |s: &Section| s.count().unwrap_or(i64::MAX);
             let useful = table.iter().fold(0, |n: i64, p| n.saturating_add(count(&p.section)));
             Some((ranges(&held), count(&held), useful, table.len()))

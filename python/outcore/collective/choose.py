@@ -231,7 +231,7 @@ def share_of_price(
 ) -> int:
     """Tell what this rank's part of the files costs as an owner."""
     total = 0
-    for number, ranges in plan.parts(rank):
+    for number, ranges in plan.needed(rank):
         array = arrays[number]
         if array is not None:
             try:

@@ -11,7 +11,7 @@ Invariants. Planned and chosen by the functions that `read_all` uses, so that th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,8 @@ __all__ = ["Disk", "Foresight", "Ranges", "foresee", "key_of"]
 
 # Beyond so many tiles their requests are not counted one by one, but those of whole parts.
 _TILES = 20_000
+# Beyond so many owners nothing is left out of these.
+_OWNERS = 1_000
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,8 @@ class Foresight:
         if sum(tiles for _, tiles in owners) <= _TILES:
             numbers = ((owner, n) for owner, tiles in owners for n in range(tiles))
             return sum((self.tile(*number) for number in numbers), Disk()), True
-        parts = (box for owner, _ in owners for _, box in self.plan.parts(owner))
-        return sum((self._disk(key_of(box)) for box in parts), Disk()), False
+        parts = (self._disk(key_of(box)) for box in _boxes(self.plan))
+        return sum(parts, Disk()), False
 
     def _disk(self, key: Any) -> Disk:
         return Disk.of(self.array.explain(key, write=self.write))
@@ -220,9 +222,9 @@ def foresee(
             alone = [own_price(items, write=write) for items in left]
             parts = (share_of_price(plan, [array], rank, write=write) for rank in owners)
             return Prices(alone, sum(parts), exchange)
-        boxes = [key_of(box) for rank in owners for _, box in plan.parts(rank)]
+        parts = sum(_cold(array, key_of(box), write) for box in _boxes(plan))
         alone = [(sum(_cold(array, i.key, write) for i in own if i.nbytes), 0) for own in left]
-        return Prices(alone, sum(_cold(array, box, write) for box in boxes), exchange)
+        return Prices(alone, parts, exchange)
 
     choice = planning.decided(plan, records, prices, write=write)
     return Foresight(
@@ -241,6 +243,13 @@ def foresee(
             write=write,
         ),
     )
+
+
+def _boxes(plan: _core.Collective) -> Iterator[Ranges]:
+    """What owners need; of many owners all that they own, because each looks through all accesses."""
+    owners = plan.owners()
+    boxes = plan.needed if len(owners) <= _OWNERS else plan.parts
+    return (box for owner in owners for _, box in boxes(owner))
 
 
 def _rows(records: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -297,11 +297,30 @@ impl Collective {
         members.iter().filter_map(|number| planned.piece(*number, tile)).collect()
     }
 
+    /// The smallest section that holds all that is wanted of a tile; None if nothing is. Of what is
+    /// stored in blocks the whole tile.
+    pub fn held(&self, tile: &Tile) -> Option<Section> {
+        let planned = &self.jobs[tile.array as usize];
+        let table = self.table(tile);
+        let held = hull(table.iter().map(|piece| &piece.section))?;
+        Some(if planned.job.ground.encoded { tile.section.clone() } else { held })
+    }
+
     /// What a rank owns, as boxes: array and section. Of many tiles that are dealt out as many in a row.
     pub fn parts(&self, rank: u32) -> Vec<(u32, Section)> {
-        let cover = |span: Span| {
-            let tiling = &self.jobs[span.array as usize].tilings[span.region as usize];
-            (span.array, tiling.cover(span.low, span.high))
+        self.boxes(rank).into_iter().map(|tile| (tile.array, tile.section)).collect()
+    }
+
+    /// The same without what nobody wants around it: of sections along a diagonal a small part.
+    pub fn needed(&self, rank: u32) -> Vec<(u32, Section)> {
+        let held = |tile: Tile| Some((tile.array, self.held(&tile)?));
+        self.boxes(rank).into_iter().filter_map(held).collect()
+    }
+
+    fn boxes(&self, rank: u32) -> Vec<Tile> {
+        let cover = |Span { array, region, low, high }: Span| {
+            let tiling = &self.jobs[array as usize].tilings[region as usize];
+            Tile { array, region, section: tiling.cover(low, high) }
         };
         let mut boxes = Vec::new();
         for part in self.owned.get(rank as usize).into_iter().flat_map(Batches::parts) {
