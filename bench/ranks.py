@@ -26,15 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from harness import Row, evict, save, touch, warm
+from harness import Row, evict, save, warm
 from throttle import Group, Limits, Unavailable, counts, device_of, enter
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 # Seconds after which one timed run of a candidate is enough.
 PATIENCE = 4.0
-# Bytes of memory at most that are touched before a cold run; more takes longer than what is timed.
-TOUCHED = 1 << 30
 # Seconds before each run on the slow device: what it gives at once is then the same for all.
 IDLE = 0.3
 
@@ -208,7 +206,7 @@ class Ranks:
         writes: bool = False,
     ) -> dict[str, Any]:
         """
-        Time all candidates; each is checked in a run before, which counts if it is long and not warm.
+        Time all candidates; each is checked in a run before.
 
         Parameters
         ----------
@@ -241,11 +239,6 @@ class Ranks:
             files = paths(name)
             if self.cache != "warm":
                 self.by_one(lambda: _evict(files))
-                if self.cache == "cold":
-                    # What was evicted goes back to the host, and comes back page by page: new slots
-                    # of 192 MB once took 12 s.
-                    size = sum(path.stat().st_size for path in files)
-                    touch(min(size, TOUCHED) // self.comm.size)
             elif writes:
                 self.by_one(lambda: _clean(files))
 
@@ -263,18 +256,15 @@ class Ranks:
                 spent, io = self._timed(call)
             close()
             del call, close
-            first = name not in checked
-            # A first warm run warms.
-            slow = spent > PATIENCE and not (first and self.cache == "warm")
-            if slow:
-                enough.add(name)
-            if slow or not first:
+            if name in checked:
                 seconds[name].append(spent)
                 device[name].append(io)
-            if first:
-                checked.add(name)
-                if not self.all_true(check(name)):
-                    wrong.add(name)
+                if spent > PATIENCE:
+                    enough.add(name)
+                continue
+            checked.add(name)
+            if not self.all_true(check(name)):
+                wrong.add(name)
         io = {
             n: [float(v) for v in np.median(found, axis=0)] for n, found in device.items() if found
         }
