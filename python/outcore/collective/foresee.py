@@ -222,9 +222,9 @@ def foresee(
             alone = [own_price(items, write=write) for items in left]
             parts = (share_of_price(plan, [array], rank, write=write) for rank in owners)
             return Prices(alone, sum(parts), exchange)
-        parts = sum(_cold(array, key_of(box), write) for box in _boxes(plan))
+        needed = sum(_cold(array, key_of(box), write) for box in _boxes(plan))
         alone = [(sum(_cold(array, i.key, write) for i in own if i.nbytes), 0) for own in left]
-        return Prices(alone, parts, exchange)
+        return Prices(alone, needed, exchange)
 
     choice = planning.decided(plan, records, prices, write=write)
     return Foresight(
