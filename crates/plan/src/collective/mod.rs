@@ -297,13 +297,12 @@ impl Collective {
         members.iter().filter_map(|number| planned.piece(*number, tile)).collect()
     }
 
-    /// The smallest section that holds all that is wanted of a tile; None if nothing is. Of what is
-    /// stored in blocks the whole tile.
-    pub fn held(&self, tile: &Tile) -> Option<Section> {
-        let planned = &self.jobs[tile.array as usize];
-        let table = self.table(tile);
+    /// The smallest section that holds all pieces of a tile's `table`; None if there are none. Of what
+    /// is stored in blocks the whole tile.
+    pub fn held(&self, tile: &Tile, table: &[Piece]) -> Option<Section> {
         let held = hull(table.iter().map(|piece| &piece.section))?;
-        Some(if planned.job.ground.encoded { tile.section.clone() } else { held })
+        let encoded = self.jobs[tile.array as usize].job.ground.encoded;
+        Some(if encoded { tile.section.clone() } else { held })
     }
 
     /// What a rank owns, as boxes: array and section. Of many tiles that are dealt out as many in a row.
@@ -313,7 +312,7 @@ impl Collective {
 
     /// The same without what nobody wants around it: of sections along a diagonal a small part.
     pub fn needed(&self, rank: u32) -> Vec<(u32, Section)> {
-        let held = |tile: Tile| Some((tile.array, self.held(&tile)?));
+        let held = |tile: Tile| Some((tile.array, self.held(&tile, &self.table(&tile))?));
         self.boxes(rank).into_iter().filter_map(held).collect()
     }
 
