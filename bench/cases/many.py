@@ -95,6 +95,7 @@ def run(options: Any) -> None:
                 "repeat": options.repeat,
                 "cases": files,
                 "ours": options.methods,
+                "without": options.without,
             }
             words["files"] = files[wanted[0]]
             rows = []
@@ -243,6 +244,8 @@ def rank(words: dict[str, Any]) -> None:
         makers[MPI] = of.mpiio
         makers["memmap"] = of.memmap
         makers["pread"] = of.pread
+
+        makers = {n: m for n, m in makers.items() if n.split(",")[0] not in words["without"]}
 
         def spoil(of: Files = of) -> None:
             for out in of.out:

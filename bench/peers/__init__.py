@@ -72,7 +72,10 @@ def compiled(source: Path) -> Any:
     name = f"outcore-bench-{source.stem}-{text:08x}-{os.getuid()}.so"
     library = Path(tempfile.gettempdir()) / name
     if not library.exists():
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+        # Other ranks may compile it too; each finds a whole one under its name.
+        mine = library.with_name(f"{library.name}.{os.getpid()}")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", mine, source], check=True)
+        mine.replace(library)
     return ctypes.CDLL(str(library))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective import CollectiveArray, choose
+from outcore.collective import CollectiveArray, alone, choose
 from outcore.errors import CollectiveError
 from ranks import UNDER_MPI, once, ranks
 
@@ -317,16 +317,28 @@ def test_many_small_sections_are_read_before_a_plan_is_made(world, folder, steps
 
 
 @ranks(2, 4)
-def test_many_small_sections_are_planned_where_requests_are_dear(world, folder, steps, slow_disk):
+def test_many_small_sections_are_planned_where_requests_are_dear(
+    world, folder, steps, slow_disk, monkeypatch
+):
+    """A rank knows that from the prices of a few of them."""
+    price, asked = alone.price, []
+
+    def counted(array, key):
+        asked.append(array.transport.rank)
+        return price(array, key)
+
+    monkeypatch.setattr(alone, "price", counted)
+
     def body(t):
         wanted = [(a, np.s_[t.rank :: t.size]) for a in made(t, folder, cache="bypass")]
         outcore.read_all(wanted)
         t.barrier()
         steps[t.rank] = []
         outcore.read_all(wanted)
-        told = list(steps[t.rank])
+        told, prices = list(steps[t.rank]), asked.count(t.rank)
         report = outcore.explain_all(wanted)
-        return len(told), report.method
+        return len(told), prices, report.method
 
-    for told, method in world.run(body):
+    for told, prices, method in world.run(body):
         assert told > 1 and method == "two-phase"
+        assert 0 < prices < FILES

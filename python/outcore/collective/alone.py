@@ -49,12 +49,20 @@ def many_at_hand(
 
 
 def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any, Any]]) -> bool:
+    crowd = clock_of(group).crowd
+    # Of all arrays: there may be fewer that cost anything.
+    most, cost, some = len({array.path for array, *_ in wanted}), 0, set()
     try:
-        each = [(price(array, key), array.path) for array, key, _ in wanted]
+        for array, key, _ in wanted:
+            this = price(array, key)
+            cost += this
+            if this:
+                some.add(array.path)
+            if not sooner(cost, group.size, most, crowd):
+                return False  # large sections say so soon
     except Exception:
         return False  # whoever reads them will say what is wrong
-    arrays = len({path for cost, path in each if cost})
-    return sooner(sum(cost for cost, _ in each), group.size, arrays, clock_of(group).crowd)
+    return sooner(cost, group.size, len(some), crowd)
 
 
 def all_at_hand(items: list[Item], method: str) -> bool:
