@@ -96,7 +96,7 @@ def test_a_section_at_hand_takes_one_call_into_the_core(world, folder, steps, mo
 
 
 @ranks(2, 3, 4)
-def test_what_was_read_early_is_read_again_if_others_need_a_plan(world, folder, steps):
+def test_what_was_read_early_is_read_again_if_others_need_a_plan(world, folder, steps, slow_disk):
     """Into the same memory; all by one plan, which takes whole records."""
 
     def body(t):
@@ -287,8 +287,8 @@ def test_a_result_that_was_read_early_is_made_once(world, folder):
 
 
 @ranks(2, 4, per_node=(None, 1))
-def test_many_small_sections_are_read_before_a_plan_is_made(world, folder, steps, monkeypatch):
-    """Also from the disk: two-phase could save less than to plan it takes."""
+def test_small_sections_are_read_before_a_plan_is_made(world, folder, steps, monkeypatch):
+    """Also from the disk: two-phase could save less than to plan it and to exchange takes."""
     # However many ranks there are, and however few share a processor.
     monkeypatch.setattr(choose, "_PLAN_NS", 1_000_000)
 
@@ -303,17 +303,22 @@ def test_many_small_sections_are_read_before_a_plan_is_made(world, folder, steps
         many = outcore.read_all(wanted)
         first, steps[t.rank] = steps[t.rank], []
         outcore.read_all(wanted[:1] * FILES)
-        second = list(steps[t.rank])
-        report = outcore.explain_all(wanted)
+        second, steps[t.rank] = steps[t.rank], []
+        one = arrays[0].read_all(key)
+        third, steps[t.rank] = steps[t.rank], []
+        arrays[0].read_all((t.rank, 0))
+        fourth = list(steps[t.rank])
+        reports = outcore.explain_all(wanted), arrays[0].explain_all(key)
         t.barrier()
         for k, got in enumerate(many):
             np.testing.assert_array_equal(got, expected(k, key))
-        return first, len(second), report.method, report.why
+        np.testing.assert_array_equal(one, expected(0, key))
+        return first, len(second), third, fourth, {(r.method, r.why) for r in reports}
 
-    for first, second, method, why in world.run(body):
-        assert first == ["allgather"]
-        assert second > 1, "sections of one array are planned"
-        assert (method, why) == ("direct", "to plan 30 arrays takes longer than to read them")
+    for first, second, third, fourth, told in world.run(body):
+        assert first == third == fourth == ["allgather"]
+        assert second > 1, "many sections of one array are planned"
+        assert told == {("direct", "to plan so little takes longer than to read it")}
 
 
 @ranks(2, 4)

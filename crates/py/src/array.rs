@@ -244,7 +244,7 @@ impl Array {
 
     /// The same in a few numbers, for prices (`report::counts`).
     #[pyo3(signature = (key, write = false))]
-    fn counts(&self, py: Python<'_>, key: &Bound<'_, PyAny>, write: bool) -> PyResult<[i64; 7]> {
+    fn counts(&self, py: Python<'_>, key: &Bound<'_, PyAny>, write: bool) -> PyResult<[i64; 6]> {
         self.look(key, write, |open, access| crate::report::counts(py, open, access))
     }
 

@@ -203,9 +203,10 @@ impl Collective {
         self.plan.parts(rank).iter().map(|(array, section)| (*array, ranges(section))).collect()
     }
 
-    /// The same without what nobody wants around it.
-    fn needed(&self, rank: u32) -> Vec<(u32, Ranges)> {
-        self.plan.needed(rank).iter().map(|(array, section)| (*array, ranges(section))).collect()
+    /// The same without what nobody wants around it, and how many elements of it are wanted or given.
+    fn needed(&self, rank: u32) -> Vec<(u32, Ranges, i64)> {
+        let needed = self.plan.needed(rank);
+        needed.iter().map(|(array, section, useful)| (*array, ranges(section), *useful)).collect()
     }
 
     /// Whether an array is stored in blocks that are encoded.

@@ -48,9 +48,9 @@ pub fn explain<'py>(
     Ok(fields)
 }
 
-/// What a price is made of: requests, bytes they move, bytes through mappings and pages of these, bytes
-/// of the section, chunks through codecs, and the share that is cached in thousandths (-1: not looked at).
-pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 7]> {
+/// What a price is made of: requests, bytes they move, bytes through mappings and pages of these, chunks
+/// through codecs, and the share that is cached in thousandths (-1: not looked at).
+pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 6]> {
     let survey = open.survey(py, access)?;
     let cost = survey.cost;
     Ok([
@@ -58,7 +58,6 @@ pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 7]
         cost.read_bytes.saturating_add(cost.written_bytes),
         cost.mapped_bytes,
         survey.pages,
-        cost.useful_bytes,
         cost.decodes.saturating_add(cost.encodes),
         survey.cached.map_or(-1, i64::from),
     ])

@@ -14,7 +14,7 @@ from outcore.disk import DiskArray
 from outcore.hints import Hints
 from outcore.transport import Transport
 
-__all__ = ["LANES", "all_at_hand", "each_alone", "many_at_hand", "read_at_hand"]
+__all__ = ["LANES", "all_at_hand", "each_alone", "many_at_hand", "read_at_hand", "read_soon"]
 
 # Small sections that a rank reads from the disk at a time.
 LANES = 4
@@ -30,10 +30,18 @@ def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
     return array._core.read_at_hand(key, out, CACHED)
 
 
+def read_soon(group: Transport, array: DiskArray, key: Any, out: Any, method: str) -> Any:
+    """Read what is at hand, or what takes longer to plan for than to read; or None."""
+    got = read_at_hand(array, key, out, method)
+    if got is None and _are_small(group, [(array, key)]):
+        return array._core.read(key, out)
+    return got
+
+
 def many_at_hand(
     group: Transport, wanted: list[tuple[DiskArray, Any, Any]], method: str
 ) -> list[Any] | None:
-    """Read sections of several arrays, if nobody has to plan for any of them; or None."""
+    """The same of sections of several arrays: of all of them, or None."""
     if method == "sieve":
         return [read_at_hand(array, key, out, method) for array, key, out in wanted]
     cores = [(array._core, key, out) for array, key, out in wanted]
@@ -43,17 +51,29 @@ def many_at_hand(
         return _core.read_many(cores, least=least, lanes=LANES, turn=turn)
 
     got = read(0 if method == "direct" else CACHED)
-    if got is None and len(wanted) > 1 and _are_small(group, wanted):
+    if got is None and _are_small(group, [(array, key) for array, key, _ in wanted]):
         return read(0)
     return got
 
 
-def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any, Any]]) -> bool:
+def all_at_hand(group: Transport, items: list[Item], method: str) -> bool:
+    """Read what a rank wants, if nobody has to plan for any of it; tell whether that was so."""
+    some = [item for item in items if item.nbytes]
+    if all(read_at_hand(i.array, i.key, i.given, method) is not None for i in some):
+        return True
+    if not _are_small(group, [(item.array, item.key) for item in some]):
+        return False
+    for item in some:
+        item.core.read(item.key, item.given)
+    return True
+
+
+def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any]]) -> bool:
     crowd = clock_of(group).crowd
     # Of all arrays: there may be fewer that cost anything.
-    most, cost, some = len({array.path for array, *_ in wanted}), 0, set()
+    most, cost, some = len({array.path for array, _ in wanted}), 0, set()
     try:
-        for array, key, _ in wanted:
+        for array, key in wanted:
             this = price(array, key)
             cost += this
             if this:
@@ -63,14 +83,6 @@ def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any, Any]]) -> bo
     except Exception:
         return False  # whoever reads them will say what is wrong
     return sooner(cost, group.size, len(some), crowd)
-
-
-def all_at_hand(items: list[Item], method: str) -> bool:
-    """Read what a rank wants, if nobody has to plan for any of it; tell whether that was so."""
-    return all(
-        not item.nbytes or read_at_hand(item.array, item.key, item.given, method) is not None
-        for item in items
-    )
 
 
 def each_alone(

@@ -141,7 +141,7 @@ def run(
                 return brief(call, [METHODS.index(method)])
         if not mine:
             mine.extend(prepare())
-        if tries and not whole and at_hand is None and alone.all_at_hand(mine, method):
+        if tries and not whole and at_hand is None and alone.all_at_hand(group, mine, method):
             results = [item.result for item in mine]
         if write and group.nodes.count(group.nodes[group.rank]) > 1:
             # For this call: what a rank writes on its own later is planned as ever.

@@ -13,7 +13,7 @@ many small, also there. Cold data comes from a disk that all share: what counts 
 ranks, each byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of
 them, or once.
 
-Many small sections are read before a plan of them is made: each rank its own, all at once.
+Small sections are read before a plan of them is made: each rank its own, all at once.
 
 Where memory is too short for slots that hold a block it is direct, whatever that costs.
 
@@ -30,7 +30,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from outcore import _core
-from outcore.collective.holes import key_of
+from outcore.collective.holes import has_holes, key_of
 from outcore.collective.items import Item
 from outcore.collective.pace import Pace
 from outcore.collective.price import counts, of_counts, price
@@ -42,6 +42,7 @@ __all__ = [
     "IMPOSSIBLE",
     "IN_ORDER",
     "METHODS",
+    "TOO_SMALL",
     "UNDECIDED",
     "Choice",
     "Exchange",
@@ -71,6 +72,7 @@ UNDECIDED = (
     "there are too many pairs of sections to find out whether ranks write the same elements: it is "
     "written in the order of the ranks, and where they do the highest one wins"
 )
+TOO_SMALL = "to plan so little takes longer than to read it"
 
 
 @dataclass(frozen=True)
@@ -185,17 +187,20 @@ def in_order(plan: _core.Collective) -> str:
 
 def sooner(own: int, ranks: int, arrays: int, crowd: int) -> bool:
     """
-    Tell whether a rank has read its sections of several arrays sooner than a plan of them is made.
+    Tell whether a rank has read its sections sooner than a plan of them is made and exchanged by.
 
     Parameters
     ----------
     own
         What reading them costs this rank. Two-phase saves at most as much for each other rank: where
         all want the same.
+    arrays
+        Of how many arrays they are.
     crowd
         Of the `Pace`.
     """
-    return arrays > 1 and (ranks - 1) * own <= (arrays - 1) * _PLAN_NS * crowd // 1000
+    planned = _ROUNDS_NS + arrays * _ARRAY_NS + max(arrays - 1, 0) * _PLAN_NS
+    return (ranks - 1) * own <= planned * crowd // 1000
 
 
 def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = "") -> Choice:
@@ -219,7 +224,7 @@ def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = 
         prices.arrays,
         prices.exchange.pace.crowd,
     ):
-        return Choice("direct", f"to plan {prices.arrays} arrays takes longer than to read them")
+        return Choice("direct", TOO_SMALL)
     told = f"{human_time(alone)} for each rank on its own, {human_time(both)} together"
     if both < alone:
         return Choice("two-phase", told)
@@ -231,11 +236,14 @@ def share_of_price(
 ) -> int:
     """Tell what this rank's part of the files costs as an owner."""
     total = 0
-    for number, ranges in plan.needed(rank):
+    for number, ranges, given in plan.needed(rank):
         array = arrays[number]
         if array is not None:
             try:
                 total += price(array, key_of(ranges), write=write)
+                if write and has_holes(ranges, given):
+                    # Read first. What is too sparse for that is written in pieces, which costs more.
+                    total += price(array, key_of(ranges))
             except Exception:
                 total += IMPOSSIBLE
     return total

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective import items, planning
 from outcore.collective.agreement import Since, Unsure, brief
-from outcore.collective.alone import read_at_hand
+from outcore.collective.alone import read_soon
 from outcore.collective.call import Early, run
 from outcore.collective.choose import METHODS
 from outcore.disk import DiskArray
@@ -61,7 +61,8 @@ class Reader:
             try:
                 head = self._head(array, method) if self._since.quiet(written) else None
                 if head is not None:
-                    got, early = read_at_hand(array, key, out, method), Early()
+                    got = read_soon(self._group, array, key, out, method)
+                    early = Early()
             except BaseException as error:
                 early = Early(failure=error)
             if head is not None and got is not None:

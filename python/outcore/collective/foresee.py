@@ -29,7 +29,7 @@ from outcore.collective.choose import (
     own_price,
     share_of_price,
 )
-from outcore.collective.holes import Ranges, key_of
+from outcore.collective.holes import Ranges, has_holes, key_of
 from outcore.collective.items import Item
 from outcore.collective.pace import ASSUMED
 from outcore.collective.price import counts, of_counts
@@ -142,7 +142,7 @@ class Foresight:
         if sum(tiles for _, tiles in owners) <= _TILES:
             numbers = ((owner, n) for owner, tiles in owners for n in range(tiles))
             return sum((self.tile(*number) for number in numbers), Disk()), True
-        parts = (self._disk(key_of(box)) for box in _boxes(self.plan))
+        parts = (self._disk(key_of(box)) for box, _ in _boxes(self.plan))
         return sum(parts, Disk()), False
 
     def _disk(self, key: Any) -> Disk:
@@ -222,7 +222,11 @@ def foresee(
             alone = [own_price(items, write=write) for items in left]
             parts = (share_of_price(plan, [array], rank, write=write) for rank in owners)
             return Prices(alone, sum(parts), exchange)
-        needed = sum(_cold(array, key_of(box), write) for box in _boxes(plan))
+        needed = 0
+        for box, holes in _boxes(plan):
+            needed += _cold(array, key_of(box), write)
+            if write and holes:
+                needed += _cold(array, key_of(box), False)
         alone = [(sum(_cold(array, i.key, write) for i in own if i.nbytes), 0) for own in left]
         return Prices(alone, needed, exchange)
 
@@ -245,11 +249,15 @@ def foresee(
     )
 
 
-def _boxes(plan: _core.Collective) -> Iterator[Ranges]:
-    """What owners need; of many owners all that they own, because each looks through all accesses."""
+def _boxes(plan: _core.Collective) -> Iterator[tuple[Ranges, bool]]:
+    """What owners need, and whether it has holes."""
     owners = plan.owners()
-    boxes = plan.needed if len(owners) <= _OWNERS else plan.parts
-    return (box for owner in owners for _, box in boxes(owner))
+    for owner in owners:
+        if len(owners) <= _OWNERS:
+            yield from ((box, has_holes(box, useful)) for _, box, useful in plan.needed(owner))
+        else:
+            # All that they own: each would look through all accesses.
+            yield from ((box, False) for _, box in plan.parts(owner))
 
 
 def _rows(records: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -26,7 +26,7 @@ from outcore.disk import DiskArray
 if TYPE_CHECKING:
     from outcore.collective.rounds import Work
 
-__all__ = ["SPARSE", "Ranges", "key_of", "rewrites", "ways", "within"]
+__all__ = ["SPARSE", "Ranges", "has_holes", "key_of", "rewrites", "ways", "within"]
 
 Ranges = list[tuple[int, int, int]]
 # Of a tile of which less than this part is given, holes are somebody else's as much as ours.
@@ -86,6 +86,18 @@ def rewrites(array: DiskArray, held: Ranges, pieces: list[Ranges], dense: bool) 
     key = key_of(held)
     both = price(array, key) + price(array, key, write=True)
     return both < sum(price(array, key_of(piece), write=True) for piece in pieces)
+
+
+def has_holes(held: Ranges, given: int) -> bool:
+    """
+    Tell whether fewer elements are given than a section has.
+
+    Examples
+    --------
+    >>> has_holes([(0, 4, 1), (0, 5, 1)], 20)
+    False
+    """
+    return given < _count(held)
 
 
 def key_of(ranges: Ranges) -> tuple[slice, ...]:

@@ -7,6 +7,7 @@ assumed. Only the order of methods counts.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from outcore.disk import DiskArray
@@ -18,7 +19,7 @@ _CACHED = 9_000_000_000
 _CALL_NS = 300
 _WRITE = 4_000_000_000
 _WRITE_CALL_NS = 6_000
-_DIRTY_NS = 5_000
+_DIRTY_NS = 1_750
 _DECODE = 800_000_000
 # Of a disk that nobody measured: nanoseconds a request, bytes per second of one, and of a stream.
 DISK = (9_500, 2_600_000_000, 2_800_000_000)
@@ -34,8 +35,6 @@ class Counts(NamedTuple):
         Requests to the system, and bytes that they carry.
     mapped, pages
         Bytes copied out of or into mapped files, and pages that these are in.
-    useful
-        Bytes of the section.
     coded
         Chunks that go through a codec.
     cached
@@ -46,7 +45,6 @@ class Counts(NamedTuple):
     moved: int
     mapped: int
     pages: int
-    useful: int
     coded: int
     cached: int
 
@@ -66,7 +64,7 @@ def price(array: DiskArray, key: Any, *, write: bool = False) -> int:
 def of_counts(found: Counts, array: DiskArray, *, write: bool) -> int:
     """Tell what such an access costs on the disk of its array."""
     _, request_ns, device, stream = array._core.disk()
-    requests, moved, mapped, pages, useful, coded, cached = found
+    requests, moved, mapped, pages, coded, cached = found
     second = 1_000_000_000
     cold = of_requests(requests, moved, (request_ns, device, stream))
     if write:
@@ -75,8 +73,13 @@ def of_counts(found: Counts, array: DiskArray, *, write: bool) -> int:
         warm += pages * _DIRTY_NS + mapped * second // _CACHED
     else:
         warm = requests * _CALL_NS + (moved + mapped) * second // _CACHED
-    codecs = coded and useful * second // _DECODE
+    # Of a chunk there is no part that could be decoded alone.
+    codecs = coded * _chunk_bytes(array) * second // _DECODE
     return (cold * (1000 - cached) + warm * cached) // 1000 + codecs
+
+
+def _chunk_bytes(array: DiskArray) -> int:
+    return math.prod(array.chunks or ()) * array.dtype.itemsize
 
 
 def of_requests(requests: int, moved: int, disk: tuple[int, int, int] = DISK) -> int:

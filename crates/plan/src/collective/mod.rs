@@ -310,9 +310,15 @@ impl Collective {
         self.boxes(rank).into_iter().map(|tile| (tile.array, tile.section)).collect()
     }
 
-    /// The same without what nobody wants around it: of sections along a diagonal a small part.
-    pub fn needed(&self, rank: u32) -> Vec<(u32, Section)> {
-        let held = |tile: Tile| Some((tile.array, self.held(&tile, &self.table(&tile))?));
+    /// The same without what nobody wants around it: of sections along a diagonal a small part. With each
+    /// the elements that are wanted or given of it: fewer than it has where there are gaps.
+    pub fn needed(&self, rank: u32) -> Vec<(u32, Section, i64)> {
+        let held = |tile: Tile| {
+            let table = self.table(&tile);
+            let count = |piece: &Piece| piece.section.count().unwrap_or(i64::MAX);
+            let useful = table.iter().map(count).fold(0, i64::saturating_add);
+            Some((tile.array, self.held(&tile, &table)?, useful))
+        };
         self.boxes(rank).into_iter().filter_map(held).collect()
     }
 
