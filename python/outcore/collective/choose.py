@@ -30,7 +30,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from outcore import _core
-from outcore.collective.holes import has_holes, key_of
+from outcore.collective.holes import Ranges, has_holes, is_dense, key_of
 from outcore.collective.items import Item
 from outcore.collective.pace import Pace
 from outcore.collective.price import counts, of_counts, price
@@ -62,6 +62,8 @@ CACHED = 950
 _PLAN_NS, _ARRAY_NS = 65_000, 50_000
 # What any two-phase costs it besides: slots, threads that fill them, rounds as such.
 _ROUNDS_NS = 300_000
+# Of a tile that is written in pieces so many are priced.
+_PIECES = 16
 # What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
 # nothing is raised here; the access itself will say what is wrong.
 IMPOSSIBLE = 1 << 50
@@ -231,6 +233,19 @@ def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = 
     return Choice("direct", told)
 
 
+def _holes(plan: _core.Collective, rank: int, array: DiskArray, held: Ranges, given: int) -> int:
+    """Tell what holes add to the price of writing: they are read first, or are between pieces."""
+    rewritten = price(array, key_of(held))
+    if plan.arrays > 1 or plan.encoded(0) or is_dense(array, held, given):
+        return rewritten
+    # What is too sparse to be rewritten is written piece by piece, each tile like the first one.
+    pieces = [piece for _, _, piece in plan.table(rank, 0)]
+    some = pieces[:_PIECES]
+    each = sum(price(array, key_of(piece), write=True) for piece in some)
+    apart = each * len(pieces) // max(len(some), 1) * plan.tiles(rank)
+    return max(rewritten, apart - price(array, key_of(held), write=True))
+
+
 def share_of_price(
     plan: _core.Collective, arrays: list[DiskArray | None], rank: int, *, write: bool
 ) -> int:
@@ -242,8 +257,7 @@ def share_of_price(
             try:
                 total += price(array, key_of(ranges), write=write)
                 if write and has_holes(ranges, given):
-                    # Read first. What is too sparse for that is written in pieces, which costs more.
-                    total += price(array, key_of(ranges))
+                    total += _holes(plan, rank, array, ranges, given)
             except Exception:
                 total += IMPOSSIBLE
     return total

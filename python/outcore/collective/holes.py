@@ -26,7 +26,7 @@ from outcore.disk import DiskArray
 if TYPE_CHECKING:
     from outcore.collective.rounds import Work
 
-__all__ = ["SPARSE", "Ranges", "has_holes", "key_of", "rewrites", "ways", "within"]
+__all__ = ["SPARSE", "Ranges", "has_holes", "is_dense", "key_of", "rewrites", "ways", "within"]
 
 Ranges = list[tuple[int, int, int]]
 # Of a tile of which less than this part is given, holes are somebody else's as much as ours.
@@ -98,6 +98,11 @@ def has_holes(held: Ranges, given: int) -> bool:
     False
     """
     return given < _count(held)
+
+
+def is_dense(array: DiskArray, held: Ranges, given: int) -> bool:
+    """Tell whether so much is given of a section that it may be read, changed and written back."""
+    return given * SPARSE >= _count(held) or bool(array.hints.exclusive)
 
 
 def key_of(ranges: Ranges) -> tuple[slice, ...]:
