@@ -151,9 +151,9 @@ def test_only_who_may_rewrites_and_only_where_it_is_cheaper(tmp_path, monkeypatc
         with outcore.open(tmp_path / "a.npy", "r+", hints=hints) as a:
             for piece, cheaper in ((10, False), (30, True)):
                 prices.update({(1, False): 40, (1, True): 60, (9, True): piece})
-                assert holes.rewrites(a, held, pieces, True) == cheaper
-                assert holes.rewrites(a, held, pieces, False) == (cheaper and exclusive)
-            assert holes.rewrites(a, held, pieces * 17, True)
+                assert holes.rewrites(a, held, pieces, 40) == cheaper
+                assert holes.rewrites(a, held, pieces, 24) == (cheaper and exclusive)
+            assert holes.rewrites(a, held, pieces * 17, 40)
 
 
 @ranks(2, 4, per_node=(None, 1))

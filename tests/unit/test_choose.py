@@ -96,7 +96,7 @@ def test_chunks_that_ranks_share_are_decoded_once(tmp_path, name):
             assert foresee(array, keys).report.method == method
 
 
-def test_holes_of_a_write_are_read_first(tmp_path):
+def test_holes_are_in_the_price_of_a_write(tmp_path):
     """Whose price was forgotten: where a quarter is given, together took 850 ms and each alone 640."""
     array = outcore.create(tmp_path / "a.npy", data=np.zeros((1024, 1024), "f4"))
     for step, holes in ((RANKS, False), (2 * RANKS, True)):

@@ -270,9 +270,8 @@ impl Collective {
             let tile = self.plan.tile(owner, n)?;
             let table = self.plan.table(&tile);
             let held = self.plan.held(&tile, &table)?;
-            let count = |s: &Section| s.count().unwrap_or(i64::MAX);
-            let useful = table.iter().fold(0, |n: i64, p| n.saturating_add(count(&p.section)));
-            Some((ranges(&held), count(&held), useful, table.len()))
+            let elements = held.count().unwrap_or(i64::MAX);
+            Some((ranges(&held), elements, plan::useful(&table), table.len()))
         })
     }
 

@@ -28,9 +28,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from outcore import _core
-from outcore.collective.holes import Ranges, has_holes, is_dense, key_of
+from outcore.collective.holes import Ranges, elements_in, has_holes, is_dense, key_of
 from outcore.collective.items import Item
 from outcore.collective.pace import Pace
 from outcore.collective.price import counts, of_counts, price
@@ -76,6 +77,12 @@ UNDECIDED = (
     "written in the order of the ranks, and where they do the highest one wins"
 )
 TOO_SMALL = "to plan so little takes longer than to read it"
+
+
+class Priced(Protocol):
+    """What an access costs, in nanoseconds."""
+
+    def __call__(self, array: DiskArray, key: Any, *, write: bool) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -234,31 +241,37 @@ def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = 
     return Choice("direct", told)
 
 
-def _holes(plan: _core.Collective, rank: int, array: DiskArray, held: Ranges, given: int) -> int:
-    """Tell what holes add to the price of writing: they are read first, or are between pieces."""
-    rewritten = price(array, key_of(held))
-    if plan.arrays > 1 or plan.encoded(0) or is_dense(array, held, given):
-        return rewritten
-    # What is too sparse to be rewritten is written piece by piece, each tile like the first one.
-    pieces = [piece for _, _, piece in plan.table(rank, 0)]
-    some = pieces[:_PIECES]
-    each = sum(price(array, key_of(piece), write=True) for piece in some)
-    apart = _IN_TURN * each * len(pieces) // max(len(some), 1) * plan.tiles(rank)
-    return max(rewritten, apart - price(array, key_of(held), write=True))
-
-
 def share_of_price(
-    plan: _core.Collective, arrays: list[DiskArray | None], rank: int, *, write: bool
+    plan: _core.Collective,
+    arrays: list[DiskArray | None],
+    rank: int,
+    *,
+    write: bool,
+    priced: Priced = price,
 ) -> int:
-    """Tell what this rank's part of the files costs as an owner."""
+    """Tell what this rank's part of the files costs as an owner; `priced`: what an access costs."""
     total = 0
-    for number, ranges, given in plan.needed(rank):
+    for number, held, given in plan.needed(rank):
         array = arrays[number]
         if array is not None:
             try:
-                total += price(array, key_of(ranges), write=write)
-                if write and has_holes(ranges, given):
-                    total += _holes(plan, rank, array, ranges, given)
+                total += priced(array, key_of(held), write=write)
+                if write and has_holes(held, given):
+                    total += _holes(plan, rank, array, held, given, priced)
             except Exception:
                 total += IMPOSSIBLE
     return total
+
+
+def _holes(
+    plan: _core.Collective, rank: int, array: DiskArray, held: Ranges, given: int, priced: Priced
+) -> int:
+    """Tell what holes add to the price of writing: they are read first, or are between pieces."""
+    read = priced(array, key_of(held), write=False)
+    # Pieces are those of the first tile, which may be of another array.
+    if plan.arrays > 1 or plan.encoded(0) or is_dense(array, held, given):
+        return read
+    pieces = [piece for _, _, piece in plan.table(rank, 0)[:_PIECES]]
+    cost = sum(priced(array, key_of(piece), write=True) for piece in pieces)
+    apart = _IN_TURN * cost * given // max(sum(map(elements_in, pieces)), 1)
+    return max(read, apart - priced(array, key_of(held), write=True))

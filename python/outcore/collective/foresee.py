@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from outcore.collective.choose import (
     own_price,
     share_of_price,
 )
-from outcore.collective.holes import Ranges, has_holes, key_of
+from outcore.collective.holes import Ranges, key_of
 from outcore.collective.items import Item
 from outcore.collective.pace import ASSUMED
 from outcore.collective.price import counts, of_counts
@@ -142,7 +143,7 @@ class Foresight:
         if sum(tiles for _, tiles in owners) <= _TILES:
             numbers = ((owner, n) for owner, tiles in owners for n in range(tiles))
             return sum((self.tile(*number) for number in numbers), Disk()), True
-        parts = (self._disk(key_of(box)) for box, _ in _boxes(self.plan))
+        parts = (self._disk(key_of(box)) for box in _boxes(self.plan))
         return sum(parts, Disk()), False
 
     def _disk(self, key: Any) -> Disk:
@@ -222,13 +223,15 @@ def foresee(
             alone = [own_price(items, write=write) for items in left]
             parts = (share_of_price(plan, [array], rank, write=write) for rank in owners)
             return Prices(alone, sum(parts), exchange)
-        needed = 0
-        for box, holes in _boxes(plan):
-            needed += _cold(array, key_of(box), write)
-            if write and holes:
-                needed += _cold(array, key_of(box), False)
-        alone = [(sum(_cold(array, i.key, write) for i in own if i.nbytes), 0) for own in left]
-        return Prices(alone, needed, exchange)
+        if len(owners) > _OWNERS:
+            parts = (_cold(array, key_of(box), write=write) for box in _boxes(plan))
+        else:
+            each = partial(share_of_price, plan, [array], write=write, priced=_cold)
+            parts = (each(rank) for rank in owners)
+        alone = [
+            (sum(_cold(array, i.key, write=write) for i in own if i.nbytes), 0) for own in left
+        ]
+        return Prices(alone, sum(parts), exchange)
 
     choice = planning.decided(plan, records, prices, write=write)
     return Foresight(
@@ -249,15 +252,14 @@ def foresee(
     )
 
 
-def _boxes(plan: _core.Collective) -> Iterator[tuple[Ranges, bool]]:
-    """What owners need, and whether it has holes."""
+def _boxes(plan: _core.Collective) -> Iterator[Ranges]:
+    """What owners need; of many owners all that they own, because each looks through all accesses."""
     owners = plan.owners()
     for owner in owners:
-        if len(owners) <= _OWNERS:
-            yield from ((box, has_holes(box, useful)) for _, box, useful in plan.needed(owner))
+        if len(owners) > _OWNERS:
+            yield from (box for _, box in plan.parts(owner))
         else:
-            # All that they own: each would look through all accesses.
-            yield from ((box, False) for _, box in plan.parts(owner))
+            yield from (box for _, box, _ in plan.needed(owner))
 
 
 def _rows(records: list[NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -281,7 +283,7 @@ def _ranges(section: list[int]) -> Ranges:
     return list(zip(section[::3], section[1::3], section[2::3], strict=True))
 
 
-def _cold(array: DiskArray, key: Any, write: bool) -> int:
+def _cold(array: DiskArray, key: Any, *, write: bool) -> int:
     """Price an access to data that is not in the page cache."""
     try:
         found = counts(array, key, write=write)._replace(cached=0)

@@ -26,7 +26,17 @@ from outcore.disk import DiskArray
 if TYPE_CHECKING:
     from outcore.collective.rounds import Work
 
-__all__ = ["SPARSE", "Ranges", "has_holes", "is_dense", "key_of", "rewrites", "ways", "within"]
+__all__ = [
+    "SPARSE",
+    "Ranges",
+    "elements_in",
+    "has_holes",
+    "is_dense",
+    "key_of",
+    "rewrites",
+    "ways",
+    "within",
+]
 
 Ranges = list[tuple[int, int, int]]
 # Of a tile of which less than this part is given, holes are somebody else's as much as ours.
@@ -57,10 +67,10 @@ def ways(
 
     # In the order of the ranks; what two of them give is in the slot once.
     pieces = [piece for _, _, piece in work.plan.table(work.rank, n)]
-    whole = any(_count(piece) == elements for piece in pieces)
+    whole = any(elements_in(piece) == elements for piece in pieces)
     if whole or (useful == elements and not work.plan.in_order):
         return [], [write]
-    if work.plan.encoded(number) or rewrites(array, held, pieces, useful * SPARSE >= elements):
+    if work.plan.encoded(number) or rewrites(array, held, pieces, useful):
         return [read], [write]
 
     def write_pieces() -> None:
@@ -70,16 +80,9 @@ def ways(
     return [], [write_pieces]
 
 
-def rewrites(array: DiskArray, held: Ranges, pieces: list[Ranges], dense: bool) -> bool:
-    """
-    Whether what is held of a tile is read, changed and written back, or only its pieces are written.
-
-    Parameters
-    ----------
-    dense
-        A quarter of it or more is given.
-    """
-    if not dense and not array.hints.exclusive:
+def rewrites(array: DiskArray, held: Ranges, pieces: list[Ranges], given: int) -> bool:
+    """Whether what is held of a tile is read, changed and written back, or its pieces are written."""
+    if not is_dense(array, held, given):
         return False
     if len(pieces) > _PRICED:
         return True
@@ -97,12 +100,12 @@ def has_holes(held: Ranges, given: int) -> bool:
     >>> has_holes([(0, 4, 1), (0, 5, 1)], 20)
     False
     """
-    return given < _count(held)
+    return given < elements_in(held)
 
 
 def is_dense(array: DiskArray, held: Ranges, given: int) -> bool:
-    """Tell whether so much is given of a section that it may be read, changed and written back."""
-    return given * SPARSE >= _count(held) or bool(array.hints.exclusive)
+    """Tell whether so many elements are given of a section that it may be read and written back."""
+    return given * SPARSE >= elements_in(held) or bool(array.hints.exclusive)
 
 
 def key_of(ranges: Ranges) -> tuple[slice, ...]:
@@ -127,8 +130,9 @@ def within(part: Ranges, tile: Ranges) -> tuple[Any, ...]:
     return (..., *places)
 
 
-def _count(ranges: Ranges) -> int:
-    count = 1
+def elements_in(ranges: Ranges) -> int:
+    """Tell how many elements a section has."""
+    product = 1
     for _, n, _ in ranges:
-        count *= n
-    return count
+        product *= n
+    return product

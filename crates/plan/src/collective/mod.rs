@@ -135,6 +135,12 @@ struct Planned {
     by_rank: Vec<(u32, u32)>,
 }
 
+/// Elements of all pieces, each as often as it is wanted.
+pub fn useful(table: &[Piece]) -> i64 {
+    let count = |piece: &Piece| piece.section.count().unwrap_or(i64::MAX);
+    table.iter().map(count).fold(0, i64::saturating_add)
+}
+
 impl Collective {
     /// Plans; a pure function.
     ///
@@ -315,9 +321,7 @@ impl Collective {
     pub fn needed(&self, rank: u32) -> Vec<(u32, Section, i64)> {
         let held = |tile: Tile| {
             let table = self.table(&tile);
-            let count = |piece: &Piece| piece.section.count().unwrap_or(i64::MAX);
-            let useful = table.iter().map(count).fold(0, i64::saturating_add);
-            Some((tile.array, self.held(&tile, &table)?, useful))
+            Some((tile.array, self.held(&tile, &table)?, useful(&table)))
         };
         self.boxes(rank).into_iter().filter_map(held).collect()
     }
