@@ -55,8 +55,11 @@ def main() -> None:
         "--without",
         nargs="+",
         default=[],
-        choices=["memmap", "MPI-IO coll", "MPI-IO indep", "PnetCDF", "h5py", "pread"],
-        help="peers of a collective left out, as pread on a slow device: half a minute a row",
+        choices=[
+            *("memmap", "MPI-IO coll", "MPI-IO indep", "PnetCDF", "h5py", "pread"),
+            "outcore unmeasured",
+        ],
+        help="candidates of a collective left out, as pread on a slow device: half a minute a row",
     )
     parser.add_argument("--folder", help="where the files are made (kept); default: a temp folder")
     options = parser.parse_args()

@@ -321,8 +321,6 @@ class Section:
 
         def put() -> None:
             array.write_all(self.key, self.value, method=method)
-            if sync:
-                array.flush_all()
 
         def close() -> None:
             array.close()

@@ -25,6 +25,8 @@ MOST = 2000
 
 def main(place: str, name: str, words: str, method: str, how: str) -> None:
     options = eval(words)
+    method, _, sync = method.partition(", ")
+    assert sync in ("", "sync")
     failing = ctypes.CDLL(os.environ["FAILING"])
     number = {"EIO": errno.EIO, "ENOSPC for good": errno.ENOSPC, "half": 0}[how]
     # Several rounds, and holes that have to be read first.
@@ -45,9 +47,10 @@ def main(place: str, name: str, words: str, method: str, how: str) -> None:
 
         def body(t):
             try:
-                with outcore.open(path, "r+", comm=t, hints=HINTS) as a:
+                with outcore.open(path, "r+", comm=t, hints={**HINTS, "sync": bool(sync)}) as a:
                     a.write_all(keys[t.rank], NEW[keys[t.rank]], method=method)
-                    a.flush_all()
+                    if not sync:
+                        a.flush_all()
                     found = a.read_all(..., method=method)
             except outcore.OutcoreError as error:
                 return error

@@ -55,14 +55,17 @@ def test_each_call_fails_in_each_way_slow(tmp_path, library, kind, change, how):
     fail_each(tmp_path, library, kind, change, how)
 
 
-@pytest.mark.parametrize("kind", ["npy", "zarr zstd"])
-def test_each_call_of_a_collective_fails(tmp_path, library, kind):
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [("npy", "two-phase"), ("zarr zstd", "two-phase"), ("npy", "direct, sync")],
+)
+def test_each_call_of_a_collective_fails(tmp_path, library, kind, method):
     """All ranks raise or none; the file is old or new, block by block; the next collective works."""
-    fail_each(tmp_path, library, kind, "two-phase", "EIO", "each_collective_call.py")
+    fail_each(tmp_path, library, kind, method, "EIO", "each_collective_call.py")
 
 
 @pytest.mark.parametrize("how", ["EIO", "ENOSPC for good", "half"])
-@pytest.mark.parametrize("method", ["two-phase", "direct"])
+@pytest.mark.parametrize("method", ["two-phase", "direct", "two-phase, sync", "direct, sync"])
 @pytest.mark.parametrize("kind", ["npy", "zarr", "zarr zstd", "zarr shards gzip"])
 def test_each_call_of_a_collective_fails_in_each_way_slow(tmp_path, library, kind, method, how):
     fail_each(tmp_path, library, kind, method, how, "each_collective_call.py")

@@ -115,10 +115,10 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, m
     """First writes to mapped pages get in each other's way: runs of 8 KiB are calls then."""
     plain, here = alone.each_alone, threading.local()
 
-    def looked_at(group, mine, method, *, write):
+    def looked_at(group, mine, method, *, write, **more):
         if write:
             here.told = mine[0].array.explain(mine[0].key, write=True)
-        return plain(group, mine, method, write=write)
+        return plain(group, mine, method, write=write, **more)
 
     monkeypatch.setattr(alone, "each_alone", looked_at)
 

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::backend::{sys, Request};
-use crate::claim::Lease;
+use crate::claim::{self, Lease};
 use crate::error::{ShortRead, StorageError};
 use crate::flush::{self, Flushes, Trouble};
 use crate::mapping::Mapping;
@@ -199,6 +199,18 @@ impl FileTable {
             flush::all(kept.chain(again))
         })
     }
+
+    /// Device and inode of the one file of this table, if a flush of it by any process of this machine
+    /// puts on the disk what this one wrote, and tells what went wrong: its file system is this machine's
+    /// alone, and no sync of this table has failed, which only its own flushes remember.
+    pub fn shared_flush(&self) -> Option<(u64, u64)> {
+        let [entry] = &self.files[..] else { return None };
+        let file = entry.open.get()?;
+        if !claim::is_local(file) || !self.flushes.is_sound() {
+            return None;
+        }
+        file.inode().ok()
+    }
 }
 
 impl OpenFile {
@@ -282,6 +294,14 @@ impl OpenFile {
         Ok(unsafe { stat.assume_init() })
     }
 
+    /// Device and inode: which file it is, on this machine.
+    pub(crate) fn inode(&self) -> Result<(u64, u64), StorageError> {
+        let stat = self.stat()?;
+        // The fields' widths differ from one C library to the other.
+        #[allow(clippy::unnecessary_cast)]
+        Ok((stat.st_dev as u64, stat.st_ino as u64))
+    }
+
     /// The whole file, mapped; mapped anew when it has grown past `needed` or a mapping has failed.
     pub fn mapping(&self, needed: i64, arena: &Arena) -> Result<Arc<Mapping>, StorageError> {
         let mut kept = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
@@ -361,6 +381,11 @@ impl OpenFile {
     pub fn settle(&self) -> Result<(), Trouble> {
         let lost = |number| Trouble::Lost(StorageError::io(flush::OP, &self.path, number));
         sys::sync(self.fd(), false).map_err(lost)
+    }
+
+    /// Has a range begin its way to the disk: a flush that follows has less to wait for.
+    pub fn send(&self, offset: i64, len: i64) {
+        sys::send(self.fd(), offset, len);
     }
 
     /// The error for a file that ended within a read.

@@ -64,6 +64,11 @@ impl Flushes {
         error.map_or(Ok(()), |error| Err(error.clone()))
     }
 
+    /// Whether no sync has failed so far.
+    pub fn is_sound(&self) -> bool {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner).lost.is_none()
+    }
+
     /// Puts a part of what was written on the disk, before it is asked for. A flush that follows
     /// waits for it, and raises its failure too.
     ///
@@ -155,11 +160,13 @@ mod tests {
         let flushes = Flushes::default();
         let full = || Err(Trouble::Untried(failure(libc::EMFILE)));
         assert_eq!(Err(failure(libc::EMFILE)), flushes.flush(full));
+        assert!(flushes.is_sound(), "nothing is lost yet");
         assert_eq!(Ok(()), flushes.flush(|| Ok(())));
         assert_eq!(
             Err(failure(libc::EIO)),
             flushes.flush(|| Err(Trouble::Lost(failure(libc::EIO))))
         );
+        assert!(!flushes.is_sound());
         assert_eq!(Err(failure(libc::EIO)), flushes.flush(|| Ok(())));
         let other = || Err(Trouble::Lost(failure(libc::ENOSPC)));
         assert_eq!(Err(failure(libc::EIO)), flushes.flush(other));

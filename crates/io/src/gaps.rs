@@ -59,7 +59,8 @@ impl Written {
         }
     }
 
-    /// Makes gaps dirty where that pays, before a flush; forgets what was written. Returns the pages.
+    /// Makes gaps dirty where that pays, before a flush; forgets what was written. With `send`, what was
+    /// written is on its way to the disk then. Returns the pages.
     ///
     /// # Errors
     /// `Shrunk` if a file is shorter than what was written to it.
@@ -68,6 +69,7 @@ impl Written {
         files: &FileTable,
         prices: &Prices,
         arena: &Arena,
+        send: bool,
     ) -> Result<u64, StorageError> {
         let mut of_file: BTreeMap<u32, Vec<Family>> = BTreeMap::new();
         for (file, family) in std::mem::take(&mut *self.lock()) {
@@ -77,6 +79,10 @@ impl Written {
         for (file, families) in &of_file {
             if let FileRef::Kept(file) = files.open(*file)? {
                 pages += fill(file, families, prices, arena)?;
+                if send {
+                    Clusters::new(families, prices)
+                        .for_each(|all| file.send(all.start, all.end - all.start));
+                }
             }
         }
         Ok(pages)
@@ -198,8 +204,12 @@ mod tests {
         let all = Written::default();
         all.add(written);
         let arena = Arena::new(64 << 20);
-        let pages = all.fill(table, prices, &arena).unwrap();
-        assert_eq!(0, all.fill(table, prices, &arena).unwrap(), "what was written is forgotten");
+        let pages = all.fill(table, prices, &arena, false).unwrap();
+        assert_eq!(
+            0,
+            all.fill(table, prices, &arena, false).unwrap(),
+            "what was written is forgotten"
+        );
         pages
     }
 
@@ -286,7 +296,7 @@ mod tests {
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5000).unwrap();
         let written = Written::default();
         written.add(vec![(0, fourths())]);
-        let result = written.fill(&table, &slow(), &Arena::new(64 << 20));
+        let result = written.fill(&table, &slow(), &Arena::new(64 << 20), false);
         if claim::is_local(file) {
             assert_eq!("file-changed", result.unwrap_err().code());
         }

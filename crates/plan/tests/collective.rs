@@ -319,6 +319,31 @@ proptest! {
     }
 
     #[test]
+    fn ranks_are_apart_if_nothing_of_another_lies_between((jobs, agreed) in case()) {
+        let plan = Collective::new(jobs.clone(), &agreed).unwrap();
+        for (array, job) in (0..).zip(&jobs) {
+            let ground = &job.ground;
+            let place = |index: Vec<i64>| {
+                ground.order.iter().fold(0, |at, axis| at * ground.shape[*axis] + index[*axis])
+            };
+            let mut places: Vec<BTreeSet<i64>> = vec![BTreeSet::new(); agreed.ranks as usize];
+            for access in plan.accesses(array) {
+                places[access.rank as usize].extend(access.section.indices().map(place));
+            }
+            let between = |a: &BTreeSet<i64>, b: &BTreeSet<i64>| match (a.first(), a.last()) {
+                (Some(first), Some(last)) => b.range(first..=last).next().is_some(),
+                _ => false,
+            };
+            let meet = (0..places.len()).any(|a| {
+                (0..places.len()).any(|b| a != b && between(&places[a], &places[b]))
+            });
+            let blocks = ground.encoded || ground.grain.iter().any(|n| *n > 1);
+            prop_assert_eq!(!blocks && !meet, plan.apart(array));
+        }
+        prop_assert!(plan.apart(jobs.len() as u32), "there is no such array");
+    }
+
+    #[test]
     fn any_words_are_an_array_or_an_error(words in prop::collection::vec(any::<i64>(), 0..12)) {
         let _ = Ground::from_words(&words);
     }

@@ -366,9 +366,10 @@ impl Open {
             return Ok(());
         }
         self.habit.flush();
+        self.count(&Report { flushes: 1, ..Report::default() });
         self.outside(py, |_| match &self.place {
             Place::Files(files) => {
-                let filled = self.fill_gaps(files);
+                let filled = self.fill_gaps(files, false);
                 files.sync()?;
                 filled
             }
@@ -377,17 +378,26 @@ impl Open {
     }
 
     /// Does what a flush does before it waits for the disk: makes gaps between written pages dirty where
-    /// that makes fewer and larger requests (`gaps`).
-    pub fn before_flush(&self, py: Python<'_>) -> Result<(), Fault> {
+    /// that makes fewer and larger requests (`gaps`), and with `send` lets all begin its way to the disk.
+    /// Tells the file (device and inode) if a flush of it by any process of this machine is one of ours.
+    pub fn before_flush(&self, py: Python<'_>, send: bool) -> Result<Option<(u64, u64)>, Fault> {
         self.outside(py, |_| match &self.place {
-            Place::Files(files) => self.fill_gaps(files),
-            Place::Chunks(_) => Ok(()),
+            Place::Files(files) => {
+                self.fill_gaps(files, send)?;
+                Ok(files.shared_flush())
+            }
+            Place::Chunks(_) => Ok(None),
         })
     }
 
-    fn fill_gaps(&self, files: &FileTable) -> Result<(), Fault> {
+    /// Another process has flushed the file that `before_flush` told.
+    pub fn flushed_by_another(&self) {
+        self.habit.flush();
+    }
+
+    fn fill_gaps(&self, files: &FileTable, send: bool) -> Result<(), Fault> {
         let prices = self.found.prices(files);
-        let pages = self.written.fill(files, &prices, &Arena::global())?;
+        let pages = self.written.fill(files, &prices, &Arena::global(), send)?;
         self.filled.fetch_add(pages, Ordering::Relaxed);
         Ok(())
     }
@@ -617,8 +627,12 @@ impl Open {
         // SAFETY: the caller's array has these strides and at least the section's shape, so all its
         // elements lie in low..high; it is referenced by the Python frame that waits for us.
         let done = unsafe { exec::run(&job) }?;
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).add(&done);
+        self.count(&done);
         Ok(())
+    }
+
+    fn count(&self, done: &Report) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).add(done);
     }
 
     /// Remembers what a write in place is about to leave; says whether it had better wait for the flush,

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_io::process;
 use outcore_plan::collective::{section_words, Ground};
-use outcore_plan::{nests, Direction, Layout};
+use outcore_plan::{nests, Direction, Layout, Method};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
 
@@ -37,11 +37,11 @@ pub struct Array {
     path: String,
     writable: bool,
     wishes: Wishes,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     /// Writes that ended.
-    written: AtomicU64,
+    written: Arc<AtomicU64>,
     /// Of these, so many are on the disk.
-    safe: AtomicU64,
+    safe: Arc<AtomicU64>,
 }
 
 enum State {
@@ -78,6 +78,13 @@ impl Array {
     fn beside(&self, info: &Bound<'_, PyAny>) -> PyResult<Array> {
         let open = self.open()?.beside(Arc::new(describe(info)?), self.writable)?;
         Ok(Array::around(open, self.path.clone(), self.writable, self.wishes.clone()))
+    }
+
+    /// The same array, in all but the way of access: through windows (data sieving).
+    fn sieving(&self) -> Array {
+        let wishes = Wishes { method: Some(Method::Window), ..self.wishes.clone() };
+        let (state, written, safe) = (self.state.clone(), self.written.clone(), self.safe.clone());
+        Array { path: self.path.clone(), writable: self.writable, wishes, state, written, safe }
     }
 
     /// From now on the metadata are these. Accesses that are running finish with the old ones.
@@ -244,7 +251,7 @@ impl Array {
 
     /// The same in a few numbers, for prices (`report::counts`).
     #[pyo3(signature = (key, write = false))]
-    fn counts(&self, py: Python<'_>, key: &Bound<'_, PyAny>, write: bool) -> PyResult<[i64; 6]> {
+    fn counts(&self, py: Python<'_>, key: &Bound<'_, PyAny>, write: bool) -> PyResult<[i64; 8]> {
         self.look(key, write, |open, access| crate::report::counts(py, open, access))
     }
 
@@ -279,12 +286,28 @@ impl Array {
         Ok(())
     }
 
-    /// Do what a flush does before it waits for the disk: ranks that flush one file do so together.
-    fn before_flush(&self, py: Python<'_>) -> PyResult<()> {
+    /// Do what a flush does before it waits for the disk: ranks that flush one file do so together. Tells
+    /// how many writes ended by then; and the file (device and inode), if a flush of it by any process of
+    /// this machine is one of ours as well. With `send`, what was written begins its way to the disk.
+    #[pyo3(signature = (send = false))]
+    fn before_flush(&self, py: Python<'_>, send: bool) -> PyResult<(u64, Option<(i64, i64)>)> {
         if self.closed() {
-            return Ok(()); // The flush says what that means.
+            return Ok((0, None)); // The flush says what that means.
         }
-        Ok(self.open_for_writing()?.before_flush(py)?)
+        let written = self.written.load(Ordering::SeqCst);
+        let file = self.open_for_writing()?.before_flush(py, send)?;
+        let lone = matches!(&*self.lock(), State::Open { retired, .. } if retired.is_empty());
+        let words = |(device, inode): (u64, u64)| (device.cast_signed(), inode.cast_signed());
+        Ok((written, file.filter(|_| lone).map(words)))
+    }
+
+    /// Another process has flushed the file that `before_flush` told, and so many writes with it.
+    fn flushed_by_another(&self, written: u64) -> PyResult<()> {
+        if !self.closed() {
+            self.open()?.flushed_by_another();
+        }
+        self.safe.fetch_max(written, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Pages between sparse writes that flushes wrote along, unchanged.
@@ -364,8 +387,8 @@ impl Array {
 
 impl Array {
     fn around(open: Open, path: String, writable: bool, wishes: Wishes) -> Array {
-        let state = Mutex::new(State::Open { current: Arc::new(open), retired: Vec::new() });
-        let (written, safe) = (AtomicU64::new(0), AtomicU64::new(0));
+        let state = State::Open { current: Arc::new(open), retired: Vec::new() };
+        let (state, written, safe) = (Arc::new(Mutex::new(state)), Arc::default(), Arc::default());
         Array { path, writable, wishes, state, written, safe }
     }
 

@@ -198,6 +198,11 @@ impl Collective {
         self.plan.shared_blocks()
     }
 
+    /// Whether nothing in the file of an array lies between what a rank has of it and is another rank's.
+    fn apart(&self, py: Python<'_>, array: u32) -> bool {
+        py.detach(|| self.plan.apart(array))
+    }
+
     /// What a rank owns, as boxes: number of the array, and section.
     fn parts(&self, rank: u32) -> Vec<(u32, Ranges)> {
         self.plan.parts(rank).iter().map(|(array, section)| (*array, ranges(section))).collect()

@@ -48,14 +48,16 @@ pub fn explain<'py>(
     Ok(fields)
 }
 
-/// What a price is made of: requests, bytes they move, bytes through mappings and pages of these, chunks
-/// through codecs, and the share that is cached in thousandths (-1: not looked at).
-pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 6]> {
+/// What a price is made of: reads and their bytes, writes and theirs, bytes through mappings and pages of
+/// these, chunks through codecs, and the share that is cached in thousandths (-1: not looked at).
+pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 8]> {
     let survey = open.survey(py, access)?;
     let cost = survey.cost;
     Ok([
-        cost.reads.saturating_add(cost.writes),
-        cost.read_bytes.saturating_add(cost.written_bytes),
+        cost.reads,
+        cost.read_bytes,
+        cost.writes,
+        cost.written_bytes,
         cost.mapped_bytes,
         survey.pages,
         cost.decodes.saturating_add(cost.encodes),
@@ -77,6 +79,7 @@ pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> 
         ("encodes", done.encodes),
         ("rounds", done.rounds),
         ("kept", done.kept),
+        ("flushes", done.flushes),
     ] {
         fields.set_item(name, value)?;
     }

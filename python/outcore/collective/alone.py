@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from outcore import _core
@@ -11,7 +12,6 @@ from outcore.collective.pace import clock_of
 from outcore.collective.price import price
 from outcore.collective.rounds import Elsewhere
 from outcore.disk import DiskArray
-from outcore.hints import Hints
 from outcore.transport import Transport
 
 __all__ = ["LANES", "all_at_hand", "each_alone", "many_at_hand", "read_at_hand", "read_soon"]
@@ -26,7 +26,7 @@ def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
     if method == "direct":
         return array._core.read(key, out)
     if method == "sieve":
-        return _sieving(array).read(key, out)
+        return array._core.sieving().read(key, out)
     return array._core.read_at_hand(key, out, CACHED)
 
 
@@ -86,19 +86,39 @@ def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any]]) -> bool:
 
 
 def each_alone(
-    group: Transport, mine: list[Item], method: str, *, write: bool
+    group: Transport,
+    mine: list[Item],
+    method: str,
+    *,
+    write: bool,
+    send: Sequence[DiskArray] = (),
 ) -> BaseException | None:
-    """Let each rank access its own sections; returns this rank's failure, if any rank failed."""
+    """
+    Let each rank access its own sections.
+
+    Parameters
+    ----------
+    send
+        Arrays that will be flushed when all have written, and where nobody else writes between what this
+        rank does: that begins its way to the disk while others still read.
+
+    Returns
+    -------
+    BaseException or None
+        This rank's failure (`Elsewhere`: it has none), if any rank failed.
+    """
     failure: BaseException | None = None
     some = [item for item in mine if item.nbytes]
     try:
         if write or method == "sieve":
             for item in some:
-                core = _sieving(item.array) if method == "sieve" else item.core
+                core = item.core.sieving() if method == "sieve" else item.core
                 if write:
                     core.write(item.key, item.given)
                 else:
                     core.read(item.key, item.given)
+            for array in send:
+                array._core.before_flush(send=True)
         else:
             wanted = [(item.core, item.key, item.given) for item in some]
             _core.read_many(wanted, lanes=LANES, turn=(group.rank, group.size))
@@ -107,8 +127,3 @@ def each_alone(
     if group.agree(int(failure is not None)):
         return failure or Elsewhere()
     return None
-
-
-def _sieving(array: DiskArray) -> _core.Array:
-    hints = Hints(method="window").over(array._own_hints())
-    return _core.Array(array.info, array.writable, hints)

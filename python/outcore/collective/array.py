@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from outcore.collective import items
-from outcore.collective.agreement import together
+from outcore.collective.agreement import Announced, fail_together, together
 from outcore.collective.call import run
+from outcore.collective.durable import WORDS, Ready, flush_once
 from outcore.collective.early import Reader
 from outcore.collective.explain import explain
 from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport
+from outcore.collective.rounds import Elsewhere
 from outcore.disk import DiskArray, Mode
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
 from outcore.transport import Transport
+from outcore.transport.watch import Held
 
 __all__ = ["CollectiveArray"]
 
@@ -170,7 +174,7 @@ class CollectiveArray(DiskArray):
         Notes
         -----
         What is written is in the files when the call returns, for all who read; durable after
-        `flush_all`.
+        `flush_all`, or at once if a rank has opened the array with ``Hints(sync=True)``.
 
         Memory as for `read_all`; a value that has to be cast is cast whole, besides.
 
@@ -252,8 +256,7 @@ class CollectiveArray(DiskArray):
         """
         Make durable what the ranks wrote: it outlives a crash of the machine. Collective.
 
-        Every rank must call this; each flushes what it wrote itself, so when it returns all of it is
-        on the disk.
+        Every rank must call this. When it returns, what any of them wrote is on the disk.
 
         Raises
         ------
@@ -264,9 +267,9 @@ class CollectiveArray(DiskArray):
         Notes
         -----
         Takes no memory. Gaps between sparse writes may be written along, as in `flush`. The ranks
-        prepare that together, and one rank of each node flushes before the others: a flush hands to the
-        disk what all programs of the node have written, and several at once would cut it into small
-        requests.
+        prepare that together. Then one rank of each node flushes, as that hands to the disk what all
+        programs of the node have written; only where ranks have files of their own (chunks), or several
+        machines share the file system, the others do so after it.
 
         Examples
         --------
@@ -281,29 +284,21 @@ class CollectiveArray(DiskArray):
         >>> outcore.open("field.npy")[...]
         array([1, 2, 3, 4])
         """
-        nodes = self._transport.nodes
-        first = nodes.index(nodes[self._transport.rank]) == self._transport.rank
+        mine: list[Ready] = []
 
-        def prepare() -> None:
+        def prepare() -> list[int]:
             self._finish_writes()
-            if self.writable:
-                self._core.before_flush()
-
-        def flush_if(mine: bool) -> None:
-            if mine:
-                self.flush()
-
-        self._flush_step(prepare)
-        self._flush_step(lambda: flush_if(first))
-        if len(set(nodes)) < len(nodes):
-            self._flush_step(lambda: flush_if(not first))
-
-    def _flush_step(self, step: Callable[[], None]) -> None:
-        def work() -> list[int]:
-            step()
-            return [self._place]
+            mine.append(Ready(self, asked=True))
+            return [self._place, *mine[0].words]
 
         def tell() -> str:
             return f"flush_all of {self.path!r}"
 
-        together(self._transport, "flush_all", work, tell, same=1)
+        with Held():
+            records = together(self._transport, "flush_all", prepare, tell, same=1)
+            with Announced(self._transport, "flush_all"):
+                said = np.array([records.wish(1 + k) for k in range(WORDS)], np.int64).T
+                failure = flush_once(self._transport, [self], mine, said)
+            if failure is not None:
+                own = None if isinstance(failure, Elsewhere) else failure
+                fail_together(self._transport, own, "flush_all")

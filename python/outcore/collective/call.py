@@ -39,6 +39,7 @@ from outcore.collective.choose import (
     own_price,
     share_of_price,
 )
+from outcore.collective.durable import flush_what_asks
 from outcore.collective.items import Item
 from outcore.collective.pace import agreed, clock_of
 from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
@@ -201,10 +202,17 @@ def run(
 
 def _as_chosen(group: Transport, met: Met, *, write: bool) -> BaseException | None:
     """Do what was planned; returns this rank's failure, if any rank failed."""
-    if met.choice.method != "two-phase":
-        return alone.each_alone(group, met.left, met.choice.method, write=write)
-    work = Work(group, met.plan, met.arrays, met.mine, met.groups, met.slots, met.room)
-    return write_rounds(work) if write else read_rounds(work)
+    durable = write and planning.durable(met.records)
+    if met.choice.method == "two-phase":
+        work = Work(group, met.plan, met.arrays, met.mine, met.groups, met.slots, met.room)
+        failure = write_rounds(work) if write else read_rounds(work)
+    else:
+        have = [(n, a) for n, a in enumerate(met.arrays) if durable and a is not None]
+        apart = [a for n, a in have if met.plan.apart(n)]
+        failure = alone.each_alone(group, met.left, met.choice.method, write=write, send=apart)
+    if durable and failure is None:
+        return flush_what_asks(group, met.arrays, met.mine)
+    return failure
 
 
 def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:

@@ -33,6 +33,7 @@ __all__ = [
     "assigned",
     "compare",
     "decided",
+    "durable",
     "few_touch_files",
     "forced",
     "groups_of",
@@ -48,8 +49,10 @@ __all__ = [
 Method = Literal["auto", "direct", "sieve", "two-phase"]
 
 # Wishes in records, by number.
-METHOD_WISH, _OFFERED, _IO_RANKS, _CUT, _REFUSES, _STRIPE = range(6)
+METHOD_WISH, _OFFERED, _IO_RANKS, _CUT, _FLAGS, _STRIPE = range(6)
 CACHED_WISH, _GROUPS, _GAP, _ASSIGN = range(6, 10)
+# Flags: elements may not be given by several ranks; what is written is to be on the disk.
+_REFUSES, _DURABLE = 1, 2
 # Of the budget a slot is such a part: two slots or three, and what reading or writing a tile takes; with
 # ranks on other nodes also two that messages need.
 _SHARES = {False: 4, True: 6}
@@ -88,7 +91,7 @@ def wishes_of(
         _offered(hints, far=far),
         hints.io_ranks or size,
         _CUTS.index(hints.domains),
-        int(hints.overlap == "error"),
+        _REFUSES * (hints.overlap == "error") | _DURABLE * any(i.array.hints.sync for i in items),
         hints.stripe or AGREED.align,
         cached,
         hints.io_groups or 1,
@@ -256,7 +259,12 @@ def room_of(records: _core.Records) -> int:
 
 def refused(records: _core.Records) -> bool:
     """Tell whether a hint of any rank refuses that ranks write the same elements."""
-    return any(records.wish(_REFUSES))
+    return any(flags & _REFUSES for flags in records.wish(_FLAGS))
+
+
+def durable(records: _core.Records) -> bool:
+    """Tell whether a hint of any rank says that what is written is to be on the disk."""
+    return any(flags & _DURABLE for flags in records.wish(_FLAGS))
 
 
 def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | None:

@@ -31,7 +31,7 @@ class Counts(NamedTuple):
 
     Parameters
     ----------
-    requests, moved
+    reads, read, writes, written
         Requests to the system, and bytes that they carry.
     mapped, pages
         Bytes copied out of or into mapped files, and pages that these are in.
@@ -41,8 +41,10 @@ class Counts(NamedTuple):
         Share that is in the page cache, in thousandths; -1 if not looked at.
     """
 
-    requests: int
-    moved: int
+    reads: int
+    read: int
+    writes: int
+    written: int
     mapped: int
     pages: int
     coded: int
@@ -64,15 +66,21 @@ def price(array: DiskArray, key: Any, *, write: bool = False) -> int:
 def of_counts(found: Counts, array: DiskArray, *, write: bool) -> int:
     """Tell what such an access costs on the disk of its array."""
     _, request_ns, device, stream = array._core.disk()
-    requests, moved, mapped, pages, coded, cached = found
-    second = 1_000_000_000
-    cold = of_requests(requests, moved, (request_ns, device, stream))
+    reads, read, writes, written, mapped, pages, coded, cached = found
+    second, disk = 1_000_000_000, (request_ns, device, stream)
+    requests, moved = reads + writes, read + written
     if write:
         # Side by side with other ranks.
         warm = requests * _WRITE_CALL_NS + moved * second // _WRITE
         warm += pages * _DIRTY_NS + mapped * second // _CACHED
     else:
         warm = requests * _CALL_NS + (moved + mapped) * second // _CACHED
+    if write and reads and not coded:
+        # What has been read is changed in the page cache. What the disk gets of that is the same in all
+        # ways: pages, from all ranks together.
+        cold = of_requests(reads, read, disk) + warm
+    else:
+        cold = of_requests(requests, moved, disk)
     # Of a chunk there is no part that could be decoded alone.
     codecs = coded * _chunk_bytes(array) * second // _DECODE
     return (cold * (1000 - cached) + warm * cached) // 1000 + codecs

@@ -256,6 +256,18 @@ pub fn open(path: &Path, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
+/// Has a range of a file begin its way to the disk; may wait while the disk's queue is full. What fails
+/// is left to `fsync`.
+pub fn send(fd: RawFd, offset: i64, len: i64) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: takes no memory; of a descriptor that is none it says so.
+    unsafe {
+        libc::sync_file_range(fd, offset, len, libc::SYNC_FILE_RANGE_WRITE);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (fd, offset, len);
+}
+
 /// `fsync` (or, when the length and times do not matter, `fdatasync`) of a file or folder.
 ///
 /// # Errors

@@ -105,6 +105,8 @@ pub struct Report {
     pub encodes: i64,
     /// Rounds.
     pub rounds: i64,
+    /// Times that files were put on the disk, as was asked: no plan says so.
+    pub flushes: i64,
 }
 
 impl Report {
@@ -119,6 +121,7 @@ impl Report {
         self.kept += other.kept;
         self.encodes += other.encodes;
         self.rounds += other.rounds;
+        self.flushes += other.flushes;
     }
 }
 

@@ -226,6 +226,7 @@ fn assert_report(plan: &Plan, report: &Report) {
         kept: 0,
         encodes: cost.encodes,
         rounds: cost.rounds,
+        flushes: 0,
     };
     assert_eq!(expected, *report);
 }

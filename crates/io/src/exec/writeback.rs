@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, SyncSender};
 use std::sync::Arc;
 
+use crate::backend::sys;
 use crate::files::OpenFile;
 
 /// Pieces that may wait; further ones are left to fsync.
@@ -85,7 +86,7 @@ impl Writeback {
             let thread = std::thread::Builder::new().name("outcore-wback".into());
             let work = move || {
                 for (file, offset, len) in receive {
-                    start(&file.fd, offset, len);
+                    sys::send(file.fd.as_raw_fd(), offset, len);
                 }
             };
             match thread.stack_size(64 << 10).spawn(work) {
@@ -101,26 +102,13 @@ impl Writeback {
 
     /// The duplicate of the piece before, if it is of the same file, or a new one.
     fn duplicate(&mut self, file: &OpenFile) -> Option<Arc<Duplicate>> {
-        let stat = file.stat().ok()?;
-        // The fields' widths differ from one C library to the other.
-        #[allow(clippy::unnecessary_cast)]
-        let inode = (stat.st_dev as u64, stat.st_ino as u64);
+        let inode = file.inode().ok()?;
         if self.last.as_ref().is_none_or(|last| last.inode != inode) {
             self.last = None; // Closed before the next one is opened.
             self.last = Duplicate::of(file, inode);
         }
         self.last.clone()
     }
-}
-
-fn start(file: &OwnedFd, offset: i64, len: i64) {
-    #[cfg(target_os = "linux")]
-    // SAFETY: the descriptor is open; the call takes no memory.
-    unsafe {
-        libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE);
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (file, offset, len);
 }
 
 #[cfg(test)]

@@ -90,6 +90,21 @@ impl Ground {
         starts.map(first).fold(lead, i64::wrapping_add).rem_euclid(PAGE)
     }
 
+    /// First byte of a section in the file and one past its last, as if nothing were in chunks; `None` if it
+    /// is empty.
+    pub(super) fn span(&self, section: &Section) -> Option<(i64, i64)> {
+        if section.is_empty() {
+            return None;
+        }
+        let (mut first, mut last) = (0i64, 0i64);
+        for (place, axis) in self.order.iter().enumerate() {
+            let (range, stride) = (&section.ranges()[*axis], self.stride(place));
+            first = first.saturating_add(range.start.saturating_mul(stride));
+            last = last.saturating_add((range.stop() - 1).saturating_mul(stride));
+        }
+        Some((first, last.saturating_add(self.item)))
+    }
+
     /// As words: `item, encoded, ndim`, then order, shape and grain of each axis, and the lead (-1 if
     /// there is none).
     pub fn words(&self) -> Vec<i64> {

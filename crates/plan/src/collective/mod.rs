@@ -36,6 +36,7 @@ pub use records::{failed, record, unsaid, Mismatch, Records, Said, Stage, Wanted
 pub use regions::{hull, regions, Region};
 pub use tiles::Tiling;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use self::batches::{Batches, Part, PAGE};
@@ -396,6 +397,26 @@ impl Collective {
                 region.members.iter().any(|k| Some(rank(k)) != first)
             })
         })
+    }
+
+    /// Whether, from the first to the last byte that a rank has of an array, nothing in the file is another
+    /// rank's. Not said of chunks.
+    pub fn apart(&self, array: u32) -> bool {
+        let Some(planned) = self.jobs.get(array as usize) else { return true };
+        let ground = &planned.job.ground;
+        if ground.encoded || ground.grain.iter().any(|n| *n > 1) {
+            return false;
+        }
+        let mut spans: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
+        for access in planned.accesses() {
+            if let Some((first, end)) = ground.span(&access.section) {
+                let span = spans.entry(access.rank).or_insert((first, end));
+                *span = (span.0.min(first), span.1.max(end));
+            }
+        }
+        let mut spans: Vec<_> = spans.into_values().collect();
+        spans.sort_unstable();
+        spans.windows(2).all(|two| two[0].1 <= two[1].0)
     }
 
     /// Whether two accesses share an element (in a write: whose comes last counts).

@@ -1,0 +1,237 @@
+"""Writes that are durable when they return, and flushes of many ranks: each file once on a node."""
+
+import numpy as np
+import pytest
+
+import outcore
+from disks import dirty_pages, is_local, pages_of_linux
+from outcore.collective import alone
+from ranks import once, ranks
+
+NODES = (None, 1)
+SHAPE = (40, 60)
+FORMATS = {
+    "a.npy": {},
+    "a.raw": {},
+    "a.zarr": {"chunks": (10, 10), "compression": "zstd"},
+    "a.h5::/x": {},
+}
+
+
+def flushes(t, arrays):
+    """How often each array was flushed, on all ranks together."""
+    mine = np.array([a.stats()["flushes"] for a in arrays])
+    return t.allgather(mine).sum(axis=0).tolist()
+
+
+def expected(t, path):
+    """By one rank of each node, where a file system is known to be this machine's alone."""
+    shared = is_local(path) and path.suffix != ".zarr"
+    return len(set(t.nodes)) if shared else t.size
+
+
+def make(t, folder):
+    def work():
+        for name, more in FORMATS.items():
+            outcore.create(folder / name, SHAPE, "f4", **more).close()
+
+    once(t, work)
+
+
+def opened(folder, name, **more):
+    known = {"shape": SHAPE, "dtype": "f4"} if name == "a.raw" else {}
+    return outcore.open(folder / name, "r+", **known, **more)
+
+
+@pytest.mark.parametrize("method", ["direct", "sieve", "two-phase", "auto"])
+@pytest.mark.parametrize("name", FORMATS)
+@ranks(1, 2, 4, per_node=NODES)
+def test_a_hint_makes_collective_writes_durable(world, folder, name, method):
+    """Also if one rank alone gives it; and if no rank does, nobody flushes."""
+
+    def body(t):
+        make(t, folder)
+        here = (folder / name.split("::")[0]).resolve()
+        for who in (range(0), range(t.size), [t.size - 1]):
+            hints = outcore.Hints(sync=t.rank in who)
+            with opened(folder, name, comm=t, hints=hints) as a:
+                a.write_all(np.s_[:, t.rank :: t.size], 5 + len(who), method=method)
+                had = flushes(t, [a])[0]
+                a.read_all()
+                assert flushes(t, [a]) == [had]
+            assert had == (expected(t, here) if who else 0)
+            if who:
+                a.flush()  # of a closed array: raises if something is owed
+            t.barrier()
+            with opened(folder, name) as b:
+                assert (b[...] == 5 + len(who)).all()
+            t.barrier()
+
+    world.run(body)
+
+
+@pages_of_linux
+@pytest.mark.parametrize("flush", ["hint", "flush_all"])
+@pytest.mark.parametrize("method", ["direct", "sieve", "two-phase"])
+@ranks(1, 4)
+def test_nothing_is_dirty_then(world, folder, method, flush):
+    """Not even what was written through windows, or what is between sparse rows."""
+
+    def body(t):
+        path = folder / "a.npy"
+        once(t, lambda: np.save(path, np.zeros((1024, 1024), "f4")))
+        hints = outcore.Hints(sync=flush == "hint")
+        each = 1024 // t.size
+        for key in (np.s_[t.rank :: t.size, 3:9], np.s_[t.rank * each : (t.rank + 1) * each : 8]):
+            with outcore.open(path, "r+", comm=t, hints=hints) as a:
+                a.write_all(key, 1.0, method=method)
+                if flush != "hint":
+                    a.flush_all()
+                t.barrier()
+                assert dirty_pages(path) in (0, None)
+                t.barrier()
+
+    world.run(body)
+
+
+@pages_of_linux
+@ranks(2, 4)
+def test_what_lies_apart_is_on_its_way_before_all_have_written(
+    world, folder, slow_disk, monkeypatch
+):
+    """While others still read; where ranks take turns in the file it would be written several times."""
+    told = []
+    usual = alone.each_alone
+
+    def each_alone(group, mine, method, *, write, send=()):
+        if write:
+            told.append(len(send))
+        return usual(group, mine, method, write=write, send=send)
+
+    monkeypatch.setattr(alone, "each_alone", each_alone)
+
+    def body(t):
+        path = folder / "a.npy"
+        once(t, lambda: np.save(path, np.zeros((1024, 1024), "f4")))
+        each = 1024 // t.size
+        apart = np.s_[t.rank * each : (t.rank + 1) * each : 8, 5:9]
+        for hints, key, expected in (
+            ({"sync": True}, apart, 1),
+            ({"sync": True}, np.s_[t.rank :: 8 * t.size, 5:9], 0),
+            ({}, apart, 0),
+        ):
+            t.barrier()
+            told.clear()
+            t.barrier()
+            with outcore.open(path, "r+", comm=t, hints=hints) as a:
+                a.write_all(key, np.float32(7), method="direct")
+                t.barrier()
+                assert set(told) == {expected}
+                filled = a._core.gap_pages()
+                if hints and is_local(path):
+                    assert filled == 7 * (len(range(each)[::8]) - 1) if expected else filled >= 0
+            t.barrier()
+            with outcore.open(path) as b:
+                assert (b[key] == 7).all()
+
+    world.run(body)
+
+
+@ranks(1, 2, 4, per_node=NODES)
+def test_a_hint_makes_writes_of_many_arrays_durable(world, folder):
+    """Of those arrays of which a rank asks for it; each by another rank."""
+
+    def body(t):
+        files = [folder / f"{number}.npy" for number in range(6)]
+        once(t, lambda: [np.save(path, np.zeros(SHAPE)) for path in files])
+        hints = [outcore.Hints(sync=number < 4) for number in range(6)]
+        arrays = [
+            outcore.open(path, "r+", comm=t, hints=hint)
+            for path, hint in zip(files, hints, strict=True)
+        ]
+        key = np.s_[t.rank :: t.size]
+        outcore.write_all([(a, key, 1.0 + t.rank) for a in arrays])
+        each = expected(t, files[0])
+        assert flushes(t, arrays) == 4 * [each] + [0, 0]
+        mine = sum(a.stats()["flushes"] for a in arrays)
+        if is_local(files[0]) and world.ranks_per_node is None:
+            # Four files of 1, 2 or 4 ranks of a node.
+            assert mine == 4 // t.size
+        for a in arrays:
+            a.close()
+
+    world.run(body)
+
+
+@ranks(2, 4, per_node=NODES)
+def test_two_handles_of_an_array_are_both_flushed(world, folder):
+    """The chunks that a handle wrote, it alone knows."""
+
+    def body(t):
+        make(t, folder)
+        hints = outcore.Hints(sync=True)
+        with (
+            opened(folder, "a.zarr", comm=t, hints=hints) as one,
+            opened(folder, "a.zarr", comm=t, hints=hints) as two,
+        ):
+            rows = np.s_[10 * t.rank : 10 * t.rank + 5], np.s_[10 * t.rank + 5 : 10 * t.rank + 10]
+            outcore.write_all([(one, rows[0], 1.0), (two, rows[1], 2.0)], method="direct")
+            assert one.stats()["flushes"] >= 1
+            assert two.stats()["flushes"] >= 1
+
+    world.run(body)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@ranks(1, 2, 4, per_node=NODES)
+def test_each_file_is_flushed_once_on_a_node(world, folder, name):
+    """All have what they wrote on the disk then: none of them owes a flush."""
+
+    def body(t):
+        make(t, folder)
+        here = (folder / name.split("::")[0]).resolve()
+        a = opened(folder, name, comm=t)
+        for turn in range(2):
+            a.write_all(np.s_[:, t.rank :: t.size], turn + 1, method="direct")
+            a.flush_all()
+            assert flushes(t, [a]) == [(turn + 1) * expected(t, here)]
+        a.close()
+        a.flush()
+        # Who has not written has nothing to wait for, and nobody waits for him.
+        b = opened(folder, name, comm=t)
+        if t.rank == 0:
+            b[3] = 4.0
+        b.flush_all()
+        b.close()
+        b.flush()
+        t.barrier()
+        with opened(folder, name) as c:
+            assert c[3, 5] == 4.0
+
+    world.run(body)
+
+
+@ranks(2)
+def test_a_file_that_was_replaced_meanwhile_is_flushed_by_who_has_it(world, folder):
+    """Two files had one name: a flush of one is none of the other."""
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", np.zeros(SHAPE)))
+        a = outcore.open(folder / "a.npy", "r+", comm=t)
+        if t.rank == 0:
+            a[0] = 1.0  # opens the file, which is opened when it is first used
+        t.barrier()
+
+        def replace():
+            np.save(folder / "b.npy", np.zeros(SHAPE))
+            (folder / "b.npy").replace(folder / "a.npy")
+
+        once(t, replace)
+        if t.rank == 1:
+            a[1] = 2.0
+        a.flush_all()
+        assert a.stats()["flushes"] == 1
+        a.close()
+        a.flush()
+
+    world.run(body)
