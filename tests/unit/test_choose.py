@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from disks import SLOW
 
 import outcore
+from disks import SLOW
 from outcore import _core, measured
 from outcore.collective.choose import TOO_SMALL, Exchange, Prices, choose, share_of_price
 from outcore.collective.foresee import foresee
