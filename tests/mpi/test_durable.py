@@ -127,12 +127,49 @@ def test_what_lies_apart_is_on_its_way_before_all_have_written(
                 a.write_all(key, np.float32(7), method="direct")
                 t.barrier()
                 assert set(told) == {expected}
+                assert a._core.leaves_gaps(key)
                 filled = a._core.gap_pages()
                 if hints and is_local(path):
                     assert filled == 7 * (len(range(each)[::8]) - 1) if expected else filled >= 0
             t.barrier()
             with outcore.open(path) as b:
                 assert (b[key] == 7).all()
+
+    world.run(body)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("sent", [1, 40_000, 2 << 20])
+@ranks(1, 2, 4)
+def test_what_is_sent_in_parts_is_all_there(world, folder, slow_disk, monkeypatch, sent, order):
+    """Whatever the keys: parts are cut along the axis that runs slowest in the file."""
+    monkeypatch.setattr(alone, "_SENT", sent)
+
+    def body(t):
+        shape, path = (64, 9, 1024), folder / "a.npy"
+        key_of = {
+            "steps": lambda a, b: np.s_[a:b:2, 3, 5:9],
+            "backwards": lambda a, b: np.s_[b - 1 : a or None : -3, None, ::4, 1000:990:-5],
+            "one row": lambda a, b: np.s_[a, 2::3, 7],
+            "nothing": lambda a, b: np.s_[a:a, :, :],
+            "a point": lambda a, b: np.s_[a, 0, 0],
+        }
+        along = slice(None, None, 1 if order == "C" else -1)
+        expected = np.zeros(shape[along], "f4")
+        once(t, lambda: np.save(path, np.asarray(expected, order=order)))
+        size = 64 // t.size
+        with outcore.open(path, "r+", comm=t, hints={"sync": True}) as a:
+            for number, make_key in enumerate(key_of.values()):
+                keys = [make_key(r * size, (r + 1) * size)[along] for r in range(t.size)]
+                values = [
+                    np.arange(expected[key].size, dtype="f4").reshape(expected[key].shape) + number
+                    for key in keys
+                ]
+                a.write_all(keys[t.rank], values[t.rank], method="direct")
+                for key, value in zip(keys, values, strict=True):
+                    expected[key] = value
+                np.testing.assert_array_equal(expected, np.load(path))
+                t.barrier()
 
     world.run(body)
 

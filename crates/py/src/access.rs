@@ -648,6 +648,18 @@ impl Open {
         waits
     }
 
+    /// Whether a write would leave gaps that a flush then makes dirty.
+    pub fn leaves_gaps(&self, py: Python<'_>, access: &Access) -> Result<bool, Fault> {
+        self.outside(py, |interrupts| {
+            let mut found = false;
+            self.each(access, Mode::Look, interrupts, &mut |step| {
+                found |= gaps::waits(&step.plan.written(), &self.found.prices(step.files));
+                Ok(())
+            })?;
+            Ok(found)
+        })
+    }
+
     /// A turn at the windows, for writes that need one.
     ///
     /// Nobody else has the file open ([`Alone`]), or nobody else writes (`Hints(exclusive=True)`);

@@ -255,6 +255,11 @@ impl Array {
         self.look(key, write, |open, access| crate::report::counts(py, open, access))
     }
 
+    /// Whether a write of a section would leave gaps between pages that a flush then writes along.
+    fn leaves_gaps(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.look(key, true, |open, access| Ok(open.leaves_gaps(py, access)?))
+    }
+
     /// What was really read, written and copied since the array was opened.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         crate::report::stats(py, &*self.open()?)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from outcore import _core
@@ -18,6 +18,8 @@ __all__ = ["LANES", "all_at_hand", "each_alone", "many_at_hand", "read_at_hand",
 
 # Small sections that a rank reads from the disk at a time.
 LANES = 4
+# Of a file so many bytes begin their way to the disk together, while others are still read.
+_SENT = 2 << 20
 
 
 def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
@@ -100,7 +102,8 @@ def each_alone(
     ----------
     send
         Arrays that will be flushed when all have written, and where nobody else writes between what this
-        rank does: that begins its way to the disk while others still read.
+        rank does. What it writes there begins its way to the disk while the next part, and what others
+        change, is still being read.
 
     Returns
     -------
@@ -113,12 +116,14 @@ def each_alone(
         if write or method == "sieve":
             for item in some:
                 core = item.core.sieving() if method == "sieve" else item.core
-                if write:
-                    core.write(item.key, item.given)
-                else:
+                if not write:
                     core.read(item.key, item.given)
-            for array in send:
-                array._core.before_flush(send=True)
+                elif any(item.array is array for array in send) and core.leaves_gaps(item.key):
+                    for part in _parts(item):
+                        core.write_part(item.key, part, item.given[(..., *part)])
+                        core.before_flush(send=True)
+                else:  # what has no gaps is sent by those who write it
+                    core.write(item.key, item.given)
         else:
             wanted = [(item.core, item.key, item.given) for item in some]
             _core.read_many(wanted, lanes=LANES, turn=(group.rank, group.size))
@@ -127,3 +132,21 @@ def each_alone(
     if group.agree(int(failure is not None)):
         return failure or Elsewhere()
     return None
+
+
+def _parts(item: Item) -> Iterator[tuple[slice, ...]]:
+    """Cut an item, along the axis that runs slowest in the file, into what is sent to the disk together."""
+    _, _, ndim, *words = item.core.ground()
+    place = {axis[0]: k for k, axis in enumerate(item.axes) if axis is not None}
+    whole = [slice(0, n) for n in item.given.shape]
+    stride = item.array.nbytes
+    for axis in words[:ndim]:
+        stride //= item.array.shape[axis]
+        _, count, step = item.section[3 * axis : 3 * axis + 3]
+        if axis in place and count > 1:
+            each = max(_SENT // (step * stride), 1)
+            for first in range(0, count, each):
+                whole[place[axis]] = slice(first, min(first + each, count))
+                yield tuple(whole)
+            return
+    yield tuple(whole)
