@@ -120,7 +120,8 @@ def each_alone(
                     core.read(item.key, item.given)
                 elif any(item.array is array for array in send) and core.leaves_gaps(item.key):
                     for part in _parts(item):
-                        core.write_part(item.key, part, item.given[(..., *part)])
+                        here: tuple[Any, ...] = (..., *part)
+                        core.write_part(item.key, part, item.given[here])
                         core.before_flush(send=True)
                 else:  # what has no gaps is sent by those who write it
                     core.write(item.key, item.given)
@@ -135,7 +136,7 @@ def each_alone(
 
 
 def _parts(item: Item) -> Iterator[tuple[slice, ...]]:
-    """Cut an item, along the axis that runs slowest in the file, into what is sent to the disk together."""
+    """Cut an item along the axis that runs slowest in the file into what goes to the disk at once."""
     _, _, ndim, *words = item.core.ground()
     place = {axis[0]: k for k, axis in enumerate(item.axes) if axis is not None}
     whole = [slice(0, n) for n in item.given.shape]
