@@ -17,6 +17,8 @@ Collective access: many ranks, each byte across the disk once.
 | `pace.py`      | what meetings, copies and messages take, measured |
 | `alone.py`     | each rank on its own: direct, sieve, what is at hand |
 | `rounds.py`    | the rounds of two-phase |
+| `holes.py`     | what nobody gives of a tile that is written |
+| `durable.py`   | flushes: each file once on a node |
 | `letters.py`   | what goes between nodes in a round, in parts that fit |
 | `slots.py`     | memory that the ranks of a node share |
 | `report.py`    | what `explain_all` tells |
