@@ -11,7 +11,18 @@ import pytest
 import outcore
 from mpi.test_collective import once
 from outcore import DistArray, Distribution, _core, opening, redistribution
-from outcore.collective import agreement, alone, call, explain, items, letters, planning, rounds
+from outcore.collective import (
+    agreement,
+    alone,
+    array,
+    call,
+    durable,
+    explain,
+    items,
+    letters,
+    planning,
+    rounds,
+)
 from outcore.errors import BudgetError, CollectiveError, DistributionError
 from outcore.testing.sim import SimMemory
 from outcore.transport.nodememory import MappedMemory
@@ -25,6 +36,7 @@ BETWEEN = {
         "choose",
         "compare",
         "decided",
+        "durable",
         "forced",
         "groups_of",
         "in_order",
@@ -44,13 +56,16 @@ BETWEEN = {
         "_meet",
         "agreed",
         "clock_of",
+        "flush_what_asks",
         "own_price",
         "read_rounds",
         "share_of_price",
         "write_rounds",
     ),
     items: ("left_of", "names"),
-    alone: ("each_alone",),
+    alone: ("_parts", "each_alone"),
+    durable: ("Ready", "_turns", "flush_once"),
+    array: ("Ready", "flush_once"),
     rounds: ("_Turn", "_fill_first", "_read_rounds", "_take_slots", "_write_rounds", "clock_of"),
     rounds.Work: ("agree", "all_by_messages", "step"),
     letters.Letters: ("__enter__", "make"),
@@ -153,7 +168,7 @@ def struck_everywhere(t, faults, action, error, victim, check):
 
 def calls_of(t, arrays, data):
     """Calls that are planned, and the fewest steps that each has."""
-    a = arrays[0]
+    a, _, synced = arrays
     columns, rows = np.s_[:, t.rank :: t.size], np.s_[t.rank :: t.size]
     # Where ranks write the same elements, and what is left for a rank cannot be said.
     tangled = np.s_[:: 2 if t.rank == t.size - 1 else 1]
@@ -171,7 +186,7 @@ def calls_of(t, arrays, data):
         return both
 
     def many(kind):
-        wanted = [(b, columns) for b in arrays]
+        wanted = [(b, columns) for b in arrays[:2]]
         if kind == "explain":
             outcore.explain_all(wanted, write=False)
         else:
@@ -186,6 +201,8 @@ def calls_of(t, arrays, data):
         "write two-phase": (lambda: a.write_all(rows, data[rows], method="two-phase"), 15),
         "write tangled": (lambda: a.write_all(tangled, data[tangled]), 8),
         "write many": (lambda: many("two-phase"), 15),
+        "write durable": (lambda: synced.write_all(rows, data[rows], method="direct"), 14),
+        "flush": (a.flush_all, 3),
         "explain": (lambda: a.explain_all(columns), 10),
         "explain many": (lambda: many("explain"), 15),
     }
@@ -196,7 +213,10 @@ def strike_calls(world, folder, faults, errors, victims, some=None):
 
     def body(t):
         once(t, lambda: [np.save(folder / f"{name}.npy", data) for name in "ab"])
-        arrays = [outcore.open(folder / f"{name}.npy", "r+", comm=t) for name in "ab"]
+        arrays = [
+            outcore.open(folder / f"{name}.npy", "r+", comm=t, hints={"sync": sync})
+            for name, sync in (("a", False), ("b", False), ("a", True))
+        ]
 
         def check():
             # In step, and nothing else was written.
@@ -224,7 +244,7 @@ def uncached(monkeypatch):
 
 @ranks(1, 3, 4, per_node=(None, 2))
 def test_what_fails_between_meetings_fails_on_all_ranks(world, folder, faults, uncached):
-    names = ("read two-phase", "write auto")
+    names = ("read two-phase", "write auto", "write durable", "flush")
     strike_calls(world, folder, faults, ["memory"], [-1], names)
 
 
