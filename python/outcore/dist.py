@@ -440,7 +440,8 @@ class DistArray:
         Notes
         -----
         Written when the call returns, for all who read; durable after `CollectiveArray.flush_all`, or
-        `DiskArray.flush` on every rank. Memory as for `CollectiveArray.write_all`.
+        `DiskArray.flush` on every rank, or at once with ``Hints(sync=True)``. Memory as for
+        `CollectiveArray.write_all`.
 
         ``PASSION_write`` (PASSION, section 3.2), with the extended two-phase method (Thakur, Choudhary,
         section 3.2).

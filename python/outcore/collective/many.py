@@ -138,7 +138,8 @@ def write_all(
 
     Notes
     -----
-    Memory as for `read_all`; values that have to be cast are cast whole, besides.
+    Memory as for `read_all`; values that have to be cast are cast whole, besides. Durable as after
+    `CollectiveArray.write_all`: each array for itself.
 
     Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
     sections 3 and 4.
