@@ -72,8 +72,8 @@ class Hints:
     missing
         What a chunk that was never written means: ``"fill"`` (the fill value) or ``"error"``.
     sync
-        Make every write durable before it returns. Of a collective: what all ranks write to the array, if
-        any of them has opened it so, before they agree that it is done.
+        Make every write durable before it returns. Of a collective: what all ranks write to the array,
+        if any of them has opened it so, before they agree that it is done.
     io_ranks
         Of a collective: so many ranks touch files, evenly spread; all by default (None). With fewer than
         all of them ``method="auto"`` means two-phase, for cached data too. As in MPI-IO (``cb_nodes``)
