@@ -456,8 +456,7 @@ class DiskArray:
         -------
         dict
             ``reads``, ``read_bytes``, ``writes``, ``written_bytes``, ``mapped_bytes``, ``decodes``,
-            ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses; and ``flushes``,
-            how often what was written was put on the disk.
+            ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses.
 
         Examples
         --------

@@ -320,6 +320,11 @@ impl Array {
         Ok(self.open()?.filled())
     }
 
+    /// How often what was written was put on the disk by this array.
+    fn flushes(&self) -> PyResult<i64> {
+        Ok(self.open()?.done().flushes)
+    }
+
     /// Hand what was written to the disk; wait for it if `durable`. Does nothing once the array is
     /// closed, if nothing is owed.
     fn flush(&self, py: Python<'_>, durable: bool) -> PyResult<()> {

@@ -79,7 +79,6 @@ pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> 
         ("encodes", done.encodes),
         ("rounds", done.rounds),
         ("kept", done.kept),
-        ("flushes", done.flushes),
     ] {
         fields.set_item(name, value)?;
     }
