@@ -18,8 +18,9 @@ __all__ = ["LANES", "all_at_hand", "each_alone", "many_at_hand", "read_at_hand",
 
 # Small sections that a rank reads from the disk at a time.
 LANES = 4
-# Of a file so many bytes begin their way to the disk together, while others are still read.
-_SENT = 2 << 20
+# Of a file so many bytes, at least, go to the disk at once, while others are still read; and so many
+# times the largest gap that is cheaper to write along: between two parts none is.
+_SENT, _GAPS = 2 << 20, 2
 
 
 def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
@@ -140,12 +141,12 @@ def _parts(item: Item) -> Iterator[tuple[slice, ...]]:
     _, _, ndim, *words = item.core.ground()
     place = {axis[0]: k for k, axis in enumerate(item.axes) if axis is not None}
     whole = [slice(0, n) for n in item.given.shape]
-    stride = item.array.nbytes
+    sent, stride = max(_SENT, _GAPS * item.core.disk()[0]), item.array.nbytes
     for axis in words[:ndim]:
         stride //= item.array.shape[axis]
         _, count, step = item.section[3 * axis : 3 * axis + 3]
         if axis in place and count > 1:
-            each = max(_SENT // (step * stride), 1)
+            each = max(sent // (step * stride), 1)
             for first in range(0, count, each):
                 whole[place[axis]] = slice(first, min(first + each, count))
                 yield tuple(whole)
