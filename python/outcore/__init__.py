@@ -25,12 +25,16 @@ from outcore.convert import convert
 from outcore.disk import DiskArray
 from outcore.dist import Align, DistArray, Distribution, ProcessGrid
 from outcore.errors import (
+    AlreadyExistsError,
     BudgetError,
     CollectiveError,
     DistributionError,
+    FancyIndexError,
     FormatError,
     InternalError,
+    NotFoundError,
     OutcoreError,
+    PermissionDeniedError,
     SectionError,
     StorageError,
     UnsupportedError,
@@ -46,6 +50,7 @@ from outcore.verify import Damage, verify
 
 __all__ = [
     "Align",
+    "AlreadyExistsError",
     "Assignment",
     "BudgetError",
     "Codec",
@@ -57,12 +62,15 @@ __all__ = [
     "DistArray",
     "Distribution",
     "DistributionError",
+    "FancyIndexError",
     "FormatError",
     "Hints",
     "IORequest",
     "InternalError",
     "ManyReport",
+    "NotFoundError",
     "OutcoreError",
+    "PermissionDeniedError",
     "ProcessGrid",
     "Report",
     "SectionError",

@@ -253,13 +253,12 @@ class DiskArray:
         Raises
         ------
         SectionError
-            An integer is out of range, or there are too many of them.
-        UnsupportedError
-            Indexing with arrays or booleans.
+            An integer is out of range, something is no index, or there are too many. An `IndexError`
+            as well; for arrays, lists and booleans it is a `FancyIndexError`.
         UsageError
             `out` does not match, or the array is closed.
         BudgetError
-            The buffers do not fit the memory budget, whatever the method.
+            The buffers do not fit the memory budget, whatever the method. A `MemoryError` as well.
         StorageError, FormatError
             The file could not be read, or a chunk is damaged. `out` is then undefined.
 
@@ -289,7 +288,7 @@ class DiskArray:
         ------
         UsageError
             The array was opened for reading, or `value` cannot be broadcast to the section.
-        SectionError, UnsupportedError, BudgetError, StorageError
+        SectionError, BudgetError, StorageError
             As for `read`.
 
         Notes
@@ -403,7 +402,7 @@ class DiskArray:
 
         Raises
         ------
-        SectionError, UnsupportedError, UsageError
+        SectionError, UsageError
             As for `read`.
 
         Examples
@@ -435,7 +434,7 @@ class DiskArray:
 
         Raises
         ------
-        SectionError, UnsupportedError, UsageError, BudgetError
+        SectionError, UsageError, BudgetError
             As the access itself would.
 
         Examples

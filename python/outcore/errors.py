@@ -5,31 +5,45 @@ Everything outcore raises.
 
     OutcoreError(Exception)            .code  .path  .rank
     ├── SectionError(IndexError)       the section does not fit the array
+    │   └── FancyIndexError            an array, a list, a boolean or a field name as an index
     ├── DistributionError(ValueError)  no array can be distributed like that
-    ├── BudgetError(ValueError)        the work cannot be done within the memory budget
+    ├── BudgetError(MemoryError)       the work cannot be done within the memory budget  .needed
     ├── FormatError(ValueError)        the file is not what its format promises   .offset
     │   └── UnsupportedError           valid, but outcore cannot read or write this feature
-    ├── StorageError(OSError)          the operating system said no    .errno .offset .length
+    ├── StorageError(OSError)          the operating system said no
+    │   │                              .errno .filename .offset .length
+    │   ├── NotFoundError(FileNotFoundError)
+    │   ├── AlreadyExistsError(FileExistsError)
+    │   └── PermissionDeniedError(PermissionError)
     ├── CollectiveError                some rank failed or is missing; all ranks raise it  .ranks
     ├── UsageError(ValueError)         an argument no call would accept (mode, hint, option)
     └── InternalError                  a bug in outcore; please report
 
-The name in brackets is a second base, so that code that catches `OSError`, `IndexError` or
-`ValueError` goes on working. ``code`` is stable and append-only: ``docs/status/error-codes.md``.
+The name in brackets is a second base, so that code that catches `OSError`, `FileNotFoundError`,
+`IndexError`, `MemoryError` or `ValueError` goes on working. `BudgetError` is a `ValueError`, and
+`FancyIndexError` an `UnsupportedError`, besides. ``code`` is stable and append-only:
+``docs/status/error-codes.md``. It decides the class where one is more exact than the one that was
+raised: a `StorageError` with the code ``not-found`` is a `NotFoundError`, wherever it comes from.
 Messages say what failed, where, the numbers, then the next step.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import errno as numbers
+import os
+from typing import Any, Self
 
 __all__ = [
+    "AlreadyExistsError",
     "BudgetError",
     "CollectiveError",
     "DistributionError",
+    "FancyIndexError",
     "FormatError",
     "InternalError",
+    "NotFoundError",
     "OutcoreError",
+    "PermissionDeniedError",
     "SectionError",
     "StorageError",
     "UnsupportedError",
@@ -58,6 +72,14 @@ class OutcoreError(Exception):
     code: str
     path: str | None
     rank: int | None
+    details: dict[str, Any]
+
+    def __new__(cls, message: str, *, code: str, **_: Any) -> Self:
+        """Make an instance of the most exact class for this code."""
+        exact = _EXACT.get(code, cls)
+        kind = exact if issubclass(exact, cls) else cls
+        # The second base of that class makes it: only `OSError` knows how to make one.
+        return super(OutcoreError, kind).__new__(kind, message)
 
     def __init__(
         self,
@@ -73,7 +95,8 @@ class OutcoreError(Exception):
         self.code = code
         self.path = path
         self.rank = rank
-        self._details = details
+        self.details = details
+        self._tell_system()
         for name, value in details.items():
             # errno, filename and the like are C-level fields of the second base: assign, do not
             # rely on the instance dictionary.
@@ -82,19 +105,30 @@ class OutcoreError(Exception):
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
 
+    def _tell_system(self) -> None:
+        """Fill the fields of the second base, where it has any."""
+
     def speak_of(self, name: str, instead_of: str) -> None:
         """Give a file the name that the caller knows, where its temporary one was told."""
         self.message = self.message.replace(instead_of, name)
         self.args = (self.message,)
         self.path = None if self.path is None else self.path.replace(instead_of, name)
+        self._tell_system()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        keywords = {"code": self.code, "path": self.path, "rank": self.rank, **self._details}
-        return (_rebuild, (type(self), self.message, keywords))
+        keywords = {"code": self.code, "path": self.path, "rank": self.rank, **self.details}
+        # Of other causes nobody knows whether they can be pickled.
+        cause = self.__cause__ if isinstance(self.__cause__, OutcoreError) else None
+        return (_rebuild, (type(self), self.message, keywords, cause))
 
 
-def _rebuild(kind: type[OutcoreError], message: str, keywords: dict[str, Any]) -> OutcoreError:
-    return kind(message, **keywords)
+def _rebuild(
+    kind: type[OutcoreError], message: str, keywords: dict[str, Any], cause: OutcoreError | None
+) -> OutcoreError:
+    error = kind(message, **keywords)
+    if cause is not None:
+        error.__cause__ = cause
+    return error
 
 
 class SectionError(OutcoreError, IndexError):
@@ -105,7 +139,7 @@ class DistributionError(OutcoreError, ValueError):
     """No array can be distributed like that, or the ranks do not agree on how it is."""
 
 
-class BudgetError(OutcoreError, ValueError):
+class BudgetError(OutcoreError, ValueError, MemoryError):
     """The work cannot be done within the memory budget; with ``needed`` bytes it could."""
 
     needed: int | None = None
@@ -121,11 +155,39 @@ class UnsupportedError(FormatError):
     """Valid, but outcore cannot read or write this feature."""
 
 
+class FancyIndexError(SectionError, UnsupportedError):
+    """Arrays, lists, booleans and field names are no indices here; integers and slices are."""
+
+
 class StorageError(OutcoreError, OSError):
     """The operating system said no, or the file ended early."""
 
     offset: int | None = None
     length: int | None = None
+    _errno: int | None = None
+
+    def _tell_system(self) -> None:
+        self.filename = self.path
+        number = self.details.setdefault("errno", self._errno)
+        self.strerror = None if number is None else os.strerror(number)
+
+
+class NotFoundError(StorageError, FileNotFoundError):
+    """There is no such file or folder, or a part of its path is none."""
+
+    _errno = numbers.ENOENT
+
+
+class AlreadyExistsError(StorageError, FileExistsError):
+    """Something has that name already, and may not be replaced."""
+
+    _errno = numbers.EEXIST
+
+
+class PermissionDeniedError(StorageError, PermissionError):
+    """The system forbids it."""
+
+    _errno = numbers.EACCES
 
 
 class CollectiveError(OutcoreError):
@@ -140,3 +202,12 @@ class UsageError(OutcoreError, ValueError):
 
 class InternalError(OutcoreError):
     """A bug in outcore; please report it with the message."""
+
+
+# Codes that mean a more exact class than the one that is raised.
+_EXACT: dict[str, type[OutcoreError]] = {
+    "already-exists": AlreadyExistsError,
+    "fancy-index": FancyIndexError,
+    "not-found": NotFoundError,
+    "permission-denied": PermissionDeniedError,
+}

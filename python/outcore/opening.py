@@ -71,11 +71,13 @@ def open(
     FormatError
         The file is damaged or of no known format.
     StorageError
-        The file cannot be opened.
+        The file cannot be opened: `NotFoundError`, `PermissionDeniedError`, ..., which are a
+        `FileNotFoundError` and a `PermissionError` as well.
     UsageError
         Unknown mode, hint or option.
     CollectiveError
         With `comm`, on all ranks: a rank failed, or called something else (``mismatched-call``).
+        ``__cause__`` is the failure, also on ranks that did not fail themselves.
 
     Examples
     --------
@@ -226,7 +228,7 @@ def create(
     UsageError
         Something is missing, `data` does not fit, or `path` is the array that is copied.
     StorageError
-        The system said no; ``already-exists`` with `exclusive`.
+        The system said no; `AlreadyExistsError`, a `FileExistsError`, with `exclusive`.
     UnsupportedError
         The format cannot keep what was asked.
 

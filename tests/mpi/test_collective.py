@@ -346,7 +346,8 @@ def test_a_mistake_of_one_rank_is_raised_by_all(world, folder):
                 assert code in str(caught.value)
                 if code != "read-only":
                     assert (odd,) == caught.value.ranks
-                    assert (caught.value.__cause__ is not None) == (t.rank == odd)
+                    assert code == caught.value.__cause__.code  # also where nothing failed
+                    assert caught.value.__cause__.rank == (None if t.rank == odd else odd)
             np.testing.assert_array_equal(np.arange(100.0), a.read_all())
 
     world.run(body)

@@ -1,15 +1,22 @@
 """Opening together: one meeting, one look at the header, and the same outcome on all ranks."""
 
 import os
+import pickle
 
 import numpy as np
 import pytest
 
 import outcore
 from outcore.collective.items import names, reading
-from outcore.errors import CollectiveError, UsageError
+from outcore.errors import (
+    AlreadyExistsError,
+    CollectiveError,
+    FancyIndexError,
+    NotFoundError,
+    UsageError,
+)
 from outcore.formats import npy
-from ranks import ranks
+from ranks import once, ranks
 
 FILES = 12
 
@@ -93,3 +100,40 @@ def test_names_of_arrays_look_at_each_folder_once(tmp_path, monkeypatch):
     assert len(looks) == 4
     assert found[10:15] == found[:5] and found[15] == found[3] and len(set(found)) == 10
     assert names(mine) == found and len(looks) == 4
+
+
+@ranks(1, 2, 4, per_node=(None, 2))
+def test_the_cause_of_a_failure_is_the_same_on_all_ranks(world, folder):
+    """Who looks at the cause takes the same branch on every rank, and none waits for the others."""
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", np.zeros(3)))
+        last = t.size - 1
+        calls = {
+            NotFoundError: lambda: outcore.open(
+                folder / ("missing.npy" if t.rank == last else "a.npy"), comm=t
+            ),
+            AlreadyExistsError: lambda: outcore.open(
+                folder / "a.npy", "x", shape=3, dtype="f8", comm=t
+            ),
+        }
+        for kind, call in calls.items():
+            with pytest.raises(CollectiveError) as caught:
+                call()
+            cause = caught.value.__cause__
+            assert type(cause) is kind
+            builtin = FileNotFoundError if kind is NotFoundError else FileExistsError
+            assert isinstance(cause, builtin)
+            assert cause.code in str(caught.value) and cause.message in str(caught.value)
+            assert cause.errno and cause.filename.startswith(str(folder))
+            failed = last if kind is NotFoundError else 0
+            assert cause.rank == (None if t.rank == failed else failed)
+            again = pickle.loads(pickle.dumps(caught.value))
+            assert (type(again.__cause__), again.ranks) == (kind, (failed,))
+        with outcore.open(folder / "a.npy", comm=t) as a:
+            with pytest.raises(CollectiveError) as caught:
+                a.read_all([1] if t.rank == last else 0)
+            assert type(caught.value.__cause__) is FancyIndexError
+            assert t.agree(t.rank) == last
+
+    world.run(body)

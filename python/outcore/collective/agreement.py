@@ -210,14 +210,14 @@ def fail_together(transport: Transport, failure: BaseException | None, what: str
     Raise on all ranks; each says what happened to it, if anything did.
 
     A rank that was interrupted raises what interrupted it; all others raise `CollectiveError`, with the
-    failure of this rank, if there is one, as its cause.
+    failure of this rank, or else of the first that failed, as its cause.
     """
     with Announced(transport, what):
         said = transport.allgather_bytes(b"" if failure is None else describe(failure, what))
-        error = failed(said, what)
+        error = failed(said, what, failure)
     if failure is not None and not isinstance(failure, Exception):
         raise mark(failure)
-    raise error from failure
+    raise error
 
 
 class _Watched:
@@ -262,7 +262,7 @@ class Announced(_Watched):
         if (alike and isinstance(failure, OutcoreError)) or not isinstance(failure, Exception):
             mark(failure)
             return
-        raise failed(texts) from failure
+        raise failed(texts, mine=failure)
 
 
 class Unsure(_Watched):
@@ -279,7 +279,7 @@ class Unsure(_Watched):
         if failure is None or is_everywhere(failure) or self.group.size == 1:
             return
         rank, size = self.group.rank, self.group.size
-        code, what, said = describe(failure, self.what).decode().split("\n", 2)
+        code, what, _, said = describe(failure, self.what).decode().split("\n", 3)
         told = (
             f"{what} failed on rank {rank} of {size}, where it could not be agreed on: [{code}] {said}. "
             "The group cannot be used any more"

@@ -107,8 +107,8 @@ class CollectiveArray(DiskArray):
         ------
         CollectiveError
             On *all* ranks if any rank failed (also for a bad key or `out`, or for want of memory on
-            one of them), or called something else; ``ranks`` names them, the cause of a rank's own
-            failure follows as ``__cause__``. `out` is then undefined.
+            one of them), or called something else; ``ranks`` names them, ``__cause__`` is a rank's own
+            failure, or else that of the first that failed. `out` is then undefined.
         BudgetError
             On *all* ranks if ``"two-phase"`` was asked for and the budget of any rank is too small for
             slots that hold a block of an encoded array. ``needed`` is what must be free on each rank,

@@ -275,7 +275,7 @@ def _item(array: DiskArray, key: Any, rank: int) -> Item:
         return brought.looking(array, key)
     except OutcoreError as error:
         said = f"rank {rank}: {error.message}"
-        more = error._details
+        more = error.details
         raise type(error)(said, code=error.code, path=error.path, rank=rank, **more) from None
 
 

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import FormatError, StorageError
+from outcore.errors import FormatError
+from outcore.formats import durable
 from outcore.formats import hdf5_access as access
 
 # While the table is not loaded, so many cells are looked up one by one before it is: HDF5 walks through
@@ -261,15 +262,8 @@ class ChunkTable:
         return complete or (table.settled and self._stamp_now() == table.stamp)
 
     def _stamp_now(self) -> Stamp:
-        try:
+        with durable.os_errors("examining", self.path):
             found = os.stat(self.path)
-        except OSError as error:
-            raise StorageError(
-                f"{self.path!r} cannot be examined: {error.strerror}",
-                code="io-failure",
-                path=self.path,
-                errno=error.errno,
-            ) from error
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 

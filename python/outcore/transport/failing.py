@@ -2,13 +2,19 @@
 What ranks say when they fail, and the error that all ranks raise of it.
 
 A failed rank says in one blob what it was doing and what went wrong; who did not fail says nothing.
+All ranks make the same error of what was said, with the failure as its cause: so a program that looks
+at the cause takes the same branch on all of them.
 """
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import json
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from outcore import errors
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport.checks import few
 
@@ -17,6 +23,8 @@ __all__ = ["describe", "failed", "is_everywhere", "mark"]
 E = TypeVar("E", bound=BaseException)
 
 _MOST = 4000
+# Of these the facts for the cause; with a path that is longer, the cause has none.
+_MOST_FACTS = 1000
 
 
 def describe(failure: BaseException, what: str) -> bytes:
@@ -27,32 +35,56 @@ def describe(failure: BaseException, what: str) -> bytes:
     except Exception:
         # It does not even know how to say what it is; the others wait for a word.
         code, said = type(failure).__name__, "(no text)"
-    text = f"{code}\n{what}\n{said}".replace("\0", " ")
+    text = f"{code}\n{what}\n{_facts(failure)}\n{said}".replace("\0", " ")
     return text.encode(errors="replace")[:_MOST].decode(errors="ignore").encode()
 
 
-def failed(texts: Sequence[bytes], what: str = "the call") -> CollectiveError:
+def _facts(failure: BaseException) -> str:
+    """What the same error has to be made of on another rank, beside its code and its text."""
+    facts: dict[str, Any] = {"kind": type(failure).__name__}
+    if isinstance(failure, OutcoreError):
+        told = {"path": failure.path, **failure.details}
+        facts |= {name: value for name, value in told.items() if isinstance(value, int | str)}
+    text = json.dumps(facts)
+    return text if len(text) <= _MOST_FACTS else json.dumps({"kind": facts["kind"]})
+
+
+def _cause(code: str, facts: str, said: str, rank: int) -> BaseException | None:
+    """The failure of another rank; None if it is of a class that cannot be made of its text."""
+    with contextlib.suppress(Exception):
+        known = json.loads(facts)
+        name = known.pop("kind")
+        kind: type[BaseException] = getattr(errors, name, None) or getattr(builtins, name)
+        if issubclass(kind, OutcoreError):
+            return kind(said, code=code, rank=rank, **known)
+        if issubclass(kind, Exception):
+            return kind(said)
+    return None
+
+
+def failed(
+    texts: Sequence[bytes], what: str = "the call", mine: BaseException | None = None
+) -> CollectiveError:
     """
     Make the error that all ranks raise of what each said; `what` is told if nobody said it.
 
     A rank that was only told of another one's failure knows no cause, so it is not named if others
-    failed.
+    failed. The cause of the error is what failed here (`mine`), else what the first rank said.
     """
     said = [text.decode(errors="replace") for text in texts]
     ranks = [rank for rank, text in enumerate(said) if text]
     ranks = [rank for rank in ranks if not said[rank].startswith("rank-failed\n")] or ranks
     first = ranks[0] if ranks else 0
-    code, _, more = (said[first] or "unknown\n").partition("\n")
-    told, _, cause = more.partition("\n")
+    code, told, facts, cause = (*(said[first] or "unknown").split("\n", 3), "", "", "")[:4]
     number = "rank" if len(ranks) == 1 else "ranks"
-    return mark(
-        CollectiveError(
-            f"{told or what} failed on {number} {few(ranks)}, so it was given up on all {len(said)}. "
-            f"Rank {first} said: [{code}] {cause}",
-            code="rank-failed",
-            ranks=tuple(ranks),
-        )
+    error = CollectiveError(
+        f"{told or what} failed on {number} {few(ranks)}, so it was given up on all {len(said)}. "
+        f"Rank {first} said: [{code}] {cause}",
+        code="rank-failed",
+        ranks=tuple(ranks),
     )
+    error.__cause__ = _cause(code, facts, cause, first) if mine is None else mine
+    return mark(error)
 
 
 def mark(error: E) -> E:
