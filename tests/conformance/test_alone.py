@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -218,3 +219,42 @@ def test_processes_that_come_and_go(path: Path, kind: str) -> None:
     for column in range(2, 8):
         np.testing.assert_array_equal(untouched[:, column::8], found[:, column::8])
     assert int(said[0]) > 0  # once the other was done, at the latest
+
+
+def descriptor_of(path: Path) -> int:
+    """A descriptor by which this process has a file open."""
+    own = Path("/proc/self/fd")
+    return next(int(n) for n in os.listdir(own) if (own / n).exists() and path.samefile(own / n))
+
+
+def test_a_write_gives_the_file_to_who_asks_for_it(tmp_path: Path) -> None:
+    """While it runs: it begins again beside him, and rewrites no windows any more."""
+    path = tmp_path / "a.npy"
+    # One that is over before anybody asks is followed by a larger one.
+    for rows in (256 << k for k in range(5)):
+        outcore.create(path, (rows, 2048), "f4").close()
+        over = threading.Event()
+        with outcore.open(path, "r+") as array:
+            array._core.expect_flush()
+            if SAYS not in why(array):
+                pytest.skip("this file system gives no leases")
+            fd = descriptor_of(path)
+
+            def visit(over: threading.Event = over, fd: int = fd) -> None:
+                while not over.is_set():
+                    if fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_WRLCK:
+                        path.open("rb").close()
+                        return
+
+            visitor = threading.Thread(target=visit)
+            visitor.start()
+            array[KEY] = rows
+            over.set()
+            visitor.join()
+            read = array.stats()["read_bytes"]
+        expected = np.zeros((rows, 2048), "f4")
+        expected[KEY] = rows
+        np.testing.assert_array_equal(expected, np.load(path))
+        if read == 0:
+            break
+    assert read == 0, "nobody was let in before the write was over"

@@ -10,7 +10,7 @@ import outcore
 from mpi.test_collective_faults import Faulty
 from outcore.collective import holes, rounds
 from outcore.errors import CollectiveError
-from ranks import once, ranks
+from ranks import UNDER_MPI, once, ranks
 
 PATIENCE = 30
 
@@ -202,3 +202,33 @@ def test_exclusive_means_nobody_but_these_ranks(world, folder):
             t.barrier()
 
     world.run(body)
+
+
+@ranks(2, 4, per_node=(None, 1))
+def test_as_many_elements_as_a_tile_has_are_not_all_of_it(world, folder, monkeypatch):
+    """Of ranks whose order counts, what two of them give is counted twice."""
+    shape = 3 * (world.size - 1), 600
+    data = np.arange(shape[0] * shape[1], dtype="i4").reshape(shape)
+    # Of 576 columns the first 552, and 24 that are far apart: 23 of them are given twice.
+    keys = [np.s_[3 * rank : 3 * rank + 3, :552] for rank in range(world.size - 1)]
+    keys.append(np.s_[:, ::25])
+    expected = data.copy()
+    for rank, key in enumerate(keys):
+        expected[key] = -1 - rank
+    tiles = []
+
+    def watched(work, slot, n, ways=rounds.ways):
+        if (wanted := work.plan.wanted(work.rank, n)) is not None:
+            tiles.append((work.plan.in_order, wanted[1] == wanted[2]))
+        return ways(work, slot, n)
+
+    monkeypatch.setattr(rounds, "ways", watched)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            a.write_all(keys[t.rank], -1 - t.rank, method="two-phase")
+            np.testing.assert_array_equal(expected, a.read_all(method="direct"))
+
+    world.run(body)
+    assert set(tiles) == {(True, True)} or (UNDER_MPI and not tiles)

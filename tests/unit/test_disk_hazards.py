@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import blocks
+from disks import dirty_pages, pages_of_linux
+from outcore import _core, blocks, formats
+from outcore.formats.hdf5_chunks import ChunkTable
 
 DATA = np.arange(6000.0).reshape(60, 100)
 KINDS = {
@@ -163,3 +165,51 @@ def test_append_takes_what_assignment_takes(tmp_path):
     a.append([(1, 2.5), (3, 4.5)])
     a.append((5, 6.5))
     assert a[...].tolist() == [(0, 0.0), (1, 2.5), (3, 4.5), (5, 6.5)]
+
+
+@pages_of_linux
+@pytest.mark.parametrize("name", ["a.npy", "a.bin"])
+def test_a_flush_covers_a_write_that_ended_while_the_shape_changed(tmp_path, monkeypatch, name):
+    """It went to what was open before: that is flushed with the rest."""
+    path = tmp_path / name
+    with outcore.create(path, data=DATA) as a:
+        a.flush()
+        if dirty_pages(path) is None:
+            pytest.skip("this system does not count dirty pages")
+
+        def resize(*words, plain=formats.resize):
+            info = plain(*words)
+            a[3:9] = -1.0  # another thread's, whose write ends now
+            return info
+
+        flushes = a._core.flushes()
+        with monkeypatch.context() as patch:
+            patch.setattr(formats, "resize", resize)
+            a.resize(DATA.shape)
+        before = a._core.flushes()
+        assert dirty_pages(path) > 0
+        a.flush()
+        assert dirty_pages(path) == 0
+        assert (before - flushes, a._core.flushes() - before) == (1, 2)
+        a.flush()
+        assert a._core.flushes() - before == 3, "what is idle and safe is let go"
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"], ids=["as it is", "cast"])
+def test_a_write_counts_from_its_beginning(tmp_path, monkeypatch, dtype):
+    """Else ranks that meet while another thread writes would read what was there before."""
+    seen = []
+    plain = ChunkTable.commit
+
+    def commit(self, chunks):
+        seen.append(_core.writes())
+        return plain(self, chunks)
+
+    monkeypatch.setattr(ChunkTable, "commit", commit)
+    with outcore.create(tmp_path / "a.h5", data=DATA, chunks=(7, 30), compression="gzip") as a:
+        seen.clear()
+        before = _core.writes()
+        a[...] = -DATA.astype(dtype)
+        assert set(seen) == {before + 1}
+        assert _core.writes() == before + 2
+        np.testing.assert_array_equal(-DATA.astype(dtype), a[...])

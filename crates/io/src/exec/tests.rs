@@ -416,10 +416,18 @@ fn writing_needs_files_open_for_writing() {
     assert_eq!("read-only", unsafe { run(&job) }.unwrap_err().code());
 }
 
-/// An engine that fails the request with this number, and hands out the others.
-struct Failing(u64);
+/// What comes of a request: an error number, or so many bytes of those that were asked for.
+type Outcome = fn(usize) -> Result<usize, i32>;
 
-struct FailingSession(Box<dyn crate::backend::Session>, u64, u64);
+/// An engine of which the request with this number ends like this, and the others as they should.
+struct Failing(u64, Outcome);
+
+struct FailingSession {
+    inner: Box<dyn crate::backend::Session>,
+    number: u64,
+    seen: u64,
+    outcome: Outcome,
+}
 
 impl Engine for Failing {
     fn name(&self) -> &'static str {
@@ -427,26 +435,27 @@ impl Engine for Failing {
     }
 
     fn session(&self, depth: usize) -> Result<Box<dyn crate::backend::Session>, StorageError> {
-        Ok(Box::new(FailingSession(Memory { seed: 5 }.session(depth)?, self.0, 0)))
+        let inner = Memory { seed: 5 }.session(depth)?;
+        Ok(Box::new(FailingSession { inner, number: self.0, seen: 0, outcome: self.1 }))
     }
 }
 
 impl crate::backend::Session for FailingSession {
     fn room(&self) -> usize {
-        self.0.room()
+        self.inner.room()
     }
 
     fn pending(&self) -> usize {
-        self.0.pending()
+        self.inner.pending()
     }
 
     unsafe fn submit(&mut self, request: crate::backend::Request) {
         // SAFETY: passed on as it came.
-        unsafe { self.0.submit(request) };
+        unsafe { self.inner.submit(request) };
     }
 
     fn flush(&mut self) -> Result<(), StorageError> {
-        self.0.flush()
+        self.inner.flush()
     }
 
     fn wait(
@@ -455,11 +464,11 @@ impl crate::backend::Session for FailingSession {
         done: &mut Vec<crate::backend::Completion>,
     ) -> Result<(), StorageError> {
         let before = done.len();
-        self.0.wait(at_least, done)?;
+        self.inner.wait(at_least, done)?;
         for completion in &mut done[before..] {
-            self.2 += 1;
-            if self.2 == self.1 {
-                completion.result = Err(libc::EIO);
+            self.seen += 1;
+            if self.seen == self.number {
+                completion.result = completion.result.and_then(self.outcome);
             }
         }
         Ok(())
@@ -476,11 +485,37 @@ fn a_failing_disk_is_named_whichever_request_it_hits() {
         assert!(requests > 4);
         for number in 1..=requests {
             let mut memory = vec![0u8; bytes];
-            let engine = Failing(number as u64);
+            let engine = Failing(number as u64, |_| Err(libc::EIO));
             let error = access(&disk, &plan, direction, &mut memory, 0, &engine).unwrap_err();
             assert_eq!("disk-failure", error.code(), "request {number}");
             assert_eq!(Some(disk.files[0].as_path()), error.path());
         }
+    }
+}
+
+#[test]
+fn bytes_that_are_missing_at_the_end_of_a_request_are_an_error() {
+    let disk = disk(&[1_000_000], 1, false, 0, 1);
+    let outcomes: [Outcome; 3] = [|_| Ok(0), |len| Ok(len / 2), |len| Ok(len - 1)];
+    for (direction, code) in
+        [(Direction::Read, "file-truncated"), (Direction::Write, "disk-failure")]
+    {
+        let (plan, bytes) = whole(&disk, Method::List, direction);
+        let requests = plan.cost().reads + plan.cost().writes;
+        let mut failed = 0;
+        for (number, outcome) in (1..=requests).flat_map(|n| outcomes.map(|outcome| (n, outcome))) {
+            let mut memory = vec![0u8; bytes];
+            let engine = Failing(number as u64, outcome);
+            match access(&disk, &plan, direction, &mut memory, 0, &engine) {
+                // A read of whole blocks may reach beyond the array: what lies there is not missed.
+                Ok(_) => assert!(direction == Direction::Read && memory == disk.content),
+                Err(error) => {
+                    assert_eq!((code, Some(disk.files[0].as_path())), (error.code(), error.path()));
+                    failed += 1;
+                }
+            }
+        }
+        assert!(requests > 4 && failed >= 3 * requests - 1, "{failed} of {requests}");
     }
 }
 

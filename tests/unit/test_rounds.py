@@ -1,0 +1,71 @@
+"""Slots of a collective: what is going on in one, and who may have it next."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from outcore.collective import rounds
+from outcore.collective.slots import _kept, slots_of
+from outcore.errors import CollectiveError
+from ranks import World
+
+MANY = 1 << 30
+
+
+@pytest.mark.parametrize("tiles", [1, 3, 4, 7])
+def test_holes_are_read_into_a_slot_when_its_last_write_has_ended(monkeypatch, tiles):
+    """Whichever of the threads that write it ends last."""
+    started, done = [], []
+
+    def ways(_work, _slot, n):
+        return [lambda: done.append(("read", n))], [lambda: done.append(("write", n))]
+
+    monkeypatch.setattr(rounds, "ways", ways)
+    monkeypatch.setattr(rounds, "_in_background", lambda work, _what: started.append(work))
+    work = SimpleNamespace(rank=0, tiles=lambda _rank, k: range(k * tiles, (k + 1) * tiles))
+    slots = SimpleNamespace(mine=lambda _turn: None)
+    for order in itertools.permutations(range(min(tiles, 4))):
+        started.clear()
+        turn = rounds._Turn([])
+        turn.go_on(work, slots, 0)
+        for read in started:
+            read()
+        started.clear()
+        turn.go_on(work, slots, 1)
+        writes = list(started)
+        done.clear()
+        assert len(writes) == len(order)
+        for number, k in enumerate(order, start=1):
+            writes[k]()
+            reads = started[len(writes) :]
+            assert bool(reads) == (number == len(order)), "read while the slot is being written"
+        assert sorted(done) == [("write", n) for n in range(tiles)]
+        done.clear()
+        for read in reads:
+            read()
+        assert sorted(done) == [("read", n) for n in range(tiles, 2 * tiles)]
+
+
+def test_slots_are_not_used_again_after_a_mishap():
+    """A rank that failed may have lost its own: then all take new ones, which they all see."""
+
+    def body(t):
+        before = slots_of(t, 4096, 2, MANY)
+        assert slots_of(t, 4096, 2, MANY) is before
+        if t.rank == 0:
+            _kept.pop(t).close()
+            t.call_off(b"no memory for larger ones")
+        else:
+            with pytest.raises(CollectiveError):
+                t.barrier()
+        after = slots_of(t, 4096, 2, MANY)
+        assert after is not before
+        after.mine(1)[:] = t.rank + 1
+        t.barrier()
+        assert [int(after.of(rank, 1)[7]) for rank in range(t.size)] == list(range(1, t.size + 1))
+        t.barrier()
+        return np.shares_memory(after.mine(0), after.of(t.rank, 0))
+
+    assert World(3).run(body, timeout=5) == [True] * 3
