@@ -597,7 +597,8 @@ class DiskArray:
         Make the array longer along `axis` and write `data` there.
 
         A reader, or a crash, sees the old array or the new one: the new elements are durable before
-        the file says that they are there.
+        the file says that they are there. An unlimited dimension of a NetCDF4 file becomes longer with
+        it, for all variables that use it: there they read as their fill value.
 
         Parameters
         ----------

@@ -36,11 +36,14 @@ def original(kind: str, libver: str) -> bytes:
             file["z"].attrs["number"] = 3.5
             file["g/s"] = np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")])
         else:
-            file["y"], file["x"] = np.arange(10.0), np.arange(6.0)
+            file["x"] = np.arange(6.0)
+            file.create_dataset("y", data=np.arange(7.0), maxshape=(None,))
             file["y"].make_scale("y")
             file["x"].make_scale("x")
             for name in ("t", "g/u"):
-                file.create_dataset(name, data=data, chunks=(3, 4), compression=1)
+                part = data if name == "t" else data[:7]  # which shares an unlimited dimension
+                options = {"chunks": (3, 4), "maxshape": (None, 6), "compression": 1}
+                file.create_dataset(name, data=part, **options)
                 file[name].dims[0].attach_scale(file["y"])
                 file[name].dims[1].attach_scale(file["x"])
                 file[name].attrs["units"] = "K"
@@ -60,6 +63,7 @@ def make(kind: str, chance: Chance) -> Files:
         b"FRHP",
         b"BTHD",
         b"DIMENSION_LIST",
+        b"REFERENCE_LIST",
         b"FADB",
     ]
     if chance.one_in(2) and (found := [good.find(m) for m in marks if m in good]):

@@ -27,7 +27,7 @@ use crate::gate::Mode;
 use crate::hints::Cache;
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
-use crate::table::{self, PyTable, HANDFUL};
+use crate::table::{self, Calls, PyTable, HANDFUL};
 use crate::terms::{self, pages, Found};
 
 /// Chunks in files of their own: each is an open file while its batch lasts.
@@ -91,11 +91,17 @@ impl Chunks {
         };
         let grid = layout.grid();
         let (store, coarse, at_once) = match source {
-            Source::Table { path, fetch, commit, load, guard } => {
+            Source::Table { path, fetch, commit, load, stretch, guard } => {
                 let table = Python::attach(|py| {
                     let some = |call: &Option<Py<PyAny>>| call.as_ref().map(|c| c.clone_ref(py));
                     let guard = guard.as_ref().map(|guard| guard.clone_ref(py));
-                    let calls = (fetch.clone_ref(py), some(commit), some(load), guard);
+                    let calls = Calls {
+                        fetch: fetch.clone_ref(py),
+                        commit: some(commit),
+                        load: some(load),
+                        stretch: some(stretch),
+                        guard,
+                    };
                     PyTable::new(path.clone(), calls, size)
                 });
                 (Store::Table(Box::new(table)), None, ROWS_AT_ONCE)
@@ -320,6 +326,9 @@ impl Chunks {
             Store::Core(store) => store.lock(batch.cells, patience),
             Store::Table(table) => table.lock(patience),
         })?;
+        if let Store::Table(table) = &self.store {
+            table.stretch()?;
+        }
         // What is covered whole is not read: its old file need not even be opened, and the library's
         // own lock is wanted for storing only.
         let in_part = |cell: &Vec<i64>| batch.touches(cell) && !batch.covers(cell);
@@ -361,6 +370,10 @@ impl Chunks {
                 batch.step(&place.resolved, None, work)
             }
             Store::Table(table) => {
+                if table.is_short() {
+                    let _guard = patiently(batch.context, |patience| table.lock(patience))?;
+                    table.stretch()?;
+                }
                 let (place, _guard) =
                     patiently(batch.context, |wait| table.in_place(batch.cells, fill, wait))?;
                 batch.step(&place, None, work)

@@ -57,6 +57,8 @@ pub enum Source {
         guard: Option<Guard>,
         /// `load(new)`, or None.
         load: Option<Py<PyAny>>,
+        /// `stretch()`, or None.
+        stretch: Option<Py<PyAny>>,
     },
     /// One file per chunk, or per shard.
     Files {
@@ -197,6 +199,7 @@ fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
             fetch: source.getattr("fetch")?.unbind(),
             commit: some("commit")?,
             load: some("load")?,
+            stretch: some("stretch")?,
             guard: guard(&source.getattr("guard")?)?,
         });
     }

@@ -16,7 +16,7 @@
 
 use std::ops;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArray2, PyArrayMethods};
@@ -38,10 +38,9 @@ pub const HANDFUL: usize = 8 << 20;
 #[derive(Debug)]
 pub struct PyTable {
     path: PathBuf,
-    fetch: Py<PyAny>,
-    commit: Option<Py<PyAny>>,
-    load: Option<Py<PyAny>>,
-    guard: Option<Guard>,
+    calls: Calls,
+    /// What is stored was made as long as the array.
+    stretched: AtomicBool,
     size: ChunkSize,
     raised: Mutex<Option<PyErr>>,
     flushes: Flushes,
@@ -141,8 +140,20 @@ impl Staged {
     }
 }
 
-/// `fetch`, `commit`, `load` and `guard` of a `TableSource`.
-type Calls = (Py<PyAny>, Option<Py<PyAny>>, Option<Py<PyAny>>, Option<Guard>);
+/// The callables of a `TableSource`.
+#[derive(Debug)]
+pub struct Calls {
+    /// `fetch(lo, count, locked)`.
+    pub fetch: Py<PyAny>,
+    /// `commit(chunks)`.
+    pub commit: Option<Py<PyAny>>,
+    /// `load(new)`.
+    pub load: Option<Py<PyAny>>,
+    /// `stretch()`.
+    pub stretch: Option<Py<PyAny>>,
+    /// How the file is kept from others.
+    pub guard: Option<Guard>,
+}
 
 /// Grid coordinates, filter mask, bytes.
 type PyRow<'py> = (Bound<'py, PyTuple>, u32, Bound<'py, PyBytes>);
@@ -172,15 +183,30 @@ impl EncodedChunks {
 
 impl PyTable {
     /// From the callables of a `TableSource`.
-    pub fn new(path: PathBuf, (fetch, commit, load, guard): Calls, size: ChunkSize) -> PyTable {
+    pub fn new(path: PathBuf, calls: Calls, size: ChunkSize) -> PyTable {
         let (raised, flushes) = (Mutex::new(None), Flushes::default());
-        PyTable { path, fetch, commit, load, guard, size, raised, flushes }
+        PyTable { path, calls, stretched: AtomicBool::new(false), size, raised, flushes }
+    }
+
+    /// Whether what is stored may be shorter than the array.
+    pub fn is_short(&self) -> bool {
+        self.calls.stretch.is_some() && !self.stretched.load(Ordering::Acquire)
+    }
+
+    /// Makes what is stored as long as the array, before the first write: what is written behind the
+    /// stored shape nobody else would see. The caller keeps other writers out ([`PyTable::lock`]).
+    pub fn stretch(&self) -> Result<(), StorageError> {
+        if let Some(stretch) = self.calls.stretch.as_ref().filter(|_| self.is_short()) {
+            Python::attach(|py| stretch.call0(py).map(drop)).map_err(|error| self.failed(error))?;
+            self.stretched.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Loads the table, if there is one to load; returns what loading it again takes beside it, `new`
     /// chunks later.
     pub fn load(&self, new: i64) -> Result<i64, Fault> {
-        let Some(load) = &self.load else { return Ok(0) };
+        let Some(load) = &self.calls.load else { return Ok(0) };
         Python::attach(|py| {
             let loaded = load.bind(py).call1((new,)).and_then(|bytes| bytes.extract());
             loaded.map_err(|error| Fault::of_python(py, error))
@@ -202,7 +228,7 @@ impl PyTable {
         Python::attach(|py| {
             let lo = PyTuple::new(py, &cells.lo)?;
             let count = PyTuple::new(py, &cells.count)?;
-            let rows = self.fetch.bind(py).call1((lo, count, locked))?;
+            let rows = self.calls.fetch.bind(py).call1((lo, count, locked))?;
             let rows: Bound<'_, PyArray2<i64>> = rows.cast_into()?;
             let view = rows.readonly();
             Ok(view.as_array().iter().copied().collect())
@@ -211,7 +237,7 @@ impl PyTable {
 
     /// Hands chunks to the format; gives their memory back, empty.
     fn store(&self, staged: Staged) -> Result<Staged, StorageError> {
-        let Some(commit) = &self.commit else {
+        let Some(commit) = &self.calls.commit else {
             return Err(StorageError::ReadOnly { path: self.path.clone() });
         };
         let largest = staged.rows.iter().map(|row| row.bytes.len()).max().unwrap_or(0);
@@ -278,7 +304,7 @@ impl PyTable {
     /// locked, the caller goes on without. A change that a killed process left half done is
     /// completed first.
     pub fn share(&self, patience: Patience<'_>) -> Result<Option<FileLock>, StorageError> {
-        let Some(guard) = &self.guard else { return Ok(None) };
+        let Some(guard) = &self.calls.guard else { return Ok(None) };
         let lock = self.beside(patience)?;
         // Nobody who lives makes a log while we hold the lock.
         if std::fs::symlink_metadata(&guard.log).is_err() {
@@ -302,7 +328,7 @@ impl PyTable {
     /// Keeps programs that use the HDF5 library out from the look-up of chunks until they are stored
     /// anew. The caller keeps other writers of ours out ([`PyTable::lock`]).
     pub fn hold(&self) -> Result<Option<Held>, StorageError> {
-        let Some(guard) = &self.guard else { return Ok(None) };
+        let Some(guard) = &self.calls.guard else { return Ok(None) };
         let held = Python::attach(|py| guard.hold.call0(py));
         held.map(|release| Some(Held(release))).map_err(|error| self.failed(error))
     }

@@ -33,11 +33,13 @@ from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import write_attrs
 from outcore.formats.hdf5_create import Finish, add_dataset, check_limits
 from outcore.formats.hdf5_describe import (
+    ShapeOf,
     choose,
     describe,
     give_space,
     lacks_space,
     refuse_null,
+    shapes,
     storage,
 )
 from outcore.formats.hdf5_guard import rehearse
@@ -182,11 +184,11 @@ def create_as(
 
 def ls(path: str, inner: str | None) -> list[Entry]:
     """Groups and datasets, depth first; a dataset that cannot be opened says why in its note."""
-    return ls_where(path, inner, lambda dset: True)
+    return ls_as(NAME, path, inner, lambda dset: True)
 
 
-def ls_where(path: str, inner: str | None, keep: Callable[[Any], bool]) -> list[Entry]:
-    """`ls` without the datasets that `keep` drops."""
+def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]) -> list[Entry]:
+    """`ls` for this format and for those built on it, without the datasets that `keep` drops."""
     h5py = access.library(path)
     entries: list[Entry] = []
     rehearse(path, inner, "ls")
@@ -194,13 +196,14 @@ def ls_where(path: str, inner: str | None, keep: Callable[[Any], bool]) -> list[
         if inner is not None and inner not in file:
             choose(h5py, file, path, inner)  # raises, and names what there is
         top = file[inner or "/"]
+        shape_of = shapes(h5py, format, path)
 
         def visit(name: str, item: Any) -> None:
             where = f"{path}::{item.name}"
             if isinstance(item, h5py.Group):
                 entries.append(Entry(where, "group"))
             elif isinstance(item, h5py.Dataset) and keep(item):
-                entries.append(_entry(h5py, path, where, item))
+                entries.append(_entry(h5py, path, where, item, shape_of))
 
         if isinstance(top, h5py.Group):
             top.visititems(visit)
@@ -211,6 +214,11 @@ def ls_where(path: str, inner: str | None, keep: Callable[[Any], bool]) -> list[
 
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     """Change the shape of a chunked dataset within its maximal shape."""
+    return resize_as(info, shape, lambda dset: dset.resize(shape))
+
+
+def resize_as(info: ArrayInfo, shape: tuple[int, ...], change: Callable[[Any], None]) -> ArrayInfo:
+    """`resize` for this format and for those built on it; `change` gets the open dataset."""
     path, name = _split(info)
     with access.changing(path, name) as file:
         dset = file[name]
@@ -226,7 +234,7 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
                 code="cannot-resize",
                 path=info.path,
             )
-        dset.resize(shape)
+        change(dset)
     return open_as(info.format, path, name, True)
 
 
@@ -244,13 +252,13 @@ def _split(info: ArrayInfo) -> tuple[str, str]:
     return info.extra["file"], info.extra["dataset"]
 
 
-def _entry(h5py: Any, path: str, where: str, dset: Any) -> Entry:
+def _entry(h5py: Any, path: str, where: str, dset: Any, shape_of: ShapeOf) -> Entry:
     try:
         refuse_null(dset, where)
-        dtype = dtype_of(h5py, dset, where)
-        storage(h5py, path, str(dset.name), dset, dtype, False)
+        dtype, axes = dtype_of(h5py, dset, where), shape_of(dset)
+        storage(h5py, path, str(dset.name), dset, dtype, False, axes)
     except (FormatError, StorageError) as error:  # of the latter, external files
         with contextlib.suppress(TypeError):
             return Entry(where, "array", dset.shape, dset.dtype, note=error.message)
         return Entry(where, "array", dset.shape, None, note=error.message)
-    return Entry(where, "array", dset.shape, dtype)
+    return Entry(where, "array", axes, dtype)

@@ -141,6 +141,15 @@ class ChunkTable:
                 dset.id.write_direct_chunk(place, bytes(data), mask)
         self.forget()
 
+    def stretch(self, axes: tuple[int, ...]) -> None:
+        """Make the dataset at least as long as the array is, so that all readers see what is written."""
+        with access.changing(self.path, None) as file:
+            dset = file[self.name]
+            full = tuple(map(max, dset.shape, axes))
+            if full != dset.shape:
+                dset.resize(full)
+        self.forget()
+
     def forget(self) -> None:
         """Let go of the table; it is read again when it is needed."""
         self._loaded, self._looked_up = None, 0

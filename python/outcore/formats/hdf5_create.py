@@ -166,6 +166,10 @@ def _make_with(
     kind = file_type(h5py, spec.dtype, path)
     if not spec.fill_is_zero():
         plist.set_fill_value(np.asarray(spec.fill_value, spec.dtype))
+    elif limits is not None:
+        # Said, not left to the default: for what a variable lacks of an unlimited dimension the NetCDF
+        # library takes a value of its own where there is none.
+        plist.set_fill_value(np.zeros((), spec.dtype))
     links = h5p.create(h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5py.h5t.CSET_UTF8)

@@ -13,8 +13,10 @@ Invariants. What is returned lies inside the file, or raises. Nothing in the fil
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,11 @@ from outcore.formats.hdf5_attrs import Attributes, describe_axes
 from outcore.formats.hdf5_chunks import ChunkTable, nothing_stored
 from outcore.formats.hdf5_types import codecs_of, dtype_of
 from outcore.formats.layout import ArrayInfo, Chunked, Part, Strided, TableSource
+from outcore.formats.netcdf4_lengths import Lengths
 from outcore.formats.spec import byte_strides, check_shape
+
+#: From a dataset to its shape.
+ShapeOf = Callable[[Any], tuple[int, ...]]
 
 
 def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
@@ -70,6 +76,11 @@ def refuse_null(dset: Any, where: str) -> None:
         )
 
 
+def shapes(h5py: Any, format: str, path: str) -> ShapeOf:
+    """What tells the shapes of the datasets of an open file, as the format means it."""
+    return Lengths(h5py, path).shape if format == "netcdf4" else lambda dset: tuple(dset.shape)
+
+
 def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: bool) -> ArrayInfo:
     """All about one dataset; refuses what outcore cannot read by its bytes."""
     where = f"{path}::{name}"
@@ -77,9 +88,10 @@ def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: 
     path = os.path.abspath(path)
     refuse_null(dset, where)
     dtype = dtype_of(h5py, dset, where)
-    layout = storage(h5py, path, name, dset, dtype, writable)
+    axes = shapes(h5py, format, path)(dset)
+    layout = storage(h5py, path, name, dset, dtype, writable, axes)
     base, below = dtype.subdtype or (dtype, ())
-    shape = check_shape((*dset.shape, *below), base.itemsize, where, stored=True)
+    shape = check_shape((*axes, *below), base.itemsize, where, stored=True)
     dims = describe_axes(dset)
     plist = dset.id.get_create_plist()
     return ArrayInfo(
@@ -96,10 +108,19 @@ def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: 
             "dataset": name,
             "storage": "chunked" if dset.chunks is not None else "contiguous",
             "maxshape": dset.maxshape,
+            **({} if axes == dset.shape else {"stored_shape": dset.shape}),
+            **_unlimited(dset, dims if format == "netcdf4" else None),
             "stored_bytes": dset.id.get_storage_size(),
             "userblock": dset.file.userblock_size,
         },
     )
+
+
+def _unlimited(dset: Any, dims: tuple[str | None, ...] | None) -> dict[str, Any]:
+    """Names of the dimensions that grow with this variable, and with all others that use them."""
+    axes = zip(dims or (), dset.maxshape, strict=False)
+    names = tuple(name for name, most in axes if name is not None and most is None)
+    return {"unlimited": names} if names else {}
 
 
 def _fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
@@ -120,19 +141,29 @@ def _fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def storage(
-    h5py: Any, path: str, name: str, dset: Any, dtype: np.dtype[Any], writable: bool
+    h5py: Any,
+    path: str,
+    name: str,
+    dset: Any,
+    dtype: np.dtype[Any],
+    writable: bool,
+    axes: tuple[int, ...],
 ) -> Strided | Chunked:
-    """Where the elements are. Reads no chunk table unless `writable`."""
+    """
+    Where the elements are. Reads no chunk table.
+
+    `axes` is the shape, which may be longer than the dataset's along axes that can grow.
+    """
     h5d = h5py.h5d
     plist = dset.id.get_create_plist()
     kind = plist.get_layout()
     base, below = dtype.subdtype or (dtype, ())
-    shape = (*dset.shape, *below)
+    shape = (*axes, *below)
     check_shape(shape, base.itemsize, name, stored=True)
     strides = byte_strides(shape, base.itemsize, "C")
     source = os.path.realpath(dset.file.filename) if _elsewhere(dset, path) else path
     if kind == h5d.CHUNKED:
-        return _chunked(path=source, name=str(dset.name), dset=dset, dtype=dtype, writable=writable)
+        return _chunked(source, dset, dtype, writable, axes)
     if kind == h5d.CONTIGUOUS and plist.get_external_count():
         return Strided(_external(plist, name, math.prod(shape) * base.itemsize), strides)
     if kind == h5d.CONTIGUOUS:
@@ -201,7 +232,10 @@ def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _chunked(*, path: str, name: str, dset: Any, dtype: np.dtype[Any], writable: bool) -> Chunked:
+def _chunked(
+    path: str, dset: Any, dtype: np.dtype[Any], writable: bool, axes: tuple[int, ...]
+) -> Chunked:
+    name = str(dset.name)
     base, below = dtype.subdtype or (dtype, ())
     chunks = tuple(int(n) for n in dset.chunks)
     full = (*chunks, *below)
@@ -213,16 +247,14 @@ def _chunked(*, path: str, name: str, dset: Any, dtype: np.dtype[Any], writable:
             path=path,
         )
     chunk_bytes = math.prod(full) * base.itemsize
-    grid = tuple(-(-n // c) for n, c in zip(dset.shape, chunks, strict=True))
+    grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
     codecs = codecs_of(dset.id.get_create_plist(), f"{path}::{name}")
     table = ChunkTable(path, name, grid, chunks, chunk_bytes, bool(codecs))
     commit = table.commit if writable else None
-    return Chunked(
-        full,
-        byte_strides(full, base.itemsize, "C"),
-        codecs,
-        TableSource(path, table.fetch, commit, table.load, table.forget, access.guard(path)),
-    )
+    stretch = functools.partial(table.stretch, axes) if writable and axes != dset.shape else None
+    guard = access.guard(path)
+    source = TableSource(path, table.fetch, commit, table.load, table.forget, guard, stretch)
+    return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
 
 
 def lacks_space(h5py: Any, dset: Any) -> bool:

@@ -54,7 +54,7 @@ def check_attributes(path: str, name: str, only: Iterable[str] | None = None) ->
         for attribute in wanted:
             if attribute not in item.attrs:
                 continue
-            _check_size(path, item, attribute)
+            check_size(path, item, attribute)
             if _of_variable_length(path, item, attribute):
                 try:
                     item.attrs[attribute]
@@ -72,13 +72,13 @@ def is_readable(path: str, item: Any, attribute: str) -> bool:
 
     The others (references, compounds with text in them) are best not touched in a damaged file.
     """
-    _check_size(path, item, attribute)
+    check_size(path, item, attribute)
     if not item.attrs.get_id(attribute).dtype.hasobject:
         return True
     return _of_variable_length(path, item, attribute)
 
 
-def _check_size(path: str, item: Any, attribute: str) -> None:
+def check_size(path: str, item: Any, attribute: str) -> None:
     """The library allocates what an attribute's shape and type claim."""
     found = item.attrs.get_id(attribute)
     claimed = math.prod(found.shape or ()) * found.get_type().get_size()

@@ -98,6 +98,8 @@ class TableSource:
     `load(new)` reads the table now, if it is one that is kept in memory, and returns the bytes that
     reading it again takes beside it, `new` chunks later: for who must know what will be needed.
     `forget()` lets go of it again, and of its memory; it is read anew when it is asked for.
+    `stretch()` is called once before the first write: it makes the stored shape that of the array, where
+    it may be shorter (NetCDF4). `None` if it is not.
     """
 
     path: str
@@ -106,6 +108,7 @@ class TableSource:
     load: Callable[[int], int] | None = None
     forget: Callable[[], None] | None = None
     guard: TableGuard | None = None
+    stretch: Callable[[], None] | None = None
     kind: str = "table"
 
 

@@ -14,6 +14,7 @@ Reference: NetCDF User's Guide, appendix B, "NetCDF-4 Format"; HDF5 dimension sc
 from __future__ import annotations
 
 import builtins
+import os
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from outcore.formats.hdf5_attrs import (
 )
 from outcore.formats.hdf5_create import check_removable
 from outcore.formats.layout import ArrayInfo
+from outcore.formats.netcdf4_lengths import Lengths, fit_scales
 from outcore.formats.spec import Entry, Spec
 
 NAME = "netcdf4"
@@ -62,7 +64,8 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
     spec
         Without dims, axes are called ``<name>_dim0``, ``<name>_dim1``, ...
     unlimited
-        Names of the axes that may grow later.
+        Names of the axes that may grow later. Dimensions of the file that are unlimited stay so, and
+        become as long as the new variable; a shorter one is refused.
     """
     if spec.dtype.str[1:] not in {*NETCDF_NUMBERS, "S1"}:
         raise UnsupportedError(
@@ -71,7 +74,7 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
             code="bad-dtype",
             path=path,
         )
-    variable = posixpath.basename((inner or "/data").rstrip("/"))
+    group, variable = posixpath.split((inner or "/data").rstrip("/"))
     dims = tuple(
         name or f"{variable}_dim{k}"
         for k, name in enumerate(spec.dims or (None,) * len(spec.shape))
@@ -83,7 +86,8 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
             code="bad-dims",
             path=path,
         )
-    limits = tuple(None if d in unlimited else n for d, n in zip(dims, spec.shape, strict=True))
+    growing = {*unlimited, *_unlimited_in(path, group or "/", dims if inner else ())}
+    limits = tuple(None if d in growing else n for d, n in zip(dims, spec.shape, strict=True))
     attrs = {k: storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
     spec = replace(spec, dims=dims, attrs=attrs)
 
@@ -95,7 +99,7 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
         path,
         inner,
         spec,
-        limits if unlimited else None,
+        limits if growing else None,
         finish,
         root=_properties,
         track_order=True,
@@ -105,12 +109,33 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
 def ls(path: str, inner: str | None) -> list[Entry]:
     """Groups and variables; dimensions without a variable are left out."""
     _no_classic(path)
-    return hdf5.ls_where(path, inner, lambda dset: not is_bare_dimension(dset))
+    return hdf5.ls_as(NAME, path, inner, lambda dset: not is_bare_dimension(dset))
 
 
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """Change the length of unlimited dimensions."""
-    return hdf5.resize(info, shape)
+    """
+    Change the length of unlimited dimensions: all variables that use them get it.
+
+    A dimension does not become shorter than another variable that uses it.
+    """
+    path = info.extra["file"]
+    h5py = access.library(path)
+
+    def change(dset: Any) -> None:
+        lengths = Lengths(h5py, path)
+        for axis, scale in lengths.unlimited(dset, check=False):
+            others = lengths.of(scale, without=dset.name)
+            if shape[axis] < min(others, info.shape[axis]):
+                raise UnsupportedError(
+                    f"{info.path!r} cannot change from {info.shape} to {shape}: other variables use the "
+                    f"dimension {scale.name!r} and have {others} along it; make those shorter first",
+                    code="cannot-resize",
+                    path=info.path,
+                )
+        dset.resize(shape)
+        fit_scales(h5py, path, dset)
+
+    return hdf5.resize_as(info, shape, change)
 
 
 def set_attrs(
@@ -145,6 +170,19 @@ def _properties(file: Any, dset: Any, name: str) -> None:
     file.attrs.create("_NCProperties", np.bytes_(text))
 
 
+def _unlimited_in(path: str, group: str, dims: Sequence[str]) -> list[str]:
+    """Those of the dimensions that are unlimited in an existing file."""
+    if not dims or not os.path.exists(path):
+        return []
+    with access.session(path, "r") as file:
+        scales = {dim: _find_scale(file, group, dim) for dim in dims}
+        return [d for d, scale in scales.items() if scale is not None and _is_unlimited(scale)]
+
+
+def _is_unlimited(scale: Any) -> bool:
+    return bool(scale.maxshape) and scale.maxshape[0] is None
+
+
 def _attach(
     file: Any,
     path: str,
@@ -165,7 +203,7 @@ def _attach(
     # First everything that can be refused, then everything that is made.
     scales = [_find_scale(file, group, dim) for dim in dims]
     for dim, length, scale in zip(dims, spec.shape, scales, strict=True):
-        _check_dimension(file, path, posixpath.join(group, dim), length, scale)
+        _check_dimension(file, path, posixpath.join(group, dim), length, scale, name)
     if name in file:
         check_removable(file, path, name)
     for axis, (dim, scale) in enumerate(zip(dims, scales, strict=True)):
@@ -173,18 +211,27 @@ def _attach(
             where = posixpath.join(group, dim)
             scale = _new_dimension(file, where, spec.shape[axis], limits[axis])
         dset.dims[axis].attach_scale(scale)
+    fit_scales(access.library(path), access.filename(file), dset)
 
 
-def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any) -> None:
+def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any, name: str) -> None:
     if scale is None and where in file:
         raise UsageError(
             f"{path!r}: {where!r} is in the file and is no dimension; choose another name for the axis",
             code="bad-dims",
             path=path,
         )
-    if scale is not None and scale.shape[0] != length and scale.maxshape[0] is not None:
+    if scale is None:
+        return
+    if _is_unlimited(scale):
+        there = Lengths(access.library(path), access.filename(file)).of(scale, without=name)
+        fits = length >= there
+    else:
+        there = scale.shape[0]
+        fits = length == there
+    if not fits:
         raise UsageError(
-            f"{path!r}: dimension {where!r} has length {scale.shape[0]} in the file, not {length}; "
+            f"{path!r}: dimension {where!r} has length {there} in the file, not {length}; "
             "choose another name or shape",
             code="bad-dims",
             path=path,
@@ -228,13 +275,7 @@ def _become_coordinate(file: Any, dset: Any, where: str, path: str) -> None:
         number = _next_id(file)
         users = []
     else:
-        if old.shape != dset.shape:
-            raise UsageError(
-                f"{path!r}: dimension {where!r} has length {old.shape}, not {dset.shape}; "
-                "choose another name or length",
-                code="bad-dims",
-                path=path,
-            )
+        _check_dimension(file, path, where, dset.shape[0], old, where)
         number = int(np.asarray(old.attrs.get("_Netcdf4Dimid", _next_id(file))).flat[0])
         references = old.attrs.get("REFERENCE_LIST", ())
         users = [(file[row[0]], int(row[1])) for row in references]
