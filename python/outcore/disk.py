@@ -13,6 +13,7 @@ survives a fork and can be pickled (it is opened again).
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -28,8 +29,9 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import _core, blocks, formats
 from outcore.attributes import Attributes
 from outcore.errors import BudgetError, UsageError
+from outcore.formats import locks
 from outcore.formats.layout import ArrayInfo, Chunked, share_bytes
-from outcore.growth import continued
+from outcore.growth import as_elements, check_seen, continued
 from outcore.hints import Hints, check_environment
 from outcore.report import Report, human
 from outcore.requests import IORequest, start
@@ -574,10 +576,9 @@ class DiskArray:
         >>> a[2]
         array([0., 0., 0.])
         """
-        with self._growing:
-            self._must_write("resize")
-            self.flush()
-            self._swap(formats.resize(self._info, shape, self._refill))
+        with self._alone("resize") as array:
+            check_seen(self._info, array.info, shape)
+            self._swap(formats.resize(array.info, shape, self._refill))
 
     def _refill(self, longer: ArrayInfo, sections: Iterator[tuple[slice, ...]]) -> None:
         """Set sections that the longer array will show to its fill value, durably."""
@@ -623,18 +624,25 @@ class DiskArray:
         >>> a.shape
         (3, 3)
         """
-        with self._growing:
-            self._must_write("append to")
-            growth = continued(self._info, data, axis)
-            self.flush()
-            room = formats.reserve(self._info, growth.shape)
-            longer = self._core.beside(room)
+        data = as_elements(self._info, data)  # perhaps read from this very file
+        with self._alone("append to") as array:
+            growth = continued(array.info, data, axis)
+            longer = self._core.beside(array.reserve(growth.shape))
             try:
                 longer.write(growth.key, growth.data)
                 longer.flush(True)
             finally:
                 longer.close()
-            self._swap(formats.resize(room, growth.shape))
+            self._swap(array.finish())
+
+    @contextlib.contextmanager
+    def _alone(self, verb: str) -> Iterator[formats.Growing]:
+        """The array, whose length nobody else changes meanwhile: no thread, no process."""
+        with locks.once(f"array {id(self)}", self.path), self._growing:
+            self._must_write(verb)
+            self.flush()
+            with formats.growing(self._info) as array:
+                yield array
 
     def _must_write(self, verb: str) -> None:
         if not self.writable:

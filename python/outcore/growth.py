@@ -1,18 +1,20 @@
-"""How an array becomes longer: what may be appended to it, and where that lands."""
+"""How an array becomes longer or shorter: what may be appended to it, and where that lands."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.errors import UsageError
+from outcore.errors import FormatError, UsageError
 from outcore.formats.layout import ArrayInfo
+from outcore.formats.spec import check_shape
 
-__all__ = ["Growth", "continued"]
+__all__ = ["Growth", "as_elements", "check_seen", "continued"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,36 @@ class Growth:
     shape: tuple[int, ...]
 
 
-def continued(info: ArrayInfo, data: Any, axis: SupportsIndex) -> Growth:
+def as_elements(info: ArrayInfo, data: Any) -> NDArray[Any]:
+    """What is to be appended, in memory."""
+    if not isinstance(data, np.ndarray | np.generic):
+        data = np.asarray(data, info.dtype)  # a list of tuples may be one of records
+    return np.asarray(data)
+
+
+def check_seen(known: ArrayInfo, now: ArrayInfo, shape: int | Sequence[int]) -> None:
+    """
+    Refuse a shape that cuts off what the caller has never seen.
+
+    Raises
+    ------
+    FormatError
+        ``file-changed``: another handle made the array longer than both `known` and `shape`.
+    """
+    full = check_shape(shape, known.dtype.itemsize, known.path, stored=False)
+    if len(full) == len(now.shape) == len(known.shape) and any(
+        max(mine, wanted) < length
+        for mine, wanted, length in zip(known.shape, full, now.shape, strict=True)
+    ):
+        raise FormatError(
+            f"resize: {known.path!r} has shape {now.shape} by now, {known.shape} when it was opened "
+            f"here; {full} would cut off what was appended by another handle: open it again",
+            code="file-changed",
+            path=known.path,
+        )
+
+
+def continued(info: ArrayInfo, data: NDArray[Any], axis: SupportsIndex) -> Growth:
     """
     Tell what an array becomes with `data` behind its last entry along an axis.
 
@@ -42,9 +73,6 @@ def continued(info: ArrayInfo, data: Any, axis: SupportsIndex) -> Growth:
             path=info.path,
         )
     along %= axes
-    if not isinstance(data, np.ndarray | np.generic):
-        data = np.asarray(data, info.dtype)  # a list of tuples may be one of records
-    data = np.asarray(data)
     if data.ndim == axes - 1:
         data = np.expand_dims(data, along)
     here, there = info.shape, data.shape

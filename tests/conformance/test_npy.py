@@ -102,7 +102,7 @@ def test_append_grows_in_place(tmp_path, order):
         longer[: data.shape[0], : data.shape[1]] = data
         longer[-1, -1] = length
         elements.write(room, longer)
-        info = formats.resize(info, shape)
+        info = formats.resize(room, shape)
         same(longer, np.load(path))
         data = longer
         assert info.layout.parts[0].offset == 128

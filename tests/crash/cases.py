@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 from traced import Trace
 
 import outcore
+from outcore.formats import hdf5_redo, unfinished
 
 SHAPE = (60, 40)
 OLD = np.arange(1, 2401, dtype="<i4").reshape(SHAPE)
@@ -30,6 +32,13 @@ KINDS = {
     "zarr shards": ("a.zarr", {"chunks": (10, 20), "shards": (20, 40)}),
     "zarr shards gzip": ("a.zarr", {"chunks": (10, 20), "shards": (20, 40), "compression": "gzip"}),
     "h5": ("a.h5", {}),
+}
+# Of these formats, arrays that can become longer are stored otherwise than those that cannot.
+GROWING = {
+    **{kind: what for kind, what in KINDS.items() if kind not in ("npy F", "h5")},
+    "h5": ("a.h5", {"chunks": (16, 40), "resizable": True}),
+    "h5 gzip": ("a.h5", {"chunks": (16, 40), "resizable": True, "compression": "gzip"}),
+    "nc": ("a.nc", {"chunks": (16, 20), "dims": ("t", "x"), "unlimited": ("t",)}),
 }
 # No mapped writes: they are no calls. One thread: calls come in one order.
 START = textwrap.dedent(
@@ -57,9 +66,16 @@ CONVERT = textwrap.dedent(
 OPEN = 'a = outcore.open(path, "r+", hints=hints, **known)\n'
 
 
-def run(tmp_path: Path, kind: str, script: str, old: bool, judge: Callable) -> None:
+def run(
+    tmp_path: Path,
+    kind: str,
+    script: str,
+    old: bool,
+    judge: Callable,
+    kinds: dict[str, tuple[str, dict]] = KINDS,
+) -> None:
     """Record `script` on a folder, with or without an old array; look at every crash."""
-    name, options = KINDS[kind]
+    name, options = kinds[kind]
     folder = tmp_path / "disk"
     folder.mkdir()
     if old:
@@ -68,6 +84,7 @@ def run(tmp_path: Path, kind: str, script: str, old: bool, judge: Callable) -> N
     last = {}
     count = 0
     for when, copy in trace.crashes(tmp_path / "crashes"):
+        adopt(copy / name)
         found = look(copy / name)
         judge(found, when)
         loss = when.partition(" after ")[0]
@@ -77,6 +94,26 @@ def run(tmp_path: Path, kind: str, script: str, old: bool, judge: Callable) -> N
     assert count >= 8, "nothing was recorded"
     for loss, found in last.items():
         judge(found, f"{loss} at the end", done=True)
+
+
+def adopt(path: Path) -> None:
+    """Let logs beside a copy of a file be of that copy: they name the inode of the original."""
+    log, record = Path(hdf5_redo.log_of(str(path))), Path(unfinished.record_of(str(path)))
+    for place, layout, check in (
+        (log, hdf5_redo._FOOTER, b""),
+        (record, unfinished._RECORD, b"crc"),
+    ):
+        if not place.exists() or not path.exists():
+            continue
+        raw, found, end = place.read_bytes(), path.stat(), 4 * bool(check)
+        at = len(raw) - end - layout.size
+        if at < 0 or raw[at : at + 3] != b"out":
+            continue
+        magic, _, _, *rest = layout.unpack(raw[at : len(raw) - end])
+        body = layout.pack(magic, found.st_ino, found.st_dev, *rest)
+        place.write_bytes(
+            raw[:at] + body + (unfinished._CHECK.pack(zlib.crc32(body)) if check else b"")
+        )
 
 
 def look(path: Path) -> np.ndarray | None:

@@ -63,8 +63,13 @@ def store(path):
         a[20:30] = np.random.default_rng(1).integers(0, 2**31, (10, 40))
 
 
+def append(path):
+    with outcore.open(f"{path}::/a", "r+") as a:
+        a.append(OLD[:23] + 5000)
+
+
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-@pytest.mark.parametrize("action", [set_attrs, add, resize, store])
+@pytest.mark.parametrize("action", [set_attrs, add, resize, store, append])
 def test_killed_before_each_step(tmp_path, action, libver):
     def fresh(step):
         (tmp_path / str(step)).mkdir()

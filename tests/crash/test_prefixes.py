@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from traced import Trace
 
-from cases import CONVERT, MORE, NEW, OLD, OPEN, old_or, run
+from cases import CONVERT, GROWING, MORE, NEW, OLD, OPEN, old_or, run
 from outcore import FormatError
 
 pytestmark = pytest.mark.skipif(
@@ -38,10 +38,10 @@ def test_write_of_new_chunks(tmp_path, kind):
     run(tmp_path, kind, script, False, old_or(NEW, absent=True, mixed=True))
 
 
-@pytest.mark.parametrize("kind", ["npy", "zarr"])
+@pytest.mark.parametrize("kind", ["npy", "raw", "zarr", "h5"])
 def test_append(tmp_path, kind):
     judge = old_or(np.concatenate([OLD, MORE]))
-    run(tmp_path, kind, OPEN + "a.append(MORE)\na.flush()", True, judge)
+    run(tmp_path, kind, OPEN + "a.append(MORE)\na.flush()", True, judge, GROWING)
 
 
 @pytest.mark.parametrize("kind", ["npy", "zarr zstd", "h5"])

@@ -91,7 +91,7 @@ impl Chunks {
         };
         let grid = layout.grid();
         let (store, coarse, at_once) = match source {
-            Source::Table { path, fetch, commit, load, stretch, guard } => {
+            Source::Table { path, log, fetch, commit, load, stretch, guard } => {
                 let table = Python::attach(|py| {
                     let some = |call: &Option<Py<PyAny>>| call.as_ref().map(|c| c.clone_ref(py));
                     let guard = guard.as_ref().map(|guard| guard.clone_ref(py));
@@ -102,7 +102,7 @@ impl Chunks {
                         stretch: some(stretch),
                         guard,
                     };
-                    PyTable::new(path.clone(), calls, size)
+                    PyTable::new(path.clone(), log.clone(), calls, size)
                 });
                 (Store::Table(Box::new(table)), None, ROWS_AT_ONCE)
             }
@@ -323,7 +323,7 @@ impl Chunks {
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let _guard = patiently(batch.context, |patience| match &self.store {
-            Store::Core(store) => store.lock(batch.cells, patience),
+            Store::Core(store) => store.lock(batch.cells, patience).map(Some),
             Store::Table(table) => table.lock(patience),
         })?;
         if let Store::Table(table) = &self.store {

@@ -49,6 +49,8 @@ pub enum Source {
     Table {
         /// The file.
         path: PathBuf,
+        /// Where chunks lie besides, while the file is being changed.
+        log: Option<PathBuf>,
         /// `fetch(lo, count)`.
         fetch: Py<PyAny>,
         /// `commit(chunks)`, or None.
@@ -196,6 +198,7 @@ fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
         };
         return Ok(Source::Table {
             path: source.getattr("path")?.extract()?,
+            log: source.getattr("log")?.extract()?,
             fetch: source.getattr("fetch")?.unbind(),
             commit: some("commit")?,
             load: some("load")?,

@@ -38,6 +38,7 @@ pub const HANDFUL: usize = 8 << 20;
 #[derive(Debug)]
 pub struct PyTable {
     path: PathBuf,
+    log: Option<PathBuf>,
     calls: Calls,
     /// What is stored was made as long as the array.
     stretched: AtomicBool,
@@ -183,9 +184,9 @@ impl EncodedChunks {
 
 impl PyTable {
     /// From the callables of a `TableSource`.
-    pub fn new(path: PathBuf, calls: Calls, size: ChunkSize) -> PyTable {
+    pub fn new(path: PathBuf, log: Option<PathBuf>, calls: Calls, size: ChunkSize) -> PyTable {
         let (raised, flushes) = (Mutex::new(None), Flushes::default());
-        PyTable { path, calls, stretched: AtomicBool::new(false), size, raised, flushes }
+        PyTable { path, log, calls, stretched: AtomicBool::new(false), size, raised, flushes }
     }
 
     /// Whether what is stored may be shorter than the array.
@@ -286,16 +287,31 @@ impl PyTable {
         locked: bool,
     ) -> Result<Resolved, StorageError> {
         let rows = self.rows(cells, locked).map_err(|error| self.failed(error))?;
-        let files = FileTable::new(vec![self.path.clone()], writable);
+        let mut paths = vec![self.path.clone()];
+        let (here, there) = match &self.log {
+            Some(_) => table::in_log(rows),
+            None => (rows, None),
+        };
+        paths.extend(self.log.clone());
+        let files = FileTable::new(paths, writable);
         let len = files.open(0)?.len()?;
-        let table = table::from_rows(cells, &rows, self.size, 0, len, &self.path)?;
+        let mut table = table::from_rows(cells, &here, self.size, 0, len, &self.path)?;
+        if let Some((log, rows)) = self.log.as_ref().zip(there) {
+            let len = files.open(1)?.len()?;
+            let other = table::from_rows(cells, &rows, self.size, 1, len, log)?;
+            let both = table.stored.iter_mut().zip(other.stored);
+            both.for_each(|(here, there)| *here = here.take().or(there));
+        }
         Ok(Resolved { table, files })
     }
 
     /// Keeps other writers out. The library's own tables change with every chunk that moves, so
-    /// there is one writer a file.
-    pub fn lock(&self, patience: Patience<'_>) -> Result<FileLock, StorageError> {
-        FileLock::acquire(&self.path, Range::CONTENT, Mode::Exclusive, patience)
+    /// there is one writer a file. Without a guard, whoever gave the table has seen to it.
+    pub fn lock(&self, patience: Patience<'_>) -> Result<Option<FileLock>, StorageError> {
+        if self.calls.guard.is_none() {
+            return Ok(None);
+        }
+        FileLock::acquire(&self.path, Range::CONTENT, Mode::Exclusive, patience).map(Some)
     }
 
     /// Keeps out whoever stores chunks anew, here or in a program that uses the HDF5 library, while

@@ -12,6 +12,7 @@ To add a format: write the module, add it to `ALL`.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,13 +22,16 @@ from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import durable, hdf5, netcdf4, npy, raw, zarr2, zarr3
+from outcore.formats.growing import Growing, by_metadata
 from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.spec import Entry, Format, check_shape, make_spec
 
 __all__ = [
     "ALL",
     "Entry",
+    "Growing",
     "create_info",
+    "growing",
     "ls",
     "open_info",
     "reserve",
@@ -214,12 +218,36 @@ def resize(
     return step(info, full)  # type: ignore[no-any-return]
 
 
+def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
+    """
+    Keep all others from changing the length of an array, in whatever process.
+
+    The context gives the array as it is by then. What was reserved goes if it ends with an error.
+
+    Parameters
+    ----------
+    info
+        The array as the caller knows it.
+
+    Raises
+    ------
+    FormatError
+        ``file-changed``: another array has taken its place.
+    UsageError
+        ``nested-change``: this thread is at it already.
+    """
+    _ability(info, "resize")
+    module = _by_name(info.format)
+    own = getattr(module, "growing", None)
+    return own(info) if own is not None else by_metadata(module, info)
+
+
 def reserve(info: ArrayInfo, shape: int | Sequence[int]) -> ArrayInfo:
     """
     Make room for a longer array without telling so in the metadata, where the format can.
 
-    The crash-safe way to append: `reserve`, write, fsync, `resize`. A format that cannot do so
-    resizes at once.
+    The crash-safe way to append: `reserve`, write, fsync, `resize`, all of it inside `growing`. A format
+    that cannot do so resizes at once.
     """
     full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
     module = _by_name(info.format)

@@ -103,7 +103,7 @@ def refuse_special(path: str) -> None:
 
 def allocate(fd: int, start: int, end: int) -> None:
     """
-    Give the bytes from `start` to `end` of an open file their blocks; they read as zeros.
+    Give the bytes from `start` to `end` of an open file their blocks; what is new reads as zeros.
 
     The file becomes at least `end` bytes long. A full disk is met here; on systems and file systems that
     cannot allocate ahead, by the writes that follow.
@@ -119,6 +119,23 @@ def allocate(fd: int, start: int, end: int) -> None:
         if error.errno not in _NO_ALLOCATION:
             raise
         os.ftruncate(fd, max(end, os.fstat(fd).st_size))
+
+
+def change_length(path: str, old: int, new: int) -> None:
+    """
+    Make a file that holds `old` bytes one of `new`; durable.
+
+    What it gets reads as zeros, also where somebody left bytes behind the old end.
+    """
+    with os_errors("resizing", path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if os.fstat(fd).st_size > min(old, new):
+                os.ftruncate(fd, min(old, new))
+            allocate(fd, old, new)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
@@ -251,15 +268,24 @@ def _remove_orphans(folder: str, beginning: str) -> None:
             remove_orphan(entry.path)
 
 
+def is_old(found: os.stat_result) -> bool:
+    """Whether nobody can be about to finish a temporary file, or folder."""
+    return time.time() - found.st_mtime > _ORPHAN_AGE
+
+
 def remove_orphan(path: str) -> None:
-    """Remove a temporary file whose maker was killed: nobody holds it, and it is old."""
+    """Remove a temporary file or folder whose maker was killed: nobody holds it, and it is old."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             found = os.fstat(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > _ORPHAN_AGE:
+            if not is_old(found):
+                return
+            if stat.S_ISREG(found.st_mode):
                 os.unlink(path)
+            elif stat.S_ISDIR(found.st_mode):
+                shutil.rmtree(path)
         finally:
             os.close(fd)
 

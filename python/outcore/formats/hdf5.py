@@ -28,8 +28,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
-from outcore.formats import durable
+from outcore.formats import durable, hdf5_growing
 from outcore.formats import hdf5_access as access
+from outcore.formats.growing import Growing
 from outcore.formats.hdf5_attrs import write_attrs
 from outcore.formats.hdf5_create import Finish, add_dataset, check_limits
 from outcore.formats.hdf5_describe import (
@@ -221,21 +222,43 @@ def resize_as(info: ArrayInfo, shape: tuple[int, ...], change: Callable[[Any], N
     """`resize` for this format and for those built on it; `change` gets the open dataset."""
     path, name = _split(info)
     with access.changing(path, name) as file:
-        dset = file[name]
-        limits = dset.maxshape
-        fits = len(limits) == len(shape) and all(
-            m is None or n <= m for n, m in zip(shape, limits, strict=True)
-        )
-        if dset.chunks is None or not fits:
-            raise UnsupportedError(
-                f"{info.path!r} cannot change from {dset.shape} to {shape}: "
-                + ("it is contiguous" if dset.chunks is None else f"its maximal shape is {limits}")
-                + "; create it with resizable=True, or copy it",
-                code="cannot-resize",
-                path=info.path,
-            )
-        change(dset)
+        extend(info, file[name], shape, change)
     return open_as(info.format, path, name, True)
+
+
+def extend(
+    info: ArrayInfo, dset: Any, shape: tuple[int, ...], change: Callable[[Any], None]
+) -> None:
+    """Let `change` give an open dataset a shape, if its limits allow that."""
+    limits = dset.maxshape
+    fits = len(limits) == len(shape) and all(
+        m is None or n <= m for n, m in zip(shape, limits, strict=True)
+    )
+    if dset.chunks is None or not fits:
+        raise UnsupportedError(
+            f"{info.path!r} cannot change from {dset.shape} to {shape}: "
+            + ("it is contiguous" if dset.chunks is None else f"its maximal shape is {limits}")
+            + "; create it with resizable=True, or copy it",
+            code="cannot-resize",
+            path=info.path,
+        )
+    change(dset)
+
+
+def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
+    """Keep all others from changing the file; see `outcore.formats.growing`."""
+    return growing_as(info, lambda _, shape: lambda dset: dset.resize(shape))
+
+
+def growing_as(
+    info: ArrayInfo, change: Callable[[ArrayInfo, tuple[int, ...]], Callable[[Any], None]]
+) -> contextlib.AbstractContextManager[Growing]:
+    """`growing` for this format and for those built on it; `change` gives what `extend` takes."""
+
+    def longer(now: ArrayInfo, dset: Any, shape: tuple[int, ...]) -> None:
+        extend(now, dset, shape, change(now, shape))
+
+    return hdf5_growing.growing(info, *_split(info), open_as, longer)
 
 
 def set_attrs(

@@ -17,14 +17,14 @@ import errno
 import fcntl
 import os
 import re
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Any
 
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
-from outcore.formats import durable, hdf5_redo
+from outcore.formats import durable, hdf5_redo, locks
 from outcore.formats.layout import TableGuard
 
 #: Seconds to wait for another process to close the file.
@@ -108,13 +108,13 @@ def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> I
             hdf5_redo.recover(path)
         handle = _open(h5py, path, mode, settings)
         try:
-            with _translated(path):
+            with translated(path):
                 yield handle
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the one to tell
                 handle.close()
             raise
-        with _translated(path):
+        with translated(path):
             handle.close()
 
 
@@ -137,39 +137,83 @@ def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]
     with contextlib.ExitStack() as stack:
         if name is not None:
             with session(path, "r") as file:
-                elsewhere = _leads_elsewhere(h5py, file, name)
+                elsewhere = leads_elsewhere(h5py, file, name)
             if elsewhere:
                 yield stack.enter_context(session(path, "r+"))
                 return
-        fd = os.dup(stack.enter_context(exclusive(path)))
-        stack.callback(os.close, fd)
+        fd = stack.enter_context(exclusive(path))
         stack.enter_context(_turn)
-        overlay = stack.enter_context(hdf5_redo.Overlay(path, fd))
-        with _translated(path):
-            handle = h5py.File(overlay, "r+")
-        _names[handle.filename] = path
-        stack.callback(_names.pop, handle.filename, None)
-        try:
-            with _translated(path):
-                yield handle
-                handle.close()
-        except BaseException as error:
-            with contextlib.suppress(Exception):
-                handle.close()
-            overlay.discard()
-            if overlay.failure is not None and isinstance(error, Exception):
-                with durable.os_errors("changing", path):
-                    raise overlay.failure from error
-            raise
-        with durable.os_errors("changing", path):
-            if overlay.failure is not None:
-                overlay.discard()
-                raise overlay.failure
+        change = stack.enter_context(Change(path, fd, sync=sync))
+        with translated(path):
+            yield change.file
+
+
+class Change:
+    """
+    A file that is open for changes that happen whole, when the context is left, or not at all.
+
+    The caller has the lock for writing (`exclusive`), and a turn at the library whenever it works.
+    """
+
+    def __init__(self, path: str, fd: int, *, sync: bool = True) -> None:
+        self.path = path
+        self._sync = sync
+        self._stack = contextlib.ExitStack()
+        with self._stack as stack, _turn:
+            own = os.dup(fd)
+            stack.callback(os.close, own)
+            self.overlay = stack.enter_context(hdf5_redo.Overlay(path, own))
             try:
-                overlay.commit(sync=sync)
-            except BaseException:
-                overlay.discard()
+                with translated(path):
+                    self.file = library(path).File(self.overlay, "r+")
+            except Exception as error:
+                self._blame_the_disk(error)
                 raise
+            _names[self.file.filename] = path
+            stack.callback(_names.pop, self.file.filename, None)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Change:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with _turn, self._stack:
+            if error is not None:
+                self._forget(error)
+                return
+            try:
+                with translated(self.path):
+                    self.file.close()
+            except BaseException as failure:
+                self._forget(failure)
+                raise
+            with durable.os_errors("changing", self.path):
+                if self.overlay.failure is not None:
+                    self.overlay.discard()
+                    raise self.overlay.failure
+                try:
+                    self.overlay.commit(sync=self._sync)
+                except BaseException:
+                    self.overlay.discard()
+                    raise
+
+    def _forget(self, error: BaseException) -> None:
+        """Leave the file as it was."""
+        with contextlib.suppress(Exception):
+            self.file.close()
+        self.overlay.discard()
+        self._blame_the_disk(error)
+
+    def _blame_the_disk(self, error: BaseException) -> None:
+        """If the disk is why the library failed, raise what it said."""
+        if self.overlay.failure is not None and isinstance(error, Exception):
+            with durable.os_errors("changing", self.path):
+                raise self.overlay.failure from error
 
 
 # Files that are open through an overlay: the library knows them by the name of an object.
@@ -199,31 +243,34 @@ def _held_by_a_library(fd: int) -> bool:
 
 
 class _Hold:
-    """The lock for writing, held by this process for so many users at once."""
+    """The lock for writing, held by this process for so many users at once; or of one thread `only`."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, only: int | None) -> None:
         self.fd = fd
         self.users = 1
+        self.only = only
+
+    def admits(self, alone: bool) -> bool:
+        """Whether the calling thread may use it, too."""
+        return not alone and self.only in (None, threading.get_ident())
 
 
 # By device and inode. A forked child holds none of its parent's.
 _holds: dict[tuple[int, int], _Hold] = {}
 _holds_change = threading.Lock()
-# `CONTENT` and `TURNSTILE` of `outcore_io::lock::Range`. Who accesses chunks locks the first. Who wants
-# the lock for writing, or has it, stands at the second, so that readers of ours wait behind him: they
-# could keep him waiting for ever, and he is soon done.
-_CONTENT, _TURNSTILE = (0, 1 << 62), (1 << 62, 1)
+# Who wants the lock for writing, or has it, stands at `locks.TURNSTILE`, so that readers of ours wait
+# behind him: they could keep him waiting for ever, and he is soon done.
 
 
 @contextlib.contextmanager
-def exclusive(path: str) -> Iterator[int]:
+def exclusive(path: str, *, alone: bool = False) -> Iterator[int]:
     """
     A descriptor of the file with the lock that HDF5 takes for writing.
 
-    Threads of this process share the lock, and take turns at the library. So it is taken before a turn:
-    readers that hold it for reading may want a turn before they let go of it.
+    Threads of this process share the lock, and take turns at the library, unless one wants it `alone`.
+    It is taken before a turn: readers that hold it for reading may want a turn before they let go of it.
     """
-    key, hold = _take(path)
+    key, hold = _take(path, alone)
     try:
         yield hold.fd
     finally:
@@ -244,7 +291,7 @@ def _is_held(path: str) -> bool:
     return False
 
 
-def _take(path: str) -> tuple[tuple[int, int], _Hold]:
+def _take(path: str, alone: bool) -> tuple[tuple[int, int], _Hold]:
     started, pause = time.monotonic(), 0.001
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -255,10 +302,11 @@ def _take(path: str) -> tuple[tuple[int, int], _Hold]:
         while True:
             with _turn:  # nothing of ours is open in the library
                 with _holds_change:
-                    if key in _holds:
-                        _holds[key].users += 1
+                    ours = _holds.get(key)
+                    if ours is not None and ours.admits(alone):
+                        ours.users += 1
                         os.close(fd)
-                        return key, _holds[key]
+                        return key, ours
                 if _held_by_a_library(fd):
                     raise UsageError(
                         f"{path!r} is open in this process in another mode; close that h5py or "
@@ -269,11 +317,13 @@ def _take(path: str) -> tuple[tuple[int, int], _Hold]:
                 first = first or _at_the_turnstile(fd)
                 if first and _lock_now(fd):
                     with _holds_change:
-                        _holds[key] = hold = _Hold(fd)
+                        only = threading.get_ident() if alone else None
+                        _holds[key] = hold = _Hold(fd, only)
                     hdf5_redo.recover(path, fd)
                     return key, hold
             waited = time.monotonic() + pause - started
-            if waited > PATIENCE_TO_WRITE and (waited > PATIENCE_AMONG_US or not _read_by_us(fd)):
+            among_us = not first or _read_by_us(fd)
+            if waited > (PATIENCE_AMONG_US if among_us else PATIENCE_TO_WRITE):
                 raise _from_os_error(path, OSError(errno.EAGAIN, "unable to lock file"))
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
@@ -296,31 +346,18 @@ def _lock_now(fd: int) -> bool:
     return True
 
 
-_FLOCK = struct.Struct("hhqqi4x")
-
-
 def _at_the_turnstile(fd: int) -> bool:
     if not hasattr(fcntl, "F_OFD_SETLK"):
         return True
-    lock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, *_TURNSTILE, 0)
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
+        locks.lock_range(fd, fcntl.F_WRLCK, locks.TURNSTILE)
     except OSError as error:
         return error.errno not in (errno.EAGAIN, errno.EACCES)  # a file system without locks
     return True
 
 
-def _in_the_way(fd: int, kind: int, place: tuple[int, int]) -> int | None:
-    """The kind of a lock that does not admit another of `kind`."""
-    with contextlib.suppress(OSError, AttributeError):  # no such locks here
-        lock = _FLOCK.pack(kind, os.SEEK_SET, *place, 0)
-        found = int(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, lock))[0])
-        return None if found == fcntl.F_UNLCK else found
-    return None
-
-
 def _read_by_us(fd: int) -> bool:
-    return _in_the_way(fd, fcntl.F_WRLCK, _CONTENT) == fcntl.F_RDLCK
+    return locks.in_the_way(fd, fcntl.F_WRLCK, locks.CONTENT) == fcntl.F_RDLCK
 
 
 def _let_writers_end(path: str) -> None:
@@ -331,7 +368,7 @@ def _let_writers_end(path: str) -> None:
         try:
             pause = 0.001
             while time.monotonic() < give_up and not _is_held(path):
-                if _in_the_way(fd, fcntl.F_RDLCK, _TURNSTILE) is None:
+                if locks.in_the_way(fd, fcntl.F_RDLCK, locks.TURNSTILE) is None:
                     return
                 time.sleep(pause)
                 pause = min(2 * pause, 0.05)
@@ -354,7 +391,7 @@ def guard(path: str) -> TableGuard:
     return TableGuard(hdf5_redo.log_of(path), recover, hold)
 
 
-def _leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
+def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
     """Whether a part of a path is an external link, directly or through soft links."""
     at = file
     for part in name.split("/"):
@@ -365,7 +402,7 @@ def _leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
             return True
         if isinstance(link, h5py.SoftLink):
             start = "/" if link.path.startswith("/") else f"{at.name}/"
-            if depth > 16 or _leads_elsewhere(h5py, file, start + link.path, depth + 1):
+            if depth > 16 or leads_elsewhere(h5py, file, start + link.path, depth + 1):
                 return True
         at = at.get(part) if link is not None else None
         if at is None:
@@ -384,7 +421,7 @@ def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
         try:
             # While another thread holds the lock, the library must not want it too.
             unlocked = {"locking": False} if mode == "r" and _is_held(path) else {}
-            with _translated(path):
+            with translated(path):
                 return h5py.File(path, mode, **unlocked, **settings)
         except StorageError as error:
             if error.code != "locked" or time.monotonic() + pause > give_up:
@@ -394,7 +431,8 @@ def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _translated(path: str) -> Iterator[None]:
+def translated(path: str) -> Iterator[None]:
+    """Turn what the library raises into an error of ours."""
     try:
         yield
     except OutcoreError:

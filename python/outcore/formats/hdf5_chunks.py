@@ -14,12 +14,13 @@ chunks share a byte; a chunk that is not encoded has exactly the size of a chunk
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,11 +136,13 @@ class ChunkTable:
     def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
         """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced."""
         with access.changing(self.path, None, sync=False) as file:
-            dset = file[self.name]
-            for cell, mask, data in chunks:
-                place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))
-                dset.id.write_direct_chunk(place, bytes(data), mask)
+            self._store(file[self.name], chunks)
         self.forget()
+
+    def _store(self, dset: Any, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
+        for cell, mask, data in chunks:
+            place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))
+            dset.id.write_direct_chunk(place, bytes(data), mask)
 
     def stretch(self, axes: tuple[int, ...]) -> None:
         """Make the dataset at least as long as the array is, so that all readers see what is written."""
@@ -154,9 +157,15 @@ class ChunkTable:
         """Let go of the table; it is read again when it is needed."""
         self._loaded, self._looked_up = None, 0
 
-    def _load(self, locked: bool = False) -> Loaded:
+    @contextlib.contextmanager
+    def _dataset(self, locked: bool) -> Iterator[Any]:
+        """The dataset, open in the library; `locked` as for `fetch`."""
         with access.session(self.path, "r", locked=locked) as file:
-            return self._read(file[self.name], QUIET_IF_LOCKED if locked else QUIET)
+            yield file[self.name]
+
+    def _load(self, locked: bool = False) -> Loaded:
+        with self._dataset(locked) as dset:
+            return self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
 
     def _read(self, dset: Any, quiet: float) -> Loaded:
         """Read the whole table, check it and keep it."""
@@ -243,8 +252,7 @@ class ChunkTable:
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
     ) -> NDArray[np.int64]:
         rows = []
-        with access.session(self.path, "r", locked=locked) as file:
-            dset = file[self.name]
+        with self._dataset(locked) as dset:
             for cell in itertools.product(
                 *(range(a, a + n) for a, n in zip(lo, count, strict=True))
             ):

@@ -38,9 +38,12 @@ ShapeOf = Callable[[Any], tuple[int, ...]]
 def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
     """The dataset that is meant; with no name, the only one (dimension scales do not count)."""
     if inner is not None and inner != "/":
-        with contextlib.suppress(KeyError):
+        try:
             if isinstance(file[inner], h5py.Dataset):
                 return inner
+        except KeyError as error:
+            if "errno = " in str(error):  # no such name, says the library also if the disk fails
+                raise
     top = file
     if inner is not None:
         with contextlib.suppress(KeyError):
@@ -249,12 +252,31 @@ def _chunked(
     chunk_bytes = math.prod(full) * base.itemsize
     grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
     codecs = codecs_of(dset.id.get_create_plist(), f"{path}::{name}")
-    table = ChunkTable(path, name, grid, chunks, chunk_bytes, bool(codecs))
-    commit = table.commit if writable else None
-    stretch = functools.partial(table.stretch, axes) if writable and axes != dset.shape else None
-    guard = access.guard(path)
-    source = TableSource(path, table.fetch, commit, table.load, table.forget, guard, stretch)
+    stretch = axes if axes != dset.shape else None
+    source = table_source(path, name, grid, chunks, chunk_bytes, bool(codecs), writable, stretch)
     return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
+
+
+def table_source(
+    path: str,
+    name: str,
+    grid: tuple[int, ...],
+    chunks: tuple[int, ...],
+    chunk_bytes: int,
+    encoded: bool,
+    writable: bool,
+    axes: tuple[int, ...] | None = None,
+) -> TableSource:
+    """
+    Where the chunks of a dataset are; for the arguments see `ChunkTable`.
+
+    `axes` is the shape to which it is stretched before the first write, if it is shorter.
+    """
+    table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded)
+    commit = table.commit if writable else None
+    stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
+    guard = access.guard(path)
+    return TableSource(path, table.fetch, commit, table.load, table.forget, guard, stretch)
 
 
 def lacks_space(h5py: Any, dset: Any) -> bool:

@@ -125,11 +125,8 @@ def _opened(h5py: Any, path: str) -> Iterator[tuple[Any, _Reader]]:
         except Exception as error:
             if reader.found is not None:
                 raise reader.found from error
-            raise FormatError(
-                f"{path!r}: the HDF5 library refused: {error}; check the file with h5dump -H or h5check",
-                code="hdf5-refused",
-                path=path,
-            ) from error
+            with access.translated(path):
+                raise
 
 
 class _Reader(io.RawIOBase):

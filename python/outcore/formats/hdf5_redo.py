@@ -34,9 +34,9 @@ from typing import Any
 from outcore.errors import StorageError
 from outcore.formats import durable
 
-_MAGIC = b"outcredo"
+_MAGIC = b"outcred2"
 # Magic; inode and device of the file; its size then and afterwards (-1: as it is); number of extents;
-# length and checksum of the bytes, checksum of the extents.
+# where they stand in the log, checksum of their bytes, checksum of the extents.
 _FOOTER = struct.Struct("<8sQQqqqqII")
 _PIECE = 1 << 20
 
@@ -57,8 +57,7 @@ class Overlay(io.RawIOBase):
         self._log = -1
         self._log_end = 0
         self._decided = False
-        self._crc = 0
-        self._old_size = self._size = os.fstat(fd).st_size
+        self.old_size = self._size = os.fstat(fd).st_size
         self._at = 0
         # Extents of the file that lie in the log: sorted, disjoint.
         self._starts: list[int] = []
@@ -103,11 +102,10 @@ class Overlay(io.RawIOBase):
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         with contextlib.suppress(OSError), self._noting():
-            inside = min(max(self._old_size - self._at, 0), len(view))
-            if inside:
-                self._overwrite(self._at, view[:inside])
-            if inside < len(view):
-                durable.write_all(self._fd, view[inside:], self._at + inside)
+            if self._at < self.old_size:
+                self._overwrite(self._at, view)  # whole, so that it can be found in one piece
+            else:
+                durable.write_all(self._fd, view, self._at)
         self._at += len(view)
         self._size = max(self._size, self._at)
         return len(view)
@@ -115,7 +113,7 @@ class Overlay(io.RawIOBase):
     def truncate(self, size: int | None = None) -> int:
         self._size = self._at if size is None else size
         with contextlib.suppress(OSError), self._noting():
-            if self._size >= self._old_size:
+            if self._size >= self.old_size:
                 os.ftruncate(self._fd, self._size)
         return self._size
 
@@ -139,24 +137,65 @@ class Overlay(io.RawIOBase):
         if self._log < 0:
             self._log = _open_log(self.path)
         durable.write_all(self._log, data, self._log_end)
-        self._crc = zlib.crc32(data, self._crc)
-        end = offset + len(data)
+        self._keep(offset, len(data), self._log_end)
+        self._log_end += len(data)
+
+    def _keep(self, offset: int, length: int, place: int) -> None:
+        """From now on so many bytes of the file are those at `place` in the log."""
+        end = offset + length
         # Cut what was there: at most one extent remains in front, one behind.
         first = bisect.bisect_left(self._starts, offset)
         if first and self._starts[first - 1] + self._rest[first - 1][0] > offset:
             first -= 1
         last = bisect.bisect_left(self._starts, end)
-        pieces = [(offset, len(data), self._log_end)]
+        pieces = [(offset, length, place)]
         if first < last:
-            start, (_, place) = self._starts[first], self._rest[first]
+            start, (_, old) = self._starts[first], self._rest[first]
             if start < offset:
-                pieces.insert(0, (start, offset - start, place))
-            start, (length, place) = self._starts[last - 1], self._rest[last - 1]
-            if start + length > end:
-                pieces.append((end, start + length - end, place + end - start))
+                pieces.insert(0, (start, offset - start, old))
+            start, (had, old) = self._starts[last - 1], self._rest[last - 1]
+            if start + had > end:
+                pieces.append((end, start + had - end, old + end - start))
         self._starts[first:last] = [piece[0] for piece in pieces]
         self._rest[first:last] = [piece[1:] for piece in pieces]
-        self._log_end += len(data)
+
+    def place_of(self, offset: int, length: int) -> int | None:
+        """Where bytes of the file lie in the log, in one piece; None if they lie in the file."""
+        k = bisect.bisect_right(self._starts, offset) - 1
+        if k >= 0 and self._starts[k] + self._rest[k][0] >= offset + length:
+            return self._rest[k][1] + offset - self._starts[k]
+        k += k < 0 or self._starts[k] + self._rest[k][0] <= offset
+        if k < len(self._starts) and self._starts[k] < offset + length:
+            raise OSError(errno.EIO, "a part of what was stored as one lies elsewhere")
+        return None
+
+    def lend(self, offset: int, length: int, low: int, high: int) -> int | None:
+        """
+        Let the caller change bytes `low` to `high` of so many in the log; tells where those begin.
+
+        None: they may be changed in the file, behind whose old end they lie.
+        """
+        if offset >= self.old_size:
+            return None
+        if self._log < 0:
+            self._log = _open_log(self.path)
+        # The rest of it is a hole in the log.
+        begin = -(-self._log_end // _PIECE) * _PIECE
+        for at in range(offset + low, offset + high, _PIECE):
+            piece = bytearray(min(_PIECE, offset + high - at))
+            self.seek(at)
+            self.readinto(piece)
+            durable.write_all(self._log, memoryview(piece), begin + at - offset)
+        self._log_end = begin + length
+        os.ftruncate(self._log, self._log_end)
+        self._keep(offset + low, high - low, begin + low)
+        return begin
+
+    def give_blocks(self, size: int) -> None:
+        """Give the file its blocks up to `size`: behind the old end the caller writes himself."""
+        with self._noting():
+            durable.allocate(self._fd, os.fstat(self._fd).st_size, size)
+        self._size = max(self._size, size)
 
     def close(self) -> None:
         """From here on nothing is read or written: the descriptor may soon be another file's."""
@@ -165,7 +204,7 @@ class Overlay(io.RawIOBase):
 
     def commit(self, *, sync: bool) -> None:
         """The library is done: make its changes those of the file."""
-        final = self._size if self._size < self._old_size else -1
+        final = self._size if self._size < self.old_size else -1
         if not self._starts and final < 0:
             if sync:
                 os.fsync(self._fd)
@@ -179,8 +218,8 @@ class Overlay(io.RawIOBase):
             index.extend((start, length, place))
         found = os.fstat(self._fd)
         raw = index.tobytes()
-        counts = (self._old_size, final, len(self._starts), self._log_end)
-        crcs = (self._crc, zlib.crc32(raw))
+        counts = (self.old_size, final, len(self._starts), self._log_end)
+        crcs = (_checksum(self._log, index), zlib.crc32(raw))
         footer = _FOOTER.pack(_MAGIC, found.st_ino, found.st_dev, *counts, *crcs)
         durable.write_all(self._log, memoryview(raw + footer), self._log_end)
         if sync:
@@ -198,8 +237,8 @@ class Overlay(io.RawIOBase):
             self._log = -1
             return
         with contextlib.suppress(OSError):
-            if os.fstat(self._fd).st_size > self._old_size:
-                os.ftruncate(self._fd, self._old_size)
+            if os.fstat(self._fd).st_size > self.old_size:
+                os.ftruncate(self._fd, self.old_size)
         self._forget_log()
 
     def _forget_log(self) -> None:
@@ -305,12 +344,19 @@ def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
     index.frombytes(raw)
     for k in range(0, len(index), 3):
         start, extent, place = index[k : k + 3]
-        if min(start, extent, place) < 0 or start + extent > old or place + extent > length:
+        if min(start, extent, place) < 0 or start >= old or place + extent > length:
             return None
+    return (index, final) if _checksum(log, index) == crc else None
+
+
+def _checksum(log: int, index: array[int]) -> int:
+    """Of the bytes of all extents, in their order."""
     found = 0
-    for at in range(0, length, _PIECE):
-        found = zlib.crc32(_read(log, min(_PIECE, length - at), at), found)
-    return (index, final) if found == crc else None
+    for k in range(0, len(index), 3):
+        _, length, place = index[k : k + 3]
+        for at in range(0, length, _PIECE):
+            found = zlib.crc32(_read(log, min(_PIECE, length - at), place + at), found)
+    return found
 
 
 def _read(fd: int, length: int, offset: int) -> bytearray:

@@ -100,6 +100,9 @@ class TableSource:
     `forget()` lets go of it again, and of its memory; it is read anew when it is asked for.
     `stretch()` is called once before the first write: it makes the stored shape that of the array, where
     it may be shorter (NetCDF4). `None` if it is not.
+    `log` is where chunks lie besides while the file is being changed: offsets from 2**62 on are places
+    in it.
+    Without a `guard` the core takes no lock: whoever made the source keeps others out.
     """
 
     path: str
@@ -109,6 +112,7 @@ class TableSource:
     forget: Callable[[], None] | None = None
     guard: TableGuard | None = None
     stretch: Callable[[], None] | None = None
+    log: str | None = None
     kind: str = "table"
 
 

@@ -14,9 +14,10 @@ Reference: NetCDF User's Guide, appendix B, "NetCDF-4 Format"; HDF5 dimension sc
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy as np
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import hdf5
 from outcore.formats import hdf5_access as access
+from outcore.formats.growing import Growing
 from outcore.formats.hdf5_attrs import (
     BARE_DIMENSION,
     NETCDF_NUMBERS,
@@ -118,6 +120,16 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
 
     A dimension does not become shorter than another variable that uses it.
     """
+    return hdf5.resize_as(info, shape, _fitting(info, shape))
+
+
+def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
+    """Keep all others from changing the file; see `outcore.formats.growing`."""
+    return hdf5.growing_as(info, _fitting)
+
+
+def _fitting(info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
+    """What gives an open variable another shape, and its dimensions their lengths."""
     path = info.extra["file"]
     h5py = access.library(path)
 
@@ -135,7 +147,7 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         dset.resize(shape)
         fit_scales(h5py, path, dset)
 
-    return hdf5.resize_as(info, shape, change)
+    return change
 
 
 def set_attrs(

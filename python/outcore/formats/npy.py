@@ -15,11 +15,14 @@ Reference: NEP 1 and the docstring of `numpy.lib.format`.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import io
 import math
 import os
 import struct
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +30,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
-from outcore.formats import durable, raw
+from outcore.formats import durable, locks, raw
 from outcore.formats.layout import ArrayInfo, Part, Strided
 from outcore.formats.spec import Entry, Spec, byte_strides, check_dtype, check_shape
 
@@ -41,6 +44,8 @@ _ALIGN = 64
 _MAX_HEADER = 256 * 1024
 # Most headers are shorter than this, and alike in many files.
 _READ = 4096
+# A header is read twice if the file was changed less than so many nanoseconds ago.
+_QUIET = 2_000_000_000
 # Digits kept free for the growing axis, as NumPy does (numpy.lib.format.GROWTH_AXIS_MAX_DIGITS).
 _GROWTH_DIGITS = 21
 
@@ -66,23 +71,28 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
         The array holds Python objects.
     """
     _no_inner(path, inner)
-    with durable.os_errors("opening", path):
-        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-        # Told how much to buffer, it need not ask whether this is a terminal.
-        with os.fdopen(fd, "rb", buffering=_READ) as file:
-            size = os.fstat(fd).st_size
-            version, header, start = _read_header(path, file, size)
-    shape, fortran, dtype = _parse(path, version, header)
-    need = math.prod(shape) * dtype.itemsize
-    if start + need > size:
-        raise FormatError(
-            f"{path!r} has {size} bytes, but its header promises {start + need} (shape {shape}, dtype "
-            f"{dtype}, data from byte {start}); the file was cut off, copy it again",
-            code="file-too-short",
-            path=path,
-            offset=size,
-        )
-    return _info(path, shape, dtype, "F" if fortran else "C", start, version)
+    seen: bytes | None = None
+    with contextlib.ExitStack() as held:
+        with durable.os_errors("opening", path):
+            fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+            held.callback(os.close, fd)
+        while True:
+            with durable.os_errors("opening", path):
+                version, header, start, size = _read_undisturbed(path, fd)
+            shape, fortran, dtype = _parse(path, version, header)
+            need = math.prod(shape) * dtype.itemsize
+            if start + need <= size:
+                return _info(path, shape, dtype, "F" if fortran else "C", start, version)
+            if header == seen:
+                raise FormatError(
+                    f"{path!r} has {size} bytes, but its header promises {start + need} (shape "
+                    f"{shape}, dtype {dtype}, data from byte {start}); the file was cut off, copy it "
+                    "again",
+                    code="file-too-short",
+                    path=path,
+                    offset=size,
+                )
+            seen = header  # unless somebody is making it shorter
 
 
 def create(path: str, inner: str | None, spec: Spec) -> ArrayInfo:
@@ -108,6 +118,18 @@ def ls(path: str, inner: str | None) -> list[Entry]:
     return [Entry(path, "array", info.shape, info.dtype)]
 
 
+@contextlib.contextmanager
+def alone(info: ArrayInfo) -> Iterator[ArrayInfo]:
+    """Keep others from changing the length; the array as long as its header says by now."""
+    part = _part(info)
+    with locks.growing(part.path):
+        now = open(part.path, None, True)
+        same = (now.dtype, now.order, _part(now).offset) == (info.dtype, info.order, part.offset)
+        if not same or len(now.shape) != len(info.shape):
+            raise _changed(part.path)
+        yield _reshaped(info, now.shape)
+
+
 def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     """
     Space for a longer array; the header still tells the old shape.
@@ -115,33 +137,28 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     To append so that a crash leaves old or new: `reserve`, write the elements, fsync, `resize`.
     """
     raw.growth_axis(info, shape)
-    part = _part(info)
-    nbytes = math.prod(shape) * info.dtype.itemsize
-    if nbytes > part.nbytes:
-        raw.change_length(part.path, part.offset + part.nbytes, part.offset + nbytes)
-    return _reshaped(info, shape)
+    part, longer = _part(info), _reshaped(info, shape)
+    if _part(longer).nbytes > part.nbytes:
+        durable.change_length(part.path, _end(info), _end(longer))
+    return longer
 
 
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     """Change the length of the slowest axis by rewriting the header in place."""
     raw.growth_axis(info, shape)
-    part = _part(info)
-    path = part.path
+    path = _part(info).path
     with durable.os_errors("opening", path), builtins.open(path, "rb") as file:
         version, text, start = _read_header(path, file, os.fstat(file.fileno()).st_size)
     old_shape, fortran, dtype = _parse(path, version, text)
-    if start != part.offset or dtype != info.dtype:
-        raise FormatError(
-            f"{path!r} was replaced by another array since it was opened; open it again",
-            code="file-changed",
-            path=path,
-        )
+    if start != _part(info).offset or dtype != info.dtype:
+        raise _changed(path)
     descr = _descr(path, dtype)
     _, header = _encode(path, descr, fortran, shape, version, start)
-    old_end = start + math.prod(old_shape) * dtype.itemsize
+    # What was reserved has its elements already.
+    old_end = max(start + math.prod(old_shape) * dtype.itemsize, _end(info))
     new_end = start + math.prod(shape) * dtype.itemsize
     if new_end > old_end:
-        raw.change_length(path, old_end, new_end)
+        durable.change_length(path, old_end, new_end)
     with durable.os_errors("resizing", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -150,8 +167,41 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         finally:
             os.close(fd)
     if new_end < old_end:
-        raw.change_length(path, old_end, new_end)
+        durable.change_length(path, old_end, new_end)
     return _reshaped(info, shape)
+
+
+def release(info: ArrayInfo) -> None:
+    """Give back what was reserved for an array that did not become longer after all."""
+    now = open(_part(info).path, None, True)
+    durable.change_length(_part(now).path, _end(now), _end(now))
+
+
+def _changed(path: str) -> FormatError:
+    return FormatError(
+        f"{path!r} was replaced by another array since it was opened; open it again",
+        code="file-changed",
+        path=path,
+    )
+
+
+def _read_undisturbed(path: str, fd: int) -> tuple[tuple[int, int], bytes, int, int]:
+    """
+    What `_read_header` gives, and a size of the file for which it holds.
+
+    Who makes an array longer writes the header last. So the size is taken after it; and if the file was
+    changed lately, the header is read until it is twice the same: somebody may be writing it.
+    """
+    found: tuple[tuple[int, int], bytes, int] | None = None
+    status = os.fstat(fd)
+    while True:
+        os.lseek(fd, 0, os.SEEK_SET)
+        # Told how much to buffer, it need not ask whether this is a terminal.
+        with os.fdopen(fd, "rb", buffering=_READ, closefd=False) as file:
+            before, found = found, _read_header(path, file, status.st_size)
+        status = os.fstat(fd)
+        if found == before or time.time_ns() - status.st_mtime_ns > _QUIET:
+            return *found, status.st_size
 
 
 def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], bytes, int]:
@@ -326,6 +376,11 @@ def _reshaped(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     part = replace(_part(info), nbytes=math.prod(shape) * info.dtype.itemsize)
     layout = Strided((part,), byte_strides(shape, info.dtype.itemsize, info.order))
     return replace(info, shape=shape, layout=layout)
+
+
+def _end(info: ArrayInfo) -> int:
+    """The first byte behind the elements."""
+    return _part(info).offset + _part(info).nbytes
 
 
 def _part(info: ArrayInfo) -> Part:

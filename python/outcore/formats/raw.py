@@ -8,17 +8,19 @@ Invariants. What `open` returns lies inside the files as they are now; `open` an
 element (`create` allocates zero bytes).
 
 A format module offers ``NAME``, ``SUFFIXES``, ``probe``, ``open``, ``create``, ``ls`` and, where the
-format can, ``reserve``, ``resize`` and ``set_attrs``; `outcore.formats` dispatches to it.
+format can, ``alone``, ``reserve``, ``resize``, ``release`` and ``set_attrs``; `outcore.formats`
+dispatches to it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +29,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
-from outcore.formats import durable
+from outcore.formats import durable, locks, unfinished
 from outcore.formats.layout import ArrayInfo, Part, Strided
 from outcore.formats.spec import (
     Entry,
@@ -86,6 +88,9 @@ def open(
         )
     kind = check_dtype(as_dtype(dtype, path), path, stored=False)
     names = _expand(path) if files is None else list(files)
+    if writable:
+        for name in names:
+            unfinished.settle_if_left(name)
     room = _room(names, offset)
     full = _shape(path, shape, kind.itemsize, sum(room))
     parts = _parts(path, names, room, offset, math.prod(full) * kind.itemsize)
@@ -142,8 +147,71 @@ def ls(path: str, inner: str | None) -> list[Entry]:
     return [Entry(path, "array", note="raw: shape and dtype are not stored in the file")]
 
 
+@contextlib.contextmanager
+def alone(info: ArrayInfo) -> Iterator[ArrayInfo]:
+    """Keep others from changing the length; the array as long as its last file is by now."""
+    *head, last = _strided(info).parts
+    axis = 0 if info.order == "C" else len(info.shape) - 1
+    with locks.growing(last.path):
+        unfinished.settle(last.path)
+        with durable.os_errors("opening", last.path):
+            room = max(os.stat(last.path).st_size - last.offset, 0)
+        step = math.prod(n for d, n in enumerate(info.shape) if d != axis) * info.dtype.itemsize
+        if info.shape and step:
+            length = (sum(p.nbytes for p in head) + room) // step
+            shape = tuple(length if d == axis else n for d, n in enumerate(info.shape))
+            yield _with_last(info, shape)
+        else:
+            yield info
+
+
+def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """
+    Space for a longer array at the end of the last file, which others take for shorter until `resize`.
+
+    A record beside the file says how long it was (`unfinished`).
+    """
+    last, longer = _last(info), _with_last(info, shape)
+    end, new = last.offset + last.nbytes, last.offset + _last(longer).nbytes
+    if new > end:
+        with durable.os_errors("opening", last.path):
+            size = os.stat(last.path).st_size
+        if size > end:
+            raise UsageError(
+                f"{last.path!r} goes on behind the array, which ends at byte {end}: {size - end} bytes "
+                "would be overwritten; check shape, dtype and offset, or cut the file there",
+                code="bad-shape",
+                path=info.path,
+            )
+        unfinished.begin(last.path, end, new)
+        durable.change_length(last.path, end, new)
+    return longer
+
+
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """Grow or shrink along the slowest axis, at the end of the last file."""
+    """Grow (as `reserve` began it) or shrink along the slowest axis, at the end of the last file."""
+    shorter = _with_last(info, shape)
+    last, nbytes = _last(info), _last(shorter).nbytes
+    if nbytes < last.nbytes:
+        durable.change_length(last.path, last.offset + last.nbytes, last.offset + nbytes)
+        return shorter
+    room = reserve(info, shape)
+    if os.path.lexists(unfinished.record_of(last.path)):
+        unfinished.end(last.path)
+    return room
+
+
+def release(info: ArrayInfo) -> None:
+    """Give back what was reserved for an array that did not become longer after all."""
+    unfinished.settle(_last(info).path)
+
+
+def _last(info: ArrayInfo) -> Part:
+    return _strided(info).parts[-1]
+
+
+def _with_last(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """The array with another shape, for which its last file is longer or shorter."""
     growth_axis(info, shape)
     *head, last = _strided(info).parts
     nbytes = math.prod(shape) * info.dtype.itemsize - sum(p.nbytes for p in head)
@@ -154,23 +222,8 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
             code="cannot-resize",
             path=info.path,
         )
-    change_length(last.path, last.offset + last.nbytes, last.offset + nbytes)
     parts = (*head, replace(last, nbytes=nbytes))
     return _info(info.path, shape, info.dtype, info.order, parts)
-
-
-def change_length(path: str, old: int, new: int) -> None:
-    """Allocate up to byte `new`, or cut the file there if it was longer before; durable."""
-    with durable.os_errors("resizing", path):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            if new > old:
-                durable.allocate(fd, old, new)
-            elif new < old:
-                os.ftruncate(fd, new)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 def growth_axis(info: ArrayInfo, shape: tuple[int, ...]) -> int:
@@ -277,7 +330,7 @@ def _room(names: list[str], offset: int) -> list[int]:
     for name in names:
         durable.refuse_special(name)
         with durable.os_errors("opening", name):
-            size = os.stat(name).st_size
+            size = unfinished.size_of(name)
         if size < offset:
             raise FormatError(
                 f"{name!r} has {size} bytes, fewer than the offset of {offset}; check offset=",

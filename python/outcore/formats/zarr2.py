@@ -11,12 +11,13 @@ Specification: https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
-from outcore.formats import durable, zarr_codecs, zarr_dtypes
+from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource
 from outcore.formats.spec import Entry, Spec, check_shape
 from outcore.formats.zarr_grid import check_resize, choose_chunks, remove_shrunk, source_of
@@ -27,6 +28,7 @@ from outcore.formats.zarr_store import (
     Judge,
     changed_attributes,
     check_writable,
+    editing,
     locked,
     read_document,
     write_document,
@@ -281,7 +283,7 @@ def _change(
 ) -> ArrayInfo:
     """Edit a document of the array under its lock, there and in the groups above; then `finish`."""
     root = source_of(info).root
-    with locked(source_of(info).lock):
+    with editing(source_of(info).lock):
         documents = {name: _read(root, name) or {} for name in (_ARRAY, _ATTRS)}
         documents[file] = edit(documents[file])
         changed = _describe(info.path, root, documents[_ARRAY], documents[_ATTRS])
@@ -308,6 +310,16 @@ def set_attrs(
         return _with_dims(found, info.dims) if drop is None else found
 
     return _change(info, _ATTRS, edit)
+
+
+def alone(info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
+    """Keep others from changing the shape; the array with the shape that it has by now."""
+    return zarr_grid.alone(info, lambda root: open(root, None, True))
+
+
+def release(info: ArrayInfo) -> None:
+    """Give back what was reserved for an array that did not become longer after all."""
+    zarr_grid.release(open(source_of(info).root, None, True))
 
 
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:

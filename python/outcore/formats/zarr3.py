@@ -16,12 +16,13 @@ Specification: https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from outcore.errors import FormatError, UsageError
-from outcore.formats import durable, zarr_codecs, zarr_dtypes
+from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
@@ -42,6 +43,7 @@ from outcore.formats.zarr_store import (
     Judge,
     changed_attributes,
     check_writable,
+    editing,
     locked,
     read_document,
     write_document,
@@ -403,7 +405,7 @@ def _change(
     """Edit the array's metadata under its lock, there and in the groups above; then `finish`."""
     source = source_of(info)
     file = os.path.join(source.root, _FILE)
-    with locked(source.lock):
+    with editing(source.lock):
         document = read_document(file)
         if document is None:
             raise missing_node(source.root, (), [])
@@ -427,6 +429,16 @@ def set_attrs(
         document["attributes"] = changed_attributes(old, attrs, drop, info.path)
 
     return _change(info, edit)
+
+
+def alone(info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
+    """Keep others from changing the shape; the array with the shape that it has by now."""
+    return zarr_grid.alone(info, lambda root: open(root, None, True))
+
+
+def release(info: ArrayInfo) -> None:
+    """Give back what was reserved for an array that did not become longer after all."""
+    zarr_grid.release(open(source_of(info).root, None, True))
 
 
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:

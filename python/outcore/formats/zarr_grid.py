@@ -16,14 +16,16 @@ resize.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from outcore.errors import FormatError, InternalError, UsageError
+from outcore.formats import locks
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource, ShardSource, TableSource
 from outcore.formats.zarr_store import chunk_path, locked, remove_outside
 
@@ -81,6 +83,34 @@ def _unit(info: ArrayInfo) -> tuple[int, ...]:
     if isinstance(source, ShardSource):
         return tuple(c * n for c, n in zip(chunks, source.per_shard, strict=True))
     return tuple(chunks)
+
+
+@contextlib.contextmanager
+def alone(info: ArrayInfo, describe: Callable[[str], ArrayInfo]) -> Iterator[ArrayInfo]:
+    """
+    Keep others from changing the shape; the array with the shape that it has by now.
+
+    `describe` opens the array in a folder.
+    """
+    source = source_of(info)
+    with locks.growing(source.lock):
+        now = describe(source.root)
+        if (now.dtype, now.layout) != (info.dtype, info.layout):
+            raise FormatError(
+                f"{info.path!r} was replaced by another array since it was opened; open it again",
+                code="file-changed",
+                path=info.path,
+            )
+        _check_axes(info, now.shape)
+        yield replace(info, shape=now.shape)
+
+
+def release(info: ArrayInfo) -> None:
+    """Remove the chunks of an array that was to be longer, and is as `info` says after all."""
+    source = source_of(info)
+    limits = [-(-n // u) for n, u in zip(info.shape, _unit(info), strict=True)]
+    with locked(source.lock):
+        remove_outside(source.root, source.prefix, source.separator, limits)
 
 
 def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import math
 import os
@@ -24,17 +23,17 @@ import reprlib
 import secrets
 import shutil
 import stat
-import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from outcore.errors import FormatError, OutcoreError, UnsupportedError, UsageError
-from outcore.formats import durable
+from outcore.formats import durable, locks
 
 Document = dict[str, Any]
 
 MAX_DOCUMENT = 64 << 20
 MAX_LENGTH = 2**63 - 1
+_SHELTER = re.compile(r"\.outcore-[0-9a-f]{16}")
 _COORDINATE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -206,7 +205,7 @@ def locked(file: str) -> Iterator[None]:
     The core locks one byte of the same file for each chunk that it stores (`FileSource.lock`); this
     waits for all of them. Without it, one writer could hold the old file and one the new.
     """
-    fd = _lock_whole(file)
+    fd = locks.lock_by_name(file, locks.CONTENT)
     try:
         yield
     finally:
@@ -214,26 +213,18 @@ def locked(file: str) -> Iterator[None]:
             os.close(fd)
 
 
-def _lock_whole(file: str) -> int | None:
-    """A descriptor that holds the lock; None if there is no such file, or it is not ours to write."""
-    while True:
-        try:
-            fd = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:  # what follows says what is wrong
-            return None
-        try:
-            with contextlib.suppress(OSError):  # a file system without locks: no worse than before
-                if hasattr(fcntl, "F_OFD_SETLKW"):
-                    whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-                    fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, whole)
-                else:
-                    fcntl.flock(fd, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(fd), os.stat(file)):
-                return fd
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # replaced while we waited: lock the new one
+@contextlib.contextmanager
+def editing(file: str) -> Iterator[None]:
+    """
+    `locked`, for who puts another file in the place of the array's own document `file`.
+
+    Who appends holds a lock on that file as well, which would be gone with it.
+    """
+    with contextlib.ExitStack() as held:
+        if not locks.grown_by_me(file):
+            held.enter_context(locks.growing(file))
+        held.enter_context(locked(file))
+        yield
 
 
 def check_writable(folder: str) -> None:
@@ -260,10 +251,13 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
     with durable.os_errors("creating", target):
         if exclusive and os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        _sweep_shelters(parent)
         shelter = os.path.join(parent, f".outcore-{secrets.token_hex(8)}")
         fresh = os.path.join(shelter, "new")
         os.mkdir(shelter)
+        held = os.open(shelter, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            durable.hold(held)
             os.mkdir(fresh)
             build(fresh)
             if exclusive or not os.path.lexists(target):
@@ -278,6 +272,21 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
             raise
         finally:
             shutil.rmtree(shelter, ignore_errors=True)
+            os.close(held)
+
+
+def _sweep_shelters(folder: str) -> None:
+    """Remove what killed processes left of the folders that they were about to publish here."""
+    with contextlib.suppress(OSError):
+        with os.scandir(folder or ".") as entries:
+            found = [
+                e.path for e in entries if _SHELTER.fullmatch(e.name) and durable.is_old(e.stat())
+            ]
+        for shelter in found:
+            # With both in it, `old` may be the only copy: systems that cannot exchange two names move
+            # the old array away before the new one takes its place.
+            if not all(os.path.lexists(os.path.join(shelter, name)) for name in ("old", "new")):
+                durable.remove_orphan(shelter)
 
 
 def chunk_path(root: str, prefix: str, separator: str, at: Sequence[int]) -> str:

@@ -58,6 +58,25 @@ pub fn from_rows(
     Ok(table)
 }
 
+/// Offsets from here on are places in the log of a change (`hdf5_redo`), counted from here.
+pub const LOG: i64 = 1 << 62;
+
+/// Divides rows into those of chunks in the file and, if there are any, those of chunks in the log;
+/// where one has a chunk the other has none.
+pub fn in_log(mut rows: Vec<i64>) -> (Vec<i64>, Option<Vec<i64>>) {
+    if rows.iter().step_by(3).all(|offset| *offset < LOG) {
+        return (rows, None);
+    }
+    let mut there = rows.clone();
+    for (here, there) in rows.chunks_mut(3).zip(there.chunks_mut(3)) {
+        match here[0] < LOG {
+            true => there[0] = -1,
+            false => (here[0], there[0]) = (-1, here[0] - LOG),
+        }
+    }
+    (rows, Some(there))
+}
+
 /// Refuses extents that share bytes. They are inside the file, so no sum overflows.
 pub(super) fn disjoint(mut extents: Vec<(i64, i64)>, path: &Path) -> Result<(), StorageError> {
     extents.sort_unstable();
