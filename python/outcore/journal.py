@@ -105,7 +105,9 @@ class Journal:
         self.steps = 0
         self.done = Steps()
         with durable.os_errors("opening the journal", path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            # Its name can be told in advance: in a shared folder it may be somebody's link.
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(path, flags, 0o666)
         try:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -47,6 +48,11 @@ static int picked_fd(int fd) {
     if (len < 0) return 0;
     path[len] = 0;
     return picked(path);
+}
+
+/* A name in an open folder. */
+static int picked_at(int dir, const char *path) {
+    return *path == '/' || dir == AT_FDCWD ? picked(path) : picked_fd(dir);
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -110,12 +116,29 @@ int fallocate(int fd, int mode, off_t at, off_t len) {
 OPEN(open)
 OPEN(open64)
 
+#define OPEN_AT(name) \
+    int name(int dir, const char *path, int flags, ...) { \
+        va_list rest; \
+        va_start(rest, flags); \
+        unsigned mode = va_arg(rest, unsigned); \
+        va_end(rest); \
+        FAIL(picked_at(dir, path)) \
+        return REAL(name)(dir, path, flags, mode); \
+    }
+OPEN_AT(openat)
+OPEN_AT(openat64)
+
+int renameat(int here, const char *old, int there, const char *new) {
+    FAIL(picked_at(there, new))
+    return REAL(renameat)(here, old, there, new);
+}
+
 int rename(const char *old, const char *new) {
     FAIL(picked(new))
     return REAL(rename)(old, new);
 }
 
 int renameat2(int here, const char *old, int there, const char *new, unsigned flags) {
-    FAIL(picked(new))
+    FAIL(picked_at(there, new))
     return REAL(renameat2)(here, old, there, new, flags);
 }

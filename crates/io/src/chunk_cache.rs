@@ -138,20 +138,32 @@ impl Default for ChunkCache {
     }
 }
 
-impl Seen {
-    /// The stamp of a file now, for what will be read after this.
-    pub(crate) fn now(file: &OpenFile, arena: &Arena) -> Result<Seen, StorageError> {
-        let found = file.stat()?;
+impl Stamp {
+    /// Of what the system says of a file.
+    pub(crate) fn of(found: &libc::stat) -> Stamp {
         let nanoseconds =
             |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
         #[allow(clippy::unnecessary_cast, reason = "these types differ between systems")]
-        let stamp = Stamp {
+        Stamp {
             device: found.st_dev as u64,
             inode: found.st_ino as u64,
             size: found.st_size,
             modified: nanoseconds(found.st_mtime as i64, found.st_mtime_nsec as i64),
             changed: nanoseconds(found.st_ctime as i64, found.st_ctime_nsec as i64),
-        };
+        }
+    }
+
+    /// Of its parts: device, inode, size, and the times of bytes and of the file in nanoseconds.
+    pub fn new((device, inode): (u64, u64), size: i64, modified: i128, changed: i128) -> Stamp {
+        Stamp { device, inode, size, modified, changed }
+    }
+}
+
+impl Seen {
+    /// The stamp of a file now, for what will be read after this.
+    pub(crate) fn now(file: &OpenFile, arena: &Arena) -> Result<Seen, StorageError> {
+        let found = file.stat()?;
+        let stamp = Stamp::of(&found);
         let quiet = i128::from(arena.chunks().quiet.load(Ordering::Relaxed));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // A time in the future says nothing.

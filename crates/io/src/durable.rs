@@ -19,8 +19,10 @@ use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
-use crate::backend::sys::{self, Holder};
+use crate::backend::sys::{self, Holder, Spot};
+use crate::beneath::{self, Beneath, Missing};
 use crate::error::StorageError;
 
 /// Permissions of new files before the process's umask.
@@ -57,8 +59,23 @@ fn keep_mode(temp: &TempFile, old: &std::fs::Metadata) -> Result<(), StorageErro
 pub struct TempFile {
     fd: OwnedFd,
     path: PathBuf,
+    /// Its folder is found from here, when it was made and when it gets its name.
+    root: Option<Arc<Beneath>>,
     published: bool,
     pid: u32,
+}
+
+/// The folder of a file, found from `root` or by its path.
+fn folder<'a>(
+    root: Option<&'a Beneath>,
+    path: &Path,
+    missing: Missing,
+) -> Result<beneath::Holder<'a>, StorageError> {
+    root.map_or(Ok(beneath::Holder::Anywhere), |root| root.holder(path, missing))
+}
+
+fn spot<'p>(folder: &beneath::Holder, path: &'p Path) -> Result<Spot<'p>, StorageError> {
+    folder.spot(path).map_err(|errno| StorageError::io("create", path, errno))
 }
 
 impl TempFile {
@@ -67,6 +84,18 @@ impl TempFile {
     /// # Errors
     /// The system's refusal to create it.
     pub fn beside(target: &Path) -> Result<TempFile, StorageError> {
+        TempFile::make(target, None)
+    }
+
+    /// The same below an open folder, out of which no link leads; folders that are missing are made.
+    ///
+    /// # Errors
+    /// `link-leads-out`, and the system's refusal to create it.
+    pub fn below(root: &Arc<Beneath>, target: &Path) -> Result<TempFile, StorageError> {
+        TempFile::make(target, Some(root))
+    }
+
+    fn make(target: &Path, root: Option<&Arc<Beneath>>) -> Result<TempFile, StorageError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let pid = std::process::id();
         let named = |mark: String| {
@@ -75,19 +104,23 @@ impl TempFile {
             name.push(format!(".{mark}.outcore-tmp"));
             target.with_file_name(name)
         };
+        let folder = folder(root.map(|root| &**root), target, Missing::Make)?;
         // The same name for all on this machine; others may not see its locks.
         let path = named(format!("{:08x}", host()));
+        let usual = spot(&folder, &path)?;
         for _ in 0..TRIES {
-            match create(&path) {
+            match create(&usual, &path) {
                 Ok(Some(fd)) => match sys::hold(fd.as_raw_fd()) {
-                    Holder::We if !sys::names(&path, fd.as_raw_fd()) => {}
+                    Holder::We if !sys::names(&usual, fd.as_raw_fd()) => {}
                     // Somebody takes it for abandoned, and will remove it.
                     Holder::Another => break,
                     Holder::We | Holder::Unknown => {
-                        return Ok(TempFile { fd, path, published: false, pid })
+                        drop(usual);
+                        let root = root.cloned();
+                        return Ok(TempFile { fd, path, root, published: false, pid });
                     }
                 },
-                Ok(None) if remove_abandoned(&path) => {}
+                Ok(None) if remove_abandoned(&usual) => {}
                 Ok(None) => break,
                 Err(error) => return Err(error),
             }
@@ -96,9 +129,10 @@ impl TempFile {
         loop {
             let path = named(format!("{pid}-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
             // Or one is left behind by a killed process that had our number.
-            if let Some(fd) = create(&path)? {
+            if let Some(fd) = create(&spot(&folder, &path)?, &path)? {
                 sys::hold(fd.as_raw_fd());
-                return Ok(TempFile { fd, path, published: false, pid });
+                let root = root.cloned();
+                return Ok(TempFile { fd, path, root, published: false, pid });
             }
         }
     }
@@ -117,10 +151,9 @@ impl TempFile {
     ///
     /// # Errors
     /// As [`publish`]; the temporary file is removed then.
-    pub fn publish(mut self, target: &Path, exclusive: bool) -> Result<(), StorageError> {
+    pub fn publish(self, target: &Path, exclusive: bool) -> Result<(), StorageError> {
         sync(self.fd(), &self.path)?;
-        rename(&self.path, target, exclusive)?;
-        self.published = true;
+        self.install(target, exclusive)?;
         sync_folder_of(target)
     }
 }
@@ -129,8 +162,8 @@ impl TempFile {
 const TRIES: usize = 4;
 
 /// A new file, open for reading and writing; `None` if there is one of that name.
-fn create(path: &Path) -> Result<Option<OwnedFd>, StorageError> {
-    match sys::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, NEW_FILE) {
+fn create(spot: &Spot, path: &Path) -> Result<Option<OwnedFd>, StorageError> {
+    match sys::open_at(spot, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, NEW_FILE) {
         Ok(fd) => Ok(Some(fd)),
         Err(libc::EEXIST) => Ok(None),
         Err(errno) => Err(StorageError::io("create", path, errno)),
@@ -141,15 +174,15 @@ fn create(path: &Path) -> Result<Option<OwnedFd>, StorageError> {
 ///
 /// Its maker locks it before it is used. Who has the lock removes it, and only while the name is that
 /// of the locked file; a maker that comes late to lock its own file finds the name gone.
-fn remove_abandoned(path: &Path) -> bool {
+fn remove_abandoned(spot: &Spot) -> bool {
     let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let fd = match sys::open(path, flags, 0) {
+    let fd = match sys::open_at(spot, flags, 0) {
         Ok(fd) => fd,
         Err(errno) => return errno == libc::ENOENT,
     };
     let ours =
         sys::regular_len(fd.as_raw_fd()).is_some() && sys::hold(fd.as_raw_fd()) == Holder::We;
-    ours && (!sys::names(path, fd.as_raw_fd()) || sys::unlink(path).is_ok())
+    ours && (!sys::names(spot, fd.as_raw_fd()) || sys::unlink(spot).is_ok())
 }
 
 /// A mark of this machine: locks of other machines may not be seen.
@@ -170,7 +203,12 @@ impl TempFile {
     /// # Errors
     /// The system's refusal; `target` is untouched and the temporary file removed then.
     pub fn install(mut self, target: &Path, exclusive: bool) -> Result<(), StorageError> {
-        rename(&self.path, target, exclusive)?;
+        let renamed = {
+            let folder = folder(self.root.as_deref(), target, Missing::Refuse)?;
+            let from = folder.spot(&self.path);
+            from.and_then(|from| sys::rename(&from, &folder.spot(target)?, exclusive))
+        };
+        renamed.map_err(|errno| StorageError::io("rename", target, errno))?;
         self.published = true;
         Ok(())
     }
@@ -181,7 +219,8 @@ impl Drop for TempFile {
         // A forked child has no say in its parent's files.
         if !self.published && self.pid == std::process::id() {
             // There is nobody to tell about a temporary file that cannot be removed.
-            let _ = sys::unlink(&self.path);
+            let folder = folder(self.root.as_deref(), &self.path, Missing::Refuse);
+            let _ = folder.map(|folder| sys::unlink(&folder.spot(&self.path)?));
         }
     }
 }
@@ -199,7 +238,8 @@ pub fn publish(temp: &Path, target: &Path, exclusive: bool) -> Result<(), Storag
 }
 
 fn rename(from: &Path, to: &Path, exclusive: bool) -> Result<(), StorageError> {
-    sys::rename(from, to, exclusive).map_err(|errno| StorageError::io("rename", to, errno))
+    let renamed = Spot::of(from).and_then(|from| sys::rename(&from, &Spot::of(to)?, exclusive));
+    renamed.map_err(|errno| StorageError::io("rename", to, errno))
 }
 
 /// Waits until the bytes and the length of an open file are on the disk.

@@ -101,6 +101,25 @@ pub enum StorageError {
         /// The file.
         path: PathBuf,
     },
+    /// The array that was opened is not there any more: another one took its place.
+    #[error("{why}")]
+    Replaced {
+        /// Its folder or file.
+        path: PathBuf,
+        /// What was found, and what to do.
+        why: String,
+    },
+    /// A symbolic link on the way to what is to be written or removed leads out of the array's folder.
+    #[error(
+        "{} is not changed: a symbolic link on the way to it leads out of the array's folder (a relative \
+         link that stays inside is followed); put the files themselves there, or mount the other folder \
+         in place of the link",
+        path.display()
+    )]
+    LeadsOut {
+        /// The file or folder.
+        path: PathBuf,
+    },
     /// The work does not fit the memory budget.
     #[error(
         "{} needs {} bytes, but of a budget of {} bytes {} are in use; raise the budget to at \
@@ -246,7 +265,8 @@ impl StorageError {
                 _ => "io-failure",
             },
             StorageError::ShortRead(_) => "file-truncated",
-            StorageError::Shrunk { .. } => "file-changed",
+            StorageError::Shrunk { .. } | StorageError::Replaced { .. } => "file-changed",
+            StorageError::LeadsOut { .. } => "link-leads-out",
             StorageError::Budget(_) => "budget-too-small",
             StorageError::Plan(error) => error.code(),
             StorageError::Codec(_) => "codec-failure",
@@ -267,6 +287,8 @@ impl StorageError {
             StorageError::Codec(failure) => &failure.path,
             StorageError::Index(failure) => &failure.path,
             StorageError::Shrunk { path }
+            | StorageError::Replaced { path, .. }
+            | StorageError::LeadsOut { path }
             | StorageError::ReadOnly { path }
             | StorageError::Locked { path, .. }
             | StorageError::InUse { path, .. } => path,

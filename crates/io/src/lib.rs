@@ -4,6 +4,7 @@
 //! what.
 
 pub mod backend;
+pub mod beneath;
 pub mod board;
 pub mod chunk_cache;
 pub mod claim;

@@ -65,7 +65,7 @@ impl Drop for Folder {
 #[test]
 fn stores_hold_what_they_say() {
     let root = std::env::temp_dir().join(format!("outcore-held-{}", std::process::id()));
-    std::fs::create_dir_all(&root).unwrap();
+    std::fs::create_dir_all(root.join("a folder")).unwrap();
     let folder = Folder(root.clone());
     let lock = root.join("zarr.json");
     std::fs::write(&lock, b"{}").unwrap();

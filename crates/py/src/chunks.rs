@@ -106,7 +106,11 @@ impl Chunks {
                 });
                 (Store::Table(Box::new(table)), None, ROWS_AT_ONCE)
             }
-            Source::Files { root, prefix, separator, lock, shard } => {
+            Source::Files { root, prefix, separator, lock, identity, shard } => {
+                let identity = || {
+                    let known = identity.as_ref();
+                    known.map(|known| Python::attach(|py| known.identity(py)))
+                };
                 let naming = Naming {
                     root: root.clone(),
                     prefix: prefix.clone(),
@@ -114,7 +118,8 @@ impl Chunks {
                 };
                 match shard {
                     None => {
-                        let store = FileStore::new(naming, lock.clone(), grid.clone(), size);
+                        let store = FileStore::new(naming, lock.clone(), grid.clone(), size)
+                            .known(identity());
                         (Store::Core(Box::new(store)), None, FILES_AT_ONCE)
                     }
                     Some(shard) => {
@@ -131,7 +136,8 @@ impl Chunks {
                             per_shard,
                             index,
                             size,
-                        )?;
+                        )?
+                        .known(identity());
                         (Store::Core(Box::new(store)), Some(coarse), ROWS_AT_ONCE)
                     }
                 }

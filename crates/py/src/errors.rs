@@ -179,7 +179,9 @@ impl From<StorageError> for Fault {
             StorageError::ShortRead(short) => {
                 new(Class::Storage).with("offset", short.offset).with("length", short.len)
             }
-            StorageError::Shrunk { .. } => new(Class::Storage),
+            StorageError::Shrunk { .. }
+            | StorageError::Replaced { .. }
+            | StorageError::LeadsOut { .. } => new(Class::Storage),
             StorageError::Budget(budget) => new(Class::Budget).with(
                 "needed",
                 i64::try_from(budget.needed.saturating_add(budget.used)).unwrap_or(i64::MAX),
@@ -288,6 +290,7 @@ pub const CODES: &[(&str, Class)] = &[
     ("io-failure", Class::Storage),
     ("file-truncated", Class::Storage),
     ("file-changed", Class::Storage),
+    ("link-leads-out", Class::Storage),
     ("codec-failure", Class::Format),
     ("chunk-table-damaged", Class::Format),
     ("read-only", Class::Usage),

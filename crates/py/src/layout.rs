@@ -6,7 +6,9 @@
 use std::path::PathBuf;
 
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
+use outcore_io::chunk_cache::Stamp;
 use outcore_io::codec::{CodecSpec, OptionValue, Pipeline};
+use outcore_io::store::root::{Found, Identity};
 use outcore_io::{Arena, Reservation};
 use outcore_plan::{Chunked, Layout, Part, Strided};
 use pyo3::prelude::*;
@@ -72,9 +74,60 @@ pub enum Source {
         separator: String,
         /// A file whose byte ranges serve as locks.
         lock: PathBuf,
+        /// Which array they are of.
+        identity: Option<Known>,
         /// Present if the files are shards.
         shard: Option<Shard>,
     },
+}
+
+/// What was known of an array of chunk files when its metadata were read.
+pub struct Known {
+    file: PathBuf,
+    folder: Option<(u64, u64)>,
+    document: Option<Stamp>,
+    check: Py<PyAny>,
+}
+
+/// Of a file: device, inode, size, the time of its bytes and its own.
+type Words = (u64, u64, i64, i128, i128);
+
+fn stamp((device, inode, size, modified, changed): Words) -> Stamp {
+    Stamp::new((device, inode), size, modified, changed)
+}
+
+impl Known {
+    fn read(found: &Bound<'_, PyAny>) -> PyResult<Option<Known>> {
+        if found.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Known {
+            file: found.getattr("file")?.extract()?,
+            folder: found.getattr("folder")?.extract()?,
+            document: found.getattr("document")?.extract::<Option<Words>>()?.map(stamp),
+            check: found.getattr("check")?.unbind(),
+        }))
+    }
+
+    /// For the core, which asks the format through Python.
+    pub fn identity(&self, py: Python<'_>) -> Identity {
+        let check = self.check.clone_ref(py);
+        let again = move || {
+            Python::attach(|py| {
+                let found = check.call0(py).and_then(|found| found.extract(py));
+                let (document, limits): (Words, Vec<i64>) = found.map_err(|error| {
+                    let words = error
+                        .value(py)
+                        .getattr("message")
+                        .or_else(|_| error.value(py).str().map(Bound::into_any));
+                    words.map_or_else(|_| error.to_string(), |words| words.to_string())
+                })?;
+                Ok(Found { document: stamp(document), limits })
+            })
+        };
+        let (file, folder, document) = (self.file.clone(), self.folder, self.document);
+        Identity { file, folder, document, again: Box::new(again) }
+    }
 }
 
 /// The inside of a shard file.
@@ -223,6 +276,7 @@ fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
         prefix: source.getattr("prefix")?.extract()?,
         separator: source.getattr("separator")?.extract()?,
         lock: source.getattr("lock")?.extract()?,
+        identity: Known::read(&source.getattr("identity")?)?,
         shard,
     })
 }

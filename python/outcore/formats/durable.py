@@ -273,19 +273,24 @@ def is_old(found: os.stat_result) -> bool:
     return time.time() - found.st_mtime > _ORPHAN_AGE
 
 
-def remove_orphan(path: str) -> None:
-    """Remove a temporary file or folder whose maker was killed: nobody holds it, and it is old."""
+def remove_orphan(path: str, folder: int | None = None) -> None:
+    """
+    Remove a temporary file or folder whose maker was killed: nobody holds it, and it is old.
+
+    `folder` is an open one in which `path` is a name.
+    """
     with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(path, flags, dir_fd=folder)
         try:
             found = os.fstat(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not is_old(found):
                 return
             if stat.S_ISREG(found.st_mode):
-                os.unlink(path)
+                os.unlink(path, dir_fd=folder)
             elif stat.S_ISDIR(found.st_mode):
-                shutil.rmtree(path)
+                shutil.rmtree(path, dir_fd=folder)
         finally:
             os.close(fd)
 

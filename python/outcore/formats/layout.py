@@ -117,6 +117,23 @@ class TableSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """
+    Which array of chunk files a description is of.
+
+    `file` holds its metadata. `folder` is device and inode of its folder, `document` those of the file
+    with its size, the time of its bytes and its own, in nanoseconds; each None if not known. `check()`
+    reads the metadata again, raises if they are not those of this array, and returns `document` as it is
+    now and the chunks per axis that are left, where they are fewer than described.
+    """
+
+    file: str
+    folder: tuple[int, int] | None
+    document: tuple[int, int, int, int, int] | None
+    check: Callable[[], tuple[tuple[int, int, int, int, int], tuple[int, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
 class FileSource:
     """
     One file per chunk (Zarr): ``root/prefix + separator.join(coordinates)``.
@@ -126,6 +143,7 @@ class FileSource:
     A file that does not exist is a chunk never written.
     `lock` is a file of the array's own (``zarr.json``, ``.zarray``) whose byte ranges serve as
     locks, one per chunk, so that two writers of one encoded chunk wait for each other.
+    `identity` tells whether the files are still those of the array.
     """
 
     root: str
@@ -133,6 +151,7 @@ class FileSource:
     separator: str
     lock: str
     kind: str = "files"
+    identity: Identity | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +173,7 @@ class ShardSource:
     index_at: str
     index_crc32c: bool
     kind: str = "shards"
+    identity: Identity | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid
@@ -23,14 +23,17 @@ from outcore.formats.spec import Entry, Spec, check_shape
 from outcore.formats.zarr_grid import check_resize, choose_chunks, remove_shrunk, source_of
 from outcore.formats.zarr_grid import reserve as reserve
 from outcore.formats.zarr_grid import stale as stale
+from outcore.formats.zarr_identity import confirm, folder_of, gone, identified, identity_of
 from outcore.formats.zarr_store import (
     Document,
     Judge,
+    Stamp,
     changed_attributes,
     check_writable,
     editing,
     locked,
     read_document,
+    read_stamped,
     write_document,
 )
 from outcore.formats.zarr_tree import (
@@ -78,33 +81,70 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     """
     names = split_node(inner, path)
     folder = os.path.join(path, *names)
-    document = _read(folder, _ARRAY)
-    if document is None:
+    found = _look(folder, _ARRAY)
+    if found is None:
         arrays = _arrays_below(deepest_node(path, names))
         if inner is None and len(arrays) == 1:
             return open(path, f"/{arrays[0]}", writable)
         raise missing_node(path, names, arrays)
     if writable:
+        node_folder(path, names)
         check_writable(folder)
-    return _describe(full_name(path, names), folder, document, _read(folder, _ATTRS) or {})
+    here = folder_of(folder) if os.path.isdir(folder) else None
+    return _known(full_name(path, names), folder, found, _read(folder, _ATTRS) or {}, here)
 
 
-def _read(folder: str, file: str) -> Document | None:
+class _Found(NamedTuple):
+    """A document of a node, the file that holds it, and which state of it."""
+
+    document: Document
+    file: str
+    stamp: Stamp | None
+
+
+def _look(folder: str, file: str) -> _Found | None:
     """A document of a node: its own, or what consolidated metadata of a group above it has."""
-    document = read_document(os.path.join(folder, file))
-    if document is not None or os.path.lexists(os.path.join(folder, _ARRAY)):
-        return document
+    place = os.path.abspath(os.path.join(folder, file))
+    own = read_stamped(place)
+    if own is not None:
+        return _Found(own[0], place, own[1])
+    if os.path.lexists(os.path.join(folder, _ARRAY)):
+        return None
     for above, relative in [(folder, ""), *group_folders(os.path.abspath(folder))]:
-        found = _members(above).get(f"{relative}/{file}" if relative else file)
-        if found is not None:
-            return Judge(os.path.join(above, _ALL)).mapping(found, file)
+        place = os.path.abspath(os.path.join(above, _ALL))
+        group = read_stamped(place)
+        members = {} if group is None else _members(group[0], place)
+        found = members.get(f"{relative}/{file}" if relative else file)
+        if group is not None and found is not None:
+            return _Found(Judge(place).mapping(found, file), place, group[1])
     return None
 
 
-def _members(folder: str) -> Document:
-    """Consolidated metadata of a group: key to document; empty if there is none."""
-    file = os.path.join(folder, _ALL)
-    return Judge(file).mapping((read_document(file) or {}).get("metadata", {}), "metadata")
+def _read(folder: str, file: str) -> Document | None:
+    """The same without where it was found."""
+    found = _look(folder, file)
+    return None if found is None else found.document
+
+
+def _members(group: Document, file: str) -> Document:
+    """Consolidated metadata of a group: key to document."""
+    return Judge(file).mapping(group.get("metadata", {}), "metadata")
+
+
+def _known(
+    name: str, folder: str, found: _Found, attrs: Document, here: tuple[int, int] | None
+) -> ArrayInfo:
+    """Describe an array, and remember which one it is."""
+    folder = os.path.abspath(folder)
+
+    def again() -> tuple[ArrayInfo, Stamp]:
+        now = _look(folder, _ARRAY)
+        if now is None or now.stamp is None:
+            raise gone(name)
+        return _describe(name, folder, now.document, {}), now.stamp
+
+    info = _describe(name, folder, found.document, attrs)
+    return identified(info, found.file, here, found.stamp, again)
 
 
 def _describe(name: str, folder: str, document: Document, attrs: Document) -> ArrayInfo:
@@ -187,7 +227,8 @@ def _tree(folder: str) -> dict[tuple[str, ...], tuple[str, bool]]:
 
     with durable.os_errors("listing", folder):
         found = {names: (below, not is_group(below)) for names, below in walk(folder, is_group)}
-    for key in _members(folder):
+    everything = os.path.join(folder, _ALL)
+    for key in _members(read_document(everything) or {}, everything):
         *names, file = key.split("/")
         if names and file in (_ARRAY, _GROUP) and all(name.strip(".") for name in names):
             found.setdefault(tuple(names), (os.path.join(folder, *names), file == _ARRAY))
@@ -244,12 +285,15 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
     }
     attrs = _with_dims(spec.attrs, spec.dims)
     # What is made must be readable: every rule for reading is checked here.
-    info = _describe(full_name(path, names), node_folder(path, names), document, attrs)
-    files = {_ATTRS: attrs, _ARRAY: document}
+    name, target = full_name(path, names), node_folder(path, names)
+    _describe(name, target, document, attrs)
+    files = {_ARRAY: document, _ATTRS: attrs}
     group = {_GROUP: {"zarr_format": 2}}
-    for folder, documents in place(path, names, files, group, _is_group, spec.exclusive):
+    made = place(path, names, files, group, _is_group, spec.exclusive)
+    for folder, documents in made.nodes:
         _update_groups(folder, documents)
-    return info
+    found = _Found(document, os.path.join(target, _ARRAY), made.document)
+    return _known(name, target, found, attrs, made.folder)
 
 
 def _with_dims(attrs: Mapping[str, Any], dims: Sequence[str | None] | None) -> Document:
@@ -284,9 +328,13 @@ def _change(
     """Edit a document of the array under its lock, there and in the groups above; then `finish`."""
     root = source_of(info).root
     with editing(source_of(info).lock):
+        confirm(info)
         documents = {name: _read(root, name) or {} for name in (_ARRAY, _ATTRS)}
         documents[file] = edit(documents[file])
-        changed = _describe(info.path, root, documents[_ARRAY], documents[_ATTRS])
+        known = identity_of(info)
+        found = _Found(documents[_ARRAY], source_of(info).lock, None)
+        here = None if known is None else known.folder
+        changed = _known(info.path, root, found, documents[_ATTRS], here)
         write_document(os.path.join(root, file), documents[file])
         if finish is not None:
             finish()

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid
@@ -38,14 +38,17 @@ from outcore.formats.zarr_grid import (
 )
 from outcore.formats.zarr_grid import reserve as reserve
 from outcore.formats.zarr_grid import stale as stale
+from outcore.formats.zarr_identity import confirm, folder_of, gone, identified, identity_of
 from outcore.formats.zarr_store import (
     Document,
     Judge,
+    Stamp,
     changed_attributes,
     check_writable,
     editing,
     locked,
     read_document,
+    read_stamped,
     write_document,
 )
 from outcore.formats.zarr_tree import (
@@ -113,27 +116,58 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     (10, 100)
     """
     names = split_node(inner, path)
-    folder, document = _find(path, names)
-    if document.get("node_type") == "group":
+    folder, found = _find(path, names)
+    if found.document.get("node_type") == "group":
         arrays = _arrays_below(folder)
         if inner is None and len(arrays) == 1:
             return open(path, f"/{arrays[0]}", writable)
         raise missing_node(path, names, arrays)
     if writable:
+        node_folder(path, names)
         check_writable(folder)
-    return _describe(full_name(path, names), folder, document)
+    name = full_name(path, names)
+    here = folder_of(folder) if os.path.isdir(folder) else None
+    return _known(name, folder, found, here)
 
 
-def _find(path: str, names: Sequence[str]) -> tuple[str, Document]:
+class _Found(NamedTuple):
+    """Metadata of a node, the file that holds them, and which state of it."""
+
+    document: Document
+    file: str
+    stamp: Stamp | None
+
+
+def _find(path: str, names: Sequence[str]) -> tuple[str, _Found]:
     """Folder and metadata of a node."""
     folder = os.path.join(path, *names)
-    document = read_document(os.path.join(folder, _FILE))
-    if document is None:
-        document = _consolidated_of(folder)
-    if document is None:
+    found = _metadata(folder)
+    if found is None:
         raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
-    _check_node(document, Judge(os.path.join(folder, _FILE)))
-    return folder, document
+    return folder, found
+
+
+def _metadata(folder: str) -> _Found | None:
+    file = os.path.abspath(os.path.join(folder, _FILE))
+    own = read_stamped(file)
+    found = _consolidated_of(folder) if own is None else _Found(own[0], file, own[1])
+    if found is not None:
+        _check_node(found.document, Judge(os.path.join(folder, _FILE)))
+    return found
+
+
+def _known(name: str, folder: str, found: _Found, here: tuple[int, int] | None) -> ArrayInfo:
+    """Describe an array, and remember which one it is."""
+    folder = os.path.abspath(folder)
+
+    def again() -> tuple[ArrayInfo, Stamp]:
+        now = _metadata(folder)
+        if now is None or now.stamp is None:
+            raise gone(name)
+        return _describe(name, folder, now.document), now.stamp
+
+    info = _describe(name, folder, found.document)
+    return identified(info, found.file, here, found.stamp, again)
 
 
 def _check_node(document: Document, judge: Judge) -> None:
@@ -152,13 +186,14 @@ def _members(document: Document, judge: Judge) -> Document:
     return judge.mapping(members, "consolidated_metadata.metadata")
 
 
-def _consolidated_of(folder: str) -> Document | None:
+def _consolidated_of(folder: str) -> _Found | None:
     """Metadata of a node that only a group above it holds."""
     for above, relative in group_folders(os.path.abspath(folder)):
         file = os.path.join(above, _FILE)
-        found = _members(read_document(file) or {}, Judge(file)).get(relative)
-        if found is not None:
-            return Judge(file).mapping(found, relative)
+        group = read_stamped(file)
+        found = None if group is None else _members(group[0], Judge(file)).get(relative)
+        if group is not None and found is not None:
+            return _Found(Judge(file).mapping(found, relative), file, group[1])
     return None
 
 
@@ -252,9 +287,9 @@ def _extra(pipeline: zarr_codecs.Pipeline) -> dict[str, Any]:
 def ls(path: str, inner: str | None) -> list[Entry]:
     """Groups and arrays below a group, or the array itself."""
     names = split_node(inner, path)
-    folder, document = _find(path, names)
-    if document["node_type"] == "array":
-        return [_entry(full_name(path, names), folder, document)]
+    folder, own = _find(path, names)
+    if own.document["node_type"] == "array":
+        return [_entry(full_name(path, names), folder, own.document)]
     return [
         _entry(full_name(path, (*names, *below)), place, found)
         for below, place, found in _tree(folder)
@@ -335,12 +370,13 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = "/") ->
         )
     document = _new_document(spec, path, separator)
     # What is made must be readable: every rule for reading is checked here.
-    info = _describe(full_name(path, names), node_folder(path, names), document)
-    for folder, files in place(
-        path, names, {_FILE: document}, {_FILE: _new_group()}, _is_group, spec.exclusive
-    ):
+    name, target = full_name(path, names), node_folder(path, names)
+    _describe(name, target, document)
+    made = place(path, names, {_FILE: document}, {_FILE: _new_group()}, _is_group, spec.exclusive)
+    for folder, files in made.nodes:
         _update_groups(folder, files[_FILE])
-    return info
+    found = _Found(document, os.path.join(target, _FILE), made.document)
+    return _known(name, target, found, made.folder)
 
 
 def _is_group(folder: str) -> bool:
@@ -406,12 +442,15 @@ def _change(
     source = source_of(info)
     file = os.path.join(source.root, _FILE)
     with editing(source.lock):
+        confirm(info)
         document = read_document(file)
         if document is None:
             raise missing_node(source.root, (), [])
         _check_node(document, Judge(file))
         edit(document)
-        changed = _describe(info.path, source.root, document)
+        known = identity_of(info)
+        here = None if known is None else known.folder
+        changed = _known(info.path, source.root, _Found(document, file, None), here)
         write_document(file, document)
         if finish is not None:
             finish()

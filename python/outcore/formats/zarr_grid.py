@@ -27,6 +27,7 @@ from typing import Any
 from outcore.errors import FormatError, InternalError, UsageError
 from outcore.formats import locks
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource, ShardSource, TableSource
+from outcore.formats.zarr_identity import confirm
 from outcore.formats.zarr_store import chunk_path, locked, remove_outside
 
 #: Chunks that are not chosen by the caller hold at most this many bytes.
@@ -94,13 +95,8 @@ def alone(info: ArrayInfo, describe: Callable[[str], ArrayInfo]) -> Iterator[Arr
     """
     source = source_of(info)
     with locks.growing(source.lock):
+        confirm(info)
         now = describe(source.root)
-        if (now.dtype, now.layout) != (info.dtype, info.layout):
-            raise FormatError(
-                f"{info.path!r} was replaced by another array since it was opened; open it again",
-                code="file-changed",
-                path=info.path,
-            )
         _check_axes(info, now.shape)
         yield replace(info, shape=now.shape)
 
@@ -126,6 +122,7 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         for old, new, u in zip(info.shape, shape, _unit(info), strict=True)
     ]
     with locked(source.lock):
+        confirm(info)
         remove_outside(source.root, source.prefix, source.separator, limits)
     return replace(info, shape=shape, extra={**info.extra, _STORED: info.shape})
 
@@ -156,14 +153,14 @@ def stale(info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]
                 )
 
 
-def remove_shrunk(info: ArrayInfo, shape: Sequence[int]) -> None:
-    """Remove the chunk files that a smaller shape leaves outside."""
+def remove_shrunk(info: ArrayInfo, shape: Sequence[int], *, look: bool = False) -> None:
+    """Remove the chunk files that a smaller shape leaves outside; with `look`, see whether one may."""
     source = source_of(info)
     limits = [
         -(-new // u) if new < old else None
         for old, new, u in zip(info.extra.get(_STORED, info.shape), shape, _unit(info), strict=True)
     ]
-    remove_outside(source.root, source.prefix, source.separator, limits)
+    remove_outside(source.root, source.prefix, source.separator, limits, look=look)
 
 
 def _check_axes(info: ArrayInfo, shape: Sequence[int]) -> None:
@@ -186,3 +183,4 @@ def check_resize(info: ArrayInfo, shape: Sequence[int], stored: Any) -> None:
             code="file-changed",
             path=info.path,
         )
+    remove_shrunk(info, shape, look=True)

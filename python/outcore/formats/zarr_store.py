@@ -7,8 +7,9 @@ Idea. Documents are replaced by rename. A new folder is built in a hidden folder
 renamed into it; a folder that is replaced changes places with the new one in one step (``renameat2``
 with ``RENAME_EXCHANGE``).
 Invariants. What a document says is judged by `Judge`, so that everything wrong with it is a
-`FormatError`. Chunk files are removed by name only, nothing else in their folder is touched. The hidden
-folder itself holds no metadata, so no library takes what a crash leaves behind for a member of a group.
+`FormatError`. Chunk files are removed by name only, nothing else in their folder is touched, and removal
+goes from one open folder to the next, never through a symbolic link. The hidden folder itself holds no
+metadata, so no library takes what a crash leaves behind for a member of a group.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from outcore.errors import FormatError, OutcoreError, UnsupportedError, UsageError
+from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, locks
 
 Document = dict[str, Any]
+#: Device, inode, size, time of the bytes and of the file in nanoseconds: which state of a file.
+Stamp = tuple[int, int, int, int, int]
 
 MAX_DOCUMENT = 64 << 20
 MAX_LENGTH = 2**63 - 1
@@ -108,9 +111,21 @@ class Judge:
             raise self.unsupported(f"the field {reprlib.repr(name)} is not known")
 
 
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Which state of a file the system speaks of."""
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times
+
+
 def read_document(path: str) -> Document | None:
+    """The JSON object in the file `path`, or None if there is no such file."""
+    found = read_stamped(path)
+    return None if found is None else found[0]
+
+
+def read_stamped(path: str) -> tuple[Document, Stamp] | None:
     """
-    The JSON object in the file `path`, or None if there is no such file.
+    The JSON object in the file `path` and which state of the file it is; None if there is no such file.
 
     Raises
     ------
@@ -140,11 +155,13 @@ def read_document(path: str) -> Document | None:
         raise judge.bad("the JSON text is nested too deeply") from None
     except ValueError as error:
         raise judge.bad(f"the text is not valid JSON ({error})") from None
-    return judge.mapping(document, "the document")
+    return judge.mapping(document, "the document"), stamp_of(status)
 
 
 def write_document(path: str, document: Mapping[str, Any]) -> None:
-    """Replace the file `path` by `document`, durably."""
+    """Replace the file `path` by `document`, durably; not through a link out of its folder."""
+    if os.path.islink(path) and not _lies_in(os.path.dirname(path), path):
+        raise leads_out(path)
     text = dump(document, path)
 
     def fill(fd: int) -> None:
@@ -153,6 +170,28 @@ def write_document(path: str, document: Mapping[str, Any]) -> None:
             view = view[os.write(fd, view) :]
 
     durable.create_file(path, fill, exclusive=False)
+
+
+def leads_out(path: str) -> StorageError:
+    """The error for a change that would go through a symbolic link out of the array's folder."""
+    return StorageError(
+        f"{path!r} is not changed: a symbolic link on the way to it leads out of the array's folder; "
+        "put the files themselves there, or mount the other folder in place of the link",
+        code="link-leads-out",
+        path=path,
+    )
+
+
+def _lies_in(folder: str, path: str) -> bool:
+    """Whether `path`, links followed, lies in `folder` or is it."""
+    folder, path = os.path.realpath(folder), os.path.realpath(path)
+    return path == folder or path.startswith(os.path.join(folder, ""))
+
+
+def refuse_outside(folder: str, path: str) -> None:
+    """Refuse to change what lies at `path` if that is not in `folder`, links followed."""
+    if not _lies_in(folder, path):
+        raise leads_out(path)
 
 
 def dump(document: Mapping[str, Any], path: str) -> bytes:
@@ -296,42 +335,89 @@ def chunk_path(root: str, prefix: str, separator: str, at: Sequence[int]) -> str
     return os.path.join(root, prefix + separator.join(map(str, at)))
 
 
-def remove_outside(root: str, prefix: str, separator: str, limits: Sequence[int | None]) -> None:
+def remove_outside(
+    root: str,
+    prefix: str,
+    separator: str,
+    limits: Sequence[int | None],
+    *,
+    look: bool = False,
+) -> None:
     """
     Remove the chunk files with a coordinate at or beyond its limit; None stands for no limit.
 
-    Only names that are chunk keys are touched.
+    Only names that are chunk keys are touched, and with `look` none. A folder that is a symbolic link is
+    not entered.
+
+    Raises
+    ------
+    StorageError
+        ``link-leads-out``: there is such a folder.
     """
     if all(limit is None for limit in limits):
         return
-    with durable.os_errors("removing chunks of", root):
+    with durable.os_errors("removing chunks of", root), _opened(root) as top:
+        if top is None:
+            return
         if separator == "/":
             while limits[-1] is None:  # no need to look deeper
                 limits = limits[:-1]
-            _remove_tree(os.path.join(root, prefix.rstrip("/")), limits)
+            if prefix:
+                with _opened(prefix.rstrip("/"), top, root) as folder:
+                    if folder is not None:
+                        _remove_tree(os.path.join(root, prefix), folder, limits, look)
+            else:
+                _remove_tree(root, top, limits, look)
         else:
-            _remove_flat(root, prefix, separator, limits)
+            _remove_flat(top, prefix, separator, limits, look)
 
 
-def _remove_tree(folder: str, limits: Sequence[int | None]) -> None:
+@contextlib.contextmanager
+def _opened(name: str, above: int | None = None, place: str = "") -> Iterator[int | None]:
+    """
+    An open folder, None if there is none: at the path `name`, or below the folder `above`.
+
+    There no symbolic link is followed; `place` is the path of `above`.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
-        with os.scandir(folder) as entries:
-            found = [e.name for e in entries]
-    except (FileNotFoundError, NotADirectoryError):
+        fd = os.open(name, flags | (0 if above is None else os.O_NOFOLLOW), dir_fd=above)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        if error.errno != errno.ENOENT and above is not None:
+            found = os.stat(name, dir_fd=above, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                raise leads_out(os.path.join(place, name)) from None
+        yield None
         return
-    _remove_left_behind(folder, found)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _remove_tree(place: str, folder: int, limits: Sequence[int | None], look: bool) -> None:
+    found = os.listdir(folder)
+    if not look:
+        _remove_left_behind(folder, found)
     for name in filter(_COORDINATE.fullmatch, found):
-        place = os.path.join(folder, name)
         if limits[0] is not None and int(name) >= limits[0]:
-            _remove(place)
+            if not look:
+                _remove(name, folder)
         elif len(limits) > 1:
-            _remove_tree(place, limits[1:])
+            with _opened(name, folder, place) as below:
+                if below is not None:
+                    _remove_tree(os.path.join(place, name), below, limits[1:], look)
 
 
-def _remove_flat(root: str, prefix: str, separator: str, limits: Sequence[int | None]) -> None:
-    with os.scandir(root) as entries:
-        found = [e.name for e in entries]
-    _remove_left_behind(root, found)
+def _remove_flat(
+    folder: int, prefix: str, separator: str, limits: Sequence[int | None], look: bool
+) -> None:
+    if look:
+        return  # links to files are removed, not followed
+    found = os.listdir(folder)
+    _remove_left_behind(folder, found)
     for name in found:
         if not name.startswith(prefix):
             continue
@@ -339,18 +425,19 @@ def _remove_flat(root: str, prefix: str, separator: str, limits: Sequence[int | 
         if len(fields) != len(limits) or not all(map(_COORDINATE.fullmatch, fields)):
             continue
         if any(m is not None and int(f) >= m for f, m in zip(fields, limits, strict=True)):
-            _remove(os.path.join(root, name))
+            _remove(name, folder)
 
 
-def _remove_left_behind(folder: str, names: list[str]) -> None:
+def _remove_left_behind(folder: int, names: list[str]) -> None:
     """What killed writers of chunks left in a folder that had to be listed anyway."""
     for name in names:
         if name.startswith(".") and name.endswith(".outcore-tmp"):
-            durable.remove_orphan(os.path.join(folder, name))
+            durable.remove_orphan(name, folder)
 
 
-def _remove(place: str) -> None:
-    if os.path.isdir(place) and not os.path.islink(place):
-        shutil.rmtree(place)
+def _remove(name: str, folder: int) -> None:
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISDIR(found.st_mode):
+        shutil.rmtree(name, dir_fd=folder)
     else:
-        os.unlink(place)
+        os.unlink(name, dir_fd=folder)

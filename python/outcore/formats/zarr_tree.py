@@ -13,10 +13,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
-from outcore.formats.zarr_store import Document, publish, read_document, write_document
+from outcore.formats.zarr_store import (
+    Document,
+    Stamp,
+    publish,
+    read_document,
+    refuse_outside,
+    stamp_of,
+    write_document,
+)
 
 _MARKS = ("zarr.json", ".zarray", ".zgroup")
 
@@ -41,8 +50,11 @@ def full_name(path: str, names: Sequence[str]) -> str:
 
 
 def node_folder(path: str, names: Sequence[str]) -> str:
-    """The folder of a node, symbolic links followed."""
-    return os.path.realpath(os.path.join(path, *names))
+    """The folder of a node that is to be changed, symbolic links followed; none leads out of `path`."""
+    folder = os.path.join(path, *names)
+    if names:
+        refuse_outside(path, folder)
+    return os.path.realpath(folder)
 
 
 def is_node(folder: str) -> bool:
@@ -114,6 +126,14 @@ def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> Form
     )
 
 
+class Placed(NamedTuple):
+    """A new array: folder and documents of each new node, from the top; what the array is known by."""
+
+    nodes: list[tuple[str, Mapping[str, Document]]]
+    folder: tuple[int, int]
+    document: Stamp
+
+
 def place(
     path: str,
     names: Sequence[str],
@@ -121,7 +141,7 @@ def place(
     group: Mapping[str, Document],
     is_group: Callable[[str], bool],
     exclusive: bool,
-) -> list[tuple[str, Mapping[str, Document]]]:
+) -> Placed:
     """
     Put a new array into the tree, with the groups above it that are missing.
 
@@ -130,7 +150,8 @@ def place(
     path, names
         The root, and the way from it to the array.
     array, group
-        Documents of the array and of a new group: file name to content.
+        Documents of the array and of a new group: file name to content. The array's first is what it is
+        known by.
     is_group
         Whether a folder is a group of the same version of the format.
     exclusive
@@ -138,8 +159,7 @@ def place(
 
     Returns
     -------
-    list
-        Folder and documents of every new node, from the top.
+    Placed
     """
     target = node_folder(path, names)
     depth = _depth_of_groups(path, names, is_group)
@@ -150,12 +170,20 @@ def place(
         os.makedirs(os.path.join(folder, *names[depth:]), exist_ok=True)
         for level in range(depth, len(names)):
             _write_all(os.path.join(folder, *names[depth:level]), group)
-        _write_all(os.path.join(folder, *names[depth:]), array)
+        deepest = os.path.join(folder, *names[depth:])
+        _write_all(deepest, array)
+        # They keep these when the folder above gets its name.
+        found = os.stat(deepest)
+        made.append((found.st_dev, found.st_ino))
+        seen.append(stamp_of(os.stat(os.path.join(deepest, next(iter(array))))))
 
+    made: list[tuple[int, int]] = []
+    seen: list[Stamp] = []
     first = node_folder(path, names[:depth])
     publish(first, build, exclusive=exclusive or depth < len(names))
     above = [node_folder(path, names[:level]) for level in range(depth, len(names))]
-    return [*((folder, group) for folder in above), (target, array)]
+    nodes = [*((folder, group) for folder in above), (target, array)]
+    return Placed(nodes, made[-1], seen[-1])
 
 
 def _write_all(folder: str, documents: Mapping[str, Document]) -> None:

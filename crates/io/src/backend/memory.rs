@@ -44,7 +44,7 @@ fn anonymous() -> Result<OwnedFd, i32> {
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("outcore-{}-{number}", std::process::id()));
     let fd = sys::open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)?;
-    sys::unlink(&path)?;
+    sys::unlink(&sys::Spot::of(&path)?)?;
     Ok(fd)
 }
 

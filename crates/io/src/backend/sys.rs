@@ -11,10 +11,9 @@
 //! Errors are plain error numbers: only the caller knows the path and what it was about to do.
 //! `EINTR` is dealt with here.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::{Progress, Request, Step};
@@ -45,6 +44,8 @@ pub enum Kind {
     Truncate,
     /// `fallocate`.
     Allocate,
+    /// `fstatat`: what a name leads to now.
+    Look,
 }
 
 /// What a fault plan says to a call.
@@ -119,11 +120,8 @@ fn c_path(path: &Path) -> Result<CString, Errno> {
 
 /// Length of a regular file; `None` for anything else.
 pub(crate) fn regular_len(fd: RawFd) -> Option<i64> {
-    // SAFETY: all zeroes is a valid `stat`, and fstat writes nothing else.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is valid for writing.
-    let failed = unsafe { libc::fstat(fd, &mut stat) } != 0;
-    (!failed && stat.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(stat.st_size)
+    let found = stat(fd).ok()?;
+    (found.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(found.st_size)
 }
 
 /// One `pread` or `pwrite`, unseen by fault plans. What the threads of engines run.
@@ -233,27 +231,102 @@ pub fn note_mapped_write(fd: RawFd, offset: i64, bytes: &[u8]) {
     }
 }
 
+/// A name as the system is told it: below a folder that is open, or the whole path.
+#[derive(Debug)]
+pub(crate) struct Spot<'a> {
+    dir: RawFd,
+    name: CString,
+    /// The whole path, for those who log.
+    path: &'a Path,
+}
+
+impl<'a> Spot<'a> {
+    /// A name below the open folder `dir`, which must stay open.
+    pub(crate) fn new(dir: RawFd, name: CString, path: &'a Path) -> Spot<'a> {
+        Spot { dir, name, path }
+    }
+
+    /// Whatever a path leads to.
+    pub(crate) fn of(path: &'a Path) -> Result<Spot<'a>, Errno> {
+        Ok(Spot { dir: libc::AT_FDCWD, name: c_path(path)?, path })
+    }
+}
+
 /// `open(2)` with `O_CLOEXEC`; `flags` as in libc.
 ///
 /// # Errors
 /// The system's error number.
 pub fn open(path: &Path, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
-    let name = c_path(path)?;
+    open_at(&Spot::of(path)?, flags, mode)
+}
+
+/// The same for a name below an open folder.
+pub(crate) fn open_at(spot: &Spot, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
     let creates = flags & libc::O_CREAT != 0;
     if creates {
-        if let Gate::Fail(errno) = hooks::gate_path(Kind::Create, path) {
+        if let Gate::Fail(errno) = hooks::gate_path(Kind::Create, spot.path) {
             return Err(errno);
         }
     }
-    let is_new = creates && hooks::armed() && !path.exists();
+    let is_new = creates && hooks::armed() && !spot.path.exists();
+    let fd = open_call(spot, flags, mode)?;
+    hooks::opened(fd.as_raw_fd(), spot.path, flags, is_new);
+    Ok(fd)
+}
+
+/// The same on the way to something else: nothing is recorded.
+pub(crate) fn open_call(spot: &Spot, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
     // SAFETY: a NUL-terminated string and plain numbers.
     let fd = retried(|| unsafe {
-        i64::from(libc::open(name.as_ptr(), flags | libc::O_CLOEXEC, mode as libc::c_uint))
+        let flags = flags | libc::O_CLOEXEC;
+        i64::from(libc::openat(spot.dir, spot.name.as_ptr(), flags, mode as libc::c_uint))
     })?;
     // SAFETY: the descriptor was just opened and belongs to nobody else.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-    hooks::opened(fd.as_raw_fd(), path, flags, is_new);
-    Ok(fd)
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Tells the log of an armed fault plan about a file that was opened in another way.
+pub(crate) fn note_opened(fd: RawFd, path: &Path, flags: i32) {
+    hooks::opened(fd, path, flags, false);
+}
+
+/// `mkdir` in an open folder; one that exists will do.
+pub(crate) fn make_folder(dir: RawFd, name: &CStr) -> Result<(), Errno> {
+    // SAFETY: a NUL-terminated string and plain numbers.
+    match retried(|| unsafe { i64::from(libc::mkdirat(dir, name.as_ptr(), 0o777)) }) {
+        Ok(_) | Err(libc::EEXIST) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// `fstat`.
+///
+/// # Errors
+/// The system's error number.
+pub(crate) fn stat(fd: RawFd) -> Result<libc::stat, Errno> {
+    // SAFETY: all zeroes is a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is valid for writing.
+    retried(|| unsafe { i64::from(libc::fstat(fd, &raw mut stat)) })?;
+    Ok(stat)
+}
+
+/// What a name leads to, or with `link` the link that it may be.
+///
+/// # Errors
+/// The system's error number.
+pub(crate) fn stat_at(spot: &Spot, link: bool) -> Result<libc::stat, Errno> {
+    if let Gate::Fail(errno) = hooks::gate_path(Kind::Look, spot.path) {
+        return Err(errno);
+    }
+    // SAFETY: all zeroes is a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    let flags = if link { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
+    // SAFETY: a NUL-terminated string; `stat` is valid for writing.
+    retried(|| unsafe {
+        i64::from(libc::fstatat(spot.dir, spot.name.as_ptr(), &raw mut stat, flags))
+    })?;
+    Ok(stat)
 }
 
 /// Has a range of a file begin its way to the disk; may wait while the disk's queue is full. What fails
@@ -304,8 +377,8 @@ unsafe fn sync_call(fd: RawFd, _data_only: bool) -> i32 {
 ///
 /// # Errors
 /// The system's error number.
-pub fn rename(from: &Path, to: &Path, exclusive: bool) -> Result<(), Errno> {
-    if let Gate::Fail(errno) = hooks::gate_path(Kind::Rename, to) {
+pub(crate) fn rename(from: &Spot, to: &Spot, exclusive: bool) -> Result<(), Errno> {
+    if let Gate::Fail(errno) = hooks::gate_path(Kind::Rename, to.path) {
         return Err(errno);
     }
     if exclusive {
@@ -313,7 +386,7 @@ pub fn rename(from: &Path, to: &Path, exclusive: bool) -> Result<(), Errno> {
     } else {
         rename_call(from, to)?;
     }
-    hooks::renamed(from, to);
+    hooks::renamed(from.path, to.path);
     Ok(())
 }
 
@@ -321,7 +394,7 @@ pub fn rename(from: &Path, to: &Path, exclusive: bool) -> Result<(), Errno> {
 /// already, after which the first name goes; and where there are no second names either, an empty file
 /// that takes the name if it is free, and is replaced at once. A crash in between leaves both names
 /// of one file, which is harmless, or the empty file, which readers take for damage and not for data.
-fn rename_exclusive(from: &Path, to: &Path) -> Result<(), Errno> {
+fn rename_exclusive(from: &Spot, to: &Spot) -> Result<(), Errno> {
     match rename_new(from, to) {
         Err(errno) if unknown(errno) => {}
         other => return other,
@@ -332,14 +405,12 @@ fn rename_exclusive(from: &Path, to: &Path) -> Result<(), Errno> {
         Err(libc::EEXIST) if !same_file(from, to) => return Err(libc::EEXIST),
         Ok(()) | Err(libc::EEXIST) => {
             // The file has its name; should the other one stay, the next writer removes it.
-            let from = c_path(from)?;
-            // SAFETY: a NUL-terminated string.
-            let _ = retried(|| unsafe { i64::from(libc::unlink(from.as_ptr())) });
+            let _ = unlink_call(from);
             return Ok(());
         }
         Err(errno) => return Err(errno),
     }
-    let empty = open(to, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o666)?;
+    let empty = open_at(to, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o666)?;
     let result = rename_call(from, to);
     if result.is_err() && names(to, empty.as_raw_fd()) {
         // The first failure is what counts.
@@ -355,54 +426,53 @@ fn unknown(errno: Errno) -> bool {
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
-    if let Gate::Fail(errno) = hooks::gate_path(Kind::RenameNew, to) {
+fn rename_new(from: &Spot, to: &Spot) -> Result<(), Errno> {
+    if let Gate::Fail(errno) = hooks::gate_path(Kind::RenameNew, to.path) {
         return Err(errno);
     }
-    let (old, new, here) = (c_path(from)?, c_path(to)?, libc::AT_FDCWD);
     // SAFETY: two NUL-terminated strings.
     let result = retried(|| unsafe {
         let flags = libc::RENAME_NOREPLACE;
-        i64::from(libc::renameat2(here, old.as_ptr(), here, new.as_ptr(), flags))
+        let (old, new) = (from.name.as_ptr(), to.name.as_ptr());
+        i64::from(libc::renameat2(from.dir, old, to.dir, new, flags))
     });
     result.map(|_| ())
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn rename_new(_: &Path, _: &Path) -> Result<(), Errno> {
+fn rename_new(_: &Spot, _: &Spot) -> Result<(), Errno> {
     Err(libc::ENOSYS)
 }
 
-fn link(from: &Path, to: &Path) -> Result<(), Errno> {
-    if let Gate::Fail(errno) = hooks::gate_path(Kind::Link, to) {
+fn link(from: &Spot, to: &Spot) -> Result<(), Errno> {
+    if let Gate::Fail(errno) = hooks::gate_path(Kind::Link, to.path) {
         return Err(errno);
     }
-    let (old, new) = (c_path(from)?, c_path(to)?);
     // SAFETY: two NUL-terminated strings.
-    retried(|| unsafe { i64::from(libc::link(old.as_ptr(), new.as_ptr())) }).map(|_| ())
+    let result = retried(|| unsafe {
+        i64::from(libc::linkat(from.dir, from.name.as_ptr(), to.dir, to.name.as_ptr(), 0))
+    });
+    result.map(|_| ())
 }
 
-fn rename_call(from: &Path, to: &Path) -> Result<(), Errno> {
-    let (old, new) = (c_path(from)?, c_path(to)?);
+fn rename_call(from: &Spot, to: &Spot) -> Result<(), Errno> {
     // SAFETY: two NUL-terminated strings.
-    retried(|| unsafe { i64::from(libc::rename(old.as_ptr(), new.as_ptr())) }).map(|_| ())
+    let result = retried(|| unsafe {
+        i64::from(libc::renameat(from.dir, from.name.as_ptr(), to.dir, to.name.as_ptr()))
+    });
+    result.map(|_| ())
 }
 
-fn same_file(one: &Path, other: &Path) -> bool {
-    let id = |path: &Path| std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()));
+fn same_file(one: &Spot, other: &Spot) -> bool {
+    let id = |spot| stat_at(spot, true).map(|stat| (stat.st_dev, stat.st_ino));
     matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Whether a path names an open file.
-pub(crate) fn names(path: &Path, fd: RawFd) -> bool {
-    // SAFETY: all zeroes is a valid `stat`, and fstat writes nothing else.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is valid for writing.
-    if unsafe { libc::fstat(fd, &mut stat) } != 0 {
-        return false;
-    }
-    let open = (stat.st_dev as u64, stat.st_ino as u64);
-    std::fs::symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == open)
+/// Whether a name is that of an open file.
+pub(crate) fn names(spot: &Spot, fd: RawFd) -> bool {
+    let (open, named) = (stat(fd), stat_at(spot, true));
+    matches!((open, named), (Ok(open), Ok(named))
+        if (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
 }
 
 /// Who holds the lock on a whole file.
@@ -430,15 +500,18 @@ pub(crate) fn hold(fd: RawFd) -> Holder {
 ///
 /// # Errors
 /// The system's error number.
-pub fn unlink(path: &Path) -> Result<(), Errno> {
-    let name = c_path(path)?;
-    if let Gate::Fail(errno) = hooks::gate_path(Kind::Unlink, path) {
+pub(crate) fn unlink(spot: &Spot) -> Result<(), Errno> {
+    if let Gate::Fail(errno) = hooks::gate_path(Kind::Unlink, spot.path) {
         return Err(errno);
     }
-    // SAFETY: a NUL-terminated string.
-    retried(|| unsafe { i64::from(libc::unlink(name.as_ptr())) })?;
-    hooks::unlinked(path);
+    unlink_call(spot)?;
+    hooks::unlinked(spot.path);
     Ok(())
+}
+
+fn unlink_call(spot: &Spot) -> Result<(), Errno> {
+    // SAFETY: a NUL-terminated string and plain numbers.
+    retried(|| unsafe { i64::from(libc::unlinkat(spot.dir, spot.name.as_ptr(), 0)) }).map(|_| ())
 }
 
 /// `ftruncate`.

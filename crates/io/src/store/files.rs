@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 use outcore_plan::{ChunkTable, Stored};
 
 use super::publish::Publisher;
+use super::root::{Identity, Root};
 use super::unsynced::{side_by_side, Unsynced, Writing};
 use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved, BYTES_A_CHUNK};
 use crate::backend::sys;
+use crate::beneath::Beneath;
 use crate::durable::{self, TempFile};
 use crate::error::{IndexFailure, ShortRead, StorageError};
 use crate::files::{FileTable, OpenFile};
@@ -32,6 +34,7 @@ pub struct FileStore {
     lock: PathBuf,
     grid: Vec<i64>,
     size: ChunkSize,
+    root: Root,
     unsynced: Arc<Unsynced>,
 }
 
@@ -40,14 +43,22 @@ impl FileStore {
     /// exists (its metadata).
     pub fn new(naming: Naming, lock: PathBuf, grid: Vec<i64>, size: ChunkSize) -> FileStore {
         let unsynced = Unsynced::new(&naming.root);
-        FileStore { naming, lock, grid, size, unsynced }
+        let root = Root::new(&naming.root, None);
+        FileStore { naming, lock, grid, size, root, unsynced }
+    }
+
+    /// The same for an array whose metadata were read before.
+    #[must_use]
+    pub fn known(self, identity: Option<Identity>) -> FileStore {
+        FileStore { root: Root::new(&self.naming.root, identity), ..self }
     }
 
     /// Creates chunks that are missing, whole, unless somebody else does.
     fn create(&self, paths: &[&PathBuf], fill: &[u8]) -> Result<(), StorageError> {
         let publisher = Publisher::new(&self.unsynced);
+        let folder = self.root.folder()?;
         for path in paths {
-            let temp = temp_beside(path)?;
+            let temp = TempFile::below(&folder, path)?;
             write_fill(&temp, 0, self.size.decoded, fill)?;
             publisher.push(temp, path.to_path_buf(), true)?;
         }
@@ -80,20 +91,27 @@ pub(super) fn damaged(path: &Path, offset: Option<i64>, why: String) -> StorageE
     StorageError::Index(IndexFailure { path: path.to_path_buf(), offset, why })
 }
 
-/// Opens a file that may be missing; gives it with its length.
+/// Opens a file below a folder, both of which may be missing; gives it with its length.
 pub(super) fn open_if_there(
+    folder: Option<&Beneath>,
     path: &Path,
     writable: bool,
 ) -> Result<Option<(OpenFile, i64)>, StorageError> {
-    let access = if writable { libc::O_RDWR } else { libc::O_RDONLY };
+    let Some(folder) = folder else { return Ok(None) };
     // Nobody means a pipe to be a chunk; if there is one, opening it must not wait for a writer.
-    match sys::open(path, access | libc::O_NONBLOCK, 0) {
+    let opened = match writable {
+        true => folder.write(path, libc::O_RDWR | libc::O_NONBLOCK),
+        false => folder.read(path, libc::O_RDONLY | libc::O_NONBLOCK),
+    };
+    match opened {
         Ok(fd) => match sys::regular_len(fd.as_raw_fd()) {
             Some(len) => Ok(Some((OpenFile::from_fd(path, fd, writable), len))),
             None => Err(damaged(path, None, "this is not a regular file".to_owned())),
         },
-        Err(libc::ENOENT | libc::ENOTDIR) => Ok(None),
-        Err(errno) => Err(StorageError::io("open", path, errno)),
+        Err(StorageError::Io(failure)) if matches!(failure.errno, libc::ENOENT | libc::ENOTDIR) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -138,22 +156,6 @@ pub(super) fn lock_ranges(cells: &Cells, grid: &[i64]) -> Result<Vec<Range>, Sto
         }
     }
     Ok(ranges)
-}
-
-/// An empty temporary file beside `path`, whose folders are created if need be.
-pub(super) fn temp_beside(path: &Path) -> Result<TempFile, StorageError> {
-    match TempFile::beside(path) {
-        Err(error) if error.code() == "not-found" => {
-            if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder).map_err(|error| {
-                    let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                    StorageError::io("create folder", folder, errno)
-                })?;
-            }
-            TempFile::beside(path)
-        }
-        other => other,
-    }
 }
 
 pub(super) fn write_all(
@@ -226,7 +228,11 @@ impl ChunkStore for FileStore {
         let paths: Vec<PathBuf> = of.map(|(cell, _)| self.naming.path(&cell)).collect();
         let mut files = FileTable::new(Vec::new(), writable);
         let mut stored = Vec::with_capacity(chosen.len());
-        let mut found = open_many(&paths, |path| open_if_there(path, writable))?.into_iter();
+        let folder = self.root.folder_if_there()?;
+        let folder = folder.as_deref();
+        let found = open_many(&paths, |path| open_if_there(folder, path, writable))?;
+        self.root.confirm(cells)?;
+        let mut found = found.into_iter();
         for chosen in chosen {
             stored.push(match if chosen { found.next().flatten() } else { None } {
                 None => None,
@@ -251,7 +257,8 @@ impl ChunkStore for FileStore {
         _expected: &dyn Fn(&[i64]) -> bool,
     ) -> Result<Box<dyn ChunkSink + 'a>, StorageError> {
         let publisher = Publisher::new(&self.unsynced);
-        Ok(Box::new(FileSink { store: self, cells: cells.clone(), publisher }))
+        let folder = self.root.folder()?;
+        Ok(Box::new(FileSink { store: self, folder, cells: cells.clone(), publisher }))
     }
 
     fn in_place(
@@ -286,6 +293,7 @@ impl ChunkStore for FileStore {
 #[derive(Debug)]
 struct FileSink<'a> {
     store: &'a FileStore,
+    folder: Arc<Beneath>,
     cells: Cells,
     publisher: Publisher,
 }
@@ -299,7 +307,7 @@ impl ChunkSink for FileSink<'_> {
             )));
         }
         let path = self.store.naming.path(chunk);
-        let temp = temp_beside(&path)?;
+        let temp = TempFile::below(&self.folder, &path)?;
         write_all(temp.fd(), temp.path(), bytes, 0)?;
         self.publisher.push(temp, path, false)
     }

@@ -36,6 +36,7 @@
 
 pub mod files;
 mod publish;
+pub mod root;
 pub mod shards;
 pub mod table;
 mod unsynced;

@@ -24,16 +24,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use outcore_plan::{ChunkTable, Stored};
 
 use super::files::{
-    bytes_a_file, damaged, lock_ranges, open_if_there, open_many, temp_beside, vanishing,
-    write_all, write_fill, PATIENT, THREADS,
+    bytes_a_file, damaged, lock_ranges, open_if_there, open_many, vanishing, write_all, write_fill,
+    PATIENT, THREADS,
 };
 use super::publish::Publisher;
+use super::root::{Identity, Root};
 use super::table::disjoint;
 use super::unsynced::{Unsynced, Writing};
 use super::{
     Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved, BYTES_A_CHUNK, LARGEST_BOX,
 };
 use crate::backend::sys;
+use crate::beneath::Beneath;
 use crate::durable::TempFile;
 use crate::error::StorageError;
 use crate::files::{FileTable, OpenFile};
@@ -59,6 +61,7 @@ pub struct ShardStore {
     chunks: usize,
     index: IndexFormat,
     size: ChunkSize,
+    root: Root,
     unsynced: Arc<Unsynced>,
 }
 
@@ -101,9 +104,26 @@ impl ShardStore {
         };
         let shard_grid = grid.iter().zip(&per_shard).map(|(&n, &p)| n / p + (n % p).min(1));
         let shard_grid = shard_grid.collect();
-        let unsynced = Unsynced::new(&naming.root);
+        let (root, unsynced) = (Root::new(&naming.root, None), Unsynced::new(&naming.root));
         let chunks = chunks as usize;
-        Ok(ShardStore { naming, lock, grid, shard_grid, per_shard, chunks, index, size, unsynced })
+        Ok(ShardStore {
+            naming,
+            lock,
+            grid,
+            shard_grid,
+            per_shard,
+            chunks,
+            index,
+            size,
+            root,
+            unsynced,
+        })
+    }
+
+    /// The same for an array whose metadata were read before.
+    #[must_use]
+    pub fn known(self, identity: Option<Identity>) -> ShardStore {
+        ShardStore { root: Root::new(&self.naming.root, identity), ..self }
     }
 
     /// Bytes of the index, its checksum included.
@@ -140,8 +160,13 @@ impl ShardStore {
         })
     }
 
-    fn open(&self, path: &Path, writable: bool) -> Result<Option<Shard>, StorageError> {
-        let Some((file, len)) = open_if_there(path, writable)? else {
+    fn open(
+        &self,
+        folder: Option<&Beneath>,
+        path: &Path,
+        writable: bool,
+    ) -> Result<Option<Shard>, StorageError> {
+        let Some((file, len)) = open_if_there(folder, path, writable)? else {
             return Ok(None);
         };
         let index_bytes = self.index_bytes();
@@ -209,14 +234,15 @@ impl ShardStore {
     /// A new shard to be, in place of what is there, for `expected` new chunks.
     fn rewrite(&self, shard: &[i64], expected: usize) -> Result<Rewrite, StorageError> {
         let path = self.naming.path(shard);
-        let old = self.open(&path, false)?;
+        let folder = self.root.folder()?;
+        let old = self.open(Some(&folder), &path, false)?;
         if let Some(old) = &old {
             disjoint(old.entries.iter().flatten().copied().collect(), &path)?;
         }
         let front = if self.index.at_end { 0 } else { self.index_bytes() };
         let fresh = Mutex::new(Fresh { temp: None, entries: BTreeMap::new() });
         let (next, left) = (AtomicI64::new(front), AtomicUsize::new(expected));
-        Ok(Rewrite { path, old, next, left, fresh })
+        Ok(Rewrite { folder, path, old, next, left, fresh })
     }
 
     /// Stores the index and lets the shard be published.
@@ -261,7 +287,7 @@ impl ShardStore {
         let too_large = || StorageError::BadJob("a shard has more than 2^63 bytes".into());
         let body = len.checked_mul(wanted.len() as i64).ok_or_else(too_large)?;
         let end = front.checked_add(body).ok_or_else(too_large)?;
-        let temp = temp_beside(path)?;
+        let temp = TempFile::below(&rewrite.folder, path)?;
         write_fill(&temp, front, body, fill)?;
         let mut entries = vec![None; self.chunks];
         for (rank, &k) in wanted.iter().enumerate() {
@@ -288,6 +314,7 @@ impl ShardStore {
 /// One shard being rewritten.
 #[derive(Debug)]
 struct Rewrite {
+    folder: Arc<Beneath>,
     path: PathBuf,
     old: Option<Shard>,
     /// Where the next chunk goes.
@@ -314,7 +341,7 @@ impl Rewrite {
             fresh.entries.insert(k, (at, len));
             let temp = match &mut fresh.temp {
                 Some(temp) => temp,
-                none => none.insert(temp_beside(&self.path)?),
+                none => none.insert(TempFile::below(&self.folder, &self.path)?),
             };
             (temp.fd(), temp.path().to_path_buf(), at)
         };
@@ -406,7 +433,9 @@ impl ChunkStore for ShardStore {
         let paths: Vec<PathBuf> = shards.iter().map(|shard| self.naming.path(shard)).collect();
         let mut files = FileTable::new(Vec::new(), writable);
         let mut found = BTreeMap::new();
-        let opened = open_many(&paths, |path| self.open(path, writable))?;
+        let folder = self.root.folder_if_there()?;
+        let opened = open_many(&paths, |path| self.open(folder.as_deref(), path, writable))?;
+        self.root.confirm(cells)?;
         for (cell, shard) in shards.into_iter().zip(opened) {
             let Some(Shard { file, entries }) = shard else { continue };
             if writable {
