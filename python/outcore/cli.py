@@ -32,7 +32,7 @@ from outcore.errors import OutcoreError, SectionError, UsageError
 from outcore.formats.layout import Chunked
 from outcore.hints import check_environment, nbytes
 from outcore.picture import draw
-from outcore.report import human
+from outcore.report import Report, human
 from outcore.simulate import command as simulation
 
 __all__ = ["main", "parse_section"]
@@ -354,6 +354,14 @@ def _stored_bytes(path: str) -> int:
     )
 
 
+def _report_of(array: DiskArray, key: Any) -> Report | dict[str, str]:
+    """What an access would do, or why nobody would make it."""
+    try:
+        return array.explain(key)
+    except SectionError as error:
+        return {"refused": error.message, "code": error.code}
+
+
 def _info(words: Any) -> int:
     options = _options(words.set)
     if not options and formats.split_path(words.path)[1] is None:
@@ -383,9 +391,12 @@ def _info(words: Any) -> int:
             "extra": dict(info.extra),
             "file_bytes": _stored_bytes(formats.split_path(array.path)[0]),
         }
-        reports = {name: (key, array.explain(key)) for name, key in _accesses(array).items()}
+        reports = {name: _report_of(array, key) for name, key in _accesses(array).items()}
     if words.json:
-        costs = {name: dataclasses.asdict(report) for name, (_, report) in reports.items()}
+        costs = {
+            name: report if isinstance(report, dict) else dataclasses.asdict(report)
+            for name, report in reports.items()
+        }
         _print_json({**facts, "accesses": costs})
         return 0
     file_bytes = facts.pop("file_bytes")
@@ -398,7 +409,10 @@ def _info(words: Any) -> int:
         elif value is not None and not (isinstance(value, list) and not value):
             print(f"{name:<10} {', '.join(map(str, value)) if isinstance(value, list) else value}")
     print(f"\n{'access':<10} {'useful':>10} {'moved':>10} {'requests':>9}  method")
-    for name, (_, report) in reports.items():
+    for name, report in reports.items():
+        if isinstance(report, dict):
+            print(f"{name:<10} {report['refused']}")
+            continue
         requests = report.reads + report.writes
         sizes = f"{human(report.useful_bytes):>10} {human(report.moved_bytes):>10}"
         print(f"{name:<10} {sizes} {requests:>9}  {report.method}")

@@ -437,7 +437,8 @@ class DiskArray:
         Raises
         ------
         SectionError, UsageError, BudgetError
-            As the access itself would.
+            As the access itself would; `SectionError` (``too-many-chunks``) if it touches more than
+            2^30 chunks.
 
         Examples
         --------

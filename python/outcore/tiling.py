@@ -25,6 +25,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outcore.formats.layout import ArrayInfo, Chunked, ShardSource
 
 __all__ = ["Side", "Tiling", "choose", "grid_of"]
@@ -113,14 +116,34 @@ class Tiling:
     def __len__(self) -> int:
         return math.prod(self.grid)
 
+    @property
+    def _fastest_first(self) -> range:
+        """The axes, in the order in which tiles count along them."""
+        ndim = len(self.shape)
+        return range(ndim) if self.order == "F" else range(ndim - 1, -1, -1)
+
     def key(self, number: int) -> tuple[slice, ...]:
         """Where tile `number` lies."""
         at = [0] * len(self.shape)
-        axes = range(len(at)) if self.order == "F" else reversed(range(len(at)))
-        for axis in axes:
+        for axis in self._fastest_first:
             number, at[axis] = divmod(number, self.grid[axis])
         corners = zip(at, self.tile, self.shape, strict=True)
         return tuple(slice(i * n, min((i + 1) * n, length)) for i, n, length in corners)
+
+    def holding(self, unit: Shape, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """
+        Of each unit of another grid, the number of the tile in which it begins.
+
+        `unit` is the shape of one, `places` count them in C order.
+        """
+        numbers, step = np.zeros(len(places), np.int64), 1
+        if not len(places) or not self.shape:
+            return numbers
+        cells = np.unravel_index(places, grid_of(self.shape, unit))
+        for axis in self._fastest_first:
+            numbers += cells[axis] * unit[axis] // self.tile[axis] * step
+            step *= self.grid[axis]
+        return numbers
 
 
 def grid_of(shape: Sequence[int], tile: Sequence[int]) -> Shape:

@@ -2,23 +2,25 @@
 Verify: read everything once and say what is damaged, all of it.
 
 Problem. A reader stops at the first bad chunk; after a disk error or a bad copy one wants the list.
-Idea. Walk through the array in tiles of whole chunks. A tile that fails is read again chunk by chunk,
-and each chunk that fails is one line of the answer. Checksums and codecs do the judging; bare elements
-have none, there only the disk can object. An array that cannot be opened is no damage (it may use what
+Idea. Walk through the array in tiles of whole chunks, past those in which nothing is stored: an array
+may claim 10^15 chunks and hold three. A tile that fails is read again chunk by chunk, and each chunk
+that fails is one line of the answer. Checksums and codecs do the judging; bare elements have none,
+there only the disk can object. An array that cannot be opened is no damage (it may use what
 outcore lacks, or be locked), and is a line of its own kind: of its chunks nothing is known.
 
-Invariants. Every chunk is visited, whatever was found before. Memory stays within the budget.
+Invariants. Every stored chunk is visited, whatever was found before. Memory stays within the budget.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outcore import _core, formats, tiling
 from outcore.disk import DiskArray
@@ -30,6 +32,13 @@ from outcore.tiling import Side, Tiling
 __all__ = ["Damage", "verify"]
 
 Progress = Callable[[int, int], None]
+Key = tuple[slice, ...]
+# What is read at once, and the chunks to look at if it fails.
+_Piece = tuple[Key, Iterable[Key]]
+# A chunk that is read in pieces, or None; and the pieces.
+_Run = tuple[Key | None, Iterator[_Piece]]
+# A tile of which less than this part is stored is read chunk by chunk.
+_SPARSE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,8 @@ def verify(
     path
         As for `outcore.open`; a file or group that holds several arrays stands for all of them.
     progress
-        Called as ``progress(done, total)`` in bytes, for each array.
+        Called as ``progress(done, total)`` in bytes, for each array: of the parts in which something
+        is stored.
     hints
         As for `outcore.open`.
     options
@@ -151,35 +161,95 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
             path=array.path,
             needed=4 * tiles * item,
         )
+    try:
+        stored = array._core.stored()
+    except (FormatError, StorageError) as error:
+        yield Damage(array.path, "", error.code, error.message)
+        return
+    # Of each stored unit its place and the number of its tile, and what that takes on the way.
+    listed = 0 if stored is None else stored[1].nbytes * (4 + array.ndim)
     size = math.prod(tiles.tile) * item
     done = 0
-    with _core.Reservation("verify", size):
+    with _core.Reservation("verify", size + listed):
         memory = np.empty(max(size, item), np.uint8)
-        for k in range(len(tiles)):
-            key = tiles.key(k)
-            if _failure(array, key, memory) is not None:
-                yield from _single(array, key, memory)
-            done += math.prod(part.stop - part.start for part in key) * item
-            progress(done, array.nbytes)
+        total, runs = _runs(array, tiles, stored)
+        for whole, pieces in runs:
+            for key, chunks in pieces:
+                failure = _failure(array, key, memory)
+                done += math.prod(part.stop - part.start for part in key) * item
+                progress(done, total)
+                if failure is None:
+                    continue
+                if whole is not None:
+                    yield _damage(array, whole, failure)
+                    break
+                each = ((part, _failure(array, part, memory)) for part in chunks)
+                yield from (_damage(array, part, why) for part, why in each if why is not None)
 
 
-def _single(array: DiskArray, key: tuple[slice, ...], memory: Any) -> Iterator[Damage]:
-    """The chunks of a tile, one by one."""
-    sizes = tuple(part.stop - part.start for part in key)
-    unit = tuple(min(n, c) for n, c in zip(sizes, array.chunks or sizes, strict=True))
-    inner = Tiling(sizes, unit, array.order)
-    for k in range(len(inner)):
-        part = tuple(
-            slice(outer.start + sub.start, outer.start + sub.stop)
-            for outer, sub in zip(key, inner.key(k), strict=True)
+def _runs(
+    array: DiskArray, tiles: Tiling, stored: tuple[list[int], NDArray[np.int64]] | None
+) -> tuple[int, Iterator[_Run]]:
+    """All that is to be read, and how many bytes that is."""
+    item, chunk = array.dtype.itemsize, array.chunks or array.shape
+    if stored is None:
+        keys = map(tiles.key, range(math.prod(tiles.grid)))
+        return array.nbytes, iter([(None, ((key, _parts(key, chunk)) for key in keys))])
+    unit, places = tuple(stored[0]), stored[1]
+    units = Tiling(array.shape, unit, "C")
+    sides = zip(tiles.tile, unit, array.shape, strict=True)
+    if not all(n % u == 0 or n >= length for n, u, length in sides):
+        total = min(len(places) * math.prod(unit) * item, array.nbytes)
+        return total, _cut(units, places, tiles.tile, chunk)
+    of = tiles.holding(unit, places)
+    places = places[np.argsort(of, kind="stable")]
+    numbers, counts = np.unique(of, return_counts=True)
+    ends = np.cumsum(counts)
+    in_tile, in_unit = math.prod(tiles.tile), math.prod(unit)
+    # Where little is stored, that is read, and nobody asks for the rest.
+    full = counts * _SPARSE >= max(in_tile // in_unit, 1)
+    total = (int(full.sum()) * in_tile + int(counts[~full].sum()) * in_unit) * item
+
+    def pieces() -> Iterator[_Piece]:
+        for number, count, end, whole in zip(numbers, counts, ends, full, strict=True):
+            keys = [units.key(int(place)) for place in places[end - count : end]]
+            if whole:
+                yield tiles.key(int(number)), (part for key in keys for part in _parts(key, chunk))
+            else:
+                yield from ((key, _parts(key, chunk)) for key in keys)
+
+    return min(total, array.nbytes), iter([(None, pieces())])
+
+
+def _cut(
+    units: Tiling, places: NDArray[np.int64], tile: tuple[int, ...], chunk: tuple[int, ...]
+) -> Iterator[_Run]:
+    """Chunks, or shards, that are larger than a tile."""
+    for place in places:
+        whole = units.key(int(place))
+        if units.tile == chunk:
+            yield whole, ((key, ()) for key in _parts(whole, tile))
+        else:
+            yield None, ((key, _parts(key, chunk)) for key in _parts(whole, tile))
+
+
+def _parts(whole: Key, size: tuple[int, ...]) -> Iterator[Key]:
+    """A section in pieces of at most this size."""
+    sizes = tuple(part.stop - part.start for part in whole)
+    inner = Tiling(sizes, tuple(map(min, size, sizes)), "C")
+    for key in map(inner.key, range(math.prod(inner.grid))):
+        yield tuple(
+            slice(outer.start + part.start, outer.start + part.stop)
+            for outer, part in zip(whole, key, strict=True)
         )
-        error = _failure(array, part, memory)
-        if error is not None:
-            text = ", ".join(f"{p.start}:{p.stop}" for p in part)
-            yield Damage(array.path, f"[{text}]", error.code, error.message)
 
 
-def _failure(array: DiskArray, key: tuple[slice, ...], memory: Any) -> OutcoreError | None:
+def _damage(array: DiskArray, key: Key, error: OutcoreError) -> Damage:
+    text = ", ".join(f"{part.start}:{part.stop}" for part in key)
+    return Damage(array.path, f"[{text}]", error.code, error.message)
+
+
+def _failure(array: DiskArray, key: Key, memory: Any) -> OutcoreError | None:
     shape = tuple(part.stop - part.start for part in key)
     order: Any = "F" if array.order == "F" else "C"
     try:

@@ -29,6 +29,17 @@ pub enum PlanError {
     /// A size does not fit 63 bits.
     #[error("{0} does not fit in 63 bits; split the array")]
     TooLarge(&'static str),
+    /// More chunks than one access may touch.
+    #[error(
+        "the section touches {chunks} chunks, one access at most {most} (fewer under a small budget); \
+         take a part of it, such as some of its rows"
+    )]
+    TooManyChunks {
+        /// Chunks that the section touches.
+        chunks: i64,
+        /// The bound.
+        most: i64,
+    },
     /// A forced method cannot do this access.
     #[error("method {method} cannot do this access: {why}; leave the choice to the planner")]
     Impossible {
@@ -89,6 +100,7 @@ impl PlanError {
             PlanError::OutOfBounds { .. } => "index-out-of-bounds",
             PlanError::BadLayout(_) => "bad-layout",
             PlanError::TooLarge(_) => "too-large",
+            PlanError::TooManyChunks { .. } => "too-many-chunks",
             PlanError::Impossible { .. } => "method-impossible",
             PlanError::BudgetTooSmall { .. } => "budget-too-small",
             PlanError::BadRequests(_) => "bad-requests",

@@ -209,6 +209,9 @@ impl GridBox {
     }
 }
 
+/// Chunks that one access may touch: a petabyte in chunks of a megabyte.
+pub const MOST_CHUNKS: i64 = 1 << 30;
+
 impl Chunked {
     /// A chunked array, checked.
     pub fn new(
@@ -267,6 +270,24 @@ impl Chunked {
         let lo = ranges().map(|(r, c)| r.start / c).collect();
         let count = ranges().map(|(r, c)| (r.stop() - 1) / c - r.start / c + 1).collect();
         Ok(GridBox { lo, count })
+    }
+
+    /// The most chunks in which a section has an element: long steps leap over chunks.
+    pub fn met(&self, section: &Section) -> Result<i64, PlanError> {
+        let touched = self.touched(section)?;
+        let along = touched.count.iter().zip(section.ranges()).map(|(n, r)| *n.min(&r.count));
+        Ok(along.fold(1, i64::saturating_mul))
+    }
+
+    /// Refuses a section that touches more chunks than one access may, such as all of an array that
+    /// claims 10^15 of them.
+    pub fn admit(&self, section: &Section) -> Result<(), PlanError> {
+        match self.met(section)? {
+            chunks if chunks > MOST_CHUNKS => {
+                Err(PlanError::TooManyChunks { chunks, most: MOST_CHUNKS })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Cuts a section into parts that touch boxes of at most `chunks` chunks each (at least one).

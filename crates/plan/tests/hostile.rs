@@ -71,3 +71,17 @@ fn a_direct_block_of_megabytes_takes_no_memory_to_count() {
     let round = plan.round(0).unwrap();
     assert!(round.reads.iter().all(|read| read.channel == Channel::Cached));
 }
+
+#[test]
+fn more_chunks_than_one_access_may_touch_are_refused_and_leapt_over_ones_do_not_count() {
+    let layout = Chunked::new(vec![1 << 31, 1 << 20], 1, vec![1, 2], vec![2, 1], false, 0).unwrap();
+    let refused = layout.admit(&Section::whole(&[1 << 31, 1 << 20]).unwrap());
+    let chunks = 1 << 50;
+    assert_eq!(Err(PlanError::TooManyChunks { chunks, most: 1 << 30 }), refused);
+    let rows = |count, step| {
+        let range = Range::new(0, count, step).unwrap();
+        layout.admit(&Section::new(vec![range, Range::new(0, 1 << 20, 1).unwrap()]))
+    };
+    assert!(rows(1 << 11, 1).is_ok() && rows(1 << 11, 1 << 20).is_ok());
+    assert!(rows((1 << 11) + 1, 1).is_err() && rows((1 << 11) + 1, 1 << 19).is_err());
+}

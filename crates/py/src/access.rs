@@ -22,17 +22,19 @@ use outcore_io::chunk_cache;
 use outcore_io::exec::{self, CacheUse, Job, Report, Sink, User};
 use outcore_io::gaps::{self, Written};
 use outcore_io::pool::PAGE;
+use outcore_io::store::listing::Listed;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
 use outcore_plan::{Cost, Direction, Home, Layout, Plan, Request, Section, Strided, Terms};
 use pyo3::prelude::*;
 
-use crate::chunks::Chunks;
+use crate::chunks::{self, Chunks};
 use crate::errors::{detached, Fault};
 use crate::gate::{self, Mode};
 use crate::hints::{Cache, Wishes};
 use crate::interrupt::Interrupts;
 use crate::layout::Described;
 use crate::measure::Figures;
+use crate::report;
 use crate::terms::{self, Found};
 
 /// What is asked.
@@ -145,6 +147,8 @@ pub struct Step<'a> {
     pub chunk_cache: CacheUse,
     /// The plan is for somebody who has the file to himself.
     pub alone: Option<Alone<'a>>,
+    /// So many steps of the access are like this one, itself included; 1 unless it only looks.
+    pub times: i64,
 }
 
 /// A claim, and what to do as soon as somebody else wants the file.
@@ -309,10 +313,11 @@ impl Open {
                 let kept = self.spare(&step, &mut cost)?;
                 match &mut survey {
                     Some(survey) => {
-                        add(&mut survey.cost, &cost);
+                        report::add(&mut survey.cost, &cost, step.times);
                         survey.pages = survey.pages.saturating_add(step.plan.mapped_pages());
                         survey.kept += kept;
                     }
+                    // The first is alone of its kind.
                     None => {
                         survey = Some(Survey {
                             cost,
@@ -353,10 +358,38 @@ impl Open {
         Ok(spared.kept)
     }
 
+    /// Refuses a section that no access takes on, before there is memory for it.
+    pub fn admit(&self, section: &Section) -> Result<(), Fault> {
+        match &self.described.layout {
+            Layout::Chunked(layout) => layout.admit(section).map_err(|e| self.failure(e.into())),
+            Layout::Strided(_) => Ok(()),
+        }
+    }
+
+    /// Where something is stored (`Chunks::stored`); None if the elements lie in files as they are.
+    pub fn stored(&self, py: Python<'_>) -> Result<Option<(Vec<i64>, Listed)>, Fault> {
+        let (Layout::Chunked(layout), Place::Chunks(chunks)) =
+            (&self.described.layout, &self.place)
+        else {
+            return Ok(None);
+        };
+        self.outside(py, |interrupts| {
+            let (described, found) = (&*self.described, &self.found);
+            chunks.stored(&chunks::Context { layout, described, found, interrupts }).map(Some)
+        })
+    }
+
     /// Asks the system to read ahead what the section needs.
     pub fn prefetch(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
         self.outside(py, |interrupts| {
-            self.each(access, Mode::Look, interrupts, &mut |step| crate::prefetch::ahead(&step))
+            let mut left = crate::prefetch::MOST;
+            let done = self.each(access, Mode::Look, interrupts, &mut |step| {
+                crate::prefetch::ahead(&step, &mut left)
+            });
+            match done {
+                Err(fault) if left == 0 && fault.is_cancelled() && !interrupts.raised() => Ok(()),
+                done => done,
+            }
         })
     }
 
@@ -451,7 +484,7 @@ impl Open {
                 mode.step(interrupts, || self.dense(layout, files, access, mode, work))
             }
             (Layout::Chunked(layout), Place::Chunks(chunks)) => {
-                let context = crate::chunks::Context {
+                let context = chunks::Context {
                     layout,
                     described: &self.described,
                     found: &self.found,
@@ -499,7 +532,8 @@ impl Open {
         let (plan, alone) = self.alone(plan, &request, terms, access, files)?;
         let Access { section, data, .. } = *access;
         let (sink, tables, chunk_cache) = (None, 0, CacheUse::Never);
-        work(Step { plan, files, data, section, cached, sink, tables, chunk_cache, alone })
+        let times = 1;
+        work(Step { plan, files, data, section, cached, sink, tables, chunk_cache, alone, times })
     }
 
     /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows, or where
@@ -746,17 +780,4 @@ pub fn reach(section: &Section, strides: &[i64], item: i64) -> (i64, i64) {
         high += far.max(0);
     }
     (low, high)
-}
-
-fn add(sum: &mut Cost, part: &Cost) {
-    sum.reads += part.reads;
-    sum.read_bytes += part.read_bytes;
-    sum.writes += part.writes;
-    sum.written_bytes += part.written_bytes;
-    sum.mapped_bytes += part.mapped_bytes;
-    sum.useful_bytes += part.useful_bytes;
-    sum.decodes += part.decodes;
-    sum.encodes += part.encodes;
-    sum.rounds += part.rounds;
-    sum.peak_bytes = sum.peak_bytes.max(part.peak_bytes);
 }

@@ -15,7 +15,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{PyArray1, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_io::process;
 use outcore_plan::collective::{section_words, Ground};
 use outcore_plan::{nests, Direction, Layout, Method};
@@ -184,6 +184,17 @@ impl Array {
     ) -> PyResult<Bound<'py, PyTuple>> {
         let open = self.open()?;
         PyTuple::new(py, key::parse(key, open.shape(), &self.path)?.shape())
+    }
+
+    /// Where something is stored: the shape of a unit (a chunk, or a shard), and the places of those that
+    /// are there, counted in C order of their grid. None if elements lie in files as they are.
+    #[allow(clippy::type_complexity, reason = "a row of plain numbers for Python")]
+    fn stored<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(Vec<i64>, Bound<'py, PyArray1<i64>>)>> {
+        let found = self.open()?.stored(py)?;
+        Ok(found.map(|(unit, listed)| (unit, PyArray1::from_slice(py, &listed.places))))
     }
 
     /// From now on other ranks of this node write the file at the same time; `lift_crowd` ends it, once
@@ -578,6 +589,7 @@ impl Array {
         if size == 0 {
             return Ok(());
         }
+        open.admit(&selection.section)?;
         let written = if array.dtype().is_equiv_to(dtype) {
             self.transfer(py, open, Direction::Write, selection, size, &memory, Manner::Any)
                 .map(|_| ())
@@ -640,6 +652,7 @@ fn made_for<'py>(
     open: &Open,
     selection: &Selection,
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
+    open.admit(&selection.section)?;
     let described = &open.described;
     let (dtype, shape) = (described.dtype.bind(py), selection.shape());
     match access::placed(&described.layout, &selection.section, selection.size()?) {

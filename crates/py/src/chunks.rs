@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use outcore_io::exec::CacheUse;
 use outcore_io::lock::{FileLock, Patience};
 use outcore_io::store::files::FileStore;
+use outcore_io::store::listing::Listed;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved, BYTES_A_CHUNK};
 use outcore_io::{probe, Arena, FileRef, FileTable, Pipeline, Reservation, StorageError};
@@ -22,6 +23,7 @@ use outcore_plan::{
 use pyo3::prelude::*;
 
 use crate::access::{Access, Step};
+use crate::empty::Empty;
 use crate::errors::{Class, Fault};
 use crate::gate::Mode;
 use crate::hints::Cache;
@@ -44,6 +46,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HDF5_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(100);
+/// Chunks that are looked up one by one before folders are listed.
+const FEW: i64 = 1 << 12;
+/// Batches that are looked at: some seconds of work.
+const BATCHES: i64 = 1 << 24;
 /// Looks at the page cache per batch, and bytes per look.
 const LOOKS: usize = 8;
 const LOOK: i64 = 64 << 10;
@@ -91,12 +97,13 @@ impl Chunks {
         };
         let grid = layout.grid();
         let (store, coarse, at_once) = match source {
-            Source::Table { path, log, fetch, commit, load, stretch, guard } => {
+            Source::Table { path, log, fetch, stored, commit, load, stretch, guard } => {
                 let table = Python::attach(|py| {
                     let some = |call: &Option<Py<PyAny>>| call.as_ref().map(|c| c.clone_ref(py));
                     let guard = guard.as_ref().map(|guard| guard.clone_ref(py));
                     let calls = Calls {
                         fetch: fetch.clone_ref(py),
+                        stored: stored.clone_ref(py),
                         commit: some(commit),
                         load: some(load),
                         stretch: some(stretch),
@@ -180,6 +187,7 @@ impl Chunks {
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let layout = context.layout;
+        layout.admit(access.section)?;
         let (grouping, most) = match &self.coarse {
             Some(shards) => (shards, self.shards_at_once(shards)),
             None => (layout, self.at_once),
@@ -193,20 +201,93 @@ impl Chunks {
         let chunk_cache = chunk_cache(layout, access)?;
         let plenty = (terms::budget(access.wishes) - least - pages(each)).max(0) / TABLES;
         let at_once = 1 + (plenty / each.max(1)).min(most - 1);
-        let terms = Each { context, access, mode, coding, least, chunk_cache };
+        let each = Each { context, access, mode, coding, least, chunk_cache, grouping, at_once };
+        let mut empty = match mode {
+            Mode::Look => self.empty(&each)?,
+            Mode::Run | Mode::Nested => None,
+        };
         for batch in grouping.batches(access.section, at_once)? {
-            match self.batch(&terms, &batch, work) {
-                // Others may hold by now what was plenty when batches were cut.
-                Err(refused) if refused.is_about_memory() && at_once > 1 => {
-                    for mut one in grouping.batches(&batch.section, 1)? {
-                        one.at.iter_mut().zip(&batch.at).for_each(|(at, first)| *at += first);
-                        self.batch(&terms, &one, work)?;
-                    }
-                }
-                done => done?,
+            match empty.as_mut().is_some_and(|empty| empty.takes(&batch)) {
+                true => context.interrupts.stop()?,
+                false => self.batch_or_parts(&each, &batch, 1, work)?,
             }
         }
+        for (batch, times) in empty.into_iter().flat_map(Empty::into_batches) {
+            self.batch_or_parts(&each, &batch, times, work)?;
+        }
         Ok(())
+    }
+
+    /// What can be told of many chunks at once, as none of them is stored; None if it would not pay.
+    fn empty<'a>(&self, each: &Each<'a>) -> Result<Option<Empty<'a>>, Fault> {
+        let met = each.grouping.met(each.access.section)?;
+        if met <= each.at_once.max(FEW) {
+            return Ok(None);
+        }
+        let most = each.at_once.saturating_mul(BATCHES);
+        if met > most {
+            // Little memory makes many batches, each of which is at least counted.
+            let chunks = each.context.layout.met(each.access.section)?;
+            return Err(PlanError::TooManyChunks { chunks, most }.into());
+        }
+        let shape = each.grouping.touched(each.access.section)?;
+        if shape.cells().is_err() {
+            return Ok(None); // Places in it could not be numbered.
+        }
+        let most = usize::try_from(met).unwrap_or(usize::MAX);
+        let listed = self.list(each.context, (&shape.lo, &shape.count), most)?;
+        Ok(listed.map(|listed| Empty::new(each.grouping, shape, listed)))
+    }
+
+    /// Lists what is stored in a box of chunks, or of shards where chunks lie in shards; None if more than
+    /// `most` names were seen.
+    fn list(
+        &self,
+        context: &Context,
+        lo_and_count: (&[i64], &[i64]),
+        most: usize,
+    ) -> Result<Option<Listed>, Fault> {
+        match &self.store {
+            Store::Core(store) => {
+                Ok(store.list(lo_and_count, most, &|| context.interrupts.check())?)
+            }
+            Store::Table(table) => {
+                let guard = patiently(context, |patience| table.share(patience))?;
+                let locked = guard.as_ref().is_some_and(FileLock::flocked);
+                Ok(Some(table.list(lo_and_count, locked)?))
+            }
+        }
+    }
+
+    /// Where something is stored: the shape of a unit, which is a chunk or a shard, and the places of
+    /// those that are there, in C order of their grid.
+    pub fn stored(&self, context: &Context) -> Result<(Vec<i64>, Listed), Fault> {
+        let grouping = self.coarse.as_ref().unwrap_or(context.layout);
+        let grid = grouping.grid();
+        let lo = vec![0; grid.len()];
+        let listed = self.list(context, (&lo, &grid), usize::MAX)?;
+        Ok((grouping.chunk.clone(), listed.unwrap_or_default()))
+    }
+
+    /// Does one batch, in parts if there is no room for it as a whole.
+    fn batch_or_parts(
+        &self,
+        each: &Each,
+        batch: &Batch,
+        times: i64,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        match self.batch(each, batch, times, work) {
+            // Others may hold by now what was plenty when batches were cut.
+            Err(refused) if refused.is_about_memory() && each.at_once > 1 => {
+                for mut one in each.grouping.batches(&batch.section, 1)? {
+                    one.at.iter_mut().zip(&batch.at).for_each(|(at, first)| *at += first);
+                    self.batch(each, &one, times, work)?;
+                }
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// Does one batch in its turn.
@@ -214,9 +295,10 @@ impl Chunks {
         &self,
         each: &Each,
         batch: &Batch,
+        times: i64,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let Each { context, access, mode, coding, least, chunk_cache } = *each;
+        let Each { context, access, mode, coding, least, chunk_cache, .. } = *each;
         let (layout, section) = (context.layout, &batch.section);
         let replacing = access.direction == Direction::Write;
         let GridBox { lo, count } = layout.touched(section)?;
@@ -239,6 +321,7 @@ impl Chunks {
                 more_follow,
                 chunk_cache,
                 mode,
+                times,
             };
             let _tables = batch.reserve_tables()?;
             match access.direction {
@@ -249,10 +332,7 @@ impl Chunks {
                 _ => self.look(&batch, work),
             }
         })?;
-        match context.interrupts.check() {
-            true => Err(StorageError::Cancelled.into()),
-            false => Ok(()),
-        }
+        context.interrupts.stop()
     }
 
     /// What coding takes.
@@ -414,6 +494,10 @@ struct Each<'a> {
     /// A budget of a plan that does whatever is stored.
     least: i64,
     chunk_cache: CacheUse,
+    /// What batches are made of: the chunks, or the shards.
+    grouping: &'a Chunked,
+    /// So many of these are one batch.
+    at_once: i64,
 }
 
 /// A batch of one access.
@@ -434,6 +518,8 @@ struct Part<'a> {
     more_follow: bool,
     chunk_cache: CacheUse,
     mode: Mode,
+    /// Batches that are like this one, itself included.
+    times: i64,
 }
 
 impl Part<'_> {
@@ -534,6 +620,7 @@ impl Part<'_> {
             tables: self.tables,
             chunk_cache: self.chunk_cache,
             alone: None,
+            times: self.times,
         })
     }
 }
@@ -586,10 +673,7 @@ fn patiently<T>(
 
 /// Looks for Ctrl-C; how long it has been.
 fn glance(context: &Context, started: Instant) -> Result<Duration, Fault> {
-    match context.interrupts.check() {
-        true => Err(StorageError::Cancelled.into()),
-        false => Ok(started.elapsed()),
-    }
+    context.interrupts.stop().map(|()| started.elapsed())
 }
 
 /// The share of stored chunks that is in the page cache, in thousandths, from a few of them.

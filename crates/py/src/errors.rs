@@ -137,6 +137,7 @@ impl From<PlanError> for Fault {
             | PlanError::OutOfBounds { .. }
             | PlanError::BadLayout(_)
             | PlanError::TooLarge(_)
+            | PlanError::TooManyChunks { .. }
             | PlanError::Impossible { .. }
             | PlanError::BadRequests(_)
             | PlanError::BadMachine(_)
@@ -151,9 +152,10 @@ impl From<PlanError> for Fault {
 
 fn plan_class(error: &PlanError) -> Class {
     match error {
-        PlanError::BadSection { .. } | PlanError::OutOfBounds { .. } | PlanError::TooLarge(_) => {
-            Class::Section
-        }
+        PlanError::BadSection { .. }
+        | PlanError::OutOfBounds { .. }
+        | PlanError::TooLarge(_)
+        | PlanError::TooManyChunks { .. } => Class::Section,
         PlanError::BadLayout(_) => Class::Format,
         PlanError::Impossible { .. }
         | PlanError::BadRequests(_)
@@ -272,6 +274,7 @@ pub const CODES: &[(&str, Class)] = &[
     ("index-out-of-bounds", Class::Section),
     ("bad-layout", Class::Format),
     ("too-large", Class::Section),
+    ("too-many-chunks", Class::Section),
     ("method-impossible", Class::Usage),
     ("budget-too-small", Class::Budget),
     ("bad-distribution", Class::Distribution),

@@ -6,7 +6,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use outcore_io::StorageError;
 use pyo3::prelude::*;
+
+use crate::errors::Fault;
 
 const PERIOD: Duration = Duration::from_millis(50);
 
@@ -41,6 +44,14 @@ impl Interrupts {
         state.raised = Python::attach(|py| py.check_signals()).err();
         state.next = Instant::now() + PERIOD;
         state.raised.is_some()
+    }
+
+    /// The same as an error.
+    pub fn stop(&self) -> Result<(), Fault> {
+        match self.check() {
+            true => Err(StorageError::Cancelled.into()),
+            false => Ok(()),
+        }
     }
 
     /// Whether a handler raised something.

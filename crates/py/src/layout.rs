@@ -55,6 +55,8 @@ pub enum Source {
         log: Option<PathBuf>,
         /// `fetch(lo, count)`.
         fetch: Py<PyAny>,
+        /// `stored(lo, count)`.
+        stored: Py<PyAny>,
         /// `commit(chunks)`, or None.
         commit: Option<Py<PyAny>>,
         /// How the file is kept from others.
@@ -253,6 +255,7 @@ fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
             path: source.getattr("path")?.extract()?,
             log: source.getattr("log")?.extract()?,
             fetch: source.getattr("fetch")?.unbind(),
+            stored: source.getattr("stored")?.unbind(),
             commit: some("commit")?,
             load: some("load")?,
             stretch: some("stretch")?,

@@ -39,6 +39,7 @@ mod cast;
 mod chunks;
 mod collective;
 mod distribution;
+mod empty;
 mod errors;
 mod gate;
 mod hints;

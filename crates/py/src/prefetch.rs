@@ -1,25 +1,26 @@
 //! Reading ahead: the extents of a plan, handed to the system without waiting.
 
+use outcore_io::StorageError;
 use outcore_plan::{Family, Place, Transfer};
 
 use crate::access::Step;
 use crate::errors::Fault;
 
-/// More extents than this are left to the read itself: asking costs a system call each.
-const MOST: usize = 1 << 16;
+/// More extents than this of one access are left to the read itself: asking costs a system call each.
+pub const MOST: usize = 1 << 18;
 
-/// Announces everything that the plan of a step will read.
-pub fn ahead(step: &Step) -> Result<(), Fault> {
-    let mut left = MOST;
+/// Announces what the plan of a step will read, at most `left` extents of it; `Cancelled` when these
+/// are spent.
+pub fn ahead(step: &Step, left: &mut usize) -> Result<(), Fault> {
     for k in 0..step.plan.rounds() {
         let round = step.plan.round(k)?;
         for Transfer { file, extents, .. } in &round.reads {
             let open = step.files.open(*file)?;
-            each(extents, &mut left, &mut |offset, len| open.will_need(offset, len));
+            each(extents, left, &mut |offset, len| open.will_need(offset, len));
         }
         for read in &round.chunk_reads {
             step.files.open(read.stored.file)?.will_need(read.stored.offset, read.stored.len);
-            left = left.saturating_sub(1);
+            *left = left.saturating_sub(1);
         }
         for moved in &round.moves {
             // A mapped read: announce from its first to its last byte.
@@ -31,11 +32,11 @@ pub fn ahead(step: &Step) -> Result<(), Fault> {
                     .map(|(n, s)| (n - 1).max(0) * s)
                     .sum();
                 step.files.open(file)?.will_need(moved.src_at, span + moved.item);
-                left = left.saturating_sub(1);
+                *left = left.saturating_sub(1);
             }
         }
-        if left == 0 {
-            break;
+        if *left == 0 {
+            return Err(StorageError::Cancelled.into());
         }
     }
     Ok(())

@@ -19,10 +19,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use numpy::{PyArray2, PyArrayMethods};
+use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use outcore_io::flush::{Flushes, Trouble};
 use outcore_io::lock::{FileLock, Mode, Patience, Range};
 use outcore_io::pool::PAGE;
+use outcore_io::store::listing::Listed;
 use outcore_io::store::{table, Cells, ChunkSink, ChunkSize, Resolved};
 use outcore_io::{Arena, Buffer, FileTable, OpenFile, StorageError};
 use pyo3::prelude::*;
@@ -146,6 +147,8 @@ impl Staged {
 pub struct Calls {
     /// `fetch(lo, count, locked)`.
     pub fetch: Py<PyAny>,
+    /// `stored(lo, count, locked)`.
+    pub stored: Py<PyAny>,
     /// `commit(chunks)`.
     pub commit: Option<Py<PyAny>>,
     /// `load(new)`.
@@ -234,6 +237,21 @@ impl PyTable {
             let view = rows.readonly();
             Ok(view.as_array().iter().copied().collect())
         })
+    }
+
+    /// Places of the chunks of a box that are stored, in C order; `locked` as for `resolve`.
+    pub fn list(
+        &self,
+        (lo, count): (&[i64], &[i64]),
+        locked: bool,
+    ) -> Result<Listed, StorageError> {
+        let found = Python::attach(|py| {
+            let (lo, count) = (PyTuple::new(py, lo)?, PyTuple::new(py, count)?);
+            let places = self.calls.stored.bind(py).call1((lo, count, locked))?;
+            let places: Bound<'_, PyArray1<i64>> = places.cast_into()?;
+            Ok(Listed::from_places(places.readonly().as_array().iter().copied()))
+        });
+        found.map_err(|error| self.failed(error))?
     }
 
     /// Hands chunks to the format; gives their memory back, empty.

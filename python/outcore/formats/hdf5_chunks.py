@@ -119,19 +119,38 @@ class ChunkTable:
             answer[found] = rows[at[found]]
         return answer
 
+    def stored(
+        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+    ) -> NDArray[np.int64]:
+        """Places in a box, in C order, of the chunks that are stored."""
+        rank, table = len(self.grid), self._current(locked)
+        with _core.Reservation("chunk table", (rank + 2) * 8 * len(table.keys), self._promised):
+            places = np.zeros(len(table.keys), np.int64)
+            inside = np.ones(len(table.keys), bool)
+            cells = np.unravel_index(table.keys, self.grid) if len(table.keys) else [places] * rank
+            for cell, a, n in zip(cells, lo[:rank], count[:rank], strict=True):
+                inside &= (cell >= a) & (cell < a + n)
+                places *= n
+                places += cell - a
+            return places[inside]
+
     def load(self, new: int) -> int:
         """
         Read the table if need be.
 
         Returns the bytes that reading it again takes beside it, at most `new` chunks later.
         """
-        table = self._loaded
-        if table is None or not self._still_valid(table):
-            self.forget()
-            table = self._load()
+        table = self._current()
         self._promised = True  # by the loop that asks: no loop runs short when it is read again
         new = min(new, max(math.prod(self.grid) - len(table.keys), 0))
         return table.held.nbytes + 2 * _ROW_BYTES * new
+
+    def _current(self, locked: bool = False) -> Loaded:
+        table = self._loaded
+        if table is None or not self._still_valid(table):
+            self.forget()
+            table = self._load(locked)
+        return table
 
     def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
         """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced."""
@@ -289,3 +308,10 @@ def nothing_stored(
 ) -> NDArray[np.int64]:
     """The `fetch` of a dataset that has no storage yet: every chunk is missing."""
     return np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
+
+
+def no_places(
+    lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+) -> NDArray[np.int64]:
+    """The `stored` of such a dataset."""
+    return np.empty(0, np.int64)

@@ -25,7 +25,7 @@ from outcore.errors import FormatError, UnsupportedError
 from outcore.formats import durable
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import Attributes, describe_axes
-from outcore.formats.hdf5_chunks import ChunkTable, nothing_stored
+from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
 from outcore.formats.hdf5_types import codecs_of, dtype_of
 from outcore.formats.layout import ArrayInfo, Chunked, Part, Strided, TableSource
 from outcore.formats.netcdf4_lengths import Lengths
@@ -48,12 +48,16 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
     if inner is not None:
         with contextlib.suppress(KeyError):
             top = file[inner]
-    found: list[Any] = []
-    top.visititems(lambda _, item: found.append(item) if isinstance(item, h5py.Dataset) else None)
-    arrays = [d for d in found if not d.is_scale] or found
-    if len(arrays) == 1 and inner is None:
-        return str(arrays[0].name)
-    names = [str(d.name) for d in arrays]
+    found: list[tuple[str, bool]] = []  # not the datasets: each would stay open
+
+    def visit(_: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            found.append((str(item.name), bool(item.is_scale)))
+
+    top.visititems(visit)
+    names = [name for name, scale in found if not scale] or [name for name, _ in found]
+    if len(names) == 1 and inner is None:
+        return names[0]
     listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     if inner is None or inner == "/":
         what = f"holds {len(names)} datasets" if names else "holds no dataset"
@@ -175,7 +179,7 @@ def storage(
             if nbytes == 0:
                 return Strided((Part(source, 0, 0),), strides)
             # No bytes yet: one chunk that was never written reads as the fill value.
-            table = TableSource(source, nothing_stored, None)
+            table = TableSource(source, nothing_stored, no_places, None)
             return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
         return Strided((_contiguous(source, name, dset, nbytes),), strides)
     word = "virtual (its elements are in other datasets)" if kind == h5d.VIRTUAL else "compact"
@@ -276,7 +280,8 @@ def table_source(
     commit = table.commit if writable else None
     stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
     guard = access.guard(path)
-    return TableSource(path, table.fetch, commit, table.load, table.forget, guard, stretch)
+    calls = (table.fetch, table.stored, commit, table.load, table.forget)
+    return TableSource(path, *calls, guard, stretch)
 
 
 def lacks_space(h5py: Any, dset: Any) -> bool:

@@ -119,6 +119,7 @@ class _Dataset:
         source = TableSource(
             self._path,
             table.fetch,
+            table.stored,
             table.commit,
             forget=table.forget,
             log=hdf5_redo.log_of(self._path),
@@ -170,7 +171,7 @@ class _OpenTable(ChunkTable):
 
     @contextlib.contextmanager
     def _dataset(self, locked: bool) -> Iterator[Any]:
-        with access.translated(self.path):
+        with access.turn(), access.translated(self.path):
             yield self._dset
 
     def _still_valid(self, table: Loaded) -> bool:

@@ -93,6 +93,8 @@ class TableSource:
     `fetch(lo, count, locked=False)` returns an int64 array of shape ``(prod(count), 3)``: file offset
     (-1 for a chunk never written), stored bytes, filter mask; cells of the box in C order.
     `locked`: nobody changes the file through the library until the answer has been used.
+    `stored(lo, count, locked=False)` returns the places in the box of the chunks that are stored, in C
+    order, as int64: in time that follows what is stored, whatever the box.
     `commit(chunks)` stores encoded chunks ``(grid coordinates, filter mask, bytes)``, each, through
     the format's own library; `None` if chunks are only ever patched in place.
     `load(new)` reads the table now, if it is one that is kept in memory, and returns the bytes that
@@ -107,6 +109,7 @@ class TableSource:
 
     path: str
     fetch: Callable[..., NDArray[np.int64]]
+    stored: Callable[..., NDArray[np.int64]]
     commit: Callable[[Iterable[tuple[tuple[int, ...], int, bytes]]], None] | None
     load: Callable[[int], int] | None = None
     forget: Callable[[], None] | None = None

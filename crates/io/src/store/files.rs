@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use outcore_plan::{ChunkTable, Stored};
 
+use super::listing::{self, Listed};
 use super::publish::Publisher;
 use super::root::{Identity, Root};
 use super::unsynced::{side_by_side, Unsynced, Writing};
@@ -244,6 +245,15 @@ impl ChunkStore for FileStore {
         }
         let table = ChunkTable { lo: cells.lo.clone(), count: cells.count.clone(), stored };
         Ok(Resolved { table, files })
+    }
+
+    fn list(
+        &self,
+        lo_and_count: (&[i64], &[i64]),
+        most: usize,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Listed>, StorageError> {
+        listing::list(&self.naming, lo_and_count, most, interrupted)
     }
 
     fn lock(&self, cells: &Cells, patience: Patience<'_>) -> Result<FileLock, StorageError> {

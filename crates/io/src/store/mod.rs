@@ -35,6 +35,7 @@
 //! whole, by a rename that its bytes reached the disk before (`publish`).
 
 pub mod files;
+pub mod listing;
 mod publish;
 pub mod root;
 pub mod shards;
@@ -48,6 +49,8 @@ use outcore_plan::ChunkTable;
 use crate::error::StorageError;
 use crate::files::FileTable;
 use crate::lock::{FileLock, Patience};
+
+use listing::Listed;
 
 /// A box of chunks: grid coordinates `lo[d] .. lo[d] + count[d]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,6 +215,18 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
         writable: bool,
         wanted: &dyn Fn(&[i64]) -> bool,
     ) -> Result<Resolved, StorageError>;
+
+    /// Lists the files that there are in a box of them: of chunks, or of shards (then the box counts
+    /// shards). None if more than `most` names were seen: asking for each of the box may be cheaper.
+    ///
+    /// # Errors
+    /// `Cancelled` if `interrupted`, `Budget` if the list is too long.
+    fn list(
+        &self,
+        lo_and_count: (&[i64], &[i64]),
+        most: usize,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Listed>, StorageError>;
 
     /// Waits until no other writer holds a chunk of the box, and keeps them out until the result
     /// is dropped.

@@ -27,6 +27,7 @@ use super::files::{
     bytes_a_file, damaged, lock_ranges, open_if_there, open_many, vanishing, write_all, write_fill,
     PATIENT, THREADS,
 };
+use super::listing::{self, Listed};
 use super::publish::Publisher;
 use super::root::{Identity, Root};
 use super::table::disjoint;
@@ -459,6 +460,15 @@ impl ChunkStore for ShardStore {
         }
         let table = ChunkTable { lo: cells.lo.clone(), count: cells.count.clone(), stored };
         Ok(Resolved { table, files })
+    }
+
+    fn list(
+        &self,
+        lo_and_count: (&[i64], &[i64]),
+        most: usize,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Listed>, StorageError> {
+        listing::list(&self.naming, lo_and_count, most, interrupted)
     }
 
     fn lock(&self, cells: &Cells, patience: Patience<'_>) -> Result<FileLock, StorageError> {
