@@ -3,8 +3,9 @@
 
 Problem. The header is a Python literal; a file from elsewhere may hold a header that is huge, that lies
 about the size, or that asks for unpickling.
-Idea. The length is bounded before reading, `numpy.lib.format` parses, and the result is compared with
-the size of the file. Objects are refused, nothing is ever unpickled.
+Idea. The length is bounded before reading, the literal is parsed as by `numpy.lib.format`, but in time
+that follows its length, and the result is compared with the size of the file. Objects are refused,
+nothing is ever unpickled.
 Invariants. Elements lie inside the file. The header has room for the slowest axis to grow to any length
 (NumPy pads it so too), therefore `resize` rewrites it in place. Growing: space first, then the header;
 shrinking: the header first. Either way a crash leaves the old or the new array.
@@ -14,12 +15,14 @@ Reference: NEP 1 and the docstring of `numpy.lib.format`.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 import functools
-import io
 import math
 import os
+import re
+import reprlib
 import struct
 import time
 from collections.abc import Iterator
@@ -86,8 +89,8 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
             if header == seen:
                 raise FormatError(
                     f"{path!r} has {size} bytes, but its header promises {start + need} (shape "
-                    f"{shape}, dtype {dtype}, data from byte {start}); the file was cut off, copy it "
-                    "again",
+                    f"{shape}, dtype {dtype!s:.200}, data from byte {start}); the file was cut off, "
+                    "copy it again",
                     code="file-too-short",
                     path=path,
                     offset=size,
@@ -247,19 +250,41 @@ def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], byte
 
 
 @functools.lru_cache(maxsize=256)
-def _plain(version: tuple[int, int], text: bytes) -> tuple[Any, ...]:
+def _plain(text: str, old: bool) -> tuple[Any, ...]:
     """What a short header without fields says: of hundreds of files of one shape, read once."""
-    return _undisturbed(version, text)
+    return _read_fields(text, old)
 
 
-def _undisturbed(version: tuple[int, int], text: bytes) -> tuple[Any, ...]:
+def _read_fields(text: str, old: bool) -> tuple[Any, ...]:
+    """Shape, order and dtype; `old` headers may be of Python 2."""
+    try:
+        fields = _literal(text)
+    except SyntaxError:
+        if not old:
+            raise
+        # Python 2 wrote long integers as `3L`. NumPy looks for them with Python's own tokenizer, which
+        # takes a minute for 20 KB of the wrong blanks.
+        fields = _literal(_LONG.sub(lambda found: found[0].removesuffix("L"), text))
+    if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
+        raise ValueError(
+            f"{reprlib.repr(fields)} has not the fields descr, fortran_order and shape"
+        )
+    shape, fortran = fields["shape"], fields["fortran_order"]
+    if not isinstance(shape, tuple) or not all(isinstance(n, int) for n in shape):
+        raise ValueError(f"shape {reprlib.repr(shape)} is no tuple of integers")
+    if not isinstance(fortran, bool):
+        raise ValueError(f"fortran_order {reprlib.repr(fortran)} is no bool")
+    return shape, fortran, npy_format.descr_to_dtype(fields["descr"])
+
+
+# A string (or what begins like one), or a long integer of Python 2 outside of one.
+_LONG = re.compile(r"""'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?|\b[0-9]+L\b""")
+
+
+def _literal(text: str) -> Any:
     for turn in range(100):
         try:
-            if version == (1, 0):
-                stream = io.BytesIO(struct.pack("<H", len(text)) + text)
-                return npy_format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER)
-            stream = io.BytesIO(struct.pack("<I", len(text)) + text)
-            return npy_format.read_array_header_2_0(stream, max_header_size=8 * _MAX_HEADER)
+            return ast.literal_eval(text)
         except SystemError:
             # CPython 3.11 counts the depth of its parser for all threads together (gh-106905): a header
             # that another thread parses at the same time may fail so. Not a lock: it may be held at
@@ -273,16 +298,14 @@ def _parse(
     path: str, version: tuple[int, int], text: bytes
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
-        if version == (3, 0):
-            # Version 3 differs from 2 by UTF-8 only, and NumPy's public readers end with 2. Inside the
-            # string literals of a header, a character and its backslash escape mean the same.
-            text = text.decode("utf-8").encode("ascii", "backslashreplace")
+        words = text.decode("utf-8" if version == (3, 0) else "latin1")
         # A dtype with fields may be changed by its owner, so each array has one of its own.
-        read = _plain if len(text) < _READ and b"[" not in text else _undisturbed
-        found = read(version, text)
+        read = _plain if len(text) < _READ and b"[" not in text else _read_fields
+        found = read(words, version != (3, 0))
     except Exception as error:  # a literal that lies makes NumPy's parser raise a dozen kinds
         raise FormatError(
-            f"{path!r}: the header is not a NumPy header ({error}); the file is damaged, copy it again",
+            f"{path!r}: the header is not a NumPy header ({error!s:.200}); the file is damaged, "
+            "copy it again",
             code="bad-header",
             path=path,
             offset=10,

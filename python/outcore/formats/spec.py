@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -190,7 +191,8 @@ def check_shape(shape: Any, itemsize: int, path: str, stored: bool) -> tuple[int
         ) from None
     if len(axes) > MAX_AXES or any(n < 0 for n in axes):
         raise kind(
-            f"{path!r}: shape {axes} is not possible: at most {MAX_AXES} axes, no negative length",
+            f"{path!r}: shape {reprlib.repr(axes)} is not possible: at most {MAX_AXES} axes, no "
+            "negative length",
             code="bad-shape",
             path=path,
         )
