@@ -80,6 +80,7 @@ impl Reservation {
             "blocks" => "blocks()",
             "convert" => "convert",
             "shared" => SHARED,
+            "metadata" => "a metadata document",
             "exchange" => "messages between ranks",
             "collective" => "messages of a collective access",
             _ => "a task",

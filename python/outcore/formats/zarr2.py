@@ -32,6 +32,7 @@ from outcore.formats.zarr_store import (
     check_writable,
     editing,
     locked,
+    part_of,
     read_document,
     read_stamped,
     write_document,
@@ -116,7 +117,8 @@ def _look(folder: str, file: str) -> _Found | None:
         members = {} if group is None else _members(group[0], place)
         found = members.get(f"{relative}/{file}" if relative else file)
         if group is not None and found is not None:
-            return _Found(Judge(place).mapping(found, file), place, group[1])
+            part = part_of(members, Judge(place).mapping(found, file))
+            return _Found(part, place, group[1])
     return None
 
 
@@ -128,7 +130,7 @@ def _read(folder: str, file: str) -> Document | None:
 
 def _members(group: Document, file: str) -> Document:
     """Consolidated metadata of a group: key to document."""
-    return Judge(file).mapping(group.get("metadata", {}), "metadata")
+    return part_of(group, Judge(file).mapping(group.get("metadata", {}), "metadata"))
 
 
 def _known(
@@ -179,7 +181,7 @@ def _describe(name: str, folder: str, document: Document, attrs: Document) -> Ar
         layout=Chunked(chunks, pipeline.strides, pipeline.codecs, source),
         order=pipeline.order,
         fill_value=zarr_dtypes.read_fill(document.get("fill_value"), dtype, judge),
-        attrs={k: v for k, v in attrs.items() if k != _DIMS or dims is None},
+        attrs=part_of(attrs, {k: v for k, v in attrs.items() if k != _DIMS or dims is None}),
         dims=dims,
         extra={"zarr_format": 2, "codecs": list(pipeline.names)},
     )
@@ -192,33 +194,45 @@ def _dims(value: Any, ndim: int) -> tuple[str, ...] | None:
     return None
 
 
+class _Node(NamedTuple):
+    """An array or a group; `told` are its documents if only the group above has them."""
+
+    folder: str
+    is_array: bool
+    told: tuple[Any, Any] | None = None
+
+
 def ls(path: str, inner: str | None) -> list[Entry]:
     """Groups and arrays below a group, or the array itself."""
     names = split_node(inner, path)
     folder = os.path.join(path, *names)
     if _read(folder, _ARRAY) is not None:
-        return [_entry(full_name(path, names), folder, True)]
+        return [_entry(full_name(path, names), _Node(folder, True))]
     if not probe(folder) and _read(folder, _GROUP) is None:
         raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
     return [
-        _entry(full_name(path, (*names, *below)), place, is_array)
-        for below, (place, is_array) in _tree(folder).items()
+        _entry(full_name(path, (*names, *below)), node) for below, node in _tree(folder).items()
     ]
 
 
-def _entry(name: str, folder: str, is_array: bool) -> Entry:
-    if not is_array:
+def _entry(name: str, node: _Node) -> Entry:
+    folder = node.folder
+    if not node.is_array:
         return Entry(name, "group")
     try:
-        document, attrs = _read(folder, _ARRAY) or {}, _read(folder, _ATTRS) or {}
+        if node.told is None:
+            document, attrs = _read(folder, _ARRAY) or {}, _read(folder, _ATTRS) or {}
+        else:
+            judge = Judge(os.path.join(folder, _ARRAY))
+            document, attrs = (judge.mapping(found, "a member") for found in node.told)
         info = _describe(name, folder, document, attrs)
     except FormatError as error:
         return Entry(name, "array", note=str(error))
     return Entry(name, "array", info.shape, info.dtype)
 
 
-def _tree(folder: str) -> dict[tuple[str, ...], tuple[str, bool]]:
-    """Everything below a group, by name: folder, and whether it is an array."""
+def _tree(folder: str) -> dict[tuple[str, ...], _Node]:
+    """Everything below a group, by name."""
 
     def is_group(below: str) -> bool | None:
         if os.path.lexists(os.path.join(below, _ARRAY)):
@@ -226,19 +240,24 @@ def _tree(folder: str) -> dict[tuple[str, ...], tuple[str, bool]]:
         return True if below == folder or os.path.lexists(os.path.join(below, _GROUP)) else None
 
     with durable.os_errors("listing", folder):
-        found = {names: (below, not is_group(below)) for names, below in walk(folder, is_group)}
+        found = {
+            names: _Node(below, not is_group(below)) for names, below in walk(folder, is_group)
+        }
     everything = os.path.join(folder, _ALL)
-    for key in _members(read_document(everything) or {}, everything):
+    members = _members(read_document(everything) or {}, everything)
+    for key, document in members.items():
         *names, file = key.split("/")
         if names and file in (_ARRAY, _GROUP) and all(name.strip(".") for name in names):
-            found.setdefault(tuple(names), (os.path.join(folder, *names), file == _ARRAY))
+            told = document, members.get("/".join((*names, _ATTRS))) or {}
+            node = _Node(os.path.join(folder, *names), file == _ARRAY, told)
+            found.setdefault(tuple(names), node)
     return {names: found[names] for names in sorted(found)}
 
 
 def _arrays_below(folder: str) -> list[str]:
     if not os.path.isdir(folder):
         return []
-    return ["/".join(names) for names, (_, is_array) in _tree(folder).items() if is_array]
+    return ["/".join(names) for names, node in _tree(folder).items() if node.is_array]
 
 
 def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") -> ArrayInfo:

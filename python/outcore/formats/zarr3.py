@@ -17,8 +17,10 @@ Specification: https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from outcore.errors import FormatError, UsageError
@@ -47,6 +49,7 @@ from outcore.formats.zarr_store import (
     check_writable,
     editing,
     locked,
+    part_of,
     read_document,
     read_stamped,
     write_document,
@@ -193,7 +196,8 @@ def _consolidated_of(folder: str) -> _Found | None:
         group = read_stamped(file)
         found = None if group is None else _members(group[0], Judge(file)).get(relative)
         if group is not None and found is not None:
-            return _Found(Judge(file).mapping(found, relative), file, group[1])
+            part = part_of(group[0], Judge(file).mapping(found, relative))
+            return _Found(part, file, group[1])
     return None
 
 
@@ -226,7 +230,7 @@ def _describe(name: str, folder: str, document: Document) -> ArrayInfo:
         layout=_layout(pipeline, os.path.abspath(folder), prefix, separator),
         order=pipeline.order,
         fill_value=zarr_dtypes.read_fill(document["fill_value"], pipeline.dtype, judge),
-        attrs=judge.mapping(document.get("attributes") or {}, "attributes"),
+        attrs=part_of(document, judge.mapping(document.get("attributes") or {}, "attributes")),
         dims=_dims(document.get("dimension_names"), len(shape), judge),
         extra=_extra(pipeline),
     )
@@ -284,6 +288,10 @@ def _extra(pipeline: zarr_codecs.Pipeline) -> dict[str, Any]:
     return extra
 
 
+# Names from the group down, folder, and metadata or what is wrong with them.
+_Node = tuple[tuple[str, ...], str, Document | FormatError]
+
+
 def ls(path: str, inner: str | None) -> list[Entry]:
     """Groups and arrays below a group, or the array itself."""
     names = split_node(inner, path)
@@ -309,8 +317,8 @@ def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
     return Entry(name, "array", info.shape, info.dtype)
 
 
-def _tree(folder: str) -> list[tuple[tuple[str, ...], str, Document | FormatError]]:
-    """Everything below a group: names, folder and metadata, or what is wrong with it."""
+def _tree(folder: str) -> Iterator[_Node]:
+    """Everything below a group, by name: names, folder and metadata, or what is wrong with it."""
     documents: dict[str, Document | FormatError] = {}
 
     def is_group(place: str) -> bool | None:
@@ -324,18 +332,29 @@ def _tree(folder: str) -> list[tuple[tuple[str, ...], str, Document | FormatErro
         documents[place] = document
         return document.get("node_type") == "group"
 
+    def of_folders() -> Iterator[_Node]:
+        for names, below in walk(folder, is_group):
+            yield names, below, documents.pop(below)
+
+    def of_group(top: Document) -> Iterator[_Node]:
+        judge = Judge(os.path.join(folder, _FILE))
+        members = _members(top, judge)
+        for names in sorted(tuple(relative.split("/")) for relative in members):
+            if all(name.strip(".") for name in names):
+                member = judge.mapping(members["/".join(names)], "a member")
+                yield names, os.path.join(folder, *names), member
+
+    last = None
     with durable.os_errors("listing", folder):
-        found = {names: (place, documents[place]) for names, place in walk(folder, is_group)}
-    file = os.path.join(folder, _FILE)
-    judge = Judge(file)
-    top = documents.get(folder)
-    if isinstance(top, dict):
-        for relative, member in _members(top, judge).items():
-            names = tuple(relative.split("/"))
-            if names not in found and all(name.strip(".") for name in names):
-                place = os.path.join(folder, *names)
-                found[names] = (place, judge.mapping(member, "a member"))
-    return [(names, *found[names]) for names in sorted(found)]
+        walked = of_folders()
+        first = list(itertools.islice(walked, 1))  # by now the group itself was read
+        top = documents.get(folder)
+        told = of_group(top) if isinstance(top, dict) else iter(())
+        # Both in the order of names; a folder's own metadata come first.
+        for node in heapq.merge(itertools.chain(first, walked), told, key=lambda node: node[0]):
+            if node[0] != last:
+                yield node
+            last = node[0]
 
 
 def _arrays_below(folder: str) -> list[str]:

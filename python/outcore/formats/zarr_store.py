@@ -27,7 +27,15 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
+from outcore import _core
+from outcore.errors import (
+    BudgetError,
+    FormatError,
+    OutcoreError,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+)
 from outcore.formats import durable, locks
 
 Document = dict[str, Any]
@@ -146,7 +154,22 @@ def read_stamped(path: str) -> tuple[Document, Stamp] | None:
                 raise judge.bad("this is not a regular file")
             if status.st_size > MAX_DOCUMENT:
                 raise judge.bad(f"{status.st_size} bytes of metadata are more than {MAX_DOCUMENT}")
+            # The text is counted before it is read, and what it makes before it is made.
+            text = _reserved(path, status.st_size)
             raw = file.read(status.st_size)
+    if text is not None:
+        text.release()
+    held = _reserved(path, len(raw) + _most_bytes(raw))
+    try:
+        document = judge.mapping(_parsed(raw, judge), "the document")
+        return _counted(document, held), stamp_of(status)
+    except BaseException:
+        if held is not None:  # the traceback of the error keeps it
+            held.release()
+        raise
+
+
+def _parsed(raw: bytes, judge: Judge) -> Any:
     try:
         document = json.loads(raw.decode("utf-8-sig"))
         if b"\\ud" in raw.lower():  # escapes of halves of characters have no UTF-8 form
@@ -155,7 +178,75 @@ def read_stamped(path: str) -> tuple[Document, Stamp] | None:
         raise judge.bad("the JSON text is nested too deeply") from None
     except ValueError as error:
         raise judge.bad(f"the text is not valid JSON ({error})") from None
-    return judge.mapping(document, "the document"), stamp_of(status)
+    return document
+
+
+# Documents that take less are not counted.
+LARGE = 1 << 20
+# Values that are looked at to see whether a part of a large document is small.
+_FEW = 1 << 10
+
+
+class _Counted(dict[str, Any]):
+    """A large document, or a part of one: counted in the memory budget as long as it lives."""
+
+    held: _core.Reservation | None = None
+
+
+def _counted(value: Document, held: _core.Reservation | None) -> Document:
+    if held is None:
+        return value
+    counted = _Counted(value)
+    counted.held = held
+    return counted
+
+
+def part_of(document: Document, part: Document) -> Document:
+    """A part of a document, for who keeps the part and lets go of the rest."""
+    held = getattr(document, "held", None)
+    return part if held is None or _is_small(part) else _counted(part, held)
+
+
+def _is_small(value: Any) -> bool:
+    """Whether a JSON value holds few values and little text."""
+    left, text, pending = _FEW, 0, [value]
+    while pending:
+        value = pending.pop()
+        text += len(value) if isinstance(value, str) else 0
+        if isinstance(value, (dict, list)):
+            left -= len(value)
+            if left < 0:
+                return False
+            pending.extend(value)
+            if isinstance(value, dict):
+                pending.extend(value.values())
+    return text < LARGE
+
+
+def _most_bytes(raw: bytes) -> int:
+    """
+    The most that parsing takes, its result included: told by what the text is made of.
+
+    Of CPython 3.11 to 3.14: an empty object takes 64 bytes, one with members 184 to 272 and up to 130 a
+    member while it grows; a list 56, and 18 an item while it grows; a number 32; a string 80, and its
+    characters; these take up to 4 bytes in a text with an emoji, and exist twice.
+    """
+    width = 1 if raw.isascii() else 4
+    marks = {b"{": 272, b":": 130, b"[": 56, b",": 50, b'"': 40}
+    escaped = 6 * len(raw) if b"\\ud" in raw.lower() else 0
+    return 2 * width * len(raw) + escaped + sum(raw.count(mark) * n for mark, n in marks.items())
+
+
+def _reserved(path: str, nbytes: int) -> _core.Reservation | None:
+    """Memory for a document, if that is much."""
+    if nbytes < LARGE:
+        return None
+    try:
+        return _core.Reservation("metadata", nbytes)
+    except BudgetError as error:
+        raise BudgetError(
+            f"{path!r}: {error.message}", code=error.code, path=path, needed=error.needed
+        ) from None
 
 
 def write_document(path: str, document: Mapping[str, Any]) -> None:
