@@ -187,3 +187,23 @@ def test_looking_is_interrupted(tmp_path):
             array.explain()
         assert time.monotonic() - started < 10
         kill.join()
+
+
+class EnoughError(Exception):
+    """Raised by a test to stop a job."""
+
+
+def test_a_conversion_of_endless_tiles_begins_at_once(tmp_path):
+    """It takes as long as it takes, but not before the first tile."""
+    path, told = str(tmp_path / "a.zarr"), []
+    outcore.create(path, (2**28, 2**28), "u1", chunks=(2**11, 2**11), compression="zstd:1").close()
+
+    def progress(done, total):
+        told.append((done, total))
+        if done > 2**24:
+            raise EnoughError
+
+    with within(30), pytest.raises(EnoughError):
+        outcore.convert(path, tmp_path / "b.zarr", progress=progress)
+    assert told[0] == (0, 2**56)
+    assert told[1][0] < told[2][0]

@@ -13,6 +13,7 @@ use it, whatever fails. A tile is recorded after a flush that began when the til
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import mmap
 import threading
@@ -41,16 +42,18 @@ _CHECKPOINT = 2.0
 def carry(shares: Shares, journal: Journal, progress: Progress) -> None:
     """Bring over the tiles that `journal` does not know as durable, and record them there."""
     tiles, reader, writer, reads = shares.tiles, shares.reader, shares.writer, shares.reads
-    todo = [k for k in range(len(tiles)) if k not in journal.done]
+    # One by one: an array may claim more tiles than there is memory for a list of them.
+    todo = (k for k in range(len(tiles)) if k not in journal.done)
     item, total = reader.dtype.itemsize, reader.nbytes
-    done = total - sum(_elements(tiles.key(k)) for k in todo) * item
+    done = sum(_elements(tiles.key(k)) for k in journal.done) * item
     progress(done, total)
-    if not todo:
+    first = next(todo, None)
+    if first is None:
         return
     checkpoints = _Checkpoints(writer, journal)
 
-    def read(k: int) -> IORequest[Any]:
-        return reader.iread(tiles.key(k), out=buffers.input(tiles.key(k)))
+    def read(k: int) -> tuple[int, IORequest[Any]]:
+        return k, reader.iread(tiles.key(k), out=buffers.input(tiles.key(k)))
 
     def finish(k: int) -> None:
         nonlocal done
@@ -60,23 +63,26 @@ def carry(shares: Shares, journal: Journal, progress: Progress) -> None:
         done += _elements(tiles.key(k)) * item
         progress(done, total)
 
-    reading: deque[IORequest[Any]] = deque()
+    reading: deque[tuple[int, IORequest[Any]]] = deque()
     writing: IORequest[Any] | None = None
+    last: int | None = None
     with _core.Reservation("convert", shares.held), _Buffers(shares) as buffers:
         try:
-            reading.extend(read(k) for k in todo[:reads])
-            for number, k in enumerate(todo):
-                data = reading[0].wait()
-                if number:
-                    finish(todo[number - 1])
+            reading.append(read(first))
+            reading.extend(map(read, itertools.islice(todo, reads - 1)))
+            while reading:
+                k, request = reading[0]
+                data = request.wait()
+                if last is not None:
+                    finish(last)
                 reading.popleft()
-                writing = writer.iwrite(tiles.key(k), buffers.output(data))
-                if number + reads < len(todo):
-                    reading.append(read(todo[number + reads]))
-            finish(todo[-1])
+                writing, last = writer.iwrite(tiles.key(k), buffers.output(data)), k
+                reading.extend(map(read, itertools.islice(todo, 1)))
+            if last is not None:
+                finish(last)
         finally:
             # The buffers belong to the requests until these are over.
-            for request in (*reading, *([writing] if writing else ())):
+            for request in (*(r for _, r in reading), *([writing] if writing else ())):
                 with contextlib.suppress(Exception):
                     request.wait()
             checkpoints.finish()
