@@ -56,7 +56,8 @@ def npy(chance: Chance) -> Files:
 
 WORDS = [b"True", b"None", b"-1", b"9" * 30, b"(3,)", b"()", b"'|O'", b"'<f8'", b"{}", b"[", b"(", b"'",
          b"1e400", b"1j", b"[('a','<f8')]", b"'<U99999999'", b"'V0'", b"lambda: 0", b"x" * 500,
-         b"(" * 150, b"\\ud800", b"\0", b"99999999999, 99999999999"]  # fmt: skip
+         b"(" * 150, b"\\ud800", b"\0", b"99999999999, 99999999999", b" " * 9000 + b"$", b"\\'" * 4000,
+         b"1L " * 4000]  # fmt: skip
 
 
 def _other_words(chance: Chance, text: bytes) -> bytes:
@@ -240,6 +241,81 @@ def taste_zarr(folder: Path) -> None:
     taste(path + (folder / "inner").read_text())
 
 
+# Arrays that claim far more than is stored
+
+LENGTHS = [0, 1, 3, 1000, 10**6, 10**9, 2**31, 10**12, 10**15, 2**40, 2**62]
+KEYS = ["/", "."]
+
+
+def claims(chance: Chance) -> Files:
+    """Zarr arrays of up to 2^62 chunks, with a few files of chunks, not all of them good."""
+    ndim = chance.choice([1, 1, 2, 2, 3, 5])
+    shape = [chance.choice(LENGTHS) for _ in range(ndim)]
+    chunk = [max(1, min(n, chance.choice([1, 1, 3, 10, 1000, *LENGTHS[3:]]))) for n in shape]
+    separator = chance.choice(KEYS)
+    codecs: list[Any] = [{"name": "bytes"}]
+    if chance.one_in(2):
+        codecs.append({"name": "gzip", "configuration": {"level": 1}})
+    if chance.one_in(3):
+        inner = [chance.choice([1, n, max(n // 2, 1)]) for n in chunk]
+        index = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+        chunk = [max(n // m, 1) * m for n, m in zip(chunk, inner, strict=True)]
+        sharding = {"chunk_shape": inner, "codecs": codecs, "index_codecs": index}
+        codecs = [{"name": "sharding_indexed", "configuration": sharding}]
+    document = {
+        **SIMPLE,
+        "shape": shape,
+        "data_type": "uint8",
+        "fill_value": chance.choice([0, 7]),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": separator}},
+        "codecs": codecs,
+        "dimension_names": None,
+        "attributes": {"a": json.loads(chance.choice(["[" + "[]," * 9000 + "0]", "3", "[1]"]))},
+    }
+    files = {"a.zarr/zarr.json": _json(document)}
+    size = 1
+    for n in chunk:
+        size *= n
+    good = [bytes(size)] * 3 if size <= 10**4 else []
+    for _ in range(chance.randrange(5)):
+        at = [
+            chance.choice([0, 1, n // m, max(n // m - 1, 0)])
+            for n, m in zip(shape, chunk, strict=True)
+        ]
+        name = f"a.zarr/c{separator}{separator.join(map(str, at))}"
+        files[name] = chance.choice([b"", b"short", bytes(100), *good])
+    return files
+
+
+def look(folder: Path) -> None:
+    """Everything that looks at an array; each may refuse, none may take long."""
+    path, refused = f"{folder}/a.zarr", None
+    outcore.memory("64 MiB")
+    with outcore.open(path, "r+") as array:
+        corner = tuple(slice(0, 10**3) for _ in array.shape)
+        lattice = tuple(slice(None, None, max(n // 50, 1)) for n in array.shape)
+        for ask in (
+            array.explain,
+            lambda: array.explain(write=True),
+            lambda: array.explain(corner),
+            lambda: array.explain(lattice, write=True),
+            lambda: array.prefetch(corner),
+            array.stats,
+            lambda: formats.ls(path),
+            lambda: outcore.verify(path),
+            lambda: taste(path),
+        ):
+            try:
+                ask()
+            except errors.InternalError:
+                raise
+            except errors.OutcoreError as error:
+                refused = error
+    if refused is not None:
+        raise refused
+
+
 # Journals
 
 JOB = {"source": "a.npy", "shape": [3, 4], "dtype": "<f8"}
@@ -279,5 +355,6 @@ TARGETS = [
     Target("npy_headers", npy, lambda folder: taste(str(folder / "a.npy")), 1500),
     Target("raw_options", raw, taste_raw, 500),
     Target("zarr_metadata", zarr, taste_zarr, 800),
+    Target("claims", claims, look, 80),
     Target("journals", journal, resume, 800),
 ]
