@@ -226,6 +226,7 @@ def _iterate(
     finally:
         if ahead is not None:
             # Its memory must not be written any more; its error is of a block nobody came to.
+            ahead.request.cancel()
             ahead.request.finish(unwanted=True)
         loop.release()
 

@@ -19,6 +19,7 @@ import os
 import threading
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex
@@ -34,11 +35,12 @@ from outcore.formats.layout import ArrayInfo, Chunked, share_bytes
 from outcore.growth import as_elements, check_seen, continued
 from outcore.hints import Hints, check_environment
 from outcore.report import Report, human
-from outcore.requests import IORequest, start
+from outcore.requests import IORequest, finish_all, start
 
 __all__ = ["DiskArray", "Mode"]
 
 Mode = Literal["r", "r+", "w", "x"]
+_Turn = AbstractContextManager[bool]
 # Basic indexing: integers, slices, ..., None, or a tuple of them.
 Key = Any
 
@@ -70,7 +72,7 @@ class DiskArray:
         # Relative paths must mean the same file after a chdir, in another process.
         self._where = _absolute(info.path)
         self._files = [os.path.abspath(name) for name in info.extra.get("files", ())]
-        self._turns: dict[int, threading.Lock] = {}
+        self._turns: dict[int, _Turn] = {}
         self._reads: weakref.WeakSet[IORequest[Any]] = weakref.WeakSet()
         # A write goes on, and its failure counts, also if the caller lets go of the request.
         # Changed by single steps only, so that threads lose none of each other's.
@@ -83,13 +85,17 @@ class DiskArray:
         return self._hints
 
     @property
-    def _growing(self) -> threading.Lock:
+    def _growing(self) -> _Turn:
         """
         Held while the metadata change.
 
-        One for each process: a thread of the parent may have held its own at the fork.
+        One for each process: a thread of the parent may have held its own at the fork. A handler that is
+        called while its thread changes them does not wait for itself.
         """
-        return self._turns.setdefault(os.getpid(), threading.Lock())
+        turn = self._turns.setdefault(os.getpid(), threading.RLock())
+        if turn._is_owned():  # type: ignore[attr-defined]
+            _core.refuse_nested(self.path, "its shape or its attributes are being changed")
+        return turn
 
     # What it is
 
@@ -338,6 +344,9 @@ class DiskArray:
         """
         Start to read a section in the background; see `read`.
 
+        A read that nobody waits for when the process ends is stopped; so is one whose ``with`` block
+        is left by Ctrl-C.
+
         Parameters
         ----------
         key, out
@@ -356,7 +365,7 @@ class DiskArray:
         >>> request.wait()
         array([4, 5, 6, 7])
         """
-        request = start(lambda: self.read(key, out=out), f"read of {self.path!r}")
+        request = start(lambda: self.read(key, out=out), f"read of {self.path!r}", reads=True)
         self._reads.add(request)
         return request
 
@@ -364,7 +373,8 @@ class DiskArray:
         """
         Start to write a section in the background; see `write`.
 
-        `flush` and `close` wait for it.
+        `flush` and `close` wait for it, and so does the end of the process: it says on stderr what it
+        waits for if that takes a while. Another Ctrl-C leaves the section half written.
 
         Parameters
         ----------
@@ -747,6 +757,10 @@ class DiskArray:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None and not issubclass(kind, Exception):  # Ctrl-C: nobody comes for them
+            for read in list(self._reads):
+                read.cancel()
+            finish_all(list(self._writes))
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

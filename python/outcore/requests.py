@@ -6,20 +6,29 @@ keep a disk busy. The pool belongs to a process id: a forked child makes its own
 for requests that its parent started. An error is delivered by `wait`; one that nobody waited for is
 reported as a warning when the request goes away. A thread of the pool that waits for a request that
 none of them has begun does it itself: a copy between two arrays reads block after block this way, and
-with as many copies as threads nobody else would be left.
+with as many copies as threads nobody else would be left. What is started where nobody could wait for
+another thread (in a handler of a signal inside of an access, or where the system has no more threads)
+is done at once.
+
+At the end of the process nobody waits any longer: reads are stopped, writes are finished, and if that
+takes a while a line on stderr says so. Ctrl-C then stops them, too.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import queue
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import CancelledError, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Generic, TypeVar
 
+from outcore import _core
 from outcore.errors import UsageError
 
 __all__ = ["IORequest", "start"]
@@ -28,6 +37,56 @@ T = TypeVar("T")
 
 # Enough to overlap reading, writing and computing; depth on the disk comes from the engines.
 _THREADS = 4
+# Seconds for which the end of the process waits without a word.
+_SILENCE = 1.0
+# Seconds for which it waits for what was told to stop, which a round or two takes.
+_STOPPING = 10.0
+
+
+class _Task(Generic[T]):
+    """Work, for whoever takes it first; `reads` if nothing is lost when it stops."""
+
+    def __init__(self, work: Callable[[], T], what: str, reads: bool) -> None:
+        self.future: Future[T] = Future()
+        self.what = what
+        self.reads = reads
+        self._stop = _core.Stop()
+        # Taken by who does it. A request that is done keeps no buffers alive.
+        self._todo = [work]
+
+    def run(self) -> None:
+        """Do it, unless it was taken already."""
+        try:
+            work = self._todo.pop()
+        except IndexError:
+            return
+        self.future.set_running_or_notify_cancel()
+        before, _thread.task = _current(), self
+        try:
+            with self._stop:
+                result = work()
+        except BaseException as error:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+        finally:
+            _thread.task = before
+            _pool.live.pop(self, None)
+
+    def cancel(self, *, running: bool) -> bool:
+        """Stop it: if it has not begun, or if `running` wherever it is. Tells whether that was done."""
+        if self.future.done():
+            return False
+        try:
+            self._todo.pop()
+        except IndexError:
+            if running:
+                self._stop.set()
+            return running
+        self.future.set_running_or_notify_cancel()
+        self.future.set_exception(CancelledError(f"{self.what} was stopped before it began"))
+        _pool.live.pop(self, None)
+        return True
 
 
 class IORequest(Generic[T]):
@@ -35,8 +94,9 @@ class IORequest(Generic[T]):
     A read or write that was started.
 
     Until it is done, its buffers belong to it: do not change a value that is being written, do not
-    look at an array that is being read. It keeps them alive itself. It cannot be cancelled: who
-    stops waiting, by a timeout or by cancelling a task that awaits it, can wait again.
+    look at an array that is being read. It keeps them alive itself. Who stops waiting, by a timeout or
+    by cancelling a task that awaits it, can wait again; only `cancel` stops it. At the end of the
+    process reads are stopped, and writes are finished.
 
     Examples
     --------
@@ -49,10 +109,10 @@ class IORequest(Generic[T]):
     np.float64(100.0)
     """
 
-    def __init__(self, future: Future[T], what: str, run: Callable[[], None]) -> None:
-        self._future = future
-        self._run = run
-        self._what = what
+    def __init__(self, task: _Task[T]) -> None:
+        self._task = task
+        self._future = task.future
+        self._what = task.what
         self._pid = os.getpid()
         self._delivered = False
 
@@ -93,6 +153,8 @@ class IORequest(Generic[T]):
             If it was not done in time. It goes on; wait again.
         OutcoreError
             Whatever the read or write itself raised.
+        concurrent.futures.CancelledError
+            It was stopped by `cancel`.
 
         Examples
         --------
@@ -103,7 +165,7 @@ class IORequest(Generic[T]):
         """
         self._own()
         if timeout is None and _in_pool():
-            self._run()
+            self._task.run()
         try:
             result = self._future.result(timeout)
         except FutureTimeout:
@@ -116,6 +178,33 @@ class IORequest(Generic[T]):
             raise
         self._delivered = True
         return result
+
+    def cancel(self) -> bool:
+        """
+        Stop it, if that does no harm: a read, or a write that has not begun.
+
+        A read stops within a moment; what it was to fill is then undefined. `wait` raises
+        `concurrent.futures.CancelledError`. A write that has begun goes on to its end.
+
+        Returns
+        -------
+        bool
+            Whether it was told to stop; False if it is done already, is a write that has begun, or
+            belongs to another process.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> request = outcore.create("field.npy", data=np.arange(4)).iread()
+        >>> _ = request.wait()
+        >>> request.cancel()
+        False
+        """
+        if self._pid != os.getpid():
+            return False
+        stopped = self._task.cancel(running=self._task.reads)
+        self._delivered = self._delivered or stopped
+        return stopped
 
     def finish(self, *, unwanted: bool = False) -> None:
         """
@@ -137,7 +226,7 @@ class IORequest(Generic[T]):
         """
         if self._pid == os.getpid():
             if _in_pool():
-                self._run()
+                self._task.run()
             wait([self._future])
             self._delivered = self._delivered or unwanted
 
@@ -179,27 +268,64 @@ class IORequest(Generic[T]):
 
 
 class _Pool:
-    """The background threads of this process."""
+    """
+    The background threads of this process.
+
+    A handler of a signal may come in between any two steps here and start a request of its own, so
+    there is no lock that it could wait for.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._executor: ThreadPoolExecutor | None = None
+        self._queue: queue.SimpleQueue[_Task[Any]] = queue.SimpleQueue()
+        # A place for each thread that is not there yet.
+        self._places = [None] * _THREADS
+        self._starting = False
+        #: What has not ended.
+        self.live: dict[_Task[Any], None] = {}
 
-    def submit(self, run: Callable[[], None]) -> None:
-        with self._lock:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(
-                    _THREADS, thread_name_prefix="outcore", initializer=_mark
-                )
-            self._executor.submit(run)
+    def submit(self, task: _Task[Any]) -> None:
+        self.live[task] = None
+        if _core.is_inside():
+            task.run()
+            return
+        self._queue.put(task)
+        if self._starting:
+            return  # `threading` has locks: whoever was interrupted there goes on with it
+        try:
+            self._places.pop()
+        except IndexError:
+            return
+        self._starting = True
+        try:
+            thread = threading.Thread(target=self._serve, name="outcore", daemon=True)
+            thread.start()
+        except RuntimeError:  # the system has no more of them, or Python is about to end
+            self._places.append(None)
+        finally:
+            self._starting = False
+        if len(self._places) == _THREADS:
+            self._serve_now()
+
+    def _serve(self) -> None:
+        _thread.of_pool = True
+        while True:
+            self._queue.get().run()
+
+    def _serve_now(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._queue.get_nowait().run()
+
+    def writes(self) -> list[_Task[Any]]:
+        return [task for task in list(self.live) if not task.reads]
 
 
-_pool = _Pool()
 _thread = threading.local()
+_pool = _Pool()
 
 
-def _mark() -> None:
-    _thread.of_pool = True
+def _current() -> _Task[Any] | None:
+    return getattr(_thread, "task", None)
 
 
 def _in_pool() -> bool:
@@ -207,7 +333,7 @@ def _in_pool() -> bool:
 
 
 def _fresh_pool() -> None:
-    # Neither threads nor the state of a lock survive a fork.
+    # Threads do not survive a fork.
     global _pool
     _pool = _Pool()
 
@@ -215,23 +341,91 @@ def _fresh_pool() -> None:
 os.register_at_fork(after_in_child=_fresh_pool)
 
 
-def start(work: Callable[[], T], what: str) -> IORequest[T]:
-    """Run `work` in the background; `what` names it in messages."""
-    future: Future[T] = Future()
-    # Taken by who does it. A request that is done keeps no buffers alive.
-    todo = [work]
+def start(work: Callable[[], T], what: str, *, reads: bool = False) -> IORequest[T]:
+    """
+    Run `work` in the background.
+
+    Parameters
+    ----------
+    work
+        What to do.
+    what
+        Its name in messages.
+    reads
+        Nothing is lost if it is stopped. What a write reads on its way is a part of that write.
+    """
+    parent = _current()
+    task = _Task(work, what, reads and (parent is None or parent.reads))
     del work
+    _pool.submit(task)
+    return IORequest(task)
 
-    def run() -> None:
-        try:
-            mine = todo.pop()
-        except IndexError:
-            return
-        future.set_running_or_notify_cancel()
-        try:
-            future.set_result(mine())
-        except BaseException as error:
-            future.set_exception(error)
 
-    _pool.submit(run)
-    return IORequest(future, what, run)
+def finish_all(requests: Iterable[IORequest[Any]]) -> None:
+    """Wait for the end of all, and say so on stderr if it takes a while; raise none of their errors."""
+    _finish([request._task for request in requests])
+
+
+def _finish(tasks: list[_Task[Any]]) -> None:
+    _, left = wait([task.future for task in tasks], _SILENCE)
+    if left:
+        names = _names(task for task in tasks if task.future in left)
+        _say(f"waiting for what was started: {names}. Ctrl-C leaves it unfinished")
+        wait(left)
+
+
+def _was_cut(future: Future[Any]) -> bool:
+    return not future.done() or isinstance(future.exception(), CancelledError)
+
+
+def _names(tasks: Iterable[_Task[Any]]) -> str:
+    names = [task.what for task in tasks]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr may be gone by now
+        print(f"outcore: {text}", file=sys.stderr, flush=True)
+
+
+def _finish_writes() -> None:
+    """Let writes end, unless Ctrl-C says not to."""
+    try:
+        while writes := _pool.writes():
+            _finish(writes)
+    except KeyboardInterrupt:
+        left = [task for task in _pool.writes() if task.cancel(running=True)]
+        wait([task.future for task in left], _STOPPING)
+        cut = [task for task in left if _was_cut(task.future)]
+        if cut:
+            _say(f"left unfinished: {_names(cut)}. Their sections hold old and new elements")
+
+
+def _stop_reads() -> list[_Task[Any]]:
+    return [task for task in list(_pool.live) if task.reads and task.cancel(running=True)]
+
+
+def _others() -> bool:
+    """Whether other threads of the program go on after its main thread."""
+    me = threading.current_thread()
+    return any(not one.daemon and one is not me for one in threading.enumerate())
+
+
+def _before_threads_are_joined() -> None:
+    # Also in a process of `multiprocessing`, which ends without what `atexit` knows. Other threads may
+    # still want what they read.
+    if not _others():
+        _stop_reads()
+    _finish_writes()
+
+
+def _at_the_end() -> None:
+    stopped = _stop_reads()
+    _finish_writes()
+    # Their threads must not come back from the core when Python is gone.
+    wait([task.future for task in stopped], _STOPPING)
+
+
+atexit.register(_at_the_end)
+with contextlib.suppress(AttributeError):
+    threading._register_atexit(_before_threads_are_joined)  # type: ignore[attr-defined]

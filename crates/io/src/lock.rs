@@ -167,6 +167,17 @@ impl FileLock {
         self.flocked
     }
 
+    /// Device and inode of the locked file; `None` if the system does not say.
+    pub fn inode(&self) -> Option<(u64, u64)> {
+        // SAFETY: all zeroes is a valid `stat`.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptor is open, the memory is large enough.
+        let done = unsafe { libc::fstat(self.fd(), &mut stat) } == 0;
+        // The fields' widths differ from one C library to the other.
+        #[allow(clippy::unnecessary_cast)]
+        done.then_some((stat.st_dev as u64, stat.st_ino as u64))
+    }
+
     /// The locked file, open for reading (and writing, if the lock is exclusive).
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()

@@ -12,10 +12,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use outcore_io::backend::{self, Chosen};
 use outcore_io::chunk_cache;
@@ -34,8 +31,10 @@ use crate::hints::{Cache, Wishes};
 use crate::interrupt::Interrupts;
 use crate::layout::Described;
 use crate::measure::Figures;
+use crate::nesting;
 use crate::report;
 use crate::terms::{self, Found};
+use crate::windows::{Turn, Windows};
 
 /// What is asked.
 pub struct Access<'a> {
@@ -71,24 +70,14 @@ pub struct Open {
     written: Written,
     /// Pages of gaps that flushes made dirty.
     filled: AtomicU64,
-    /// Held by writes where windows may be written back: alone by those that do so.
-    windows: Arc<RwLock<()>>,
+    /// Who writes in place, and who through windows that are written back.
+    windows: Arc<Windows>,
     done: Arc<Mutex<Report>>,
 }
-
-/// Between two tries to get a turn at the windows.
-const GLANCE: Duration = Duration::from_millis(1);
 
 /// First write to a mapped page while other processes do the same in this file: 65536 pages took four
 /// ranks 355 ms, 32768 calls of 8 KiB 164 ms.
 const CROWDED_DIRTY_NS: i64 = 5_000;
-
-/// A write's turn, given back on drop.
-#[allow(dead_code, reason = "kept for their drop")]
-enum Turn<'a> {
-    Shared(RwLockReadGuard<'a, ()>),
-    Alone(RwLockWriteGuard<'a, ()>),
-}
 
 /// Whether writes to this array are flushed one by one: then the next one will be, too.
 ///
@@ -452,7 +441,7 @@ impl Open {
             return Err(raised.into());
         }
         // What the format raised for another thread is not the failure of a call that succeeded.
-        result.map_err(|fault| self.failure(fault))
+        result.map_err(|fault| nesting::hint(self.failure(fault)))
     }
 
     /// A failure with the name of the array, or what the format raised.
@@ -695,11 +684,6 @@ impl Open {
     }
 
     /// A turn at the windows, for writes that need one.
-    ///
-    /// Nobody else has the file open ([`Alone`]), or nobody else writes (`Hints(exclusive=True)`);
-    /// threads that share this array still may. A window that is read, changed and written back would
-    /// undo what another thread writes into its holes meanwhile, so such a plan runs with no other
-    /// write beside it.
     fn turn(
         &self,
         access: &Access,
@@ -707,28 +691,8 @@ impl Open {
         interrupts: &Interrupts,
     ) -> Result<Option<Turn<'_>>, Fault> {
         let in_place = access.direction == Direction::Write && step.sink.is_none();
-        if !in_place {
-            return Ok(None);
-        }
-        let alone = step.plan.writes_back();
-        loop {
-            let turn = if alone {
-                self.windows.try_write().map(Turn::Alone).map_err(|busy| match busy {
-                    TryLockError::Poisoned(free) => Some(Turn::Alone(free.into_inner())),
-                    TryLockError::WouldBlock => None,
-                })
-            } else {
-                self.windows.try_read().map(Turn::Shared).map_err(|busy| match busy {
-                    TryLockError::Poisoned(free) => Some(Turn::Shared(free.into_inner())),
-                    TryLockError::WouldBlock => None,
-                })
-            };
-            match turn {
-                Ok(turn) | Err(Some(turn)) => return Ok(Some(turn)),
-                Err(None) if interrupts.check() => return Err(StorageError::Cancelled.into()),
-                Err(None) => std::thread::sleep(GLANCE),
-            }
-        }
+        let (alone, path) = (step.plan.writes_back(), &self.described.path);
+        in_place.then(|| self.windows.turn(alone, path, interrupts)).transpose()
     }
 
     /// From now on a flush follows each write, or many of them.

@@ -94,12 +94,15 @@ impl Array {
         }
         let described = Arc::new(describe(info)?);
         let fresh = Arc::new(self.open()?.beside(described, self.writable)?);
+        // Let go of after the lock: what ends with it may run Python code.
+        let mut gone = Vec::new();
         if let State::Open { current, retired } = &mut *self.lock() {
             retired.push(std::mem::replace(current, fresh));
             if !self.owes() {
-                retired.retain(|open| !is_idle(open));
+                gone.extend(retired.extract_if(.., |open| is_idle(open)));
             }
         }
+        drop(gone);
         Ok(())
     }
 
@@ -361,6 +364,7 @@ impl Array {
         result?;
         if durable {
             self.safe.fetch_max(written, Ordering::SeqCst);
+            // They go with `retired`, after the lock.
             if let State::Open { retired: kept, .. } = &mut *self.lock() {
                 let gone = |open: &Arc<Open>| {
                     retired.iter().any(|(idle, other)| *idle && Arc::ptr_eq(open, other))
@@ -373,7 +377,8 @@ impl Array {
 
     /// Let go of the files. Accesses that are running finish first.
     fn close(&self) {
-        *self.lock() = State::Closed;
+        let open = std::mem::replace(&mut *self.lock(), State::Closed);
+        drop(open); // After the lock: it may run Python code.
     }
 
     /// Whether `close` was called.

@@ -28,6 +28,7 @@ use crate::hints::Wishes;
 use crate::interrupt::Interrupts;
 use crate::key::Walk;
 use crate::layout::Described;
+use crate::nesting;
 use crate::slabs::{self, Slab};
 
 /// Bytes that are cast before they are written: they should still be in the processor's cache then.
@@ -152,7 +153,7 @@ impl Cast<'_> {
     /// # Safety
     /// Both must hold `count` elements, of the value's and the array's type.
     unsafe fn assign(&self, from: &Memory, to: &Memory, count: &[i64]) -> PyResult<()> {
-        Python::attach(|py| {
+        nesting::python(|py| {
             // SAFETY: the caller's promise; the views end here.
             unsafe {
                 let from = buffers::view(py, from, count, self.from.bind(py))?;

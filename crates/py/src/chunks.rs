@@ -29,6 +29,7 @@ use crate::gate::Mode;
 use crate::hints::Cache;
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
+use crate::nesting::{self, Reading};
 use crate::table::{self, Calls, PyTable, HANDFUL};
 use crate::terms::{self, pages, Found};
 
@@ -391,10 +392,11 @@ impl Chunks {
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let (resolved, _guard) = match &self.store {
-            Store::Core(store) => (store.resolve(batch.cells, false)?, None),
+            Store::Core(store) => (store.resolve(batch.cells, false)?, (Reading::of(None), None)),
             Store::Table(table) => {
                 let guard = patiently(batch.context, |patience| table.share(patience))?;
-                let locked = guard.as_ref().is_some_and(FileLock::flocked);
+                let guard = (Reading::of(guard.as_ref()), guard);
+                let locked = guard.1.as_ref().is_some_and(FileLock::flocked);
                 (table.resolve(batch.cells, false, locked)?, guard)
             }
         };
@@ -460,8 +462,9 @@ impl Chunks {
                     let _guard = patiently(batch.context, |patience| table.lock(patience))?;
                     table.stretch()?;
                 }
-                let (place, _guard) =
+                let (place, guard) =
                     patiently(batch.context, |wait| table.in_place(batch.cells, fill, wait))?;
+                let _reading = Reading::of(guard.as_ref());
                 batch.step(&place, None, work)
             }
         }
@@ -652,8 +655,14 @@ fn patiently<T>(
     mut attempt: impl FnMut(Patience) -> Result<T, StorageError>,
 ) -> Result<T, Fault> {
     let started = Instant::now();
+    // What is locked may be so by an access that this one was made in.
+    let nested = nesting::is_nested();
+    let wait = if nested { Duration::ZERO } else { GLANCE };
     loop {
-        match attempt(Patience { timeout: Some(GLANCE), cancelled: None }) {
+        match attempt(Patience { timeout: Some(wait), cancelled: None }) {
+            Err(StorageError::Locked { .. } | StorageError::InUse { .. }) if nested => {
+                return Err(nesting::refused(&context.described.path, "it is locked"));
+            }
             Err(StorageError::Locked { path, .. }) => {
                 let waited = glance(context, started)?;
                 if waited > PATIENCE {

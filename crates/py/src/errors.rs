@@ -11,6 +11,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
 
+use crate::nesting::Inside;
+
 /// Which class of `errors.py` a failure belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -212,7 +214,8 @@ impl Fault {
         }
     }
 
-    fn hint(mut self, text: &str) -> Fault {
+    /// What to do about it.
+    pub fn hint(mut self, text: &str) -> Fault {
         self.0.message.push_str(if self.0.message.ends_with('.') { " " } else { ". " });
         self.0.message.push_str(text);
         self
@@ -253,6 +256,7 @@ pub fn detached<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Fault> + Send,
 ) -> Result<T, Fault> {
+    let _inside = Inside::enter();
     py.detach(|| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
             let text = panic
@@ -313,6 +317,7 @@ pub const CODES: &[(&str, Class)] = &[
     ("object-dtype", Class::Unsupported),
     ("missing-chunk", Class::Storage),
     ("block-too-large", Class::Budget),
+    ("nested-call", Class::Usage),
     ("panic", Class::Internal),
 ];
 

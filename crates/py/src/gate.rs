@@ -8,10 +8,15 @@
 //! One that is refused while it is alone is refused for good. Doing a step twice does no harm: it
 //! moves the same bytes to the same places.
 //!
+//! A signal handler, or a finalizer, may make an access inside one of its own thread (`nesting.rs`). It is
+//! a part of that turn. If it waits for another thread, which waits here, neither could go on: so after
+//! [`STUCK`] others do not wait any longer for a turn in which a handler runs.
+//!
 //! Invariant. Who waits here holds neither slots nor locks on files, so somebody always runs.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use outcore_io::process::PerProcess;
 use outcore_io::{Arena, StorageError};
@@ -19,16 +24,21 @@ use outcore_io::{Arena, StorageError};
 use crate::errors::{Class, Fault};
 use crate::hints::Wishes;
 use crate::interrupt::Interrupts;
+use crate::nesting::{self, Seat, Seated};
 
 static GATE: PerProcess<Gate> = PerProcess::new(Gate::default);
 
 /// Between two looks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(50);
+/// How long others wait for a turn in which a handler of a signal runs.
+const STUCK: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct Gate {
     counts: Mutex<Counts>,
     changed: Condvar,
+    /// Threads that have a turn and run handlers of signals, since when.
+    handling: Mutex<Vec<(ThreadId, Instant)>>,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -47,6 +57,44 @@ impl Gate {
     fn lock(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn handling(&self) -> MutexGuard<'_, Vec<(ThreadId, Instant)>> {
+        self.handling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Turns that nobody waits for any longer.
+    fn stuck(&self) -> u64 {
+        self.handling().iter().filter(|(_, since)| since.elapsed() > STUCK).count() as u64
+    }
+}
+
+/// A thread that runs handlers of signals, until it is dropped.
+#[must_use]
+pub struct Handling(bool);
+
+impl Handling {
+    /// Begins, if this thread has a turn.
+    pub fn begin() -> Handling {
+        let counts = nesting::seat() == Seat::Has;
+        if counts {
+            GATE.get().handling().push((thread::current().id(), Instant::now()));
+        }
+        Handling(counts)
+    }
+}
+
+impl Drop for Handling {
+    fn drop(&mut self) {
+        if self.0 {
+            let me = thread::current().id();
+            GATE.get().handling().retain(|(thread, _)| *thread != me);
+        }
+    }
+}
+
+/// Whether a thread runs a handler for so long that nobody waits for it any longer.
+pub fn is_stuck(thread: ThreadId) -> bool {
+    GATE.get().handling().iter().any(|(one, since)| *one == thread && since.elapsed() > STUCK)
 }
 
 /// How much of an access is done, and whether it waits for its turn.
@@ -74,15 +122,24 @@ impl Mode {
     }
 }
 
-/// Does `step`, and does it again alone if others were in its way. Turns do not nest: who has one
-/// and asked for another would wait for itself.
+/// Does `step`, and does it again alone if others were in its way. Of an access that was made inside
+/// another one of this thread, each step is a part of that one's turn.
 pub fn in_turn(
     interrupts: &Interrupts,
     mut step: impl FnMut() -> Result<(), Fault>,
 ) -> Result<(), Fault> {
+    match nesting::seat() {
+        Seat::Has | Seat::Shares => {
+            let _shares = Seated::on(Seat::Shares);
+            return step();
+        }
+        // The outer access waits to run alone and holds nothing: this one goes first.
+        Seat::Waits => return alone(interrupts, step),
+        Seat::None => {}
+    }
     let gate = GATE.get();
     let before = gate.enter(interrupts, |counts| counts.alone == 0)?;
-    let running = Running(gate);
+    let running = Running::new(gate);
     let result = step();
     drop(running);
     let counts = *gate.lock();
@@ -92,14 +149,27 @@ pub fn in_turn(
         result => return result,
     }
     gate.lock().alone += 1;
-    let _waiting = Waiting(gate);
-    gate.enter(interrupts, |counts| counts.running == 0)?;
-    let _running = Running(gate);
+    let _waiting = Waiting(gate, Seated::on(Seat::Waits));
+    alone(interrupts, step)
+}
+
+/// Waits until nobody runs, and does `step`.
+fn alone(interrupts: &Interrupts, step: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+    let gate = GATE.get();
+    gate.enter(interrupts, |counts| counts.running <= gate.stuck())?;
+    let _running = Running::new(gate);
     step()
 }
 
 /// Somebody who runs; the end is counted on drop, also after a panic.
-struct Running(&'static Gate);
+struct Running(&'static Gate, #[allow(dead_code, reason = "kept for its drop")] Seated);
+
+impl Running {
+    /// The gate counts it already.
+    fn new(gate: &'static Gate) -> Running {
+        Running(gate, Seated::on(Seat::Has))
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -113,7 +183,7 @@ impl Drop for Running {
 }
 
 /// Somebody who wants to run alone.
-struct Waiting(&'static Gate);
+struct Waiting(&'static Gate, #[allow(dead_code, reason = "kept for its drop")] Seated);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -135,9 +205,12 @@ impl Gate {
             let waited = self.changed.wait_timeout(counts, GLANCE);
             counts = waited.unwrap_or_else(PoisonError::into_inner).0;
             counts.asleep -= 1;
+            // A handler may make an access, which comes here, too.
+            drop(counts);
             if interrupts.check() {
                 return Err(StorageError::Cancelled.into());
             }
+            counts = self.lock();
         }
         let before = *counts;
         counts.running += 1;
@@ -145,9 +218,9 @@ impl Gate {
     }
 }
 
-/// Whether the caller, who is in a turn, is the only one.
+/// Whether the caller, who is in a turn, is the only one; or cannot wait for the others.
 pub fn is_alone() -> bool {
-    GATE.get().lock().running < 2
+    nesting::seat() == Seat::Shares || GATE.get().lock().running < 2
 }
 
 /// Refuses to go on with crumbs: a plan made for a fraction of the budget, because others hold the

@@ -1,20 +1,61 @@
 //! Ctrl-C while the GIL is released.
 //!
 //! Python's handlers run with the GIL only. The executor asks now and then, on the thread that
-//! called it; every twentieth of a second the answer is looked up for real.
+//! called it; every twentieth of a second the answer is looked up for real. A call in the background
+//! can be told to stop by another thread ([`Stop`]), which is seen at the next question.
 
-use std::sync::{Mutex, PoisonError};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outcore_io::StorageError;
 use pyo3::prelude::*;
 
 use crate::errors::Fault;
+use crate::gate::Handling;
+
+pyo3::import_exception!(concurrent.futures, CancelledError);
+
+thread_local! {
+    /// What may stop the calls of this thread, the innermost last.
+    static STOPS: RefCell<Vec<Arc<AtomicBool>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Stops what runs in its `with` block, on the thread of that block, with `CancelledError`.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct Stop(Arc<AtomicBool>);
+
+#[pymethods]
+impl Stop {
+    #[new]
+    fn new() -> Stop {
+        Stop(Arc::default())
+    }
+
+    /// Stop it.
+    fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        STOPS.with_borrow_mut(|stops| stops.push(slf.get().0.clone()));
+        slf
+    }
+
+    #[pyo3(signature = (*_ended))]
+    fn __exit__(&self, _ended: &Bound<'_, pyo3::types::PyTuple>) {
+        STOPS.with_borrow_mut(|stops| stops.pop());
+    }
+}
 
 const PERIOD: Duration = Duration::from_millis(50);
+/// While handlers run, nobody else looks.
+const FAR: Duration = Duration::from_secs(3600);
 
-/// The exception that a signal handler raised, if one did.
+/// The exception that a signal handler raised, if one did; or that another thread asked for.
 pub struct Interrupts {
+    stop: Option<Arc<AtomicBool>>,
     state: Mutex<State>,
 }
 
@@ -26,23 +67,42 @@ struct State {
 impl Default for Interrupts {
     fn default() -> Interrupts {
         let state = State { next: Instant::now() + PERIOD, raised: None };
-        Interrupts { state: Mutex::new(state) }
+        let stop = STOPS.with_borrow(|stops| stops.last().cloned());
+        Interrupts { stop, state: Mutex::new(state) }
     }
 }
 
 impl Interrupts {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether to stop.
     pub fn check(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         if state.raised.is_some() {
+            return true;
+        }
+        if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            state.raised = Some(CancelledError::new_err("stopped before its end"));
             return true;
         }
         let now = Instant::now();
         if now < state.next {
             return false;
         }
-        state.raised = Python::attach(|py| py.check_signals()).err();
+        // Handlers may run for long, and other threads of the access ask here meanwhile.
+        state.next = now + FAR;
+        drop(state);
+        let raised = {
+            let _handling = Handling::begin();
+            Python::attach(|py| py.check_signals()).err()
+        };
+        let mut state = self.lock();
         state.next = Instant::now() + PERIOD;
+        if state.raised.is_none() {
+            state.raised = raised;
+        }
         state.raised.is_some()
     }
 
@@ -56,11 +116,11 @@ impl Interrupts {
 
     /// Whether a handler raised something.
     pub fn raised(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).raised.is_some()
+        self.lock().raised.is_some()
     }
 
     /// What was raised.
     pub fn take(&self) -> Option<PyErr> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).raised.take()
+        self.lock().raised.take()
     }
 }

@@ -16,6 +16,8 @@
 //! | `prefetch.rs`| a plan to read-ahead |
 //! | `many.rs`    | sections of many arrays to one loop over accesses |
 //! | `gate.rs`    | several accesses to one budget |
+//! | `windows.rs` | writes that read, change and write back |
+//! | `nesting.rs` | a call inside a call of the same thread |
 //! | `interrupt.rs`| Ctrl-C |
 //! | `board.rs`   | steps of the ranks of one node |
 //! | `cast.rs`    | a value of another type to the array's |
@@ -50,6 +52,7 @@ mod loops;
 mod many;
 mod measure;
 mod memory;
+mod nesting;
 mod prefetch;
 mod records;
 mod report;
@@ -57,6 +60,7 @@ mod simulate;
 mod slabs;
 mod table;
 mod terms;
+mod windows;
 
 /// The core of outcore.
 #[pymodule]
@@ -78,6 +82,8 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
+    use crate::interrupt::Stop;
+    #[pymodule_export]
     use crate::loops::{wait_for_loops, Loop};
     #[pymodule_export]
     use crate::many::read_many;
@@ -88,6 +94,8 @@ mod _core {
         keep_chunks_after, kept_chunks, memory_limit, memory_state, reset_memory_peak,
         set_memory_limit, Reservation, SharedMemory,
     };
+    #[pymodule_export]
+    use crate::nesting::{is_inside, reads_here, refuse_nested, Call};
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};
 

@@ -31,6 +31,7 @@ use crate::errors::{Class, Fault};
 use crate::gate;
 use crate::hints::Wishes;
 use crate::interrupt::Interrupts;
+use crate::nesting;
 use crate::terms;
 
 static LOOPS: PerProcess<Loops> = PerProcess::new(Loops::default);
@@ -250,7 +251,7 @@ impl Start<'_> {
     }
 
     fn chosen(&self, room: u64) -> Result<u64, Fault> {
-        Ok(Python::attach(|py| self.choose.bind(py).call1((room,))?.extract::<u64>())?)
+        Ok(nesting::python(|py| self.choose.bind(py).call1((room,))?.extract::<u64>())?)
     }
 
     /// Whether it will fit when other loops have ended, and whether they may be waited for.
@@ -269,6 +270,10 @@ impl Start<'_> {
             wanted.saturating_add(arena.used()).saturating_add(state.promised().max(least));
         if state.in_this_thread() {
             let why = "loops that this thread has not ended hold the rest: end or close() them";
+            return Err(self.refused(beside, least, why));
+        }
+        if nesting::is_nested() {
+            let why = "what this thread is in the midst of, or another one, holds the rest";
             return Err(self.refused(beside, least, why));
         }
         let why = "loops of other threads hold the rest, and stand still: end or close() them";
@@ -293,7 +298,8 @@ fn busy() -> Fault {
     Fault::new(Class::Budget, "budget-too-small", "others hold the memory budget for a moment")
 }
 
-/// A place in the queue, given up on drop. Threads that have a loop open are not in it.
+/// A place in the queue, given up on drop. Threads that have a loop open, or are in the midst of an
+/// access, are not in it.
 struct Queued<'a> {
     loops: &'a Loops,
     number: Option<u64>,
@@ -302,7 +308,7 @@ struct Queued<'a> {
 impl Queued<'_> {
     fn new(loops: &Loops) -> Queued<'_> {
         let mut state = loops.lock();
-        let number = (!state.in_this_thread()).then(|| state.number());
+        let number = (!state.in_this_thread() && !nesting::is_nested()).then(|| state.number());
         state.queue.extend(number);
         Queued { loops, number }
     }

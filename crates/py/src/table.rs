@@ -30,6 +30,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::Fault;
+use crate::nesting;
 use crate::terms::pages;
 
 /// Encoded bytes that are collected before they are handed to the format.
@@ -74,7 +75,7 @@ pub struct Held(Py<PyAny>);
 impl Drop for Held {
     fn drop(&mut self) {
         // Giving a lock back closes a descriptor: nothing that could be told to anybody.
-        Python::attach(|py| self.0.call0(py).map(drop).unwrap_or_default());
+        nesting::python(|py| self.0.call0(py).map(drop).unwrap_or_default());
     }
 }
 
@@ -201,7 +202,8 @@ impl PyTable {
     /// stored shape nobody else would see. The caller keeps other writers out ([`PyTable::lock`]).
     pub fn stretch(&self) -> Result<(), StorageError> {
         if let Some(stretch) = self.calls.stretch.as_ref().filter(|_| self.is_short()) {
-            Python::attach(|py| stretch.call0(py).map(drop)).map_err(|error| self.failed(error))?;
+            nesting::python(|py| stretch.call0(py).map(drop))
+                .map_err(|error| self.failed(error))?;
             self.stretched.store(true, Ordering::Release);
         }
         Ok(())
@@ -211,7 +213,7 @@ impl PyTable {
     /// chunks later.
     pub fn load(&self, new: i64) -> Result<i64, Fault> {
         let Some(load) = &self.calls.load else { return Ok(0) };
-        Python::attach(|py| {
+        nesting::python(|py| {
             let loaded = load.bind(py).call1((new,)).and_then(|bytes| bytes.extract());
             loaded.map_err(|error| Fault::of_python(py, error))
         })
@@ -229,7 +231,7 @@ impl PyTable {
     }
 
     fn rows(&self, cells: &Cells, locked: bool) -> PyResult<Vec<i64>> {
-        Python::attach(|py| {
+        nesting::python(|py| {
             let lo = PyTuple::new(py, &cells.lo)?;
             let count = PyTuple::new(py, &cells.count)?;
             let rows = self.calls.fetch.bind(py).call1((lo, count, locked))?;
@@ -261,7 +263,7 @@ impl PyTable {
         };
         let largest = staged.rows.iter().map(|row| row.bytes.len()).max().unwrap_or(0);
         let _object = Arena::global().reserve("an encoded chunk", largest as u64)?;
-        Python::attach(|py| {
+        nesting::python(|py| {
             let chunks = EncodedChunks { staged: Mutex::new(staged), next: AtomicUsize::new(0) };
             let chunks = Bound::new(py, chunks)?;
             let done = commit.bind(py).call1((&chunks,));
@@ -345,7 +347,7 @@ impl PyTable {
             return Ok(lock);
         }
         drop(lock);
-        let recovered = Python::attach(|py| guard.recover.call0(py).map(drop));
+        let recovered = nesting::python(|py| guard.recover.call0(py).map(drop));
         recovered.map_err(|error| self.failed(error))?;
         self.beside(patience)
     }
@@ -363,7 +365,7 @@ impl PyTable {
     /// anew. The caller keeps other writers of ours out ([`PyTable::lock`]).
     pub fn hold(&self) -> Result<Option<Held>, StorageError> {
         let Some(guard) = &self.calls.guard else { return Ok(None) };
-        let held = Python::attach(|py| guard.hold.call0(py));
+        let held = nesting::python(|py| guard.hold.call0(py));
         held.map(|release| Some(Held(release))).map_err(|error| self.failed(error))
     }
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
+from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, hdf5_redo, locks
 from outcore.formats.layout import TableGuard
@@ -40,11 +41,16 @@ _turn = threading.RLock()
 
 def _new_turn() -> None:
     global _turn, _holds_change
-    _turn, _holds_change = threading.RLock(), threading.Lock()
+    _turn, _holds_change = threading.RLock(), threading.RLock()
     _holds.clear()
+    _changed.clear()
 
 
 os.register_at_fork(after_in_child=_new_turn)
+
+# Files (device, inode) that are being changed, and the thread that does it. A handler of a signal that it
+# runs has its turn and its lock, and must not come in between.
+_changed: dict[tuple[int, int], int] = {}
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -105,6 +111,8 @@ def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> I
         _let_writers_end(path)
     with _turn:
         if mode != "w":
+            if _changed and os.path.exists(path):
+                _refuse_between(path, os.stat(path))
             hdf5_redo.recover(path)
         handle = _open(h5py, path, mode, settings)
         try:
@@ -143,6 +151,7 @@ def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]
                 return
         fd = stack.enter_context(exclusive(path))
         stack.enter_context(_turn)
+        stack.enter_context(_core.Call())
         change = stack.enter_context(Change(path, fd, sync=sync))
         with translated(path):
             yield change.file
@@ -160,6 +169,9 @@ class Change:
         self._sync = sync
         self._stack = contextlib.ExitStack()
         with self._stack as stack, _turn:
+            key = _refuse_between(path, os.fstat(fd))
+            _changed[key] = threading.get_ident()
+            stack.callback(_changed.pop, key, None)
             own = os.dup(fd)
             stack.callback(os.close, own)
             self.overlay = stack.enter_context(hdf5_redo.Overlay(path, own))
@@ -216,6 +228,14 @@ class Change:
                 raise self.overlay.failure from error
 
 
+def _refuse_between(path: str, found: os.stat_result) -> tuple[int, int]:
+    """Refuse a call that was made while this thread changes the file."""
+    key = (found.st_dev, found.st_ino)
+    if _changed.get(key) == threading.get_ident():
+        _core.refuse_nested(path, "the file is being changed")
+    return key
+
+
 # Files that are open through an overlay: the library knows them by the name of an object.
 _names: dict[str, str] = {}
 
@@ -254,10 +274,16 @@ class _Hold:
         """Whether the calling thread may use it, too."""
         return not alone and self.only in (None, threading.get_ident())
 
+    def close(self) -> None:
+        """Give it back. Doing so twice, as a handler in between may, does nothing."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
 
 # By device and inode. A forked child holds none of its parent's.
 _holds: dict[tuple[int, int], _Hold] = {}
-_holds_change = threading.Lock()
+_holds_change = threading.RLock()
 # Who wants the lock for writing, or has it, stands at `locks.TURNSTILE`, so that readers of ours wait
 # behind him: they could keep him waiting for ever, and he is soon done.
 
@@ -279,7 +305,7 @@ def exclusive(path: str, *, alone: bool = False) -> Iterator[int]:
             if not hold.users:
                 if _holds.get(key) is hold:
                     del _holds[key]
-                os.close(hold.fd)
+                hold.close()
 
 
 def _is_held(path: str) -> bool:
@@ -321,6 +347,8 @@ def _take(path: str, alone: bool) -> tuple[tuple[int, int], _Hold]:
                         _holds[key] = hold = _Hold(fd, only)
                     hdf5_redo.recover(path, fd)
                     return key, hold
+            if _core.reads_here(*key):
+                _core.refuse_nested(path, "its chunks are being read")
             waited = time.monotonic() + pause - started
             among_us = not first or _read_by_us(fd)
             if waited > (PATIENCE_AMONG_US if among_us else PATIENCE_TO_WRITE):

@@ -21,14 +21,12 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 
 from outcore.errors import FormatError, OutcoreError, UsageError
 
 _VARIABLE = "OUTCORE_HDF5_GUARD"
 
 _known: set[tuple[object, ...]] = set()
-_lock = threading.Lock()
 
 
 def rehearse(path: str, inner: str | None, verb: str) -> None:
@@ -57,12 +55,10 @@ def rehearse(path: str, inner: str | None, verb: str) -> None:
     except OSError:
         return  # the visit itself tells what is wrong
     key = (os.path.realpath(path), inner, verb, found.st_mtime_ns, found.st_size, found.st_ino)
-    with _lock:
-        if key in _known:
-            return
+    if key in _known:
+        return
     _visit_elsewhere(path, inner, verb, seconds)
-    with _lock:
-        _known.add(key)
+    _known.add(key)
 
 
 def _visit_elsewhere(path: str, inner: str | None, verb: str, seconds: float) -> None:
