@@ -94,6 +94,29 @@ b.iwrite(..., 7)
     assert (outcore.open(tmp_path / "b.npy")[...] == 7).all()
 
 
+def test_what_a_copy_reads_is_a_part_of_its_write(tmp_path):
+    process = started(
+        tmp_path,
+        """
+a = outcore.create("a.npy", data=np.arange(40_000.0).reshape(200, 200))
+b = outcore.create("b.npy", a.shape, "f8")
+read, reading = a.read, threading.Event()
+def late(key, out=None):
+    reading.set()
+    time.sleep(0.05)
+    return read(key, out=out)
+a.read = late
+outcore.memory("128 KiB")
+b.iwrite(..., a)
+reading.wait()
+""",
+    )
+    _, err = ended(process)
+    assert process.returncode == 0, err
+    copied = outcore.open(tmp_path / "b.npy")[...]
+    np.testing.assert_array_equal(np.arange(40_000.0).reshape(200, 200), copied)
+
+
 def test_writes_of_a_process_of_multiprocessing_are_finished(tmp_path):
     process = started(
         tmp_path,
