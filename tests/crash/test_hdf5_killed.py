@@ -83,6 +83,27 @@ def test_killed_before_each_step(tmp_path, action, libver):
     switched_once(seen, old, new)
 
 
+def test_killed_before_each_step_of_naming_what_is_whole(tmp_path):
+    """The end of a conversion into a file: the older dataset goes when the new one has its name."""
+
+    def fresh(step):
+        (tmp_path / str(step)).mkdir()
+        path = prepare(tmp_path / str(step) / "a.h5")
+        with outcore.create(formats.staged(f"{path}::/a"), data=OLD[::-1]) as staged:
+            staged.flush()
+        return path
+
+    def name_it(path):
+        formats.publish(f"{path}::/a")
+
+    old = look(fresh("old"))
+    name_it(fresh("new"))
+    new = look(tmp_path / "new" / "a.h5")
+    assert (old[2], new[2]) == (OLD.tobytes(), OLD[::-1].tobytes())
+    assert (old[3], new[3]) == ([".a.outcore-partial", "a", "other"], ["a", "other"])
+    switched_once(each_step(fresh, name_it, look, 6), old, new)
+
+
 def test_killed_while_recovering(tmp_path):
     """A complete log is copied as often as it takes."""
     old, new = None, None

@@ -9,7 +9,7 @@ ends and the next begins; the buffers are counted in the budget. The target grow
 and takes its place when it is complete and durable; a journal beside it says which tiles are durable.
 
 Invariants. What is at the target's name is the old array or the complete new one (except inside an
-existing container, which cannot be exchanged as a whole). A buffer is touched by one of read, cast and
+existing Zarr group). A buffer is touched by one of read, cast and
 write at a time. Resuming never mixes two jobs.
 
 Here is what the user calls. `job` runs one conversion from the first step to the last, with `target`
@@ -106,8 +106,9 @@ def convert(
     -----
     Attributes, names of axes and fill value are carried over; what the new format cannot keep is
     left out with a warning. Until the end the data lies in ``<name>.outcore-partial<suffix>`` and
-    the journal in ``<dst>.outcore-journal``, next to `dst`. An array inside an existing HDF5 file or
-    Zarr group is written in place, and resumed there.
+    the journal in ``<dst>.outcore-journal``, next to `dst`. An array inside an existing HDF5 or NetCDF4
+    file grows there as ``.<name>.outcore-partial``; one inside an existing Zarr group is written in
+    place.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def convert(
                 code="bad-cast",
                 path=array.path,
             )
-        place = Place.of(os.fspath(dst), array, overwrite)
+        place = Place.of(os.fspath(dst), array, overwrite, format)
         job = Job(Target(array, place, kind, format, {**wishes, **options}), budget)
         with place.named(), Journal(place.journal) as journal:
             job.run(journal, resume, progress or (lambda done, total: None))

@@ -11,6 +11,7 @@ going on from; then what was begun is removed too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from outcore import formats
 from outcore.convert.carry import Progress, carry
 from outcore.convert.shares import arrange
 from outcore.convert.target import Target
-from outcore.errors import UsageError
+from outcore.errors import StorageError, UsageError
 from outcore.journal import Journal
 
 __all__ = ["Job"]
@@ -35,10 +36,12 @@ class Job:
     def description(self) -> dict[str, Any]:
         """What makes two jobs the same."""
         target, array = self.target, self.target.array
-        stat = os.stat(formats.split_path(array.path)[0])
+        source = formats.split_path(array.path)[0]
+        # A file that holds the target too changes with every step.
+        changes = os.path.realpath(source) == os.path.realpath(target.place.outer)
         return {
             "source": _absolute(array.path),
-            "source time": stat.st_mtime_ns,
+            "source time": None if changes else os.stat(source).st_mtime_ns,
             "target": _absolute(target.place.final),
             "shape": array.shape,
             "source dtype": repr(array.dtype),
@@ -72,7 +75,8 @@ class Job:
             if not going_on and not journal.done:
                 # Nothing that would be worth going on from.
                 journal.remove()
-                target.place.discard()
+                with contextlib.suppress(StorageError):  # the first error is the one to tell
+                    target.place.discard()
             raise
         target.place.publish()
         journal.remove()

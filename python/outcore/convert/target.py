@@ -4,11 +4,12 @@ The new array: where it grows, what it keeps of the old one, how it takes its na
 Problem. A conversion may stop anywhere; whoever opens the target's name then must not find half an
 array. And formats differ in what they can say of an array besides its elements.
 Idea. The array is made under a name of its own beside the final one and renamed at the end (decision
-0006); inside a container that exists already it is made in place. What it should keep (attributes, fill
-value, axes) is tried together, then with as little left out as the format asks for.
+0006); inside a container that exists already the format does both (`formats.staged`), or it is made in
+place (Zarr). What it should keep (attributes, fill value, axes) is tried together, then with as little
+left out as the format asks for.
 
-Invariants. Until `Place.publish` nothing is at the final name that was not there before, unless the
-array lies in an existing container. What cannot be kept is told.
+Invariants. Until `Place.publish` nothing is at the final name that was not there before, unless it is
+made in place. What cannot be kept is told.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import OutcoreError, StorageError, UnsupportedError, UsageError
+from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.formats.zarr_tree import check_replaceable
 from outcore.hints import Hints
@@ -46,14 +47,15 @@ class Place:
 
     final: str
     outer: str
-    #: Equal to `final` if the array lies in a container that exists already.
     partial: str
     partial_outer: str
     journal: str
     overwrite: bool
+    #: Of the target, as the user gave it; None if the suffix tells.
+    format: str | None
 
     @classmethod
-    def of(cls, dst: str, array: DiskArray, overwrite: bool) -> Place:
+    def of(cls, dst: str, array: DiskArray, overwrite: bool, format: str | None) -> Place:
         """For a target `dst`; refuses what is not to be replaced."""
         outer, inner = formats.split_path(dst.rstrip("/"))
         if os.path.islink(outer):
@@ -76,24 +78,32 @@ class Place:
             )
         if inner is None and os.path.isdir(outer):
             check_replaceable(outer)
-        partial = outer
-        if inner is None or not there:
-            stem, suffix = os.path.splitext(outer)
-            if len(suffix) > _LONGEST_SUFFIX:
-                stem, suffix = outer, ""
-            partial = durable.neighbour(stem, f".outcore-partial{suffix}")
         tail = f"::{inner}" if inner is not None else ""
         journal = durable.neighbour(name, ".outcore-journal")
-        return cls(outer + tail, outer, partial + tail, partial, journal, overwrite)
+        if inner is not None and there:
+            partial = formats.staged(outer + tail, format) or outer + tail
+            return cls(outer + tail, outer, partial, outer, journal, overwrite, format)
+        stem, suffix = os.path.splitext(outer)
+        if len(suffix) > _LONGEST_SUFFIX:
+            stem, suffix = outer, ""
+        partial = durable.neighbour(stem, f".outcore-partial{suffix}")
+        return cls(outer + tail, outer, partial + tail, partial, journal, overwrite, format)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the array lies in a container that exists already."""
+        return self.partial_outer == self.outer
 
     @property
     def in_place(self) -> bool:
-        """Whether the array lies in a container that exists already."""
+        """Whether it is made there under its final name."""
         return self.partial == self.final
 
     def discard(self) -> None:
         """Remove what an earlier attempt left."""
-        if self.in_place:
+        if self.inside:
+            if not self.in_place:
+                formats.discard(self.final, format=self.format)
             return
         with durable.os_errors("removing", self.partial_outer):
             if os.path.isdir(self.partial_outer):
@@ -108,13 +118,17 @@ class Place:
             yield
         except OutcoreError as error:
             if not self.in_place:
-                names = map(os.path.basename, (self.outer, self.partial_outer))
-                error.speak_of(*names)
+                ends = [self.final, self.partial]
+                if not self.inside:
+                    ends = [self.outer, self.partial_outer]
+                error.speak_of(*map(os.path.basename, ends))
             raise
 
     def publish(self) -> None:
         """Give the complete array its name."""
-        if self.in_place:
+        if self.inside:
+            if not self.in_place:
+                formats.publish(self.final, format=self.format, exclusive=not self.overwrite)
             return
         if os.path.isdir(self.outer):
             check_replaceable(self.outer)  # hours have passed
@@ -147,21 +161,21 @@ class Target:
     def hints(self, memory: int) -> Hints:
         """How the new array is opened."""
         # The file is nobody else's until it gets its name.
-        return Hints.of(Hints(memory=memory, exclusive=not self.place.in_place))
+        return Hints.of(Hints(memory=memory, exclusive=not self.place.inside))
 
     def reopen(self, memory: int) -> DiskArray:
         """What an interrupted conversion left, to go on with."""
         words: dict[str, Any] = {} if self.format is None else {"format": self.format}
         if not os.path.lexists(self.place.partial_outer):
-            raise StorageError(
-                f"the unfinished copy of {self.place.final!r} is gone; start again without resume",
-                code="not-found",
-                path=self.place.final,
-                errno=2,
-            )
+            raise self._gone()
         if self.array.format == "raw" or self.format == "raw":
             words = {**words, "dtype": self.dtype, "shape": self.array.shape, **self.wishes}
-        target = open(self.place.partial, "r+", hints=self.hints(memory), **words)
+        try:
+            target = open(self.place.partial, "r+", hints=self.hints(memory), **words)
+        except FormatError as error:
+            if error.code == "no-such-array":
+                raise self._gone() from error
+            raise
         if target.shape != self.array.shape or target.dtype != self.dtype:
             target.close()
             raise UsageError(
@@ -171,6 +185,14 @@ class Target:
                 path=self.place.final,
             )
         return target
+
+    def _gone(self) -> StorageError:
+        return StorageError(
+            f"the unfinished copy of {self.place.final!r} is gone; start again without resume",
+            code="not-found",
+            path=self.place.final,
+            errno=2,
+        )
 
     def create(self, memory: int) -> DiskArray:
         """An empty array that keeps of the old one what its format can."""
@@ -193,7 +215,7 @@ class Target:
                     self.place.partial,
                     self.array.shape,
                     self.dtype,
-                    exclusive=not (self.place.overwrite and self.place.in_place),
+                    exclusive=not (self.place.overwrite and self.place.inside),
                     hints=self.hints(memory),
                     format=self.format,
                     **words,

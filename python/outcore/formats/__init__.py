@@ -31,13 +31,16 @@ __all__ = [
     "Entry",
     "Growing",
     "create_info",
+    "discard",
     "growing",
     "ls",
     "open_info",
+    "publish",
     "reserve",
     "resize",
     "set_attrs",
     "split_path",
+    "staged",
 ]
 
 #: Every format, in the order in which files are probed.
@@ -271,6 +274,35 @@ def set_attrs(
     """
     step = _ability(info, "set_attrs")
     return step(info, dict(attrs), drop)  # type: ignore[no-any-return]
+
+
+def staged(path: str, format: str | None = None) -> str | None:
+    """
+    Where an array of an existing file or store grows until it is whole and gets its name by `publish`.
+
+    None if `path` is no array inside another file, or one of a format that makes it at its place.
+    """
+    outer, inner = split_path(path)
+    if inner is None or not os.path.lexists(outer):
+        return None
+    step = getattr(_maker(outer, format), "staged", None)
+    return None if step is None else step(outer, inner)
+
+
+def publish(path: str, *, format: str | None = None, exclusive: bool = False) -> None:
+    """Give an array that was made where `staged` said its name, in place of an older one."""
+    outer, inner = split_path(path)
+    _maker(outer, format).publish(outer, inner, exclusive)  # type: ignore[attr-defined]
+
+
+def discard(path: str, *, format: str | None = None) -> None:
+    """Remove what was made where `staged` said, if it is there."""
+    outer, inner = split_path(path)
+    _maker(outer, format).discard(outer, inner)  # type: ignore[attr-defined]
+
+
+def _maker(outer: str, format: str | None) -> Format:
+    return _by_suffix(outer, {}) if format is None else _by_name(format)
 
 
 # What a format cannot do if it lacks the function.

@@ -32,7 +32,15 @@ from outcore.formats import durable, hdf5_growing
 from outcore.formats import hdf5_access as access
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5_attrs import write_attrs
-from outcore.formats.hdf5_create import Finish, add_dataset, check_limits
+from outcore.formats.hdf5_create import (
+    Finish,
+    add_dataset,
+    check_limits,
+    final_name,
+    name_dataset,
+    partial_name,
+    remove_partial,
+)
 from outcore.formats.hdf5_describe import (
     ShapeOf,
     choose,
@@ -138,14 +146,17 @@ def create_as(
     limits: tuple[int | None, ...] | None,
     finish: Finish,
     root: Finish | None = None,
+    stage: Finish | None = None,
     **settings: Any,
 ) -> ArrayInfo:
     """
     `create` for this format and for those built on it.
 
     `limits` is the maximal shape (None: fixed); `finish` completes the dataset, `root` a new file;
-    `settings` go to `h5py.File` when the file is new.
+    `stage` is for a dataset that gets its name later (`publish_as`), by default `finish` too; `settings`
+    go to `h5py.File` when the file is new.
     """
+    stage = stage or finish
     h5py = access.library(path)
     if spec.order != "C":
         raise UnsupportedError(
@@ -169,7 +180,7 @@ def create_as(
         )
     if inner is not None and os.path.exists(path):
         with access.changing(path, name) as file:
-            add_dataset(h5py, file, path, name, spec, limits, finish)
+            add_dataset(h5py, file, path, name, spec, limits, finish, stage)
     else:
         only_new = spec.exclusive or inner is not None
         with (
@@ -179,8 +190,35 @@ def create_as(
         ):
             if root is not None:
                 root(file, None, name)
-            add_dataset(h5py, file, path, name, spec, limits, finish)
+            add_dataset(h5py, file, path, name, spec, limits, finish, stage)
     return open_as(format, path, name, True)
+
+
+def staged(path: str, inner: str) -> str:
+    """Where a dataset of an existing file grows that gets its name when it is whole."""
+    return f"{path}::{partial_name(inner)}"
+
+
+def publish(path: str, inner: str, exclusive: bool) -> None:
+    """Give a dataset that was made at `staged` its name, in place of an older one, in one step."""
+    publish_as(path, inner, exclusive, lambda file, dset, name: None)
+
+
+def publish_as(path: str, inner: str, exclusive: bool, finish: Finish) -> None:
+    """`publish` for this format and for those built on it; `finish` completes the dataset."""
+    h5py = access.library(path)
+    with access.changing(path, partial_name(inner)) as file:
+        name_dataset(h5py, file, path, inner, exclusive, finish)
+
+
+def discard(path: str, inner: str) -> None:
+    """Remove what was made at `staged`, if it is there."""
+    partial = partial_name(inner)
+    with access.session(path, "r") as file:
+        if partial not in file:
+            return
+    with access.changing(path, partial) as file:
+        remove_partial(file, partial)
 
 
 def ls(path: str, inner: str | None) -> list[Entry]:
@@ -201,6 +239,8 @@ def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]
 
         def visit(name: str, item: Any) -> None:
             where = f"{path}::{item.name}"
+            if final_name(item.name):
+                return
             if isinstance(item, h5py.Group):
                 entries.append(Entry(where, "group"))
             elif isinstance(item, h5py.Dataset) and keep(item):

@@ -5,7 +5,8 @@ Problem. Elements are written without HDF5, so their space must exist beforehand
 fill value; and HDF5 would write that value over the whole space, once for nothing.
 Idea. Early allocation. HDF5 fills if the fill value is not zero; otherwise it is told not to, provided
 that the space lies beyond the old end of the file, where it is a hole of zeros.
-Invariants. A dataset gets its name when it is complete, and only then is one of that name removed.
+Invariants. A dataset gets its name when it is complete, and only then is one of that name removed. What
+is filled for hours (`partial_name`) has no part in the file's dimensions until then.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import posixpath
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +30,9 @@ from outcore.formats.spec import Spec, default_chunks
 # Up to here HDF5 may well write the zeros itself: cheaper than reasoning about where they lie.
 _SMALL = 1 << 20
 
+# How the leaf of a path ends while the dataset is being filled; it begins with a dot.
+_PARTIAL = ".outcore-partial"
+
 #: Called with the open file, the new dataset and the name it will have, before it gets that name.
 Finish = Callable[[Any, Any, str], None]
 
@@ -40,8 +45,20 @@ def add_dataset(
     spec: Spec,
     limits: tuple[int | None, ...] | None,
     finish: Finish,
+    stage: Finish,
 ) -> None:
-    """Make the dataset under a name of its own, complete it, then give it its name."""
+    """
+    Make the dataset under a name of its own, complete it, then give it its name.
+
+    If that is a `partial_name`, `stage` is called instead of `finish`, which is left to `name_dataset`.
+    """
+    if final := final_name(name):
+        _taken(h5py, file, path, final, spec.exclusive)
+        remove_partial(file, name)
+        dset = _make(h5py, file, path, name, spec, limits)
+        write_attrs(dset, spec.attrs, path, netcdf=False)
+        stage(file, dset, final)
+        return
     taken = _taken(h5py, file, path, name, spec.exclusive)
     trial = f"{name.rstrip('/')}.outcore-new"
     if trial in file:
@@ -57,6 +74,48 @@ def add_dataset(
             del file[trial]
         raise
     file.move(trial, name)
+
+
+def name_dataset(
+    h5py: Any, file: Any, path: str, name: str, exclusive: bool, finish: Finish
+) -> None:
+    """Complete a dataset that has its `partial_name`, and give it its name in place of an older one."""
+    taken = _taken(h5py, file, path, name, exclusive)
+    partial = partial_name(name)
+    finish(file, file[partial], name)
+    if taken:
+        _remove(file, path, name)
+    file.move(partial, name)
+
+
+def partial_name(name: str) -> str:
+    """
+    What a dataset is called while it is filled, until it is whole.
+
+    >>> partial_name("/g/v")
+    '/g/.v.outcore-partial'
+    """
+    group, leaf = posixpath.split(name.rstrip("/"))
+    return posixpath.join(group or "/", f".{leaf}{_PARTIAL}")
+
+
+def final_name(name: str) -> str | None:
+    """
+    The name that a dataset will have which has a `partial_name`; None if it has not.
+
+    >>> final_name("/g/.v.outcore-partial")
+    '/g/v'
+    """
+    group, leaf = posixpath.split(name)
+    if not (leaf.startswith(".") and leaf.endswith(_PARTIAL) and len(leaf) > len(_PARTIAL) + 1):
+        return None
+    return posixpath.join(group or "/", leaf[1 : -len(_PARTIAL)])
+
+
+def remove_partial(file: Any, partial: str) -> None:
+    """Remove what a conversion left that did not come to its end."""
+    if partial in file:
+        del file[partial]
 
 
 def _remove(file: Any, path: str, name: str) -> None:

@@ -26,6 +26,7 @@ from outcore.formats import durable
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import Attributes, describe_axes
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
+from outcore.formats.hdf5_create import final_name
 from outcore.formats.hdf5_types import codecs_of, dtype_of
 from outcore.formats.layout import ArrayInfo, Chunked, Part, Strided, TableSource
 from outcore.formats.netcdf4_lengths import Lengths
@@ -51,7 +52,7 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
     found: list[tuple[str, bool]] = []  # not the datasets: each would stay open
 
     def visit(_: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
+        if isinstance(item, h5py.Dataset) and final_name(item.name) is None:
             found.append((str(item.name), bool(item.is_scale)))
 
     top.visititems(visit)

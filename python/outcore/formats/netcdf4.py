@@ -33,7 +33,7 @@ from outcore.formats.hdf5_attrs import (
     is_bare_dimension,
     storable,
 )
-from outcore.formats.hdf5_create import check_removable
+from outcore.formats.hdf5_create import check_removable, final_name
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.netcdf4_lengths import Lengths, fit_scales
 from outcore.formats.spec import Entry, Spec
@@ -76,7 +76,8 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
             code="bad-dtype",
             path=path,
         )
-    group, variable = posixpath.split((inner or "/data").rstrip("/"))
+    full = (inner or "/data").rstrip("/")
+    group, variable = posixpath.split(final_name(full) or full)
     dims = tuple(
         name or f"{variable}_dim{k}"
         for k, name in enumerate(spec.dims or (None,) * len(spec.shape))
@@ -93,8 +94,16 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
     attrs = {k: storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
     spec = replace(spec, dims=dims, attrs=attrs)
 
+    def stage(file: Any, dset: Any, name: str) -> None:
+        _keep_fill(dset, spec)
+        # What could be refused in the end is refused now.
+        _scales(file, path, name, dims, spec.shape)
+        for axis, dim in enumerate(dims):
+            dset.dims[axis].label = dim
+
     def finish(file: Any, dset: Any, name: str) -> None:
-        _attach(file, path, dset, name, spec, limits)
+        _keep_fill(dset, spec)
+        _attach(file, path, dset, name, dims)
 
     return hdf5.create_as(
         NAME,
@@ -104,8 +113,31 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
         limits if growing else None,
         finish,
         root=_properties,
+        stage=stage,
         track_order=True,
     )
+
+
+def staged(path: str, inner: str) -> str:
+    """Where a variable of an existing file grows that gets its name when it is whole."""
+    return hdf5.staged(path, inner)
+
+
+def publish(path: str, inner: str, exclusive: bool) -> None:
+    """Give a variable that was made at `staged` its name and its dimensions."""
+
+    def finish(file: Any, dset: Any, name: str) -> None:
+        dims = [dim.label for dim in dset.dims]
+        if dims:
+            del dset.attrs["DIMENSION_LABELS"]
+        _attach(file, path, dset, name, dims)
+
+    hdf5.publish_as(path, inner, exclusive, finish)
+
+
+def discard(path: str, inner: str) -> None:
+    """Remove what was made at `staged`, if it is there."""
+    hdf5.discard(path, inner)
 
 
 def ls(path: str, inner: str | None) -> list[Entry]:
@@ -195,35 +227,42 @@ def _is_unlimited(scale: Any) -> bool:
     return bool(scale.maxshape) and scale.maxshape[0] is None
 
 
-def _attach(
-    file: Any,
-    path: str,
-    dset: Any,
-    name: str,
-    spec: Spec,
-    limits: tuple[int | None, ...],
-) -> None:
-    """Give every axis its scale, making scales that are missing."""
-    group, variable = posixpath.split(name)
-    group = group or "/"
-    dims = tuple(str(d) for d in spec.dims or ())
-    if not spec.fill_is_zero() or spec.fill_value is not None:
+def _keep_fill(dset: Any, spec: Spec) -> None:
+    if spec.fill_value is not None:
         dset.attrs["_FillValue"] = np.array([spec.fill_value], spec.dtype)
-    if dims == (variable,):
-        _become_coordinate(file, dset, posixpath.join(group, variable), path)
-        return
+
+
+def _attach(file: Any, path: str, dset: Any, name: str, dims: Sequence[str]) -> None:
+    """Give every axis its scale, making scales that are missing."""
     # First everything that can be refused, then everything that is made.
-    scales = [_find_scale(file, group, dim) for dim in dims]
-    for dim, length, scale in zip(dims, spec.shape, scales, strict=True):
-        _check_dimension(file, path, posixpath.join(group, dim), length, scale, name)
-    if name in file:
-        check_removable(file, path, name)
+    scales = _scales(file, path, name, dims, dset.shape)
+    group, variable = posixpath.split(name)
+    if list(dims) == [variable]:
+        _become_coordinate(file, dset, posixpath.join(group, variable))
+        return
     for axis, (dim, scale) in enumerate(zip(dims, scales, strict=True)):
         if scale is None:
-            where = posixpath.join(group, dim)
-            scale = _new_dimension(file, where, spec.shape[axis], limits[axis])
+            where = posixpath.join(group or "/", dim)
+            scale = _new_dimension(file, where, dset.shape[axis], dset.maxshape[axis])
         dset.dims[axis].attach_scale(scale)
     fit_scales(access.library(path), access.filename(file), dset)
+
+
+def _scales(
+    file: Any, path: str, name: str, dims: Sequence[str], shape: Sequence[int]
+) -> list[Any]:
+    """The scales of a new variable, None for those that are missing; refuses what does not fit."""
+    group, variable = posixpath.split(name)
+    group = group or "/"
+    if list(dims) == [variable]:
+        scales = [file.get(posixpath.join(group, variable))]
+    else:
+        scales = [_find_scale(file, group, dim) for dim in dims]
+        if name in file:
+            check_removable(file, path, name)
+    for dim, length, scale in zip(dims, shape, scales, strict=True):
+        _check_dimension(file, path, posixpath.join(group, dim), length, scale, name)
+    return scales
 
 
 def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any, name: str) -> None:
@@ -239,8 +278,8 @@ def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any, 
         there = Lengths(access.library(path), access.filename(file)).of(scale, without=name)
         fits = length >= there
     else:
-        there = scale.shape[0]
-        fits = length == there
+        there = scale.shape[0] if len(scale.shape) == 1 else scale.shape
+        fits = scale.shape == (length,)
     if not fits:
         raise UsageError(
             f"{path!r}: dimension {where!r} has length {there} in the file, not {length}; "
@@ -280,14 +319,13 @@ def _next_id(file: Any) -> int:
     return max(used) + 1
 
 
-def _become_coordinate(file: Any, dset: Any, where: str, path: str) -> None:
+def _become_coordinate(file: Any, dset: Any, where: str) -> None:
     """Make the new variable the scale of its own axis, in place of an existing bare dimension."""
     old = file.get(where)
     if old is None:
         number = _next_id(file)
         users = []
     else:
-        _check_dimension(file, path, where, dset.shape[0], old, where)
         number = int(np.asarray(old.attrs.get("_Netcdf4Dimid", _next_id(file))).flat[0])
         references = old.attrs.get("REFERENCE_LIST", ())
         users = [(file[row[0]], int(row[1])) for row in references]

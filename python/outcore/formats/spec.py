@@ -77,7 +77,9 @@ class Format(Protocol):
 
     A module may also have ``resize(info, shape) -> ArrayInfo``, ``reserve(info, shape) -> ArrayInfo``
     (space for a longer array, metadata unchanged), ``stale(info, shape)`` (sections of a longer array
-    that hold old bytes, see `zarr_grid`) and ``set_attrs(info, attrs, drop) -> ArrayInfo``.
+    that hold old bytes, see `zarr_grid`) and ``set_attrs(info, attrs, drop) -> ArrayInfo``; and, for
+    arrays that grow for hours inside a file that exists, ``staged(path, inner) -> str`` (what to create
+    instead), ``publish(path, inner, exclusive)`` (give it its name) and ``discard(path, inner)``.
     """
 
     @property
