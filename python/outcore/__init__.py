@@ -13,6 +13,7 @@ array([1.5, 0. , 0. , 1.5])
 from outcore import measured as _measured
 from outcore._core import __version__
 from outcore.assignment import Assignment, assign
+from outcore.blocks import Blocks
 from outcore.collective import (
     CollectiveArray,
     CollectiveReport,
@@ -44,7 +45,7 @@ from outcore.formats import ls
 from outcore.formats.layout import Codec
 from outcore.hints import Hints, memory
 from outcore.opening import create, open
-from outcore.report import Report
+from outcore.report import BlocksReport, Report
 from outcore.requests import IORequest
 from outcore.verify import Damage, verify
 
@@ -52,6 +53,8 @@ __all__ = [
     "Align",
     "AlreadyExistsError",
     "Assignment",
+    "Blocks",
+    "BlocksReport",
     "BudgetError",
     "Codec",
     "CollectiveArray",

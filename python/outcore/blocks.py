@@ -1,71 +1,200 @@
 """
-Slabs: walk through an array that does not fit in memory.
+Blocks: walk through an array that does not fit in memory.
 
 Problem. An algorithm wants to see the whole array, a piece at a time, within the budget.
-Idea. Blocks of equal shape in the order of the file. While the caller works on one, the next is read
-in the background. What neighbouring blocks share is copied from the last block instead of being read
-again (``read_with_reuse`` of the PASSION papers).
+Idea. Tiles of whole chunks (`outcore.tiling`), in the order of the file. While the caller works on one,
+the next is read in the background. What neighbouring blocks share is copied from the last block
+instead of being read again (``read_with_reuse`` of the PASSION papers). Where not even one chunk, or a
+slab of them, fits, chunks are cut and decoded again: the report of the loop says how often, and what
+budget would do.
 
 Invariants. At most three blocks exist at once (the one the caller may still hold, the one being
-handed out, the one being read). A loop begins only with memory for these, and with enough left to read
-them, whatever other loops do (``_core.Array.begin_loop``): so one that begins ends. A buffer is used
-again only when nobody but us refers to it. The shared part is copied before the caller sees the block,
-who may change it.
+handed out, the one being read); two, if the caller lets go of one before he asks for the next. A loop
+begins only with memory for these, and with enough left to read them, whatever other loops do
+(``_core.Array.begin_loop``): so one that begins ends. A buffer is used again only when nobody but us
+refers to it. The shared part is copied before the caller sees the block, who may change it.
 
 Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O".
 """
 
 from __future__ import annotations
 
-import itertools
 import math
+import mmap
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import _core, tiling
 from outcore.errors import UsageError
+from outcore.formats.layout import share_bytes
+from outcore.report import BlocksReport
+from outcore.tiling import Side, Tiling
 
 if TYPE_CHECKING:
-    from outcore import _core
     from outcore.disk import DiskArray
     from outcore.requests import IORequest
 
-__all__ = ["walk"]
+__all__ = ["Blocks", "copy_blocks", "copy_section", "walk"]
 
 Key = tuple[slice, ...]
 
-_ALIVE = 3
+# Blocks that exist at once: while the caller may hold one, and where he does not.
+_ALIVE, _COPIED = 3, 2
 # Larger blocks are no faster: what was just read should still be in the processor's cache.
 _LARGEST = 16 * 2**20
+# Who has not even room for blocks of a row, or of so many bytes, is refused.
+_SMALLEST = 64 * 2**10
 
 
-@dataclass(frozen=True, slots=True)
-class BlockShape:
-    """Shape of the blocks and the elements that neighbours share, per axis."""
+class Blocks(Iterator[tuple[Key, NDArray[Any]]]):
+    """
+    A loop over the blocks of an array, made by `DiskArray.blocks`: an iterator of ``(key, data)``.
 
-    shape: tuple[int, ...]
-    overlap: tuple[int, ...]
+    Its memory is given back at its end, by `close`, or when it goes away.
 
-    def starts(self, axis: int, length: int) -> range:
-        """First indices of the blocks along `axis` of an array of this `length`."""
-        size, shared = self.shape[axis], self.overlap[axis]
-        if length <= size:
-            return range(0, min(length, 1))
-        return range(0, length - shared, size - shared)
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("field.npy", data=np.arange(10.0))
+    >>> loop = a.blocks(shape=4)
+    >>> loop.report.blocks
+    3
+    >>> loop.close()
+    """
 
-    def bytes_held(self, array: DiskArray) -> int:
+    def __init__(
+        self,
+        steps: Generator[tuple[Key, NDArray[Any]], None, None],
+        loop: _core.Loop | None,
+        report: Callable[[], BlocksReport],
+    ) -> None:
+        self._steps, self._loop, self._report = steps, loop, report
+
+    @property
+    def report(self) -> BlocksReport:
+        """What the whole loop does: its blocks, and how often chunks are decoded."""
+        return self._report()
+
+    def __next__(self) -> tuple[Key, NDArray[Any]]:
+        return next(self._steps)
+
+    def close(self) -> None:
+        """
+        End the loop, and give its memory back. Closing twice does nothing.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(10.0))
+        >>> loop = a.blocks(shape=4)
+        >>> key, data = next(loop)
+        >>> loop.close()
+        >>> list(loop)
+        []
+        """
+        self._steps.close()
+        if self._loop is not None:
+            self._loop.release()  # also if it never began
+
+
+@dataclass(slots=True)
+class _Way:
+    """How to cut an array into blocks: as many bytes as there is room for, whole chunks if possible."""
+
+    array: DiskArray
+    source: Side
+    target: Side
+    axis: int | None = None
+    overlap: int = 0
+    #: Blocks that exist at once.
+    alive: int = _ALIVE
+    #: Bytes that writing a block needs besides, if it is to encode each chunk once.
+    besides: int = 0
+    #: The blocks, if the caller said what they are.
+    given: Tiling | None = None
+
+    def held(self, tiles: Tiling) -> int:
         """Bytes of all blocks that exist at once."""
-        blocks = math.prod(len(self.starts(d, n)) for d, n in enumerate(array.shape))
-        return min(blocks, _ALIVE) * math.prod(self.shape) * array.dtype.itemsize
+        return min(len(tiles), self.alive) * math.prod(tiles.largest) * self.array.dtype.itemsize
 
+    def chosen(self, room: int) -> Tiling:
+        """Blocks that take at most `room` bytes together, or else as few as possible."""
+        if self.given is not None:
+            return self.given
+        item, least = max(self.array.dtype.itemsize, 1), self._least()
+        for spare in {self.besides: None, 0: None}:
+            left = max(room - spare, 0)
+            # A share to read with is left if possible.
+            share = left // (self.alive + 1)
+            for most in (min(share, _LARGEST), share, left // self.alive):
+                tiles = self._of(most // item, cut=False) if most // item >= least else 0
+                if isinstance(tiles, Tiling) and self._is_once(tiles):
+                    return tiles
+            whole = self._whole()
+            if self.held(whole) <= left:
+                return whole
+        tiles = self._of(max(share // item, least), cut=True)
+        thicker = self._of(max(left // self.alive // item, least), cut=True)
+        if isinstance(tiles, Tiling) and isinstance(thicker, Tiling):
+            # What is left to read with is worth less than to decode a third of the chunks less often.
+            rather = 3 * sum(self.work(thicker)) <= 2 * sum(self.work(tiles))
+            tiles = thicker if rather else tiles
+        if isinstance(tiles, int) or self.held(tiles) > room:
+            tiles = self._of(least, cut=True)
+        if isinstance(tiles, int) or self.held(whole) < self.held(tiles):
+            return whole
+        return tiles
 
-# Chooses blocks that take at most so many bytes together, or else as few as possible.
-Choose = Callable[[int], BlockShape]
+    def enough(self) -> int:
+        """Bytes of the blocks with which each chunk is handled once."""
+        source, target = self.source, self.target
+        most = tiling.smallest(
+            self.array.shape, source, target, axis=self.axis, overlap=self.overlap
+        )
+        blocks = self.alive * most * self.array.dtype.itemsize
+        return min(blocks, self.held(self._whole())) + self.besides
+
+    def _of(self, most: int, *, cut: bool) -> Tiling | int:
+        shape = self.array.shape
+        how: dict[str, Any] = {"axis": self.axis, "overlap": self.overlap, "cut": cut}
+        return tiling.choose(shape, self.source, self.target, most, **how)
+
+    def _whole(self) -> Tiling:
+        return Tiling(
+            self.array.shape, tuple(max(n, 1) for n in self.array.shape), self.target.order
+        )
+
+    def _is_once(self, tiles: Tiling) -> bool:
+        return self.work(tiles) == self.work(self._whole())
+
+    def work(self, tiles: Tiling) -> tuple[int, int, int]:
+        """Chunks that are decoded, chunks that are encoded, shards that are written."""
+        source, target = self.source, self.target
+        decodes = tiling.passes(tiles, source.chunks, source) if source.whole else 0
+        if target is source:
+            return decodes, 0, 0
+        encodes = tiling.passes(tiles, target.chunks, target) if target.whole else 0
+        shards = tiling.passes(tiles, target.shards, target) if target.shards else 0
+        return decodes, encodes, shards
+
+    def _least(self) -> int:
+        """Elements of the smallest blocks that are worth reading."""
+        array = self.array
+        if not array.shape:
+            return 1
+        if self.axis is not None:
+            length = max(array.shape[self.axis], 1)
+            return array.size // length * min(1 + self.overlap, length)
+        row = array.size // max(array.shape[_slowest(array)], 1)
+        side = self.target if self.target.whole else self.source
+        chunk = math.prod(side.chunks) if side.chunks and side.whole else row
+        return max(min(row, chunk, _SMALLEST // max(array.dtype.itemsize, 1)), 1)
 
 
 def walk(
@@ -73,34 +202,123 @@ def walk(
     axis: SupportsIndex | Sequence[int | None] | None = None,
     shape: Sequence[int | None] | int | None = None,
     overlap: Sequence[int] | int = 0,
-    target: DiskArray | None = None,
-) -> Iterator[tuple[Key, NDArray[Any]]]:
+) -> Blocks:
+    """Begin a loop; see `DiskArray.blocks`."""
+    return _begin(_way(array, axis, shape, overlap), None)
+
+
+def copy_section(array: DiskArray, target: DiskArray, key: Any) -> None:
+    """Do ``target[key] = array``."""
+    if array.size == 1:
+        target._core.write(key, array[...])
+    elif share_bytes(target.info, array.info):
+        _must_match(array, target, key)
+        # As NumPy does: all is read before any of it is overwritten.
+        with _core.Reservation("copying an array onto itself", array.nbytes):
+            target._core.write(key, array[...])
+    else:
+        for part, data in copy_blocks(array, target, key):
+            target._core.write_part(key, part, data)
+            del data  # its memory is for the next block but one
+
+
+def _must_match(array: DiskArray, target: DiskArray, key: Any) -> None:
+    shape = target._core.shape_of(key)
+    if array.shape != shape:
+        raise UsageError(
+            f"{array.path!r} has shape {array.shape}, the section of {target.path!r} {shape}; an array "
+            "on disk is not broadcast. Read it first, source[...], if it fits in memory",
+            code="broadcast",
+            path=target.path,
+        )
+
+
+def copy_blocks(array: DiskArray, target: DiskArray, key: Any) -> Blocks:
     """
-    Begin a loop; see `DiskArray.blocks`.
+    Begin a loop whose caller writes each block to the section `key` of `target`, and then forgets it.
 
-    If the caller copies the blocks to `target`, there will be memory for that, too.
+    The blocks are made of whole chunks (or shards) of both arrays, of the target first. There will be
+    memory for writing, too.
     """
-    choose = _chooser(array, axis, shape, overlap)
-    chosen = choose(0)
-    if array.size == 0:
-        return iter(())
+    _must_match(array, target, key)
+    source = _read(array)
+    ranges, axes, _ = target._core.section_of(key)
+    section = list(zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True))
+    there = Side.of(target.info).section(section, axes)
+    cast = 0
+    if array.dtype != target.dtype and there.whole:
+        # What is stored whole is made of the new type first.
+        unit = there.shards or there.chunks or ()
+        cast = -(-math.prod(unit) * target.dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
+    return _begin(_Way(array, source, there, alive=_COPIED, besides=cast), target)
 
-    def held(room: int) -> int:
-        nonlocal chosen
-        chosen = choose(room)
-        return chosen.bytes_held(array)
 
-    loop = array._core.begin_loop(held, None if target is None else target._core)
-    return _iterate(array, chosen, loop)
+def _begin(way: _Way, target: DiskArray | None) -> Blocks:
+    array = way.array
+    chosen = way.chosen(0)
+    loop = None
+    if array.size:
+
+        def held(room: int) -> int:
+            nonlocal chosen
+            chosen = way.chosen(room)
+            return way.held(chosen)
+
+        loop = array._core.begin_loop(held, None if target is None else target._core)
+    least = 0 if loop is None else loop.least
+    others = max(_core.memory_state()[0] - way.held(chosen), 0)
+    steps = _iterate(array, chosen, loop)
+
+    def report() -> BlocksReport:
+        return _told(way, chosen, least, others, target)
+
+    return Blocks(steps, loop, report)
 
 
-def _chooser(
+def _told(
+    way: _Way, tiles: Tiling, least: int, others: int, target: DiskArray | None
+) -> BlocksReport:
+    array = way.array
+    decodes, encodes, writes = way.work(tiles)
+    chunks, written, shards = way.work(way._whole())
+    once = (decodes, encodes, writes) == (chunks, written, shards)
+    return BlocksReport(
+        path=array.path,
+        target=None if target is None else target.path,
+        shape=tiles.largest,
+        blocks=len(tiles),
+        bytes=array.nbytes,
+        held_bytes=way.held(tiles),
+        least_bytes=least,
+        chunks=chunks,
+        decodes=decodes,
+        written_chunks=written,
+        encodes=encodes,
+        shards=shards,
+        shard_writes=writes,
+        given=way.given is not None,
+        needed=None if once or way.given is not None else way.enough() + least + others,
+        budget=array.budget,
+    )
+
+
+def _read(array: DiskArray) -> Side:
+    """The array, as one that is read: its chunks have to be whole, its shards need not."""
+    return replace(Side.of(array.info), shards=None)
+
+
+def _slowest(array: DiskArray) -> int:
+    return 0 if array.order == "C" else array.ndim - 1
+
+
+def _way(
     array: DiskArray,
     axis: SupportsIndex | Sequence[int | None] | None,
     shape: Sequence[int | None] | int | None,
     overlap: Sequence[int] | int,
-) -> Choose:
+) -> _Way:
     ndim = array.ndim
+    side = _read(array)
     if axis is not None and shape is not None:
         raise UsageError("blocks() takes axis= or shape=, not both", code="bad-blocks")
     if isinstance(axis, Sequence):
@@ -121,9 +339,8 @@ def _chooser(
             for n, length in zip(given, array.shape, strict=True)
         )
         _check_overlap(array, sizes, shared)
-        block = BlockShape(sizes, shared)
-        return lambda room: block
-    slow = 0 if array.order == "C" else ndim - 1
+        return _Way(array, side, side, given=_regular(array, sizes, shared))
+    slow = _slowest(array)
     if axis is not None:
         # What is no integer is no axis.
         slow = operator.index(axis) if hasattr(axis, "__index__") else ndim
@@ -135,7 +352,18 @@ def _chooser(
     slow %= max(ndim, 1)
     shared = _per_axis(overlap, ndim, (slow,))
     _check_overlap(array, array.shape, shared)
-    return lambda room: _slab(array, slow, shared, room)
+    both = shared[slow] if ndim else 0
+    # Slabs if they were asked for, and where neighbours share something: others may be cut anywhere.
+    slabs = ndim > 0 and (axis is not None or both > 0)
+    return _Way(array, side, side, axis=slow if slabs else None, overlap=both)
+
+
+def _regular(array: DiskArray, sizes: tuple[int, ...], shared: tuple[int, ...]) -> Tiling:
+    """Blocks of these sizes, the last ones smaller, that share so many elements."""
+    axes = list(zip(array.shape, sizes, shared, strict=True))
+    both = tuple(n if length > size else 0 for length, size, n in axes)
+    tile = tuple(max(size - n, 1) for size, n in zip(sizes, both, strict=True))
+    return Tiling(array.shape, tile, array.order, tuple(-n for n in both), both)
 
 
 def _check_overlap(array: DiskArray, sizes: tuple[int, ...], shared: tuple[int, ...]) -> None:
@@ -173,52 +401,25 @@ def _integers(value: Any, ndim: int, name: str, wanted: str) -> list[int | None]
     )
 
 
-def _slab(array: DiskArray, axis: int, shared: tuple[int, ...], room: int) -> BlockShape:
-    """The thickest slab across `axis` that leaves a share to read with, in whole chunks if possible."""
-    if not array.shape:
-        return BlockShape((), ())
-    length, both = array.shape[axis], shared[axis]
-    row = max(1, array.nbytes // max(length, 1))
-    each = room // (_ALIVE + 1)
-
-    def slab(thickness: int) -> BlockShape:
-        most = min(thickness, length)
-        sizes = tuple(most if d == axis else n for d, n in enumerate(array.shape))
-        return BlockShape(sizes, shared)
-
-    most = max(1 + both, min(each, _LARGEST) // row)
-    if array.chunks is not None and most < length:
-        # Whole chunks, even if large: a chunk that is cut is decoded twice.
-        chunk = array.chunks[axis]
-        whole = (most - both) // chunk * chunk or chunk
-        most = whole + both if (whole + both) * row <= each else most
-    if slab(most).bytes_held(array) <= room:
-        return slab(most)
-    # The least: three thin slabs, or two, or all at once, as these share nothing.
-    two = both + -(-(length - both) // 2)
-    thin = [slab(n) for n in (1 + both, two, length) if n > both]
-    return min(thin, key=lambda block: block.bytes_held(array))
-
-
 def _iterate(
-    array: DiskArray, block: BlockShape, loop: _core.Loop
-) -> Iterator[tuple[Key, NDArray[Any]]]:
+    array: DiskArray, tiles: Tiling, loop: _core.Loop | None
+) -> Generator[tuple[Key, NDArray[Any]], None, None]:
     """Yield ``(key, data)`` for all blocks, reading one ahead."""
-    keys = _keys(array, block)
-    # The axis that moves from one block to the next, along which the overlap is kept.
-    fast = array.ndim - 1 if array.order == "C" else 0
-    buffers = _Buffers(array, block.shape)
+    if loop is None:
+        return
+    keys = (tiles.key(number) for number in range(len(tiles)))
+    buffers = _Buffers(array, tiles.largest)
     ahead: _Block | None = None
     try:
         after = next(keys, None)
         while (key := after) is not None:
             after = next(keys, None)
             loop.step()
-            current = ahead or _start(array, buffers, key, None, 0)
+            current = ahead or _start(array, buffers, key, None, None)
             ahead = None
             current.request.wait()
             if after is not None:
-                ahead = _start(array, buffers, after, current, _moving_axis(key, after, fast))
+                ahead = _start(array, buffers, after, current, _moving_axis(key, after))
             data = current.data
             del current
             yield key, data
@@ -238,20 +439,7 @@ class _Block:
     request: IORequest[NDArray[Any]]
 
 
-def _keys(array: DiskArray, block: BlockShape) -> Iterator[Key]:
-    """Keys of all blocks, in the order of the file."""
-    starts = [block.starts(d, n) for d, n in enumerate(array.shape)]
-    slowest_first = array.order != "F"
-    for corner in itertools.product(*(starts if slowest_first else reversed(starts))):
-        yield tuple(
-            slice(at, min(at + n, length))
-            for at, n, length in zip(
-                corner if slowest_first else reversed(corner), block.shape, array.shape, strict=True
-            )
-        )
-
-
-def _moving_axis(key: Key, after: Key, fast: int) -> int | None:
+def _moving_axis(key: Key, after: Key) -> int | None:
     """The only axis on which `after` differs from `key`, if there is one."""
     moved = [d for d, (a, b) in enumerate(zip(key, after, strict=True)) if a != b]
     return moved[0] if len(moved) == 1 else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import dataclasses
 import json
 import operator
@@ -124,6 +125,14 @@ def _parser() -> argparse.ArgumentParser:
     reads(explain)
     explain.add_argument("section", nargs="?", default="...", help="such as '[100:200, ::3]'")
     explain.add_argument("--write", action="store_true", help="explain writing it")
+    explain.add_argument(
+        "--blocks",
+        action="store_true",
+        help="explain a loop over the whole array in blocks: how often its chunks are decoded",
+    )
+    explain.add_argument(
+        "--axis", type=int, metavar="K", help="with --blocks, in slabs across axis K (0: rows)"
+    )
     _collective(explain)
 
     convert = command("convert", _convert, "copy into another format, chunking, order or dtype")
@@ -449,10 +458,19 @@ def _explain(words: Any) -> int:
     given += ["method"] * (words.method != "auto") + ["cold"] * words.cold
     if given:
         raise UsageError(f"--{given[0]} is for many ranks: add --ranks N", code="bad-option")
+    if words.axis is not None and not words.blocks:
+        raise UsageError("--axis is for loops: add --blocks", code="bad-option")
+    if words.blocks and (words.section != "..." or words.write):
+        raise UsageError("--blocks is about reading the whole array", code="bad-option")
     key = parse_section(words.section)
     mode: Any = "r+" if words.write else "r"
+    report: outcore.Report | outcore.BlocksReport
     with outcore.open(words.path, mode, **_options(words.set)) as array:
-        report = array.explain(key, write=words.write)
+        if words.blocks:
+            with contextlib.closing(array.blocks(words.axis)) as loop:
+                report = loop.report
+        else:
+            report = array.explain(key, write=words.write)
     if words.json:
         _print_json(dataclasses.asdict(report))
     else:

@@ -29,12 +29,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core, blocks, formats
 from outcore.attributes import Attributes
+from outcore.blocks import Blocks
 from outcore.errors import BudgetError, UsageError
 from outcore.formats import locks
 from outcore.formats.layout import ArrayInfo, Chunked, share_bytes
 from outcore.growth import as_elements, check_seen, continued
 from outcore.hints import Hints, check_environment
-from outcore.report import Report, human
+from outcore.report import BlocksReport, Report, human
 from outcore.requests import IORequest, finish_all, start
 
 __all__ = ["DiskArray", "Mode"]
@@ -288,9 +289,9 @@ class DiskArray:
         key
             As in ``a[key]``.
         value
-            Broadcast and cast as NumPy does on assignment, a slab at a time, and never changed. Another
-            `DiskArray` of the section's shape is copied block by block; one that is kept in the same
-            bytes (``a[::-1] = a``) is read whole first and must fit the budget.
+            Broadcast and cast as NumPy does on assignment, a part at a time, and never changed. Another
+            `DiskArray` of the section's shape is copied block by block (`explain_copy` tells how); one
+            that is kept in the same bytes (``a[::-1] = a``) is read whole first and must fit the budget.
 
         Raises
         ------
@@ -314,31 +315,11 @@ class DiskArray:
                [0, 5, 6]])
         """
         if isinstance(value, DiskArray):
-            self._copy_from(key, value)
+            blocks.copy_section(value, self, key)
         else:
             self._core.write(key, value)
         if self._hints.sync:
             self._core.flush(True)
-
-    def _copy_from(self, key: Key, source: DiskArray) -> None:
-        shape = self._core.shape_of(key)
-        if source.size == 1:
-            self._core.write(key, source[...])
-        elif source.shape != shape:
-            raise UsageError(
-                f"{source.path!r} has shape {source.shape}, the section of {self.path!r} {shape}; "
-                "an array on disk is not broadcast. "
-                "Read it first, source[...], if it fits in memory",
-                code="broadcast",
-                path=self.path,
-            )
-        elif share_bytes(self._info, source._info):
-            # As NumPy does: all is read before any of it is overwritten.
-            with _core.Reservation("copying an array onto itself", source.nbytes):
-                self._core.write(key, source[...])
-        else:
-            for part, data in blocks.walk(source, target=self):
-                self._core.write_part(key, part, data)
 
     def iread(self, key: Key = ..., *, out: NDArray[Any] | None = None) -> IORequest[Any]:
         """
@@ -460,6 +441,43 @@ class DiskArray:
         """
         return Report(**self._core.explain(key, write))
 
+    def explain_copy(self, source: DiskArray, key: Key = ...) -> BlocksReport:
+        """
+        Tell what ``self[key] = source`` will do, without doing it.
+
+        Blocks are made of whole chunks (or shards) of both arrays if that fits the budget, and of whole
+        chunks of this one before those of `source`.
+
+        Parameters
+        ----------
+        source
+            An array of the section's shape.
+        key
+            As in ``a[key]``.
+
+        Returns
+        -------
+        BlocksReport
+            The blocks, how often chunks go through codecs, and a budget with which each does once.
+
+        Raises
+        ------
+        UsageError, SectionError, BudgetError
+            As the copy itself would.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("rows.zarr", data=np.ones((50, 40)), chunks=(1, 40), compression="zstd")
+        >>> b = outcore.create("columns.zarr", (50, 40), "f8", chunks=(50, 4), compression="zstd")
+        >>> report = b.explain_copy(a)
+        >>> report.decodes, report.encodes
+        (50, 10)
+        """
+        self._must_write("copy to")
+        with contextlib.closing(blocks.copy_blocks(source, self, key)) as loop:
+            return loop.report
+
     def stats(self) -> dict[str, int]:
         """
         Count what was really done since the array was opened in this process.
@@ -490,27 +508,28 @@ class DiskArray:
         *,
         shape: Sequence[int | None] | int | None = None,
         overlap: Sequence[int] | int = 0,
-    ) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
+    ) -> Blocks:
         """
         Walk through the array in blocks that fit the memory budget.
 
         Parameters
         ----------
         axis
-            Cut slabs across this axis, as thick as the budget allows; by default across the axis
-            that runs slowest in the file. Or, if it is a tuple, the shape of the blocks.
+            Cut slabs across this axis, as thick as the budget allows. Or, if it is a tuple, the shape of
+            the blocks. By default blocks are cut wherever it suits the file: see below.
         shape
             Blocks of this shape (None: the whole axis). The last ones may be smaller.
         overlap
-            Elements that neighbouring blocks share, along the cut axis or per axis. What a block
-            shares with the one before is kept in memory, not read again. A stencil of radius r
-            needs an overlap of 2 r.
+            Elements that neighbouring blocks share, along the cut axis (by default the one that runs
+            slowest in the file) or per axis. What a block shares with the one before is kept in memory,
+            not read again. A stencil of radius r needs an overlap of 2 r.
 
         Returns
         -------
-        iterator of (key, data)
-            `key`, a tuple of slices, says where the block lies; `data`, a `numpy.ndarray`, has its
-            elements. They are yours to change; the memory is used again once you let go of it.
+        Blocks
+            An iterator of ``(key, data)``: `key`, a tuple of slices, says where the block lies; `data`,
+            a `numpy.ndarray`, has its elements. They are yours to change; the memory is used again
+            once you let go of it. Its ``report`` tells what the loop does, and what it costs.
 
         Raises
         ------
@@ -523,8 +542,15 @@ class DiskArray:
 
         Notes
         -----
+        A chunk that goes through a codec is decoded whole, so blocks are made of whole chunks. By
+        default these are slabs across the axis that runs slowest in the file, if slabs of whole chunks
+        fit the budget, else blocks that are cut along more axes: ``key`` says where each lies. With
+        `axis` or `overlap` they are slabs in any case (with an overlap the first may be smaller).
+        Where whole chunks do not fit they are cut, and decoded once for each block that has a part of
+        them: ``report.decodes`` says how often, ``report.needed`` what budget would do.
+
         The next block is read in the background. Three blocks and the buffers to read them fit the
-        budget together. While other loops hold much of it, slabs are thinner; blocks of a given shape
+        budget together. While other loops hold much of it, blocks are smaller; blocks of a given shape
         wait until other threads' loops have ended. A thread never waits for a loop that it has open
         itself, as in nested loops: if there is not enough for both, the inner one is refused.
 
@@ -534,10 +560,13 @@ class DiskArray:
         >>> a = outcore.create("field.npy", data=np.arange(10.0))
         >>> [float(data.sum()) for key, data in a.blocks(shape=4, overlap=1)]
         [6.0, 18.0, 30.0]
+        >>> a.blocks().report.blocks
+        1
         """
         return blocks.walk(self, axis, shape, overlap)
 
     def __iter__(self) -> Iterator[Any]:
+        """Rows, read in slabs: ``blocks(0).report`` tells what that costs."""
         if not self.shape:
             raise TypeError("iteration over an array without axes")
         return (row for _, data in self.blocks(0) for row in data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Report", "human", "human_time"]
+__all__ = ["BlocksReport", "Report", "human", "human_time"]
 
 
 def human(count: int) -> str:
@@ -140,4 +140,82 @@ class Report:
         lines.append(("memory", f"{peak}, in {_count(self.rounds, 'round')}"))
         if self.cached is not None:
             lines.append(("cached", f"about {self.cached:.0%} of the pages"))
+        return "\n".join(f"{name:<8} {text}" for name, text in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksReport:
+    """
+    A loop over the blocks of an array, or a copy of one array into another, in numbers and in words.
+
+    Parameters
+    ----------
+    path, target
+        The array that is read, and the one that each block is copied to, or None.
+    shape, blocks, bytes
+        Shape of the largest block, number of blocks, bytes of all elements.
+    held_bytes, least_bytes
+        Memory of the blocks that exist at once, and what the least read (or write) takes besides.
+    chunks, decodes
+        Chunks of `path` that go through a codec, and how often they do: more often where blocks cut
+        them. Chunks that are kept from one block to the next are not decoded again, so it may be less.
+    written_chunks, encodes
+        The same for `target`.
+    shards, shard_writes
+        Shards of `target`, and how often they are written.
+    given
+        The caller gave the shape of the blocks.
+    needed
+        A budget with which each chunk is handled once, beside what others hold now; None where it is,
+        or where `given`.
+    budget
+        Memory that operations may hold beside the loop.
+    """
+
+    path: str
+    target: str | None
+    shape: tuple[int, ...]
+    blocks: int
+    bytes: int
+    held_bytes: int
+    least_bytes: int
+    chunks: int
+    decodes: int
+    written_chunks: int
+    encodes: int
+    shards: int
+    shard_writes: int
+    given: bool
+    needed: int | None
+    budget: int
+
+    @property
+    def once(self) -> bool:
+        """Whether each chunk is decoded or encoded, and each shard written, once."""
+        done = (self.decodes, self.encodes, self.shard_writes)
+        return done == (self.chunks, self.written_chunks, self.shards)
+
+    def __str__(self) -> str:
+        what = "loop" if self.target is None else "copy"
+        to = "" if self.target is None else f" to {self.target}"
+        lines = [
+            (what, f"{self.path}{to}, {human(self.bytes)}"),
+            ("blocks", f"{_count(self.blocks, 'block')} of at most {self.shape}"),
+        ]
+        for name, number, times in (
+            ("decoded", self.chunks, self.decodes),
+            ("encoded", self.written_chunks, self.encodes),
+            ("shards", self.shards, self.shard_writes),
+        ):
+            if number:
+                each = "each once" if times == number else f"{times / number:.3g} times each"
+                lines.append((name, f"{times} for {number}, {each}"))
+        held = (
+            f"{human(self.held_bytes)} for blocks, at least {human(self.least_bytes)} beside them"
+        )
+        lines.append(("memory", held))
+        if self.needed is not None:
+            lines.append(("advice", f"a budget of {self.needed} bytes handles each chunk once"))
+        elif not self.once:
+            lines.append(("advice", "blocks of whole chunks handle each chunk once"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)

@@ -1,12 +1,13 @@
 """Tiles cover the array once, keep whole what must be whole, and fit."""
 
+import itertools
 import math
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcore.tiling import Side, Tiling, choose
+from outcore.tiling import Side, Tiling, choose, passes, smallest
 
 
 @st.composite
@@ -94,3 +95,91 @@ def test_a_plain_copy_goes_in_slabs_that_leave_time_to_overlap():
     tiles = choose(shape, Side(4, "C"), Side(4, "C"), 1 << 30)
     assert tiles.tile[1] == shape[1]
     assert len(tiles) >= 16
+
+
+# How often chunks are handled
+
+
+@st.composite
+def axes(draw):
+    """Shape, chunks of one side, chunks of the other and where index 0 lies in them."""
+    ndim = draw(st.integers(1, 2))
+    lists = [draw(st.lists(st.integers(1, n), min_size=ndim, max_size=ndim)) for n in (14, 6, 6)]
+    start = tuple(draw(st.integers(0, n - 1)) for n in lists[2])
+    return (*map(tuple, lists), start)
+
+
+def boxes(tiles, cells_of):
+    """Cells that each tile meets, what it shares with the one before it left out."""
+    total, last = 0, None
+    for k in range(len(tiles)):
+        box = [(s.start, s.stop) for s in tiles.key(k)]
+        new = list(box)
+        moved = [d for d in range(len(box)) if last and last[d] != box[d]]
+        if len(moved) == 1:
+            (d,) = moved
+            new[d] = (max(last[d][1], box[d][0]), box[d][1])
+        pairs = zip(new, cells_of, strict=True)
+        total += math.prod(
+            len({(i * p + s) // n for i in range(b, e)}) for (b, e), (n, s, p) in pairs
+        )
+        last = box
+    return total
+
+
+@settings(deadline=None, max_examples=150)
+@given(axes(), st.data())
+def test_what_is_told_is_what_happens(case, data):
+    shape, _, chunks, start = case
+    step = tuple(data.draw(st.integers(1, 7)) for _ in shape)
+    side = Side(1, data.draw(st.sampled_from("CF")), chunks, True, None, start, step)
+    tile = tuple(data.draw(st.integers(1, n)) for n in shape)
+    overlap = tuple(data.draw(st.integers(0, n)) for n in tile)
+    first = tuple(data.draw(st.integers(-n, t - 1)) for n, t in zip(overlap, tile, strict=True))
+    tiles = Tiling(shape, tile, side.order, first, overlap)
+    assert passes(tiles, chunks, side) == boxes(tiles, side.cells(chunks, len(shape)))
+    seen = np.zeros(shape, bool)
+    for k in range(len(tiles)):
+        seen[tiles.key(k)] = True
+    assert seen.all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(axes(), st.integers(1, 80))
+def test_each_chunk_is_handled_once_whenever_any_tiles_of_that_size_do(case, most):
+    shape, chunks, others, start = case
+    source, target = Side(8, "C", chunks, True), Side(8, "C", others, True, None, start)
+
+    def once(tiles):
+        return all(
+            passes(tiles, side.chunks, side)
+            == math.prod(
+                (n - 1 + s) // c + 1
+                for n, (c, s) in zip(shape, side.edges(side.chunks, len(shape)), strict=True)
+            )
+            for side in (source, target)
+        )
+
+    chosen = choose(shape, source, target, most)
+    if isinstance(chosen, Tiling) and once(chosen):
+        assert smallest(shape, source, target) <= most
+        return
+    assert smallest(shape, source, target) > most
+    sizes = [
+        t for t in itertools.product(*(range(1, n + 1) for n in shape)) if math.prod(t) <= most
+    ]
+    for tile in sizes:
+        for first in itertools.product(*map(range, tile)):
+            assert not once(Tiling(shape, tile, "C", first))
+
+
+def test_a_copy_whose_chunks_lie_askew_grows_where_that_saves_decoding():
+    """Along the rows, where no edges are in common, though the other axis is the fast one."""
+    source = Side(8, "C", (10, 10), True)
+    target = Side(8, "C", (10, 10), True, None, (5, 0))
+    tiles = choose((60, 60), source, target, 600)
+    assert tiles.tile == (60, 10)
+    assert passes(tiles, source.chunks, source) == 36
+    tiles = choose((60, 60), source, target, 300)
+    assert tiles.tile == (30, 10)
+    assert passes(tiles, source.chunks, source) == (3 + 4 + 1) * 6

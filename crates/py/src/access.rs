@@ -21,7 +21,9 @@ use outcore_io::gaps::{self, Written};
 use outcore_io::pool::PAGE;
 use outcore_io::store::listing::Listed;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
-use outcore_plan::{Cost, Direction, Home, Layout, Plan, Request, Section, Strided, Terms};
+use outcore_plan::{
+    Chunked, Cost, Direction, Home, Layout, Plan, Request, Section, Strided, Terms,
+};
 use pyo3::prelude::*;
 
 use crate::chunks::{self, Chunks};
@@ -267,6 +269,14 @@ impl Open {
     /// Whether the elements lie in files as they are, not in chunks.
     pub fn is_plain(&self) -> bool {
         matches!(self.place, Place::Files(_))
+    }
+
+    /// The grid of shards, if chunks lie in shards.
+    pub fn shards(&self) -> Option<&Chunked> {
+        match &self.place {
+            Place::Files(_) => None,
+            Place::Chunks(chunks) => chunks.shards(),
+        }
     }
 
     /// Writes in parts: `work` makes what it writes and hands it to [`Open::run_nested`], inside

@@ -4,11 +4,13 @@
 //! buffer that is taken before the write waits for its turn is held while it waits, by each thread:
 //! together they fill the budget, and nobody can go on.
 //!
-//! Idea. Slab by slab: cast into a buffer, write from there. A slab is one turn at the memory
+//! Idea. Part by part: cast into a buffer, write from there. A part is one turn at the memory
 //! (`gate.rs`), and its buffer is taken and given back inside of the turn. NumPy lets go of the GIL
-//! while it casts numbers, so threads cast side by side.
+//! while it casts numbers, so threads cast side by side. Parts are made of whole shards, or else whole
+//! chunks, if the buffer and the write of one fit the budget: what is cut is read, decoded, encoded and
+//! stored once for each part.
 //!
-//! Invariants. The buffer and the buffers of the write itself stay within the budget together. A slab
+//! Invariants. The buffer and the buffers of the write itself stay within the budget together. A part
 //! that is done twice writes the same bytes.
 
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use numpy::PyArrayDescr;
 use outcore_io::pool::PAGE;
 use outcore_io::{Arena, StorageError};
-use outcore_plan::{Direction, Layout, Section};
+use outcore_plan::{Chunked, Direction, Layout, Section};
 use pyo3::prelude::*;
 
 use crate::access::{Access, Open};
@@ -58,41 +60,95 @@ unsafe impl Sync for Cast<'_> {}
 impl Cast<'_> {
     /// Writes a section of `size` elements.
     pub fn write(&self, py: Python<'_>, section: &Section, size: i64) -> Result<(), Fault> {
-        let (layout, fortran) = (&self.described.layout, self.described.fortran);
-        let limit = self.elements(Arena::global().limit()).min(size);
+        let mut limit = self.elements(section, Arena::global().limit()).min(size);
         self.open.write_in_parts(py, |interrupts| {
-            for slab in slabs::cut(section, layout, fortran, limit) {
-                let slab = slab?;
-                gate::in_turn(interrupts, || self.slab(&slab, limit, interrupts))?;
-                if interrupts.check() {
-                    return Err(StorageError::Cancelled.into());
+            let most = limit;
+            self.each_part(section, most, &mut |part| {
+                gate::in_turn(interrupts, || {
+                    limit = self.part(part, limit, interrupts)?;
+                    Ok(())
+                })?;
+                match interrupts.check() {
+                    true => Err(StorageError::Cancelled.into()),
+                    false => Ok(()),
                 }
-            }
-            Ok(())
+            })
         })
     }
 
-    /// Elements that are cast at once where so many bytes are free: a quarter for the cast, the
-    /// rest for the write. But chunks are better not cut.
-    fn elements(&self, free: u64) -> i64 {
-        let chunk = match &self.described.layout {
-            Layout::Strided(_) => 0,
-            Layout::Chunked(chunked) => chunked.chunk_bytes(),
+    /// Grids whose cells are better not cut, the coarse one first.
+    fn grids(&self) -> impl Iterator<Item = &Chunked> {
+        let chunks = match &self.described.layout {
+            Layout::Chunked(chunked) => Some(chunked),
+            Layout::Strided(_) => None,
         };
-        let free = self.wishes.memory.map_or(free, |wish| wish.min(free));
-        let quarter = i64::try_from(free / 4).unwrap_or(i64::MAX);
-        (quarter.min(AT_ONCE.max(chunk)) / self.described.item().max(1)).max(1)
+        let shards = self.open.shards();
+        let encoded = chunks.filter(|chunked| chunked.encoded || shards.is_some());
+        shards.into_iter().chain(encoded)
     }
 
-    /// Casts and writes one slab, in smaller ones if others hold much of the memory for long, or if
-    /// the write leaves little room for the cast.
-    fn slab(&self, slab: &Slab, limit: i64, interrupts: &Interrupts) -> Result<(), Fault> {
+    /// Elements of the section that a cell of each grid holds, the coarse one first.
+    fn cells<'a>(&'a self, section: &'a Section) -> impl Iterator<Item = (&'a Chunked, i64)> + 'a {
+        self.grids().map(|grid| {
+            let along = section.ranges().iter().zip(&grid.chunk);
+            let held = along.map(|(range, n)| range.count.min((n - 1) / range.step + 1).max(1));
+            (grid, held.fold(1, i64::saturating_mul))
+        })
+    }
+
+    /// Elements that are cast at once where so many bytes are free: a quarter for the cast at most, the
+    /// rest for the write. But a chunk, or a shard, is better not cut.
+    fn elements(&self, section: &Section, free: u64) -> i64 {
+        let item = self.described.item().max(1);
+        let free = self.wishes.memory.map_or(free, |wish| wish.min(free));
+        let free = i64::try_from(free).unwrap_or(i64::MAX);
+        let usual = ((free / 4).min(AT_ONCE) / item).max(1);
+        // If the write needs more than that, it says so.
+        let most = (free - self.open.least(Direction::Write)).max(free / 4 * 3) / item;
+        let mut whole = self.cells(section).map(|(_, cell)| cell);
+        whole.find(|cell| *cell <= most).map_or(usual, |cell| cell.max(usual))
+    }
+
+    /// The next smaller number of elements to try.
+    fn fewer(&self, section: &Section, limit: i64) -> i64 {
+        let least = (PAGE as i64 / self.described.item().max(1)).max(1);
+        let mut whole = self.cells(section).map(|(_, cell)| cell);
+        whole.find(|cell| *cell < limit).map_or(limit / 4, |cell| cell.max(limit / 4)).max(least)
+    }
+
+    /// Calls `work` for parts of at most `limit` elements, which are made of whole shards or chunks if
+    /// one has no more.
+    fn each_part(
+        &self,
+        section: &Section,
+        limit: i64,
+        work: &mut dyn FnMut(&Slab) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let fortran = self.described.fortran;
+        let Some((grid, cell)) = self.cells(section).find(|(_, cell)| *cell <= limit) else {
+            return slabs::cut(section, fortran, limit).try_for_each(|slab| work(&slab?));
+        };
+        for batch in grid.batches(section, limit / cell)? {
+            let count = batch.section.ranges().iter().map(|range| range.count).collect();
+            work(&Slab { lo: batch.at, count, section: batch.section })?;
+        }
+        Ok(())
+    }
+
+    /// Casts and writes one part, in smaller ones if others hold much of the memory for long, or if
+    /// the write leaves little room for the cast; returns how many elements to begin with next time.
+    fn part(&self, part: &Slab, most: i64, interrupts: &Interrupts) -> Result<i64, Fault> {
         gate::refuse_crumbs(self.wishes)?;
         let page = PAGE as i64;
-        let mut limit = limit.min(self.elements(Arena::global().available()));
+        let now = self.elements(&part.section, Arena::global().available());
+        let cuts = self.cells(&part.section).any(|(_, cell)| now < cell && cell <= most);
+        if cuts && !gate::is_alone() {
+            return Err(gate::crumbs());
+        }
+        let mut limit = most.min(now);
         loop {
             let bytes = limit.saturating_mul(self.described.item());
-            match self.pieces(slab, limit, interrupts) {
+            match self.pieces(part, limit, interrupts) {
                 Err(refused) if refused.is_about_memory() => {
                     if bytes <= page || limit == 1 {
                         let whole = bytes.saturating_add(page - 1) & -page;
@@ -102,13 +158,14 @@ impl Cast<'_> {
                         return Err(refused);
                     }
                 }
-                other => return other,
+                // What others hold now they may not hold then.
+                other => return other.map(|()| if now < most { most } else { limit }),
             }
-            limit = (limit / 4).max(page / self.described.item().max(1)).max(1);
+            limit = self.fewer(&part.section, limit);
         }
     }
 
-    /// Casts and writes one slab with a buffer of `limit` elements.
+    /// Casts and writes one part with a buffer of `limit` elements.
     fn pieces(&self, slab: &Slab, limit: i64, interrupts: &Interrupts) -> Result<(), Fault> {
         let bytes = limit.min(slab.count.iter().product::<i64>());
         let bytes = bytes.saturating_mul(self.described.item());
@@ -120,9 +177,8 @@ impl Cast<'_> {
         let mut wishes = self.wishes.clone();
         let rounded = bytes.next_multiple_of(PAGE) as u64;
         wishes.memory = wishes.memory.map(|wish| wish.saturating_sub(rounded));
-        let (layout, fortran) = (&self.described.layout, self.described.fortran);
-        for piece in slabs::cut(&slab.section, layout, fortran, limit) {
-            let piece = piece?;
+        let fortran = self.described.fortran;
+        self.each_part(&slab.section, limit, &mut |piece| {
             let first = |lo: &[i64]| -> i64 {
                 lo.iter().zip(&self.walk.strides).map(|(n, stride)| n * stride).sum()
             };
@@ -143,9 +199,8 @@ impl Cast<'_> {
                 data: target.data,
                 wishes: &wishes,
             };
-            self.open.run_nested(&access, interrupts)?;
-        }
-        Ok(())
+            self.open.run_nested(&access, interrupts)
+        })
     }
 
     /// NumPy's assignment between two pieces of memory.

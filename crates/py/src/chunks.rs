@@ -154,6 +154,11 @@ impl Chunks {
         Ok(Chunks { store, coarse, at_once, grid, chunk: layout.chunk.clone() })
     }
 
+    /// The grid of shards, if chunks lie in shards.
+    pub fn shards(&self) -> Option<&Chunked> {
+        self.coarse.as_ref()
+    }
+
     /// Loads what is kept of the format's own table from the first access on; returns the bytes that
     /// loading it once more takes beyond that, `new` chunks later. In a turn of the caller's.
     pub fn prepare(&self, new: i64) -> Result<i64, Fault> {

@@ -231,6 +231,11 @@ pub fn refuse_crumbs(wishes: &Wishes) -> Result<(), Fault> {
     if is_alone() || arena.available() >= enough {
         return Ok(());
     }
+    Err(crumbs())
+}
+
+/// The refusal of a step that others are in the way of: seen by nobody if it is tried again alone.
+pub fn crumbs() -> Fault {
     let text = "others hold the memory budget. Wait for them, or raise outcore.memory()";
-    Err(Fault::new(Class::Budget, "budget-too-small", text))
+    Fault::new(Class::Budget, "budget-too-small", text)
 }

@@ -114,11 +114,18 @@ pub fn promised() -> u64 {
 pub struct Loop {
     number: u64,
     pid: u32,
+    least: u64,
     held: Mutex<Option<Reservation>>,
 }
 
 #[pymethods]
 impl Loop {
+    /// Bytes that reading (or writing) a block takes at least, beside the blocks.
+    #[getter]
+    fn least(&self) -> u64 {
+        self.least
+    }
+
     /// The thread that calls this is the one that works with the blocks.
     fn step(&self) {
         if self.pid == std::process::id() {
@@ -233,7 +240,7 @@ impl Start<'_> {
         let (number, thread) = (state.number(), std::thread::current().id());
         state.running.push(Running { number, thread, held: wanted, least });
         let held = Mutex::new(Some(reserved));
-        Ok(Tried::Begun(Loop { number, pid: std::process::id(), held }))
+        Ok(Tried::Begun(Loop { number, pid: std::process::id(), least, held }))
     }
 
     /// What reading a block takes at least, or copying it.

@@ -1,10 +1,9 @@
 //! Cutting a section into slabs of bounded size.
 //!
 //! Used where a whole section at once would break the memory promise: a value that must be cast
-//! before it is written. Slabs are disjoint, cover the section, and end on the boundaries of chunks
-//! where they can, so that no chunk is encoded twice without need.
+//! before it is written. Slabs are disjoint and cover the section.
 
-use outcore_plan::{Layout, Range, Section};
+use outcore_plan::{Range, Section};
 
 use crate::errors::Fault;
 
@@ -24,23 +23,18 @@ pub struct Slabs {
     ranges: Vec<Range>,
     /// Axes, the fastest first.
     order: Vec<usize>,
-    unit: Vec<i64>,
     thick: Vec<i64>,
     /// First index and count of the current piece, per axis; `None` at the end.
     now: Option<Vec<(i64, i64)>>,
 }
 
 /// Cuts `section` into slabs of at most `limit` elements (or of one element, if that is more).
-pub fn cut(section: &Section, layout: &Layout, fortran: bool, limit: i64) -> Slabs {
+pub fn cut(section: &Section, fortran: bool, limit: i64) -> Slabs {
     let ranges = section.ranges().to_vec();
-    let unit: Vec<i64> = match layout {
-        Layout::Strided(_) => vec![1; ranges.len()],
-        Layout::Chunked(chunked) => chunked.chunk.clone(),
-    };
     let order: Vec<usize> =
         if fortran { (0..ranges.len()).collect() } else { (0..ranges.len()).rev().collect() };
-    let thick = thickness(&ranges, &unit, &order, limit.max(1));
-    let mut slabs = Slabs { ranges, order, unit, thick, now: None };
+    let thick = thickness(&ranges, &order, limit.max(1));
+    let mut slabs = Slabs { ranges, order, thick, now: None };
     if slabs.ranges.iter().all(|range| range.count > 0) {
         slabs.now = Some((0..slabs.ranges.len()).map(|d| slabs.piece(d, 0)).collect());
     }
@@ -50,15 +44,7 @@ pub fn cut(section: &Section, layout: &Layout, fortran: bool, limit: i64) -> Sla
 impl Slabs {
     /// The piece of one axis that begins at index `at` of its range.
     fn piece(&self, d: usize, at: i64) -> (i64, i64) {
-        let range = &self.ranges[d];
-        let mut count = self.thick[d].min(range.count - at);
-        // End on a chunk boundary, if there is one inside.
-        let end = range.start + (at + count) * range.step;
-        let over = end % self.unit[d];
-        if range.step == 1 && at + count < range.count && count > over {
-            count -= over;
-        }
-        (at, count)
+        (at, self.thick[d].min(self.ranges[d].count - at))
     }
 
     fn slab(&self, pieces: &[(i64, i64)]) -> Result<Slab, Fault> {
@@ -93,30 +79,13 @@ impl Iterator for Slabs {
     }
 }
 
-/// Indices per axis of a full slab: whole chunks, grown along the fast axes first.
-fn thickness(ranges: &[Range], unit: &[i64], order: &[usize], limit: i64) -> Vec<i64> {
-    // Indices of the range that fall into one chunk.
-    let mut thick: Vec<i64> = ranges
-        .iter()
-        .zip(unit)
-        .map(|(range, unit)| (unit / range.step).clamp(1, range.count.max(1)))
-        .collect();
-    let product = |thick: &[i64]| thick.iter().fold(1_i64, |all, n| all.saturating_mul(*n));
-    // A chunk alone is too much: cut it, slow axes first.
-    for d in order.iter().rev() {
-        let others = product(&thick) / thick[*d].max(1);
-        if product(&thick) > limit {
-            thick[*d] = (limit / others.max(1)).clamp(1, thick[*d]);
-        }
-    }
+/// Indices per axis of a full slab: whole axes, the fast ones first.
+fn thickness(ranges: &[Range], order: &[usize], limit: i64) -> Vec<i64> {
+    let mut thick = vec![1; ranges.len()];
+    let mut left = limit;
     for d in order {
-        let others = product(&thick) / thick[*d].max(1);
-        let most = (limit / others.max(1)).clamp(thick[*d], ranges[*d].count.max(1));
-        let whole_chunks = most - most % thick[*d];
-        thick[*d] = if most == ranges[*d].count { most } else { whole_chunks.max(1) };
-        if thick[*d] < ranges[*d].count {
-            break;
-        }
+        thick[*d] = ranges[*d].count.clamp(1, left);
+        left /= thick[*d];
     }
     thick
 }
