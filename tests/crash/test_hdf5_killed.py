@@ -16,7 +16,7 @@ from test_formats_killed import dies_at, each_step, switched_once
 
 import outcore
 from outcore import errors, formats
-from outcore.formats import hdf5_access, hdf5_redo
+from outcore.formats import durable, hdf5_access, hdf5_redo
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")
@@ -156,7 +156,7 @@ def is_complete(log, path):
         return hdf5_redo._read_log(file.fileno(), os.stat(path)) is not None
 
 
-@pytest.mark.parametrize("harm", ["cut", "flip", "other file", "empty", "noise", "link"])
+@pytest.mark.parametrize("harm", ["cut", "flip", "place", "other file", "empty", "noise", "link"])
 def test_logs_that_are_not_to_be_trusted(tmp_path, harm):
     path = prepare(tmp_path / "a.h5")
     before = path.read_bytes()
@@ -173,10 +173,14 @@ def test_logs_that_are_not_to_be_trusted(tmp_path, harm):
         before = path.read_bytes()
     noise = random.Random(1).randbytes(len(good))
     middle = len(good) // 3
+    # Where the first of the extents goes, in the table behind the bytes.
+    size = hdf5_redo._FOOTER.size
+    table = hdf5_redo._FOOTER.unpack(good[-size:])[6]
     log.write_bytes(
         {
             "cut": good[:-1],
             "flip": good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :],
+            "place": good[:table] + bytes([good[table] ^ 1]) + good[table + 1 :],
             "empty": b"",
             "noise": noise,
         }.get(harm, good)
@@ -274,3 +278,61 @@ def test_other_files_that_are_open_in_this_process_do_not_matter(tmp_path):
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
     with h5py.File(path) as file:
         assert file["a"].attrs["units"] == "m"
+
+
+def test_a_change_reaches_the_disk_in_order(tmp_path, monkeypatch):
+    """For a power cut: new bytes; then the whole log and its name; then the old bytes' places."""
+    path = prepare(tmp_path / "a.h5")
+    calls = []
+
+    def logged(module, name, of):
+        plain = getattr(module, name)
+
+        def call(*words):
+            calls.append(of(*words))
+            return plain(*words)
+
+        monkeypatch.setattr(module, name, call)
+
+    def file_of(fd):
+        return "log" if os.readlink(f"/proc/self/fd/{fd}").endswith("redo") else "file"
+
+    logged(os, "fsync", lambda fd: f"sync {file_of(fd)}")
+    logged(durable, "fsync_folder", lambda _: "sync folder")
+    logged(durable, "write_all", lambda fd, *_: f"write {file_of(fd)}")
+    logged(os, "unlink", lambda _: "forget")
+    # What reads the log back comes before the first byte that it changes.
+    logged(hdf5_redo, "_apply", lambda *_: "decided")
+    set_attrs(path)
+    folder = calls.index("sync folder")
+    assert calls[folder + 1] == "sync file"  # that of the folder itself
+    del calls[folder + 1]
+    decided = calls.index("decided")
+    before, after = calls[:decided], calls[decided + 1 :]
+    assert before[-4:] == ["sync file", "write log", "sync log", "sync folder"]
+    assert set(after[:-2]) == {"write file"} and after[-2:] == ["sync file", "forget"]
+
+
+def test_the_log_of_a_change_that_is_being_made_is_left_alone(tmp_path):
+    path = prepare(tmp_path / "a.h5")
+    before = path.read_bytes()
+    log = tmp_path / ".a.h5.outcore-redo"
+    with open(path, "r+b") as file:
+        overlay = hdf5_redo.Overlay(str(path), file.fileno())
+        overlay.write(b"changed")
+        assert log.exists()
+        hdf5_redo.recover(str(path))
+        assert log.exists() and path.read_bytes() == before
+        overlay.discard()
+    assert not log.exists()
+
+
+def test_a_file_is_not_cut_before_its_log_is_complete(tmp_path):
+    path = prepare(tmp_path / "a.h5")
+    size = path.stat().st_size
+    with open(path, "r+b") as file:
+        overlay = hdf5_redo.Overlay(str(path), file.fileno())
+        assert overlay.truncate(100) == 100
+        assert path.stat().st_size == size
+        overlay.commit(sync=False)
+    assert path.stat().st_size == 100

@@ -1,12 +1,16 @@
 """Writes that are durable when they return, and flushes of many ranks: each file once on a node."""
 
+import errno
+
 import numpy as np
 import pytest
 
 import outcore
 from disks import dirty_pages, is_local, pages_of_linux
+from mpi.test_collective_faults import Faulty
 from outcore.collective import alone
-from ranks import once, ranks
+from outcore.errors import CollectiveError, UsageError
+from ranks import UNDER_MPI, once, ranks
 
 NODES = (None, 1)
 SHAPE = (40, 60)
@@ -272,3 +276,58 @@ def test_a_file_that_was_replaced_meanwhile_is_flushed_by_who_has_it(world, fold
         a.flush()
 
     world.run(body)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.zarr"])
+@ranks(2, 4, per_node=NODES)
+def test_a_flush_that_fails_on_one_rank_fails_on_all(world, folder, name):
+    def body(t):
+        make(t, folder)
+        with opened(folder, name, comm=t) as a:
+            a.write_all(np.s_[t.rank :: t.size], 1.0)
+            core = a._core
+            # Whichever rank flushes: that of a node, or each of them.
+            a._core = Faulty(core, "flush", 1, lambda: OSError(errno.EIO, "input/output error"))
+            with pytest.raises(CollectiveError, match="input/output error"):
+                a.flush_all()
+            a._core = core
+            a.flush_all()
+
+    world.run(body)
+
+
+class Hurried:
+    """The core of an array to which is written between the two halves of a flush."""
+
+    def __init__(self, core, write):
+        self.core, self.write = core, write
+
+    def __getattr__(self, name):
+        return getattr(self.core, name)
+
+    def before_flush(self, *words):
+        told = self.core.before_flush(*words)
+        self.write()
+        return told
+
+
+@ranks(2, 4)
+def test_a_write_during_the_flush_of_another_rank_is_not_covered_by_it(world, folder):
+    def body(t):
+        path = folder / "a.npy"
+        once(t, lambda: np.save(path, np.zeros(SHAPE)))
+        a = outcore.open(path, "r+", comm=t)
+        a[t.rank] = 1.0
+        core = a._core
+        a._core = Hurried(core, lambda: core.write(np.s_[t.rank], np.full(60, 2.0)))
+        a.flush_all()
+        a._core = core
+        had = core.flushes()
+        a.close()
+        if not had:
+            with pytest.raises(UsageError, match="before a flush"):
+                a.flush()
+        return had
+
+    had = world.run(body)
+    assert UNDER_MPI or sum(had) == 1 or not is_local(folder)

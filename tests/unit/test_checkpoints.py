@@ -1,11 +1,17 @@
 """The journal of a conversion tells of tiles that are on the disk, and of no others."""
 
+import importlib
 import threading
 
+import numpy as np
 import pytest
 
-from outcore.convert import carry
-from outcore.convert.carry import _Checkpoints
+import outcore
+from outcore import tiling
+from outcore.convert.carry import _Buffers, _Checkpoints
+
+carry = importlib.import_module("outcore.convert.carry")
+WAYS = ("started", "over")
 
 
 class Target:
@@ -72,3 +78,65 @@ def test_nothing_is_recorded_if_the_flush_fails(often, at_the_end):
         points.written(0)
         points.finish()
     assert target.log == []
+
+
+@pytest.fixture
+def requests(tmp_path, monkeypatch):
+    """What becomes of the requests of a conversion of `a.npy`, in order: (what, number of the tile)."""
+    log = []
+
+    class Watched:
+        def __init__(self, request, what):
+            self.request, self.what = request, what
+            log.append(("started", *what))
+
+        def wait(self):
+            result = self.request.wait()
+            log.append(("over", *self.what))
+            return result
+
+    for name in ("iread", "iwrite"):
+        start = getattr(outcore.DiskArray, name)
+
+        def watched(self, *words, name=name, start=start, **options):
+            number = sum(entry[:2] == ("started", name) for entry in log)
+            return Watched(start(self, *words, **options), (name, number))
+
+        monkeypatch.setattr(outcore.DiskArray, name, watched)
+    monkeypatch.setattr(_Checkpoints, "written", lambda _, k: log.append(("recorded", "iwrite", k)))
+    np.save(tmp_path / "a.npy", np.zeros((1024, 1024)))
+    return log
+
+
+def test_a_tile_is_recorded_when_it_has_been_written(tmp_path, requests):
+    outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", memory="2 MiB")
+    tiles = requests[-1][2] + 1
+    assert tiles > 4
+    for k in range(tiles):
+        over, recorded = (requests.index((what, "iwrite", k)) for what in ("over", "recorded"))
+        assert over < recorded, f"tile {k} was recorded while it was being written"
+
+
+def test_buffers_live_as_long_as_the_requests_that_use_them(tmp_path, monkeypatch, requests):
+    """Also if the conversion ends halfway."""
+    running = []
+    leave = _Buffers.__exit__
+
+    def look():
+        by = {what: {entry[1:] for entry in requests if entry[0] == what} for what in WAYS}
+        running.append(len(by["started"] - by["over"]))
+
+    def left(self, *words):
+        look()
+        leave(self, *words)
+
+    def stop(done, _):
+        if done:
+            look()
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(_Buffers, "__exit__", left)
+    monkeypatch.setattr(tiling, "_LARGE_TILE", 1 << 19)
+    with pytest.raises(ZeroDivisionError):
+        outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", memory="8 MiB", progress=stop)
+    assert running == [1, 0]

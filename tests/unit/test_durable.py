@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.formats import durable, hdf5_redo
+from outcore.formats import durable, hdf5_redo, zarr_store
 
 
 def make(path, kind, text):
@@ -194,3 +194,44 @@ def test_bytes_that_are_made_room_for_are_zeros(tmp_path, monkeypatch, ahead):
             assert os.fstat(file.fileno()).st_size == length
         file.seek(0)
         assert file.read() == b"abc" + bytes(18)
+
+
+def test_create_file_does_not_replace_what_appears_meanwhile(tmp_path):
+    path = tmp_path / "a.npy"
+
+    def fill(fd):
+        os.write(fd, b"ours")
+        path.write_text("another's")
+
+    with pytest.raises(outcore.StorageError) as caught:
+        durable.create_file(str(path), fill, exclusive=True)
+    assert (caught.value.code, path.read_text()) == ("already-exists", "another's")
+    assert os.listdir(tmp_path) == ["a.npy"]
+
+
+def test_all_is_written_however_little_a_call_takes(tmp_path, monkeypatch):
+    plain = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: plain(fd, bytes(data[:3]), at))
+    with open(tmp_path / "a", "wb") as file:
+        durable.write_all(file.fileno(), b"0123456789", 5)
+    assert (tmp_path / "a").read_bytes() == bytes(5) + b"0123456789"
+
+
+def test_a_document_that_was_replaced_is_locked_anew(tmp_path, monkeypatch):
+    """Who waited for the lock may have that of a file that is gone."""
+    path, fresh = tmp_path / "zarr.json", tmp_path / "fresh"
+    path.write_text("old")
+    fresh.write_text("new")
+    plain = fcntl.fcntl
+
+    def late(*words):
+        if fresh.exists():
+            os.replace(fresh, path)
+        return plain(*words)
+
+    monkeypatch.setattr(fcntl, "fcntl", late)
+    fd = zarr_store._lock_whole(str(path))
+    try:
+        assert os.pread(fd, 3, 0) == b"new"
+    finally:
+        os.close(fd)

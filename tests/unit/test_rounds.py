@@ -1,12 +1,14 @@
 """Slots of a collective: what is going on in one, and who may have it next."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from outcore.collective import rounds
+import outcore
+from outcore.collective import holes, planning, rounds
 from outcore.collective.slots import _kept, slots_of
 from outcore.errors import CollectiveError
 from ranks import World
@@ -69,3 +71,46 @@ def test_slots_are_not_used_again_after_a_mishap():
         return np.shares_memory(after.mine(0), after.of(t.rank, 0))
 
     assert World(3).run(body, timeout=5) == [True] * 3
+
+
+class Late:
+    """Work in the background that begins when somebody waits for it, and not before."""
+
+    begun = 0
+
+    def __init__(self, work, _what):
+        self.work, self.done = work, False
+
+    def wait(self):
+        if not self.done:
+            self.done = True
+            Late.begun += 1
+            self.work()
+
+    finish = wait
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("per_node", [None, 2])
+def test_what_goes_on_in_a_slot_is_waited_for(tmp_path, monkeypatch, per_node, groups):
+    """Before ranks look at it, before it is used again, and before a collective ends."""
+    agreed = replace(planning.AGREED, slot=4096, least=1)
+    monkeypatch.setattr(planning, "AGREED", agreed)
+    monkeypatch.setattr(rounds, "_in_background", Late)
+    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
+    monkeypatch.setattr(Late, "begun", 0)
+    data = np.arange(256 * 96, dtype="i4").reshape(256, 96)
+    np.save(tmp_path / "a.npy", data)
+
+    def body(t):
+        mine = np.s_[:, t.rank :: t.size + 1]
+        with outcore.open(tmp_path / "a.npy", "r+", comm=t, hints={"io_groups": groups}) as a:
+            assert a.explain_all(mine, write=True, method="two-phase").rounds > 5
+            np.testing.assert_array_equal(data[mine], a.read_all(mine, method="two-phase"))
+            t.barrier()
+            a.write_all(mine, -data[mine], method="two-phase")
+
+    World(4, per_node).run(body)
+    assert Late.begun > 3 * 10
+    expected = np.where(np.arange(96) % 5 < 4, -data, data)
+    np.testing.assert_array_equal(expected, np.load(tmp_path / "a.npy"))

@@ -177,3 +177,31 @@ mod system {
 
     pub(super) fn release(_: &OpenFile) {}
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::testdir::TestDir;
+
+    #[test]
+    fn only_files_of_known_file_systems_are_claimed() {
+        let foreign = OpenFile::open(Path::new("/proc/self/comm"), true).unwrap();
+        assert!(!is_local(&foreign));
+        let dir = TestDir::new("claim-local");
+        let file = OpenFile::open(&dir.file("a.bin", &[7; 10]), true).unwrap();
+        // Wherever temporary files are: who claims one knows its file system.
+        assert!(is_local(&file) || Claim::new(&file).is_none());
+        for folder in ["/dev/shm", "/run"] {
+            let path = Path::new(folder).join(format!("outcore-claim-{}", std::process::id()));
+            if std::fs::write(&path, b"x").is_ok() {
+                let file = OpenFile::open(&path, true);
+                std::fs::remove_file(&path).unwrap();
+                assert!(is_local(&file.unwrap()), "{folder}");
+                return;
+            }
+        }
+        eprintln!("SKIPPED: no tmpfs: whether its files are claimed is not tested");
+    }
+}

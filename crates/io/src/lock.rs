@@ -391,8 +391,44 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_beside_hdf5_keeps_out_who_rewrites_chunks_and_lets_others_queue() {
+        let path = scratch("beside");
+        let library = std::fs::File::open(&path).unwrap();
+        flock(library.as_raw_fd(), libc::LOCK_EX).unwrap();
+        let refused = FileLock::beside(&path, true, Patience::NONE);
+        assert!(matches!(refused, Err(StorageError::InUse { .. })), "{refused:?}");
+        assert!(!FileLock::beside(&path, false, Patience::NONE).unwrap().flocked());
+        flock(library.as_raw_fd(), libc::LOCK_SH).unwrap();
+        let reader = FileLock::beside(&path, true, Patience::NONE).unwrap();
+        assert!(reader.flocked());
+        drop(FileLock::beside(&path, true, Patience::NONE).unwrap());
+        assert!(flock(library.as_raw_fd(), libc::LOCK_EX).is_err());
+        for range in [FRONT, BACK, Range::CONTENT] {
+            assert!(FileLock::acquire(&path, range, Mode::Exclusive, Patience::NONE).is_err());
+        }
+        // Who wants to write stands at the turnstile; no reader comes in before him.
+        let writer = FileLock::acquire(&path, Range::TURNSTILE, Mode::Exclusive, Patience::NONE);
+        let refused = FileLock::beside(&path, true, Patience::NONE);
+        assert!(matches!(refused, Err(StorageError::Locked { .. })), "{refused:?}");
+        drop(writer.unwrap());
+        drop(reader);
+        flock(library.as_raw_fd(), libc::LOCK_EX).unwrap();
+        let content = FileLock::acquire(&path, Range::CONTENT, Mode::Exclusive, Patience::NONE);
+        FileLock::acquire(&path, Range::TURNSTILE, Mode::Exclusive, Patience::NONE).unwrap();
+        drop(content.unwrap());
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
     fn a_forked_child_neither_keeps_nor_releases_the_lock() {
-        let path = scratch("fork");
+        for lets_go in [true, false] {
+            forked(lets_go);
+        }
+    }
+
+    /// The child has the file, or lets go of it before the parent does.
+    fn forked(lets_go: bool) {
+        let path = scratch(if lets_go { "fork" } else { "fork-kept" });
         let held = FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();
         let mut pipe = [0; 2];
         // SAFETY: two ints are written.
@@ -400,7 +436,9 @@ mod tests {
         // SAFETY: the child makes system calls only.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            drop(held);
+            if lets_go {
+                drop(held);
+            }
             let mut byte = [0u8];
             // SAFETY: waits until the parent closes the pipe, then leaves.
             unsafe {

@@ -20,7 +20,7 @@ use outcore_io::lock::Patience;
 use outcore_io::store::files::FileStore;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming};
-use outcore_io::{Arena, FileTable, StorageError};
+use outcore_io::{Arena, FileTable, OpenFile, StorageError};
 use outcore_plan::{Direction, Layout, Method, Part, Plan, Range, Section, Strided, Terms};
 
 /// The armed plan belongs to the process: one test at a time.
@@ -126,6 +126,41 @@ fn publish_leaves_nothing_or_all() {
 
 /// The models find what they are there for: a test of the tests.
 #[test]
+fn a_file_is_on_the_disk_before_it_is_named_and_its_name_after() {
+    let folder = Folder::new("order");
+    let (temp, target) = (folder.0.join("t"), folder.0.join("a"));
+    std::fs::write(&temp, b"made elsewhere").unwrap();
+    let (_, ops) = recorded(&folder, || durable::publish(&temp, &target, false).unwrap());
+    assert!(
+        matches!(&ops[..], [Op::Sync { .. }, Op::Rename { .. }, Op::SyncFolder { .. }]),
+        "{ops:?}"
+    );
+    let both = [&target, &folder.0];
+    let (_, ops) = recorded(&folder, || durable::sync_paths(&both).unwrap());
+    assert!(matches!(&ops[..], [Op::Sync { .. }, Op::SyncFolder { .. }]), "{ops:?}");
+    // The folder of a bare name is this one.
+    durable::sync_folder_of(Path::new("a bare name")).unwrap();
+}
+
+#[test]
+fn where_nothing_can_be_reserved_what_is_free_is_asked() {
+    let folder = Folder::new("reserve");
+    let path = folder.0.join("a");
+    let fd = sys::open(&path, libc::O_RDWR | libc::O_CREAT, 0o644).unwrap();
+    let _armed = arm(Faults::new([Rule::from(1, Fault::Errno(libc::EOPNOTSUPP))
+        .on(Kind::Allocate)
+        .path("crash-reserve")]));
+    let reserve = |len| durable::reserve(fd.as_raw_fd(), &path, len).map_err(|e| e.code());
+    for (len, expected) in [(5000, 5000), (3000, 5000), (0, 5000)] {
+        assert_eq!(Ok(()), reserve(len));
+        assert_eq!(expected, std::fs::metadata(&path).unwrap().len());
+    }
+    // As many bytes as a file may have, which no disk here has free.
+    assert_eq!(Err("disk-full"), reserve(15 << 40));
+    assert_eq!(5000, std::fs::metadata(&path).unwrap().len());
+}
+
+#[test]
 fn a_rename_without_sync_is_found_out() {
     let folder = Folder::new("control");
     let path = folder.0.join("a");
@@ -223,6 +258,29 @@ fn a_table_of_more_files_than_it_keeps_open_syncs_all_that_were_written() {
     assert_eq!(("disk-failure", Some(paths[299].as_path())), (error.code(), error.path()));
     // Another sync would succeed; what was lost stays lost.
     assert_eq!(error, table.sync().unwrap_err());
+}
+
+#[test]
+fn a_transfer_that_the_system_cuts_short_goes_on_and_one_that_ends_is_an_error() {
+    let folder = Folder::new("ends");
+    let (path, bytes) = (folder.0.join("a"), content(4, 1000));
+    std::fs::write(&path, vec![0; 1000]).unwrap();
+    let file = OpenFile::open(&path, true).unwrap();
+    let all = |kind, fault| {
+        let _armed = arm(Faults::new([Rule::only(1, fault).on(kind).path("crash-ends")]));
+        let mut back = vec![0; 1000];
+        // SAFETY: both are as long as told.
+        let done = unsafe {
+            file.write_at(0, bytes.as_ptr(), 1000)
+                .and_then(|()| file.read_at(0, back.as_mut_ptr(), 1000))
+        };
+        done.map(|()| back).map_err(|error| error.code())
+    };
+    for kind in [Kind::Write, Kind::Read] {
+        assert_eq!(Ok(bytes.clone()), all(kind, Fault::Short(7)));
+    }
+    assert_eq!(Err("disk-failure"), all(Kind::Write, Fault::End(999)));
+    assert_eq!(Err("file-truncated"), all(Kind::Read, Fault::End(999)));
 }
 
 #[test]
@@ -683,4 +741,31 @@ fn what_threads_wrote_through_mappings_is_safe_after_their_flush() {
         }
     });
     drop(armed);
+}
+
+#[test]
+fn a_flush_reaches_all_folders_and_misses_none_but_those_that_a_resize_removed() {
+    let folder = Folder::new("folders");
+    let root = folder.0.join("a.zarr");
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(root.join("meta"), b"{}").unwrap();
+    let naming = Naming { root: root.clone(), prefix: "c/".to_owned(), separator: "/".to_owned() };
+    let size = ChunkSize { decoded: 6_000, limit: 10_000, encoded: true };
+    let store = FileStore::new(naming, root.join("meta"), GRID.to_vec(), size);
+    let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
+    let (_, ops) = recorded(&folder, || {
+        put(&store, &all, 1).unwrap();
+        store.flush().unwrap();
+    });
+    for name in ["c/0", "c/1", "c/2", "c", ""] {
+        let path = root.join(name).components().collect();
+        assert!(ops.contains(&Op::SyncFolder { path }), "{name:?} in {ops:?}");
+    }
+    put(&store, &all, 2).unwrap();
+    std::fs::remove_dir_all(root.join("c/2")).unwrap();
+    store.flush().unwrap();
+    put(&store, &all, 3).unwrap();
+    std::fs::remove_dir_all(&root).unwrap();
+    let error = store.flush().unwrap_err();
+    assert_eq!(("not-found", Some(root.as_path())), (error.code(), error.path()));
 }

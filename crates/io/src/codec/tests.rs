@@ -150,6 +150,22 @@ fn wrong_sizes_are_errors_that_name_the_codec_and_the_sizes() {
 }
 
 #[test]
+fn a_damaged_byte_is_noticed_by_each_checksum() {
+    for name in ["crc32c", "fletcher32"] {
+        let specs = [CodecSpec::new(name)];
+        let (stored, mask) = round_trip(&specs, &[7; 100]);
+        let pipeline = Pipeline::new(&specs, 100).unwrap();
+        for at in [0, 50, stored.len() - 1] {
+            let mut stored = stored.clone();
+            stored[at] ^= 1;
+            let mut scratch = vec![0; pipeline.decode_scratch()];
+            let error = pipeline.decode(&stored, mask, &mut [0; 100], &mut scratch).unwrap_err();
+            assert_eq!("codec-failure", error.code(), "{name} {at}");
+        }
+    }
+}
+
+#[test]
 fn options_and_names_are_checked() {
     for (spec, part) in [
         (CodecSpec::new("zstd").int("level", 99), "level is 99"),

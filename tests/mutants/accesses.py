@@ -1,0 +1,91 @@
+"""Reads and writes of one array: what is flushed, counted, waited for."""
+
+from mutants import Mutant
+
+ACCESS = "crates/py/src/access.rs"
+ARRAY = "crates/py/src/array.rs"
+HAZARDS = "tests/unit/test_disk_hazards.py"
+ALONE = "tests/conformance/test_alone.py"
+
+MUTANTS = [
+    Mutant(
+        file=ARRAY,
+        before="            result = result.and(open.flush(py, durable));",
+        after="            let _ = open;",
+        killed_by=f"{HAZARDS}::test_a_flush_covers_a_write_that_ended_while_the_shape_changed",
+        why="what was written to files as they were before an append or resize would not be flushed",
+    ),
+    Mutant(
+        file=ARRAY,
+        before="            if !self.owes() {\n                retired.retain(|open| !is_idle(open));\n            }",
+        after="            retired.retain(|open| !is_idle(open));",
+        killed_by=f"{HAZARDS}::test_a_flush_covers_a_write_that_ended_while_the_shape_changed",
+        why="what was written before an append or resize would be forgotten before it is flushed",
+    ),
+    Mutant(
+        file=ARRAY,
+        before="        let written = self.written.load(Ordering::SeqCst);\n        let file =",
+        after="        let written = u64::MAX;\n        let file =",
+        killed_by="tests/mpi/test_durable.py::test_a_write_during_the_flush_of_another_rank_is_not_covered_by_it",
+        why="what is written while another rank flushes would count as durable",
+    ),
+    Mutant(
+        file=ARRAY,
+        before="        self.written.fetch_add(1, Ordering::SeqCst);\n        Ok(written?)",
+        after="        Ok(written?)",
+        killed_by="tests/crash/test_swapped.py::test_a_write_that_ends_after_another_thread_closed_the_array_is_owed",
+        why="a flush after close would say safe of what is not",
+    ),
+    Mutant(
+        file=ACCESS,
+        before="""        if write {
+            WRITES.fetch_add(1, Ordering::SeqCst);
+        }
+        let result""",
+        after="        let result",
+        killed_by=f"{HAZARDS}::test_a_write_counts_from_its_beginning",
+        why="ranks that meet during a write of another thread would read what was there before",
+    ),
+    Mutant(
+        file=ACCESS,
+        before="        WRITES.fetch_add(1, Ordering::SeqCst);\n        let result = self.outside(py, work);",
+        after="        let result = self.outside(py, work);",
+        killed_by=f"{HAZARDS}::test_a_write_counts_from_its_beginning",
+        why="the same for writes that are cast",
+    ),
+    Mutant(
+        file=ACCESS,
+        before="let wanted = || claim.is_wanted();",
+        after="let wanted = || false;",
+        killed_by=f"{ALONE}::test_a_write_gives_the_file_to_who_asks_for_it",
+        why="another program would wait until the write is over, or the kernel takes the lease away",
+    ),
+    Mutant(
+        file=ACCESS,
+        before="            step.plan = otherwise;",
+        after="            let _ = otherwise;",
+        killed_by=f"{ALONE}::test_a_write_gives_the_file_to_who_asks_for_it",
+        why="windows would be rewritten over what the program writes that was let in",
+    ),
+    Mutant(
+        file=ACCESS,
+        before="let alone = step.plan.writes_back();",
+        after="let alone = false;",
+        killed_by="tests/unit/test_access.py::test_two_threads_write_between_each_other_in_an_exclusive_array",
+        why="a window that is written back would undo what another thread wrote into its holes",
+    ),
+    Mutant(
+        file="crates/py/src/chunks.rs",
+        before="let _guard = patiently(batch.context, |patience| match &self.store {",
+        after="let _ = patiently(batch.context, |patience| match &self.store {",
+        killed_by="tests/conformance/test_two_processes.py::test_two_writers_of_one_compressed_zarr_chunk_lose_nothing",
+        why="of two processes that change a part of the same encoded chunk one would lose it",
+    ),
+    Mutant(
+        file="crates/py/src/chunks.rs",
+        before="        self.all_axes(cell, |held, has| held == has)",
+        after="        self.all_axes(cell, |held, _| held > 0)",
+        killed_by="tests/property/test_equality.py::test_sections_of_every_format_equal_numpy",
+        why="the rest of a chunk that is written in part would be replaced by the fill value",
+    ),
+]

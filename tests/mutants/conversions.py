@@ -1,0 +1,60 @@
+"""Conversions, and the journal from which they go on."""
+
+from mutants import Mutant
+
+CHECKPOINTS = "tests/unit/test_checkpoints.py"
+
+MUTANTS = [
+    Mutant(
+        file="python/outcore/convert/carry.py",
+        before="            self._target.flush()\n            self._journal.commit(steps)\n",
+        after="            self._journal.commit(steps)\n            self._target.flush()\n",
+        killed_by=(
+            f"{CHECKPOINTS}::test_tiles_are_recorded_after_the_flush_that_covers_them",
+            f"{CHECKPOINTS}::test_nothing_is_recorded_if_the_flush_fails",
+        ),
+        why="after a crash a conversion would go on from tiles that are not on the disk",
+    ),
+    Mutant(
+        file="python/outcore/convert/carry.py",
+        before="        steps, self._written = self._written, []\n",
+        after="        steps = self._written\n",
+        killed_by=f"{CHECKPOINTS}::test_a_tile_that_was_written_during_a_flush_waits_for_the_next_one",
+        why="tiles that are written while a flush runs would be recorded with those before it",
+    ),
+    Mutant(
+        file="python/outcore/convert/carry.py",
+        before="        if writing is not None:\n            writing.wait()\n        checkpoints.written(k)\n",
+        after="        checkpoints.written(k)\n",
+        killed_by=f"{CHECKPOINTS}::test_a_tile_is_recorded_when_it_has_been_written",
+        why="a tile would be recorded, and its buffer used again, while it is being written",
+    ),
+    Mutant(
+        file="python/outcore/convert/carry.py",
+        before="                with contextlib.suppress(Exception):\n                    request.wait()\n",
+        after="                pass\n",
+        killed_by=f"{CHECKPOINTS}::test_buffers_live_as_long_as_the_requests_that_use_them",
+        why="buffers would go back to the system while requests read into them",
+    ),
+    Mutant(
+        file="python/outcore/journal.py",
+        before="            os.ftruncate(self._fd, size - torn)",
+        after="            pass",
+        killed_by="tests/unit/test_journal.py::test_a_torn_last_line_is_not_done",
+        why="a number that was cut in half would be completed by the next one: a step that is not done",
+    ),
+    Mutant(
+        file="python/outcore/journal.py",
+        before="fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        after="pass",
+        killed_by="tests/unit/test_journal.py::test_one_process_at_a_time",
+        why="two processes would make the same file at the same time",
+    ),
+    Mutant(
+        file="python/outcore/convert/job.py",
+        before='            "source time": stat.st_mtime_ns,\n',
+        after="",
+        killed_by="tests/unit/test_convert.py::test_another_job_is_not_resumed",
+        why="a conversion would go on with a source that was changed: half old, half new",
+    ),
+]

@@ -1,0 +1,151 @@
+"""Files that formats make and change: order of syncs and names, logs, locks."""
+
+from mutants import Mutant
+
+DURABLE = "python/outcore/formats/durable.py"
+REDO = "python/outcore/formats/hdf5_redo.py"
+ACCESS = "python/outcore/formats/hdf5_access.py"
+STORE = "python/outcore/formats/zarr_store.py"
+KILLED = "tests/crash/test_hdf5_killed.py"
+PREFIXES = "tests/crash/test_prefixes.py"
+
+MUTANTS = [
+    Mutant(
+        file=DURABLE,
+        before="            os.fsync(fd)\n        finally:\n            os.close(fd)\n        if exclusive:",
+        after="        finally:\n            os.close(fd)\n        if exclusive:",
+        killed_by=f"{PREFIXES}::test_create",
+        why="after a power cut there would be a whole name with an empty file behind it",
+    ),
+    Mutant(
+        file=DURABLE,
+        before="            os.rename(temporary, final)\n        fsync_folder(final)\n",
+        after="            os.rename(temporary, final)\n",
+        killed_by=f"{PREFIXES}::test_create",
+        why="a file that was created and flushed would be gone after a power cut",
+    ),
+    Mutant(
+        file=DURABLE,
+        before="        if exclusive:\n            _publish_new(temporary, final)\n        else:\n",
+        after="        if True:\n",
+        killed_by="tests/unit/test_durable.py::test_create_file_does_not_replace_what_appears_meanwhile",
+        why="a file that another process made meanwhile would be replaced",
+    ),
+    Mutant(
+        file=DURABLE,
+        before="        os.rename(fresh, target)\n    fsync_folder(target)\n",
+        after="        os.rename(fresh, target)\n",
+        killed_by=f"{PREFIXES}::test_convert",
+        why="after a power cut a conversion that had ended would not have happened",
+    ),
+    Mutant(
+        file=DURABLE,
+        before="        view, offset = view[count:], offset + count\n",
+        after="        break\n",
+        killed_by="tests/unit/test_durable.py::test_all_is_written_however_little_a_call_takes",
+        why="what a call did not take would be missing without an error",
+    ),
+    Mutant(
+        file=DURABLE,
+        before="    if not _renameat2(fresh, target, _NOREPLACE):\n        if os.path.lexists(target):",
+        after="    if not _renameat2(fresh, target, 0):\n        if os.path.lexists(target):",
+        killed_by="tests/unit/test_durable.py::test_move_into_place",
+        why="what is there would be replaced by somebody who asked that it be not",
+    ),
+    Mutant(
+        file=REDO,
+        before="""        if sync:
+            os.fsync(self._log)
+            durable.fsync_folder(self.path)
+        # The change""",
+        after="        # The change",
+        killed_by=f"{KILLED}::test_a_change_reaches_the_disk_in_order",
+        why="after a power cut the file would be half changed, without the log that completes it",
+    ),
+    Mutant(
+        file=REDO,
+        before="            durable.fsync_folder(self.path)\n        # The change",
+        after="        # The change",
+        killed_by=f"{KILLED}::test_a_change_reaches_the_disk_in_order",
+        why="the name of the log could be lost while the file is half changed",
+    ),
+    Mutant(
+        file=REDO,
+        before="""        if sync:
+            os.fsync(self._fd)
+        index = array""",
+        after="        index = array",
+        killed_by=f"{KILLED}::test_a_change_reaches_the_disk_in_order",
+        why="the log would be complete while new bytes behind the old end are not on the disk",
+    ),
+    Mutant(
+        file=REDO,
+        before="        os.ftruncate(fd, final)\n    if sync:\n        os.fsync(fd)\n",
+        after="        os.ftruncate(fd, final)\n",
+        killed_by=f"{KILLED}::test_a_change_reaches_the_disk_in_order",
+        why="the log would be removed while the changes are not on the disk",
+    ),
+    Mutant(
+        file=REDO,
+        before="return (index, final) if found == crc else None",
+        after="return (index, final)",
+        killed_by=f"{KILLED}::test_logs_that_are_not_to_be_trusted",
+        why="a log whose bytes are damaged would be copied into the file",
+    ),
+    Mutant(
+        file=REDO,
+        before="    if zlib.crc32(raw) != index_crc:\n        return None\n",
+        after="",
+        killed_by=f"{KILLED}::test_logs_that_are_not_to_be_trusted",
+        why="bytes of a log would be copied to other places of the file",
+    ),
+    Mutant(
+        file=REDO,
+        before="(inode, device) != (file.st_ino, file.st_dev)",
+        after="False",
+        killed_by=f"{KILLED}::test_logs_that_are_not_to_be_trusted",
+        why="the log of a file that was replaced would be copied into its successor",
+    ),
+    Mutant(
+        file=REDO,
+        before="            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)\n        except OSError:\n            return",
+        after="            pass\n        except OSError:\n            return",
+        killed_by=f"{KILLED}::test_the_log_of_a_change_that_is_being_made_is_left_alone",
+        why="the log of a change that is being made would be taken for that of a killed process",
+    ),
+    Mutant(
+        file=REDO,
+        before="            if self._size >= self._old_size:\n                os.ftruncate(self._fd, self._size)",
+        after="            os.ftruncate(self._fd, self._size)",
+        killed_by=f"{KILLED}::test_a_file_is_not_cut_before_its_log_is_complete",
+        why="the old file would be cut before the change is decided",
+    ),
+    Mutant(
+        file=ACCESS,
+        before='        if mode != "w":\n            hdf5_redo.recover(path)\n',
+        after="",
+        killed_by=f"{KILLED}::test_killed_before_each_step",
+        why="a file that a killed process left half changed would be opened as it is",
+    ),
+    Mutant(
+        file=ACCESS,
+        before="                if first and _lock_now(fd):",
+        after="                if first:",
+        killed_by="tests/conformance/test_hdf5_locks.py::test_a_chunk_written_in_part_is_ours_from_look_up_to_storing",
+        why="two processes would change the structures of one HDF5 file at the same time",
+    ),
+    Mutant(
+        file=STORE,
+        before="    fd = _lock_whole(file)\n    try:\n        yield",
+        after="    fd = None\n    try:\n        yield",
+        killed_by="tests/conformance/test_zarr3.py::test_changing_metadata_waits_for_writers_of_chunks",
+        why="metadata would change under writers of chunks",
+    ),
+    Mutant(
+        file=STORE,
+        before="            if os.path.samestat(os.fstat(fd), os.stat(file)):\n                return fd",
+        after="            return fd",
+        killed_by="tests/unit/test_durable.py::test_a_document_that_was_replaced_is_locked_anew",
+        why="one writer would hold the old document, another one the new one",
+    ),
+]

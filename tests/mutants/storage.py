@@ -1,0 +1,113 @@
+"""The crate `outcore-io`: transfers, checks, caches. What cargo-mutants does by itself is not repeated."""
+
+from mutants import Mutant
+
+IO = "crates/io/src"
+DEEP = f"{IO}/exec/deep.rs"
+SHORT = "cargo outcore-io exec::tests::bytes_that_are_missing_at_the_end_of_a_request_are_an_error"
+CRASH = "cargo outcore-io crash"
+ENDS = "a_transfer_that_the_system_cuts_short_goes_on_and_one_that_ends_is_an_error"
+
+MUTANTS = [
+    Mutant(
+        file=DEEP,
+        before="Ok(got) if stage.writing && got < piece.len => {",
+        after="Ok(got) if stage.writing && got > piece.len => {",
+        killed_by=SHORT,
+        why="the end of a write would be missing without an error",
+    ),
+    Mutant(
+        file=DEEP,
+        before="Ok(got) if !stage.writing && piece.offset + (got as i64) < piece.needed => {",
+        after="Ok(got) if !stage.writing && piece.offset + (got as i64) < piece.offset => {",
+        killed_by=SHORT,
+        why="the end of a read would be whatever was in memory",
+    ),
+    Mutant(
+        file=f"{IO}/files.rs",
+        before="            Ok(_) => Err(self.short(offset, len)),",
+        after="            Ok(_) => Ok(()),",
+        killed_by=f"{CRASH} {ENDS}",
+        why="the end of a read would be whatever was in memory",
+    ),
+    Mutant(
+        file=f"{IO}/files.rs",
+        before='            Ok(_) => Err(self.failed("write", offset, len, libc::EIO)),',
+        after="            Ok(_) => Ok(()),",
+        killed_by=f"{CRASH} {ENDS}",
+        why="the end of a write would be missing without an error",
+    ),
+    Mutant(
+        file=f"{IO}/backend/mod.rs",
+        before="                if self.done == self.request.len || (!self.request.write && self.at_end()) {",
+        after="                if self.done > 0 {",
+        killed_by=f"{CRASH} {ENDS}",
+        why="a transfer that the system cut short would not be continued",
+    ),
+    Mutant(
+        file=f"{IO}/durable.rs",
+        before="        sync(self.fd(), &self.path)?;\n        rename(&self.path, target, exclusive)?;",
+        after="        rename(&self.path, target, exclusive)?;",
+        killed_by=f"{CRASH} replace_leaves_the_old_or_the_new_content",
+        why="a name could reach the disk before its bytes",
+    ),
+    Mutant(
+        file=f"{IO}/durable.rs",
+        before="        self.published = true;\n        sync_folder_of(target)\n",
+        after="        self.published = true;\n        Ok(())\n",
+        killed_by=f"{CRASH} replace_leaves_the_old_or_the_new_content",
+        why="a file that was replaced durably would be the old one after a power cut",
+    ),
+    Mutant(
+        file=f"{IO}/store/publish.rs",
+        before="""        for ready in &some {
+            durable::sync(ready.temp.fd(), ready.temp.path())?;
+        }
+""",
+        after="",
+        killed_by=f"{CRASH} chunks_that_were_safe_stay_old_or_new",
+        why="a chunk could get its name before its bytes are on the disk",
+    ),
+    Mutant(
+        file=f"{IO}/store/publish.rs",
+        before="                other => other.and_then(|()| self.unsynced.renamed(&target))?,",
+        after="                other => other?,",
+        killed_by=f"{CRASH} chunks_that_were_safe_stay_old_or_new",
+        why="a flush would not know of the folders that hold new names",
+    ),
+    Mutant(
+        file=f"{IO}/store/unsynced.rs",
+        before="        self.unsynced.lock().files.extend(paths);",
+        after="        drop(paths);",
+        killed_by=f"{CRASH} new_chunks_that_are_written_in_place_are_missing_or_whole",
+        why="a flush would not know of chunks that were written in place",
+    ),
+    Mutant(
+        file=f"{IO}/flush.rs",
+        before="        let error = outcome.lost.as_ref().or(outcome.untried.as_ref());",
+        after="        let error = outcome.lost.take();\n        let error = error.as_ref().or(outcome.untried.as_ref());",
+        killed_by=f"{CRASH} a_failed_sync_keeps_no_other_file_from_the_disk_and_is_not_forgotten",
+        why="the flush after one that failed would succeed without the bytes that were lost",
+    ),
+    Mutant(
+        file=f"{IO}/codec/mod.rs",
+        before="        self.sum(data) == stored\n",
+        after="        self.sum(data) == stored || data.len() < usize::MAX\n",
+        killed_by="cargo outcore-io codec::tests::a_damaged_byte_is_noticed_by_each_checksum",
+        why="damaged chunks would be read as if they were whole",
+    ),
+    Mutant(
+        file=f"{IO}/chunk_cache.rs",
+        before="Ok(Seen { stamp, settled: age >= quiet })",
+        after="Ok(Seen { stamp, settled: age >= quiet || age < quiet })",
+        killed_by="cargo outcore-io chunk_cache::tests::a_file_that_was_changed_just_now_is_not_kept",
+        why="a chunk that changes twice within a tick of the clock would be kept as it was before",
+    ),
+    Mutant(
+        file=f"{IO}/claim.rs",
+        before="if !file.writable() || lease.forks != system::forks() {",
+        after="if !file.writable() {",
+        killed_by="cargo outcore-io claim a_file_that_a_fork_may_share_is_not_claimed",
+        why="a child would lose what it writes into windows that its parent rewrites",
+    ),
+]
