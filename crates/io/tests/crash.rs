@@ -769,3 +769,18 @@ fn a_flush_reaches_all_folders_and_misses_none_but_those_that_a_resize_removed()
     let error = store.flush().unwrap_err();
     assert_eq!(("not-found", Some(root.as_path())), (error.code(), error.path()));
 }
+
+#[test]
+fn a_new_chunk_that_cannot_take_its_name_is_an_error() {
+    let folder = Folder::new("names");
+    std::fs::write(folder.0.join("meta"), b"{}").unwrap();
+    let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
+    for errno in [libc::EIO, libc::ENOSPC] {
+        let store = store_of(&folder.0, false, PLAIN);
+        let failing = Rule::only(3, Fault::Errno(errno)).on(Kind::RenameNew).path("crash-names");
+        let armed = arm(Faults::new([failing]));
+        let error = store.in_place(&all, &[3], Patience::NONE).err().unwrap();
+        drop(armed);
+        assert!(matches!(error.code(), "disk-failure" | "disk-full"), "{error}");
+    }
+}
