@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core
+from outcore.formats import hdf5_chunks
 
 DATA = np.arange(60 * 50, dtype="f8").reshape(60, 50)
 KINDS = {
@@ -44,9 +45,11 @@ def made(tmp_path_factory):
     arrays = {}
     for kind, (name, options) in KINDS.items():
         arrays[kind] = outcore.create(f"{folder}/{name}", data=DATA, **options)
-    time.sleep(2.1)  # a table of a file that changes is read again each time
-    for a in arrays.values():
-        list(a.blocks())  # HDF5's table of chunks is held from now on
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hdf5_chunks, "QUIET", 0.03)
+        time.sleep(0.05)  # a table of a file that changes is read again each time
+        for a in arrays.values():
+            list(a.blocks())  # HDF5's table of chunks is held from now on
     yield arrays
     for a in arrays.values():
         a.close()

@@ -454,9 +454,10 @@ KILLED = """
 import importlib, sys, time, outcore
 importlib.import_module("outcore.convert.carry")._CHECKPOINT = 0.0
 src, dst = sys.argv[1:3]
+pause = float(sys.argv[4])
 def progress(done, total):
     print(done, flush=True)
-    time.sleep(0.05)
+    time.sleep(pause)
 words = eval(sys.argv[3])
 outcore.convert(src, dst, memory="2 MiB", resume=True, progress=progress, **words)
 """
@@ -469,7 +470,9 @@ def test_a_killed_conversion_goes_on_from_what_was_durable(tmp_path, name, words
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     starts = []
     for after in (2, 3, 5, 10**9):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        # Time for the signal to come between two tiles, in a run that gets one.
+        words = [*command, "0.05" if after < 10**9 else "0"]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
         with process:
             for number, line in enumerate(process.stdout):
                 if number == 0:
