@@ -17,7 +17,6 @@ import contextlib
 import math
 import os
 import threading
-import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -31,12 +30,11 @@ from outcore import _core, blocks, formats
 from outcore.attributes import Attributes
 from outcore.blocks import Blocks
 from outcore.errors import BudgetError, UsageError
-from outcore.formats import locks
-from outcore.formats.layout import ArrayInfo, Chunked, share_bytes
+from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.growth import as_elements, check_seen, continued
 from outcore.hints import Hints, check_environment
 from outcore.report import BlocksReport, Report, human
-from outcore.requests import IORequest, finish_all, start
+from outcore.requests import IORequest, Started
 
 __all__ = ["DiskArray", "Mode"]
 
@@ -74,10 +72,7 @@ class DiskArray:
         self._where = _absolute(info.path)
         self._files = [os.path.abspath(name) for name in info.extra.get("files", ())]
         self._turns: dict[int, _Turn] = {}
-        self._reads: weakref.WeakSet[IORequest[Any]] = weakref.WeakSet()
-        # A write goes on, and its failure counts, also if the caller lets go of the request.
-        # Changed by single steps only, so that threads lose none of each other's.
-        self._writes: dict[IORequest[None], None] = {}
+        self._started = Started()
         self._info = info
         self._core = _core.Array(info, self.writable, self._own_hints())
 
@@ -346,9 +341,7 @@ class DiskArray:
         >>> request.wait()
         array([4, 5, 6, 7])
         """
-        request = start(lambda: self.read(key, out=out), f"read of {self.path!r}", reads=True)
-        self._reads.add(request)
-        return request
+        return self._started.read(lambda: self.read(key, out=out), self.path)
 
     def iwrite(self, key: Key, value: Any) -> IORequest[None]:
         """
@@ -376,10 +369,7 @@ class DiskArray:
         >>> a[1]
         array([4, 5, 6, 7])
         """
-        self._drop_settled()
-        request = start(lambda: self.write(key, value), f"write of {self.path!r}")
-        self._writes[request] = None
-        return request
+        return self._started.write(lambda: self.write(key, value), self.path)
 
     def prefetch(self, key: Key = ...) -> None:
         """
@@ -678,7 +668,7 @@ class DiskArray:
     @contextlib.contextmanager
     def _alone(self, verb: str) -> Iterator[formats.Growing]:
         """The array, whose length nobody else changes meanwhile: no thread, no process."""
-        with locks.once(f"array {id(self)}", self.path), self._growing:
+        with self._growing:
             self._must_write(verb)
             self.flush()
             with formats.growing(self._info) as array:
@@ -731,24 +721,9 @@ class DiskArray:
         >>> a[1] = 1.0
         >>> a.flush()  # now it outlives a crash of the machine
         """
-        self._finish_writes()
+        self._started.finish_writes()
         if self.writable:
             self._core.flush(True)
-
-    def _finish_writes(self) -> None:
-        """Wait for all started writes; raise a failure that nobody has seen, and keep the others."""
-        writes = list(self._writes)
-        try:
-            for request in writes:
-                if not request.settled:
-                    request.wait()
-        finally:
-            self._drop_settled()
-
-    def _drop_settled(self) -> None:
-        for request in list(self._writes):
-            if request.settled:
-                self._writes.pop(request, None)
 
     def close(self) -> None:
         """
@@ -765,15 +740,9 @@ class DiskArray:
         >>> a.closed
         True
         """
-        for read in list(self._reads):
-            read.finish()
-        writes = list(self._writes)
         try:
-            self._finish_writes()
+            self._started.close()
         finally:
-            for request in writes:
-                request.finish()
-                self._writes.pop(request, None)
             self._core.close()
             self._info.forget()
 
@@ -787,9 +756,7 @@ class DiskArray:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None and not issubclass(kind, Exception):  # Ctrl-C: nobody comes for them
-            for read in list(self._reads):
-                read.cancel()
-            finish_all(list(self._writes))
+            self._started.abandon()
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

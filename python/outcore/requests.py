@@ -23,6 +23,7 @@ import queue
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import CancelledError, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -31,7 +32,7 @@ from typing import Any, Generic, TypeVar
 from outcore import _core
 from outcore.errors import UsageError
 
-__all__ = ["IORequest", "start"]
+__all__ = ["IORequest", "Started", "start"]
 
 T = TypeVar("T")
 
@@ -361,9 +362,62 @@ def start(work: Callable[[], T], what: str, *, reads: bool = False) -> IORequest
     return IORequest(task)
 
 
-def finish_all(requests: Iterable[IORequest[Any]]) -> None:
-    """Wait for the end of all, and say so on stderr if it takes a while; raise none of their errors."""
-    _finish([request._task for request in requests])
+class Started:
+    """
+    The requests of one array.
+
+    A write goes on, and its failure counts, also if the caller lets go of the request; a read is over
+    then. Changed by single steps only, so that threads lose none of each other's.
+    """
+
+    def __init__(self) -> None:
+        self._reads: weakref.WeakSet[IORequest[Any]] = weakref.WeakSet()
+        self._writes: dict[IORequest[None], None] = {}
+
+    def read(self, work: Callable[[], T], path: str) -> IORequest[T]:
+        """Start a read."""
+        request = start(work, f"read of {path!r}", reads=True)
+        self._reads.add(request)
+        return request
+
+    def write(self, work: Callable[[], None], path: str) -> IORequest[None]:
+        """Start a write."""
+        self._drop_settled()
+        request = start(work, f"write of {path!r}")
+        self._writes[request] = None
+        return request
+
+    def finish_writes(self) -> None:
+        """Wait for all writes; raise a failure that nobody has seen, and keep the others."""
+        try:
+            for request in list(self._writes):
+                if not request.settled:
+                    request.wait()
+        finally:
+            self._drop_settled()
+
+    def _drop_settled(self) -> None:
+        for request in list(self._writes):
+            if request.settled:
+                self._writes.pop(request, None)
+
+    def close(self) -> None:
+        """Wait for all; raise a failure of a write that nobody has seen."""
+        for read in list(self._reads):
+            read.finish()
+        writes = list(self._writes)
+        try:
+            self.finish_writes()
+        finally:
+            for request in writes:
+                request.finish()
+                self._writes.pop(request, None)
+
+    def abandon(self) -> None:
+        """Nobody comes for them: stop reads, and finish writes, saying so if that takes a while."""
+        for read in list(self._reads):
+            read.cancel()
+        _finish([request._task for request in self._writes])
 
 
 def _finish(tasks: list[_Task[Any]]) -> None:

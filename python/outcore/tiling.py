@@ -233,6 +233,23 @@ class Tiling:
         begin = edge - (self.overlap[axis] if self.overlap else 0) if k else 0
         return max(begin, 0), min(edge + size, self.shape[axis])
 
+    def holding(self, unit: Shape, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """
+        Of each unit of another grid, the number of the tile in which it begins.
+
+        `unit` is the shape of one, `places` count them in C order.
+        """
+        numbers, step = np.zeros(len(places), np.int64), 1
+        if not len(places) or not self.shape:
+            return numbers
+        cells = np.unravel_index(places, grid_of(self.shape, unit))
+        for axis in self._fastest_first:
+            first = self.first[axis] if self.first else 0
+            tiles = (cells[axis] * unit[axis] + first) // self.tile[axis]
+            numbers += np.clip(tiles, 0, self.grid[axis] - 1) * step
+            step *= self.grid[axis]
+        return numbers
+
     def meetings(self, axis: int, cells: Cells, *, again: bool = True) -> int:
         """
         Pairs of a tile and a cell that have an index in common, along an axis.
@@ -278,21 +295,6 @@ def _floors(count: int, step: int, first: int, unit: int) -> int:
         end = step * count + first
         count, first, step, unit = end // unit, end % unit, unit, step
     return total
-
-    def holding(self, unit: Shape, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """
-        Of each unit of another grid, the number of the tile in which it begins.
-
-        `unit` is the shape of one, `places` count them in C order.
-        """
-        numbers, step = np.zeros(len(places), np.int64), 1
-        if not len(places) or not self.shape:
-            return numbers
-        cells = np.unravel_index(places, grid_of(self.shape, unit))
-        for axis in self._fastest_first:
-            numbers += cells[axis] * unit[axis] // self.tile[axis] * step
-            step *= self.grid[axis]
-        return numbers
 
 
 def grid_of(shape: Sequence[int], tile: Sequence[int]) -> Shape:

@@ -126,7 +126,7 @@ def test_an_append_inside_another_one_is_refused(made):
                 refused.append(caught.value.code)
         a.append(Data(a), axis)
         assert appended(a, axis) == [100, 100]
-    assert refused == ["nested-change"] * 2
+    assert refused == ["nested-call"] * 2
 
 
 def files_below(folder):

@@ -287,7 +287,7 @@ class CollectiveArray(DiskArray):
         mine: list[Ready] = []
 
         def prepare() -> list[int]:
-            self._finish_writes()
+            self._started.finish_writes()
             mine.append(Ready(self, asked=True))
             return [self._place, *mine[0].words]
 

@@ -237,7 +237,7 @@ def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
     FormatError
         ``file-changed``: another array has taken its place.
     UsageError
-        ``nested-change``: this thread is at it already.
+        ``nested-call``: this thread is at it already.
     """
     _ability(info, "resize")
     module = _by_name(info.format)

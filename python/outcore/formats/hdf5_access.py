@@ -48,8 +48,8 @@ def _new_turn() -> None:
 
 os.register_at_fork(after_in_child=_new_turn)
 
-# Files (device, inode) that are being changed, and the thread that does it. A handler of a signal that it
-# runs has its turn and its lock, and must not come in between.
+# Files (device, inode) that are being changed, and the thread that does it. A handler of a signal that
+# it runs has its turn and its lock, and must not come in between.
 _changed: dict[tuple[int, int], int] = {}
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"

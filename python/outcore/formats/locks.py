@@ -18,7 +18,7 @@ import struct
 import threading
 from collections.abc import Iterator
 
-from outcore.errors import UsageError
+from outcore import _core
 
 #: First byte and length, as in `outcore_io::lock::Range`. Who accesses chunks locks the first. Who wants
 #: HDF5's lock for writing, or has it, stands at the second. Who changes the length of an array holds
@@ -122,12 +122,7 @@ def _lock_folder(path: str) -> int | None:
 def once(what: str, path: str) -> Iterator[None]:
     """Refuse a change of length, `what`, inside the same one by the same thread."""
     if what in _mine.changes:
-        raise UsageError(
-            f"{path!r}: its length is being changed by this very thread, which called append or resize "
-            "once more from a signal handler; do that when the first has returned",
-            code="nested-change",
-            path=path,
-        )
+        _core.refuse_nested(path, "its length is being changed")
     _mine.changes.add(what)
     try:
         yield
