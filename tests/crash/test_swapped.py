@@ -39,11 +39,11 @@ RUNNING = """
 # A write that ends, or is started, between the flush that precedes the change and the change.
 BETWEEN = """
     from outcore import formats
-    resize = formats.resize
-    def later(*words):
+    growing = formats.growing
+    def later(info):
         WRITE
-        return resize(*words)
-    formats.resize = later
+        return growing(info)
+    formats.growing = later
     CHANGE
     a.flush()
 """

@@ -17,8 +17,8 @@ MUTANTS = [
     ),
     Mutant(
         file=ARRAY,
-        before="            if !self.owes() {\n                retired.retain(|open| !is_idle(open));\n            }",
-        after="            retired.retain(|open| !is_idle(open));",
+        before="            if !self.owes() {\n                gone",
+        after="            {\n                gone",
         killed_by=f"{HAZARDS}::test_a_flush_covers_a_write_that_ended_while_the_shape_changed",
         why="what was written before an append or resize would be forgotten before it is flushed",
     ),
@@ -69,8 +69,8 @@ MUTANTS = [
     ),
     Mutant(
         file=ACCESS,
-        before="let alone = step.plan.writes_back();",
-        after="let alone = false;",
+        before="let (alone, path) = (step.plan.writes_back(), &self.described.path);",
+        after="let (alone, path) = (false, &self.described.path);",
         killed_by="tests/unit/test_access.py::test_two_threads_write_between_each_other_in_an_exclusive_array",
         why="a window that is written back would undo what another thread wrote into its holes",
     ),

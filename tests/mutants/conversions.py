@@ -52,8 +52,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/convert/job.py",
-        before='            "source time": stat.st_mtime_ns,\n',
-        after="",
+        before='"source time": None if changes else os.stat(source).st_mtime_ns',
+        after='"source time": None',
         killed_by="tests/unit/test_convert.py::test_another_job_is_not_resumed",
         why="a conversion would go on with a source that was changed: half old, half new",
     ),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.formats import durable, hdf5_redo, zarr_store
+from outcore.formats import durable, hdf5_redo, locks
 
 
 def make(path, kind, text):
@@ -230,7 +230,7 @@ def test_a_document_that_was_replaced_is_locked_anew(tmp_path, monkeypatch):
         return plain(*words)
 
     monkeypatch.setattr(fcntl, "fcntl", late)
-    fd = zarr_store._lock_whole(str(path))
+    fd = locks.lock_by_name(str(path), locks.CONTENT)
     try:
         assert os.pread(fd, 3, 0) == b"new"
     finally:
