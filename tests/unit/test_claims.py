@@ -207,3 +207,22 @@ def test_a_conversion_of_endless_tiles_begins_at_once(tmp_path):
         outcore.convert(path, tmp_path / "b.zarr", progress=progress)
     assert told[0] == (0, 2**56)
     assert told[1][0] < told[2][0]
+
+
+@pytest.mark.parametrize("options", [{}, {"separator": "."}, {"format": "zarr2"}], ids=str)
+def test_a_resize_looks_at_the_chunks_that_are_stored(tmp_path, options):
+    """Not at each of 10^9 places along the border, whose chunks it fills beyond the old end."""
+    with outcore.create(tmp_path / "a.zarr", (10**9, 3), "i1", chunks=(1, 2), **options) as a:
+        for row in (0, 5, 10**9 - 1):
+            a[row] = [1, 2, 3]
+        files = sorted((tmp_path / "a.zarr").rglob("*"))
+        for file in files:
+            if file.is_file() and file.name[-1] == "1":  # as other libraries pad it
+                file.write_bytes(b"\3\4")
+        with within(20):
+            a.resize((10**9, 4))
+        assert a[:: 10**9 // 10**3].sum() == 6
+        for row in (0, 5, 10**9 - 1):
+            assert a[row].tolist() == [1, 2, 3, 0]
+        a.resize((10**9 + 2, 4))
+        assert a[10**9 - 2 :].tolist() == [[0, 0, 0, 0], [1, 2, 3, 0], [0] * 4, [0] * 4]

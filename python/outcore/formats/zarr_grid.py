@@ -17,9 +17,7 @@ resize.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,8 +25,9 @@ from typing import Any
 from outcore.errors import FormatError, InternalError, UsageError
 from outcore.formats import locks
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource, ShardSource, TableSource
+from outcore.formats.zarr_chunks import remove_outside, stored_chunks
 from outcore.formats.zarr_identity import confirm
-from outcore.formats.zarr_store import chunk_path, locked, remove_outside
+from outcore.formats.zarr_store import locked
 
 #: Chunks that are not chosen by the caller hold at most this many bytes.
 CHUNK_BYTES = 4 << 20
@@ -145,12 +144,12 @@ def stale(info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]
         box = list(zip(low, high, unit, strict=True))
         if any(a >= b for a, b, _ in box):
             continue
-        for cell in itertools.product(*(range(a // u, -(-b // u)) for a, b, u in box)):
-            if os.path.lexists(chunk_path(source.root, source.prefix, source.separator, cell)):
-                yield tuple(
-                    slice(max(a, k * u), min(b, (k + 1) * u))
-                    for k, (a, b, u) in zip(cell, box, strict=True)
-                )
+        cells = [(a // u, -(-b // u)) for a, b, u in box]
+        for cell in stored_chunks(source.root, source.prefix, source.separator, cells):
+            yield tuple(
+                slice(max(a, k * u), min(b, (k + 1) * u))
+                for k, (a, b, u) in zip(cell, box, strict=True)
+            )
 
 
 def remove_shrunk(info: ArrayInfo, shape: Sequence[int], *, look: bool = False) -> None:

@@ -1,5 +1,5 @@
 """
-Zarr on the file system: metadata documents, folders that appear at once, chunk files.
+Zarr on the file system: metadata documents, folders that appear at once.
 
 Problem. A reader must never meet new metadata over old chunks, a half written document, or a document
 made to hurt (huge, deeply nested, a pipe instead of a file).
@@ -7,9 +7,8 @@ Idea. Documents are replaced by rename. A new folder is built in a hidden folder
 renamed into it; a folder that is replaced changes places with the new one in one step (``renameat2``
 with ``RENAME_EXCHANGE``).
 Invariants. What a document says is judged by `Judge`, so that everything wrong with it is a
-`FormatError`. Chunk files are removed by name only, nothing else in their folder is touched, and removal
-goes from one open folder to the next, never through a symbolic link. The hidden folder itself holds no
-metadata, so no library takes what a crash leaves behind for a member of a group.
+`FormatError`. The hidden folder itself holds no metadata, so no library takes what a crash leaves behind
+for a member of a group.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import reprlib
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from outcore import _core
@@ -45,7 +44,6 @@ Stamp = tuple[int, int, int, int, int]
 MAX_DOCUMENT = 64 << 20
 MAX_LENGTH = 2**63 - 1
 _SHELTER = re.compile(r"\.outcore-[0-9a-f]{16}")
-_COORDINATE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 class Judge:
@@ -417,118 +415,3 @@ def _sweep_shelters(folder: str) -> None:
             # the old array away before the new one takes its place.
             if not all(os.path.lexists(os.path.join(shelter, name)) for name in ("old", "new")):
                 durable.remove_orphan(shelter)
-
-
-def chunk_path(root: str, prefix: str, separator: str, at: Sequence[int]) -> str:
-    """The file of the chunk (or shard) at grid coordinates `at`."""
-    if not at:
-        return os.path.join(root, prefix[:-1] if prefix else "0")
-    return os.path.join(root, prefix + separator.join(map(str, at)))
-
-
-def remove_outside(
-    root: str,
-    prefix: str,
-    separator: str,
-    limits: Sequence[int | None],
-    *,
-    look: bool = False,
-) -> None:
-    """
-    Remove the chunk files with a coordinate at or beyond its limit; None stands for no limit.
-
-    Only names that are chunk keys are touched, and with `look` none. A folder that is a symbolic link is
-    not entered.
-
-    Raises
-    ------
-    StorageError
-        ``link-leads-out``: there is such a folder.
-    """
-    if all(limit is None for limit in limits):
-        return
-    with durable.os_errors("removing chunks of", root), _opened(root) as top:
-        if top is None:
-            return
-        if separator == "/":
-            while limits[-1] is None:  # no need to look deeper
-                limits = limits[:-1]
-            if prefix:
-                with _opened(prefix.rstrip("/"), top, root) as folder:
-                    if folder is not None:
-                        _remove_tree(os.path.join(root, prefix), folder, limits, look)
-            else:
-                _remove_tree(root, top, limits, look)
-        else:
-            _remove_flat(top, prefix, separator, limits, look)
-
-
-@contextlib.contextmanager
-def _opened(name: str, above: int | None = None, place: str = "") -> Iterator[int | None]:
-    """
-    An open folder, None if there is none: at the path `name`, or below the folder `above`.
-
-    There no symbolic link is followed; `place` is the path of `above`.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    try:
-        fd = os.open(name, flags | (0 if above is None else os.O_NOFOLLOW), dir_fd=above)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            raise
-        if error.errno != errno.ENOENT and above is not None:
-            found = os.stat(name, dir_fd=above, follow_symlinks=False)
-            if stat.S_ISLNK(found.st_mode):
-                raise leads_out(os.path.join(place, name)) from None
-        yield None
-        return
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _remove_tree(place: str, folder: int, limits: Sequence[int | None], look: bool) -> None:
-    found = os.listdir(folder)
-    if not look:
-        _remove_left_behind(folder, found)
-    for name in filter(_COORDINATE.fullmatch, found):
-        if limits[0] is not None and int(name) >= limits[0]:
-            if not look:
-                _remove(name, folder)
-        elif len(limits) > 1:
-            with _opened(name, folder, place) as below:
-                if below is not None:
-                    _remove_tree(os.path.join(place, name), below, limits[1:], look)
-
-
-def _remove_flat(
-    folder: int, prefix: str, separator: str, limits: Sequence[int | None], look: bool
-) -> None:
-    if look:
-        return  # links to files are removed, not followed
-    found = os.listdir(folder)
-    _remove_left_behind(folder, found)
-    for name in found:
-        if not name.startswith(prefix):
-            continue
-        fields = name[len(prefix) :].split(separator)
-        if len(fields) != len(limits) or not all(map(_COORDINATE.fullmatch, fields)):
-            continue
-        if any(m is not None and int(f) >= m for f, m in zip(fields, limits, strict=True)):
-            _remove(name, folder)
-
-
-def _remove_left_behind(folder: int, names: list[str]) -> None:
-    """What killed writers of chunks left in a folder that had to be listed anyway."""
-    for name in names:
-        if name.startswith(".") and name.endswith(".outcore-tmp"):
-            durable.remove_orphan(name, folder)
-
-
-def _remove(name: str, folder: int) -> None:
-    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if stat.S_ISDIR(found.st_mode):
-        shutil.rmtree(name, dir_fd=folder)
-    else:
-        os.unlink(name, dir_fd=folder)
