@@ -6,7 +6,7 @@ import tempfile
 
 import hypothesis
 
-from outcore import _core
+from outcore import _core, measured
 
 # Machines that run tests are busy: time says nothing. A failure prints how to repeat it.
 hypothesis.settings.register_profile("outcore", deadline=None, print_blob=True)
@@ -14,6 +14,8 @@ hypothesis.settings.load_profile("outcore")
 
 # Plans of tests are priced for the assumed disk, whatever was measured on this machine.
 os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "outcore-tests-no-figures")
+# What was measured is read when outcore is imported: above.
+measured.use()
 
 # A shell that runs something in the background has it ignore Ctrl-C, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
