@@ -83,9 +83,10 @@ class Hints:
         Of a collective: the ranks that touch files take turns, in so many groups; while one group is
         at the disk, what another has read (will write) is exchanged. One group by default (None).
     domains
-        Of a collective: files are divided by the bytes that are ``"requested"``, by the ``"bounding"``
-        section (the dynamic partitioning of Thakur and Choudhary, section 4.2), in ``"fixed"`` parts of
-        the whole array (their static one, section 4.1), or tile by tile (``"cyclic"``).
+        Of a collective: files are divided by what it costs to get what is ``"requested"``, by the
+        ``"bounding"`` section (the dynamic partitioning of Thakur and Choudhary, section 4.2), in
+        ``"fixed"`` parts of the whole array (their static one, section 4.1), or tile by tile
+        (``"cyclic"``).
     overlap
         Ranks that write the same element: the highest rank wins (``"last"``), or it is refused
         (``"error"``). Of sections so many and so entangled that it takes too long to find out, it is not

@@ -425,7 +425,9 @@ fn domains_follow_the_bytes_that_are_asked_for() {
     sections.extend((1..4).map(|p| slices((512, 4096, 1), (40 * p, 40 * p + 40, 1))));
     let job = Job { ground: square(4096), accesses: of_ranks(sections), shares: all(4) };
     let bytes = |cut| {
-        let plan = Collective::new(vec![job.clone()], &agreed(4, cut)).unwrap();
+        // Where requests cost nothing.
+        let free = Agreed { gap: 0, ..agreed(4, cut) };
+        let plan = Collective::new(vec![job.clone()], &free).unwrap();
         let wanted = |tile| -> i64 {
             plan.table(&tile).iter().map(|p| p.section.count().unwrap() * 4).sum()
         };
@@ -438,6 +440,58 @@ fn domains_follow_the_bytes_that_are_asked_for() {
     assert!(requested.iter().all(|b| (b - total / 4).abs() < total / 20), "{requested:?}");
     let fixed = bytes(Cut::Fixed);
     assert!(fixed[0] > 2 * total / 3, "the static partition does not: {fixed:?}");
+}
+
+/// Rows of the tiles of each owner.
+fn rows(plan: &Collective, ranks: u32) -> Vec<i64> {
+    let tile = |owner, n| plan.tile(owner, n).unwrap().section.shape()[0];
+    (0..ranks).map(|owner| (0..plan.tiles(owner)).map(|n| tile(owner, n)).sum()).collect()
+}
+
+#[test]
+fn a_request_counts_as_the_bytes_that_it_is_as_dear_as() {
+    // A staircase of blocks, each 128 bytes wide: rows at its ends have little of what is wanted, but each
+    // row is a request, or what lies between is read over.
+    let step = |p: i64| slices((24 * p, 24 * p + 1024, 1), (32 * p, 32 * p + 32, 1));
+    let job = Job {
+        ground: square(4096),
+        accesses: of_ranks((0..8).map(step).collect()),
+        shares: all(8),
+    };
+    let ends = |gap| {
+        let agreed = Agreed { gap, align: 1, ..agreed(8, Cut::Requested) };
+        let rows = rows(&Collective::new(vec![job.clone()], &agreed).unwrap(), 8);
+        let cost = |row: i64| {
+            let wanted = (0..8).filter(|p| (24 * p..24 * p + 1024).contains(&row)).count() as i64;
+            128 * wanted + gap.min(16 * KIB - 128 * wanted)
+        };
+        let mut begin = 0;
+        let costs: Vec<i64> = rows
+            .iter()
+            .map(|n| {
+                begin += n;
+                (begin - n..begin).map(cost).sum()
+            })
+            .collect();
+        let even = (0..1192).map(cost).sum::<i64>() / 8;
+        assert!(costs.iter().all(|cost| (cost - even).abs() < even / 50), "{gap}: {costs:?}");
+        rows[0]
+    };
+    // By bytes alone the first owner would have 212 rows, of 1192.
+    assert_eq!(vec![184, 161, 149], [780, 4096, 1 << 30].map(ends));
+}
+
+#[test]
+fn what_several_ranks_want_counts_once() {
+    // Rows of the first half are two ranks' (but for a column), those of the other one rank's.
+    let sections = vec![
+        slices((0, 512, 1), (0, 4096, 1)),
+        slices((0, 512, 1), (1, 4096, 1)),
+        slices((512, 1024, 1), (0, 4096, 1)),
+    ];
+    let job = Job { ground: square(4096), accesses: of_ranks(sections), shares: all(2) };
+    let free = Agreed { gap: 0, ranks: 3, ..agreed(3, Cut::Requested) };
+    assert_eq!(vec![512, 512, 0], rows(&Collective::new(vec![job], &free).unwrap(), 3));
 }
 
 #[test]

@@ -11,8 +11,12 @@
 //! |-------------|------------------------------------------------|---------------------------------|
 //! | `Fixed`     | the whole array (the paper's static partition) | requests cover the array        |
 //! | `Bounding`  | the bounding sections (the paper's dynamic one) | requests are dense in them      |
-//! | `Requested` | the bytes that are asked for                   | they are not; the default       |
+//! | `Requested` | what it costs to get what is asked for         | they are not; the default       |
 //! | `Cyclic`    | tiles, dealt out one by one ([`Deal`](super::deals::Deal)) | what is asked for comes in lumps |
+//!
+//! The cost is in bytes: those that are asked for, and between one index of the slowest axis and the next
+//! what is read over, or what a request is as dear as (`gap` of the collective). Short pieces would else
+//! make many requests for few owners.
 //!
 //! Borders are then moved to the nearest multiple of the size of a block or stripe in the file, or to the
 //! first unit after it, so that no two owners touch the same one; a border that would leave an owner with
@@ -28,7 +32,7 @@
 //!
 //! Reference: Thakur and Choudhary, section 4 (static, dynamic) and 6 (block-cyclic, fewer I/O ranks).
 
-use super::access::Access;
+use super::access::{Access, Ground};
 use super::batches::Part;
 use super::regions::Region;
 use super::tiles::Tiling;
@@ -40,7 +44,7 @@ pub enum Cut {
     Fixed,
     /// The bounding sections.
     Bounding,
-    /// The bytes that are asked for.
+    /// What it costs to get what is asked for.
     Requested,
     /// Tiles, in turn.
     Cyclic,
@@ -133,20 +137,24 @@ impl Stretch<'_> {
 /// Cuts one array into stretches: the spans of each share, in order.
 pub fn cut(
     array: u32,
-    length: i64,
+    ground: &Ground,
     accesses: &[Access],
     regions: &[Region],
     tilings: &[Tiling],
     shares: &[Share],
-    (how, align): (Cut, i64),
+    (how, align, gap): (Cut, i64, i64),
 ) -> Vec<(u32, Part)> {
     let span =
         |region: usize, low, high| Part::Span(Span { array, region: region as u32, low, high });
+    let length = ground.order.first().map_or(1, |axis| ground.shape[*axis]);
     let mut spans = Vec::new();
     let stretches: Vec<Stretch> = tilings
         .iter()
         .zip(regions)
-        .map(|(tiling, region)| Stretch { tiling, profile: profile(tiling, region, accesses, how) })
+        .map(|(tiling, region)| {
+            let profile = profile(ground, gap, tiling, region, accesses, how);
+            Stretch { tiling, profile }
+        })
         .collect();
     let all: i128 = stretches.iter().map(Stretch::weight).sum();
     let parts: i128 = shares.iter().map(|share| i128::from(share.part)).sum();
@@ -206,7 +214,14 @@ fn scaled(all: i128, mut part: i128, mut parts: i128) -> i128 {
 }
 
 /// The measure along the slowest axis of a region.
-fn profile(tiling: &Tiling, region: &Region, accesses: &[Access], how: Cut) -> Vec<(i64, i128)> {
+fn profile(
+    ground: &Ground,
+    gap: i64,
+    tiling: &Tiling,
+    region: &Region,
+    accesses: &[Access],
+    how: Cut,
+) -> Vec<(i64, i128)> {
     let per_cell = tiling.units_per_cell();
     let cells = tiling.units() / per_cell.max(1);
     let box_weight = i128::from(tiling.unit_bytes()) * i128::from(per_cell);
@@ -221,7 +236,8 @@ fn profile(tiling: &Tiling, region: &Region, accesses: &[Access], how: Cut) -> V
     for section in sections {
         let range = section.ranges()[axis];
         let others = section.ranges().iter().enumerate().filter(|(d, _)| *d != axis);
-        let each: i128 = others.fold(1, |n, (_, r)| n.saturating_mul(i128::from(r.count)));
+        let each: i128 =
+            others.fold(i128::from(ground.item), |n, (_, r)| n.saturating_mul(i128::from(r.count)));
         let (low, high) = (tiling.cell_at(range.start), tiling.cell_at(range.stop()).max(1));
         let low = low.min(high - 1);
         let density = (each * i128::from(range.count) * 64 / i128::from(high - low)).max(1);
@@ -229,12 +245,19 @@ fn profile(tiling: &Tiling, region: &Region, accesses: &[Access], how: Cut) -> V
         events.push((high, -density));
     }
     events.sort_unstable();
+    // To get to the next cell what lies between is read, or a request is made that is as dear as `gap` bytes.
+    let blocks = ground.encoded || ground.grain.iter().any(|n| *n > 1);
+    let step = region.section.ranges()[axis].step;
+    let apart = 64 * i128::from(ground.stride(0)) * i128::from(step);
+    let dearest = if blocks { 0 } else { 64 * i128::from(gap.max(0)) };
     let (mut sum, mut density, mut at) = (0_i128, 0_i128, 0_i64);
     let mut profile = Vec::new();
     for (cell, change) in events {
         if cell > at {
-            // What nobody wants is nearly free: it is not read.
-            sum += density.max(1).min(box_weight * 64) * i128::from(cell - at);
+            // What several want is read once. What nobody wants is nearly free: it is not read.
+            let wanted = density.min(box_weight * 64);
+            let between = if wanted > 0 { (apart - wanted).clamp(0, dearest) } else { 1 };
+            sum += (wanted + between) * i128::from(cell - at);
             profile.push((cell, sum));
             at = cell;
         }

@@ -193,12 +193,12 @@ impl Collective {
                 Some(deal) => deal.parts(number as u32, &tilings, &job.shares),
                 None => domains::cut(
                     number as u32,
-                    job.ground.order.first().map_or(1, |axis| job.ground.shape[*axis]),
+                    &job.ground,
                     accesses,
                     &regions,
                     &tilings,
                     &job.shares,
-                    (agreed.cut, agreed.align),
+                    (agreed.cut, agreed.align, agreed.gap),
                 ),
             };
             // Every region has an owner.
