@@ -5,12 +5,14 @@ import importlib
 import inspect
 import pkgutil
 import re
+import shlex
+import textwrap
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import outcore
+from outcore.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
@@ -24,6 +26,11 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(outcore.__path__, "outcore.")
     if not module.name.endswith(("__main__", "_core"))
 )
+
+
+def told(path):
+    """The name of a document in the repository."""
+    return str(path.relative_to(ROOT))
 
 
 @pytest.fixture(autouse=True)
@@ -40,17 +47,32 @@ def run_doctest(test, capsys):
     assert runner.failures == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["README.md", "docs/tutorial.md", "docs/howto/collective.md", "docs/howto/simulate.md"],
-)
+def blocks_of(path):
+    """The Python blocks of a document, also those within lists."""
+    found = re.findall(
+        r"^( *)```(?:python|py|pycon)\b.*?\n(.*?)^ *```", path.read_text(), re.S | re.M
+    )
+    return [textwrap.dedent(block) for _, block in found]
+
+
+# Whose blocks are parts of test files.
+FRAGMENTS = {"CONTRIBUTING.md"}
+WITH_CODE = [
+    name for path in DOCUMENTS if blocks_of(path) and (name := told(path)) not in FRAGMENTS
+]
+
+
+def test_documents_with_code_are_found():
+    howto = {told(path) for path in (ROOT / "docs" / "howto").glob("*.md")}
+    assert {"README.md", "docs/tutorial.md", *howto} <= set(WITH_CODE)
+
+
+@pytest.mark.parametrize("name", WITH_CODE)
 def test_documents_run(name, tmp_path, monkeypatch, capsys):
+    """A document imports what it uses: it has no names but its own."""
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / name).read_text()
-    names = {"np": np, "outcore": outcore}
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
-    assert blocks
-    for number, block in enumerate(blocks):
+    names = {"__name__": "__main__"}
+    for number, block in enumerate(blocks_of(ROOT / name)):
         if ">>>" in block:
             test = doctest.DocTestParser().get_doctest(block, names, name, name, number)
             test.globs = names
@@ -59,6 +81,24 @@ def test_documents_run(name, tmp_path, monkeypatch, capsys):
             assert runner.failures == 0, capsys.readouterr().out
         else:
             exec(compile(block, f"{name} (block {number})", "exec"), names)
+
+
+def test_the_picture_is_what_its_command_draws(tmp_path, monkeypatch, capsys):
+    """With the memory of a usual machine, and a disk that nobody measured (as in all tests)."""
+    monkeypatch.chdir(tmp_path)
+    document = ROOT / "docs" / "howto" / "collective.md"
+    text = document.read_text()
+    (command,) = re.findall(r"^outcore (explain .* --svg columns\.svg)$", text, re.M)
+    ((picture,),) = [re.findall(r"!\[[^]]*\]\((.*\.svg)\)", text)]
+    outcore.create("field.npy", (4096, 4096), "f8").close()
+    with outcore.open("field.npy", hints={"cache": "bypass"}) as field:
+        if field.explain((slice(None), slice(1024))).read_bytes != 4096 * (8192 + 512):
+            pytest.skip("drawn for a disk with blocks of 512 bytes")
+    with outcore.memory("1 GiB"):
+        assert main(shlex.split(command)) == 0, capsys.readouterr().err
+    assert Path("columns.svg").read_text() == (document.parent / picture).read_text(), (
+        f"{picture} is stale: `outcore {command}` on zeros of 4096 x 4096 draws another"
+    )
 
 
 @pytest.mark.parametrize("name", ["outcore", *MODULES])
@@ -70,7 +110,7 @@ def test_docstrings_run(name, tmp_path, monkeypatch, capsys):
             run_doctest(test, capsys)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", DOCUMENTS, ids=told)
 def test_links_lead_somewhere(path):
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
     missing = [link for link in links if not (path.parent / link).exists()]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore import _core
 from outcore.collective import holes, planning, rounds
+from outcore.collective.foresee import foresee
 from outcore.collective.slots import _kept, slots_of
 from outcore.errors import CollectiveError
 from ranks import World
@@ -48,6 +50,27 @@ def test_holes_are_read_into_a_slot_when_its_last_write_has_ended(monkeypatch, t
         for read in reads:
             read()
         assert sorted(done) == [("read", n) for n in range(tiles, 2 * tiles)]
+
+
+def test_tiles_of_8_mib_fit_slots_wherever_they_begin_in_a_page(tmp_path):
+    """Rows of 32 KiB behind the header of a `.npy` file: 4 rounds of 256, and no fifth for 4 rows."""
+    columns = [np.s_[:, 1024 * rank : 1024 * rank + 1024] for rank in range(4)]
+    with outcore.memory("1 GiB"), outcore.create(tmp_path / "a.npy", (4096, 4096), "f8") as a:
+        seen = foresee(a, columns, cold=True, method="two-phase")
+        plan = seen.plan
+        assert (plan.rounds, [plan.tiles(owner) for owner in plan.owners()]) == (4, [4] * 4)
+        for owner, n in itertools.product(range(4), range(4)):
+            rows = 1024 * owner + 256 * n
+            assert plan.tile(owner, n)[1] == [(rows, 256, 1), (0, 4096, 1)]
+            # The page is for this.
+            assert plan.place(owner, n) == 128
+        assert plan.slot_bytes == (8 << 20) + 4096 == planning.AGREED.slot
+        assert seen.report.slots == 3
+    # Where there is not so much memory it is kept to.
+    with outcore.memory("24 MiB"), outcore.open(tmp_path / "a.npy") as a:
+        offered = _core.memory_state()[1] // 4
+        seen = foresee(a, columns, cold=True, method="two-phase")
+        assert offered - (64 << 10) < seen.plan.slot_bytes <= offered
 
 
 def test_slots_are_not_used_again_after_a_mishap():

@@ -119,10 +119,10 @@ class CollectiveArray(DiskArray):
         What any rank wrote through outcore before it made this call, all ranks see. What it wrote
         by other means they see if they met in between (``comm.barrier()``).
 
-        Two-phase needs three slots besides the result, of at most 8 MiB each (a block of an encoded
-        array, if that is larger); where three do not fit half of what is free of the memory budget
-        (a third, if ranks are on several nodes), two. They count in it, and are kept for the next
-        call. What goes between nodes takes two slots more during the call, however many ranks there
+        Two-phase needs three slots besides the result, of at most 8 MiB and a page each (a block of
+        an encoded array, if that is larger); where three do not fit half of what is free of the memory
+        budget (a third, if ranks are on several nodes), two. They count in it, and are kept for the
+        next call. What goes between nodes takes two slots more during the call, however many ranks there
         are and whatever they want: messages that are larger go in parts.
 
         Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core

@@ -64,8 +64,9 @@ _SOLVERS: tuple[Solver, ...] = ("balanced", "greedy", "matching", "exact")
 class _Agreed:
     """What a plan is made with, where neither budget nor hint says otherwise: bytes."""
 
-    # Long enough for a disk at full rate.
-    slot: int = 8 << 20
+    # Long enough for a disk at full rate, and a page: a tile lies in its pages as in the file, so it
+    # may begin anywhere in the first one. Without that a tile of rows of a power of two lacks one.
+    slot: int = (8 << 20) + 4096
     least: int = 256 << 10
     # Of a disk that nobody measured.
     gap: int = 24 << 10
