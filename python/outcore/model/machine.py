@@ -18,13 +18,34 @@ import os
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from outcore.errors import UsageError
 
-__all__ = ["NAMES", "Machine", "machine"]
+__all__ = ["NAMES", "Figures", "Machine", "machine"]
 
 NAMES = ("delta", "sp2", "today")
+_SECOND = 1_000_000_000
+
+
+class Figures(NamedTuple):
+    """
+    What ``outcore bench`` finds out about a disk, and plans go by.
+
+    Parameters
+    ----------
+    gap
+        Bytes that are cheaper to read than to skip.
+    request_ns
+        What one more request costs while many are on their way.
+    device, stream
+        Bytes per second of a request, and of the fastest stream.
+    """
+
+    gap: int
+    request_ns: int
+    device: int
+    stream: int
 
 
 @dataclass(frozen=True)
@@ -84,6 +105,26 @@ class Machine:
             if field.name not in ("name", "about")
         ]
         return f"{self.name}: {', '.join(figures)}"
+
+    def figures(self, ranks: int) -> Figures:
+        """
+        Tell what ``outcore bench`` would find out about the disks, if so many ranks read at once.
+
+        A request costs as many servers as are busy; a long one pays for each stripe again.
+
+        Examples
+        --------
+        >>> from outcore.model.machine import machine
+        >>> machine("delta").figures(16)
+        Figures(gap=780, request_ns=375000, device=2080067, stream=2080067)
+        """
+        busy = max(1, min(self.servers, ranks * self.depth))
+        request = self.request_ns + self.block_ns + self.seek_ns
+        each = max(request // busy, self.client_ns // max(ranks, 1), 1)
+        stripe = self.request_ns + self.block_ns * (self.stripe // self.block)
+        stripe += self.stripe * _SECOND // self.disk_rate
+        rate = max(busy * self.stripe * _SECOND // max(stripe, 1), 1)
+        return Figures(each * rate // _SECOND, each, rate, rate)
 
 
 _FIGURES = tuple(f.name for f in dataclasses.fields(Machine) if f.name not in ("name", "about"))

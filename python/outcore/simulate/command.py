@@ -32,7 +32,7 @@ methods:
   static     extended two-phase method, file domains of the whole array
   dynamic    the same, file domains of the bounding section
   requested  two-phase as outcore does it
-  auto       what read_all or write_all would choose, and why
+  auto       requested, or each rank on its own: the faster one, and why
 
 cases: each rank wants --bytes of an array that grows with the ranks
   rows, columns, blocks, cyclic (columns in turn), common (all the same)

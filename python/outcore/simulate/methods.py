@@ -8,8 +8,12 @@ Simulated methods: real plans of made-up ranks, on the clock of a modelled machi
 | `sieve`     | each rank moves everything from its first to its last byte, one window at a time  |
 | `static`    | extended two-phase, file domains of the whole array                               |
 | `dynamic`   | extended two-phase, file domains of the bounding section of all requests          |
-| `requested` | ours: regions, domains of equal bytes asked for, tiles in slots, gaps skipped      |
-| `auto`      | what `read_all` would choose, by its own prices: `requested`, or each on its own   |
+| `requested` | ours: regions, domains of equal cost, tiles in slots, long gaps skipped            |
+| `auto`      | `requested`, or each on its own with gaps read: what takes less on this machine    |
+
+Which gaps are read, and whether holes are, `requested` and `auto` decide as `read_all` does where
+`outcore bench` measured the disks: by `Machine.figures`. That the clock of the model chooses, and not a
+price of it, is what `auto` has ahead of `read_all`.
 
 `static` and `dynamic` do as the paper says: one bounding section, one tile for each owner as far as its
 memory allows, a column at a time where columns are not neighbours in the file, always read before
@@ -24,14 +28,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from outcore import _core
-from outcore.collective.choose import Exchange, Prices, choose
+from outcore.collective.choose import in_order
 from outcore.collective.holes import SPARSE
-from outcore.collective.pace import ASSUMED
 from outcore.collective.planning import AGREED
-from outcore.collective.price import DISK, of_requests
 from outcore.collective.slots import MOST, number_of
 from outcore.errors import UsageError
 from outcore.model.machine import Machine
+from outcore.report import human_time
 
 __all__ = ["METHODS", "Array", "Case", "Method", "Outcome", "plan", "simulate"]
 
@@ -45,6 +48,7 @@ _PAPER_SLOTS = 2
 # Strides within a column; the next column is a request of its own, unless it follows at once.
 _PAPER_GAP = 1 << 10
 _FAR = 1 << 60
+_PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ def plan(
     io_ranks: int | None = None,
     slot: int | None = None,
     shares: Sequence[Sequence[tuple[int, int]]] | None = None,
+    gap: int | None = None,
 ) -> _core.Collective:
     """
     Make the plan of a two-phase method: the planner of `read_all`.
@@ -168,17 +173,22 @@ def plan(
         With `requested` it has three slots where these fit in their place, and by default.
     shares
         For each array pairs of rank and part (`outcore.assign`), instead of all I/O ranks alike.
+    gap
+        With `requested`: gaps below so many bytes are cheaper to read than to skip; as of a disk that
+        nobody measured by default.
     """
     jobs = _jobs(case, io_ranks)
     if shares is not None:
         jobs = [(job[0], job[1], list(own)) for job, own in zip(jobs, shares, strict=True)]
     paper = method in ("static", "dynamic")
-    size = slot or (_PAPER_SLOT if paper else AGREED.slot)
+    # A tile that has no place in its first page needs no page for that.
+    free = AGREED.slot - (0 if any(array.offset is not None for array in case.arrays) else _PAGE)
+    size = slot or (_PAPER_SLOT if paper else free)
     return _core.Collective(
         jobs,
         ranks=case.ranks,
         slot=size,
-        gap=_FAR if paper else AGREED.gap,
+        gap=_FAR if paper else AGREED.gap if gap is None else gap,
         align=1 if paper else AGREED.align,
         least=size if paper else AGREED.least,
         cut={"static": "fixed", "dynamic": "bounding"}.get(method, "requested"),
@@ -260,22 +270,23 @@ def simulate(
             write=case.write,
         )
         return _outcome(method, found)
-    made = plan(case, method, io_ranks=io_ranks, slot=slot, shares=shares)
+    gap = machine.figures(case.ranks).gap
+    made = plan(case, method, io_ranks=io_ranks, slot=slot, shares=shares, gap=gap)
     return _together(made, case, machine, method, slot)
 
 
 def _together(
     made: _core.Collective, case: Case, machine: Machine, method: str, slot: int | None
 ) -> Outcome:
-    paper = method in ("static", "dynamic")
+    paper, disk = method in ("static", "dynamic"), machine.figures(case.ranks)
     found = _core.simulate_together(
         made,
         machine,
         ranks=case.ranks,
-        gap=_PAPER_GAP if paper else AGREED.gap,
+        gap=_PAPER_GAP if paper else disk.gap,
         most=_PAPER_SLOT if paper else AGREED.slot,
         sparse=0 if paper else SPARSE,
-        price=None if paper else DISK,
+        price=None if paper else disk[1:],
         slots=_PAPER_SLOTS if paper else _slots(made, slot),
         write=case.write,
     )
@@ -298,25 +309,25 @@ def _auto(
     slot: int | None,
     shares: Sequence[Sequence[tuple[int, int]]] | None,
 ) -> Outcome:
-    """Choose as `read_all` does where nothing is cached."""
+    """Choose what takes less, of the ways that `read_all` has where nothing is cached."""
+    gap = machine.figures(case.ranks).gap
     own = _core.simulate_alone(
         _jobs(case, 1),
         machine,
         ranks=case.ranks,
-        gap=AGREED.gap,
+        # What others may be writing is not written back.
+        gap=0 if case.write else gap,
         most=AGREED.slot,
         write=case.write,
     )
-    made = plan(case, "requested", io_ranks=io_ranks, slot=slot, shares=shares)
+    made = plan(case, "requested", io_ranks=io_ranks, slot=slot, shares=shares, gap=gap)
     both = _together(made, case, machine, "requested", slot)
-    # As in `own_price` and `share_of_price`, which sum this over ranks.
-    alone = of_requests(own["requests"], own["bytes"])
-    prices = Prices(
-        alone=[(alone, 0), (0, 1000)] if case.ranks > 1 else [(alone, 0)],
-        parts=of_requests(both.requests, both.bytes),
-        exchange=Exchange(tuple(rank // machine.per_node for rank in range(case.ranks)), ASSUMED),
-    )
-    chosen = choose(made, prices, write=case.write)
-    if chosen.method == "two-phase":
-        return dataclasses.replace(both, method="auto: two-phase", why=chosen.why)
-    return _outcome("auto: direct", own, chosen.why)
+    why = f"{human_time(own['ns'])} for each rank on its own, {human_time(both.ns)} together"
+    direct = own["ns"] <= both.ns
+    if case.ranks == 1:
+        direct, why = True, "there is one rank"
+    elif case.write and made.in_order:
+        direct, why = False, in_order(made)
+    if direct:
+        return _outcome("auto: direct", own, why)
+    return dataclasses.replace(both, method="auto: two-phase", why=why)
