@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from outcore import _core, formats, tiling
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, OutcoreError, StorageError
+from outcore.formats.layout import Chunked, TableSource
 from outcore.hints import Hints
 from outcore.opening import open
 from outcore.tiling import Side, Tiling
@@ -108,9 +109,9 @@ def verify(
 
     Notes
     -----
-    Found is what the disk, a codec or a checksum objects to. Elements that are stored as they are, and
-    most codecs without a checksum, can be damaged without notice: add ``crc32c`` (Zarr) or
-    ``fletcher32`` to ``compression=``.
+    Found is what the disk, a codec, a checksum or the table of chunks objects to. Elements that are
+    stored as they are, and most codecs without a checksum, can be damaged without notice: add
+    ``crc32c`` (Zarr) or ``fletcher32`` to ``compression=``.
 
     Examples
     --------
@@ -166,6 +167,12 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
     except (FormatError, StorageError) as error:
         yield Damage(array.path, "", error.code, error.message)
         return
+    source = array.info.layout.source if isinstance(array.info.layout, Chunked) else None
+    try:
+        if isinstance(source, TableSource) and source.check is not None:
+            source.check()
+    except FormatError as error:
+        yield Damage(array.path, "", error.code, error.message)
     # Of each stored unit its place and the number of its tile, and what that takes on the way.
     listed = 0 if stored is None else stored[1].nbytes * (4 + array.ndim)
     size = math.prod(tiles.tile) * item

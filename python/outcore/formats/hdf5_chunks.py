@@ -56,6 +56,9 @@ class Loaded(NamedTuple):
     stamp: Stamp
     settled: bool
     held: _core.Reservation
+    # How many chunks lie outside the dataset, and the place of one.
+    strays: int
+    stray: tuple[int, ...] | None
 
 
 class ChunkTable:
@@ -134,6 +137,24 @@ class ChunkTable:
                 places += cell - a
             return places[inside]
 
+    def check(self) -> None:
+        """
+        Refuse a table with chunks outside the dataset, which reads pass over as the HDF5 library does.
+
+        The library leaves none when a dataset becomes smaller: the place of such a chunk was damaged,
+        and the chunk is missing where it belongs.
+        """
+        table = self._current()
+        if table.strays:
+            raise FormatError(
+                f"{self.path!r}, dataset {self.name!r}: the chunk table names {table.strays} "
+                f"{'chunk' if table.strays == 1 else 'chunks'} outside the dataset (one at element "
+                f"{table.stray}), whose own places read as never written; the table is damaged, restore "
+                "the file from a copy",
+                code="chunk-table-damaged",
+                path=self.path,
+            )
+
     def load(self, new: int) -> int:
         """
         Read the table if need be.
@@ -194,29 +215,45 @@ class ChunkTable:
         count = int(dset.id.get_num_chunks())
         # Twice: in blocks, and as one sorted table.
         with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, self._promised):
-            keys, rows = self._collect(dset)
+            keys, rows, strays, stray = self._collect(dset)
             if (keys[1:] < keys[:-1]).any():
                 order = np.argsort(keys, kind="stable")
                 keys, rows = keys[order], rows[order]
+            self._refuse_twins(keys, rows)
             self._check(rows)
         held = _core.Reservation("chunk table", _ROW_BYTES * len(keys), self._promised)
-        self._loaded = Loaded(keys, rows, stamp, settled, held)
+        self._loaded = Loaded(keys, rows, stamp, settled, held, strays, stray)
         return self._loaded
 
-    def _collect(self, dset: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Places in the grid and rows of all stored chunks, in the order of HDF5's index."""
+    def _collect(
+        self, dset: Any
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int, tuple[int, ...] | None]:
+        """
+        Places in the grid and rows of all stored chunks, in the order of HDF5's index.
+
+        Besides, how many chunks lie outside the dataset, and the place of one.
+        """
         keys, rows = [np.empty(0, np.int64)], [np.empty((0, 3), np.int64)]
         numbers = array("q")
         rank = len(self.grid)
         grid, chunks = np.array(self.grid, np.int64), np.array(self.chunks, np.int64)
+        # Somebody may have made the dataset longer since this array was opened.
+        whole = np.maximum(grid, -(-np.array(dset.shape, np.int64) // chunks))
+        strays, stray = 0, None
 
         def close_block() -> None:
+            nonlocal strays, stray
             block = np.array(numbers, np.int64).reshape(-1, rank + 3)
             del numbers[:]
             cells = block[:, :rank] // chunks
-            # Chunks beyond the shape (the dataset was shrunk, or allocated to its maximal shape)
-            # and chunks without an address are no part of the array.
-            keep = (cells < grid).all(axis=1) & (block[:, rank] >= 0)
+            # Chunks without an address, and those beyond the shape that this array has, are no part
+            # of it.
+            there = block[:, rank] >= 0
+            lost = there & (cells >= whole).any(axis=1)
+            if lost.any():
+                strays += int(lost.sum())
+                stray = stray or tuple(block[lost, :rank][0].tolist())
+            keep = there & (cells < grid).all(axis=1)
             places = np.zeros(int(keep.sum()), np.int64)
             for axis, length in enumerate(self.grid):
                 places = places * length + cells[keep, axis]
@@ -232,7 +269,23 @@ class ChunkTable:
 
         dset.id.chunk_iter(visit)
         close_block()
-        return np.concatenate(keys), np.concatenate(rows)
+        return np.concatenate(keys), np.concatenate(rows), strays, stray
+
+    def _refuse_twins(self, keys: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Refuse two chunks in one place of the grid: nobody knows which of them holds the elements."""
+        twins = np.flatnonzero(keys[1:] == keys[:-1])
+        if len(twins):
+            first = int(twins[0])
+            cell = np.unravel_index(int(keys[first]), self.grid)
+            place = tuple(int(k) * c for k, c in zip(cell, self.chunks, strict=True))
+            raise FormatError(
+                f"{self.path!r}, dataset {self.name!r}: the chunk table names two chunks for the "
+                f"elements from {place} on (at bytes {rows[first, 0]} and {rows[first + 1, 0]}); the "
+                "table is damaged, restore the file from a copy",
+                code="chunk-table-damaged",
+                path=self.path,
+                offset=int(rows[first, 0]),
+            )
 
     def _check(self, rows: NDArray[np.int64]) -> None:
         """Refuse addresses outside the file, wrong sizes, and chunks that overlap."""

@@ -118,7 +118,6 @@ def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: 
             "maxshape": dset.maxshape,
             **({} if axes == dset.shape else {"stored_shape": dset.shape}),
             **_unlimited(dset, dims if format == "netcdf4" else None),
-            "stored_bytes": dset.id.get_storage_size(),
             "userblock": dset.file.userblock_size,
         },
     )
@@ -282,7 +281,7 @@ def table_source(
     stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
     guard = access.guard(path)
     calls = (table.fetch, table.stored, commit, table.load, table.forget)
-    return TableSource(path, *calls, guard, stretch)
+    return TableSource(path, *calls, guard, stretch, check=table.check)
 
 
 def lacks_space(h5py: Any, dset: Any) -> bool:

@@ -133,14 +133,13 @@ class _Dataset:
             return info
         # All that is new is known: a look at the file could fail, with the rows in it.
         with access.turn(), access.translated(self._path):
-            shape, stored = table.shape_and_bytes()
+            shape = table.shape()
         self._held.close()
         words = (table.path, table.name, table.grid, table.chunks, table.chunk_bytes, table.encoded)
         self.info = replace(
             info,
             shape=shape + info.shape[len(shape) :],
             layout=replace(info.layout, source=table_source(*words, True)),
-            extra={**info.extra, "stored_bytes": stored},
         )
         return self.info
 
@@ -208,9 +207,9 @@ class _OpenTable(ChunkTable):
             self.give_blocks()
             self.forget()
 
-    def shape_and_bytes(self) -> tuple[tuple[int, ...], int]:
-        """Shape of the dataset, and what is stored of it."""
-        return tuple(int(n) for n in self._dset.shape), int(self._dset.id.get_storage_size())
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dataset."""
+        return tuple(int(n) for n in self._dset.shape)
 
     def give_blocks(self) -> None:
         """Space that the library has set aside gets its blocks: chunks are written there in place."""

@@ -104,6 +104,8 @@ class TableSource:
     it may be shorter (NetCDF4). `None` if it is not.
     `log` is where chunks lie besides while the file is being changed: offsets from 2**62 on are places
     in it.
+    `check()` raises a `FormatError` for what is wrong with the table as a whole and does not keep
+    chunks from being read.
     Without a `guard` the core takes no lock: whoever made the source keeps others out.
     """
 
@@ -116,6 +118,7 @@ class TableSource:
     guard: TableGuard | None = None
     stretch: Callable[[], None] | None = None
     log: str | None = None
+    check: Callable[[], None] | None = None
     kind: str = "table"
 
 
