@@ -48,6 +48,7 @@ from outcore.formats.hdf5_describe import (
     give_space,
     lacks_space,
     refuse_null,
+    refuse_storage,
     shapes,
     storage,
 )
@@ -317,11 +318,19 @@ def _split(info: ArrayInfo) -> tuple[str, str]:
 
 def _entry(h5py: Any, path: str, where: str, dset: Any, shape_of: ShapeOf) -> Entry:
     try:
-        refuse_null(dset, where)
-        dtype, axes = dtype_of(h5py, dset, where), shape_of(dset)
-        storage(h5py, path, str(dset.name), dset, dtype, False, axes)
+        with access.translated(path):
+            refuse_storage(h5py, path, str(dset.name), dset)
+            refuse_null(dset, where)
+            dtype, axes = dtype_of(h5py, dset, where), shape_of(dset)
+            storage(h5py, path, str(dset.name), dset, dtype, False, axes)
     except (FormatError, StorageError) as error:  # of the latter, external files
-        with contextlib.suppress(TypeError):
-            return Entry(where, "array", dset.shape, dset.dtype, note=error.message)
-        return Entry(where, "array", dset.shape, None, note=error.message)
+        shape, dtype = (_told(dset, what) for what in ("shape", "dtype"))
+        return Entry(where, "array", shape, dtype, note=error.message)
     return Entry(where, "array", axes, dtype)
+
+
+def _told(dset: Any, what: str) -> Any:
+    """What the library says of a dataset, or None: it may refuse, for a damaged one or its sources."""
+    with contextlib.suppress(Exception):
+        return getattr(dset, what)
+    return None

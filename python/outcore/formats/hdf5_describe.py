@@ -32,6 +32,9 @@ from outcore.formats.layout import ArrayInfo, Chunked, Part, Strided, TableSourc
 from outcore.formats.netcdf4_lengths import Lengths
 from outcore.formats.spec import byte_strides, check_shape
 
+# So many sources of a virtual dataset are named.
+_SOURCES = 3
+
 #: From a dataset to its shape.
 ShapeOf = Callable[[Any], tuple[int, ...]]
 
@@ -74,6 +77,36 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
     )
 
 
+def refuse_storage(h5py: Any, path: str, name: str, dset: Any) -> None:
+    """
+    Refuse datasets whose bytes outcore does not read in place: virtual and compact ones.
+
+    Comes before the shape is asked for: of a virtual dataset it may depend on other files.
+    """
+    h5d, plist = h5py.h5d, dset.id.get_create_plist()
+    kind = plist.get_layout()
+    if kind in (h5d.CONTIGUOUS, h5d.CHUNKED):
+        return
+    word = "compact"
+    if kind == h5d.VIRTUAL:
+        count = plist.get_virtual_count()
+        pairs = (
+            (plist.get_virtual_filename(k), plist.get_virtual_dsetname(k))
+            for k in range(min(count, _SOURCES))
+        )
+        this = os.path.basename(path)
+        sources = [f"{this if file == '.' else file}::{inner}" for file, inner in pairs]
+        more = f" and {count - _SOURCES} more" if count > _SOURCES else ""
+        word = f"virtual: its elements are in {', '.join(sources) or 'no other dataset'}{more}"
+    raise UnsupportedError(
+        f"{path!r}: dataset {name!r} is {word}; "
+        + ("open those, or " if kind == h5d.VIRTUAL else "")
+        + f"copy it with h5py, or h5repack -l {name}:CONTI",
+        code="hdf5-layout",
+        path=path,
+    )
+
+
 def refuse_null(dset: Any, where: str) -> None:
     """Some datasets have a type and no shape (`h5py.Empty`)."""
     if dset.shape is None:
@@ -94,6 +127,7 @@ def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: 
     where = f"{path}::{name}"
     # The chunk table and the attributes are read later, perhaps after a chdir.
     path = os.path.abspath(path)
+    refuse_storage(h5py, path, name, dset)
     refuse_null(dset, where)
     dtype = dtype_of(h5py, dset, where)
     axes = shapes(h5py, format, path)(dset)
@@ -157,37 +191,29 @@ def storage(
     axes: tuple[int, ...],
 ) -> Strided | Chunked:
     """
-    Where the elements are. Reads no chunk table.
+    Where the elements are, once `refuse_storage` has passed. Reads no chunk table.
 
     `axes` is the shape, which may be longer than the dataset's along axes that can grow.
     """
     h5d = h5py.h5d
     plist = dset.id.get_create_plist()
-    kind = plist.get_layout()
     base, below = dtype.subdtype or (dtype, ())
     shape = (*axes, *below)
     check_shape(shape, base.itemsize, name, stored=True)
     strides = byte_strides(shape, base.itemsize, "C")
     source = os.path.realpath(dset.file.filename) if _elsewhere(dset, path) else path
-    if kind == h5d.CHUNKED:
+    if plist.get_layout() == h5d.CHUNKED:
         return _chunked(source, dset, dtype, writable, axes)
-    if kind == h5d.CONTIGUOUS and plist.get_external_count():
+    if plist.get_external_count():
         return Strided(_external(plist, name, math.prod(shape) * base.itemsize), strides)
-    if kind == h5d.CONTIGUOUS:
-        nbytes = math.prod(shape) * base.itemsize
-        if dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
-            if nbytes == 0:
-                return Strided((Part(source, 0, 0),), strides)
-            # No bytes yet: one chunk that was never written reads as the fill value.
-            table = TableSource(source, nothing_stored, no_places, None)
-            return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
-        return Strided((_contiguous(source, name, dset, nbytes),), strides)
-    word = "virtual (its elements are in other datasets)" if kind == h5d.VIRTUAL else "compact"
-    raise UnsupportedError(
-        f"{path!r}: dataset {name!r} is {word}; copy it with h5py, or h5repack -l {name}:CONTI",
-        code="hdf5-layout",
-        path=path,
-    )
+    nbytes = math.prod(shape) * base.itemsize
+    if dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
+        if nbytes == 0:
+            return Strided((Part(source, 0, 0),), strides)
+        # No bytes yet: one chunk that was never written reads as the fill value.
+        table = TableSource(source, nothing_stored, no_places, None)
+        return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
+    return Strided((_contiguous(source, name, dset, nbytes),), strides)
 
 
 def _elsewhere(dset: Any, path: str) -> bool:
@@ -288,8 +314,8 @@ def lacks_space(h5py: Any, dset: Any) -> bool:
     """Whether elements of a contiguous dataset have no place in the file yet."""
     h5d, plist = h5py.h5d, dset.id.get_create_plist()
     return bool(
-        dset.shape is not None
-        and plist.get_layout() == h5d.CONTIGUOUS
+        plist.get_layout() == h5d.CONTIGUOUS  # asked first: see `refuse_storage`
+        and dset.shape is not None
         and not plist.get_external_count()
         and dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED
         and dset.size
