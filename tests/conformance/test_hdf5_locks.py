@@ -218,6 +218,29 @@ def test_nobody_moves_chunks_between_look_up_and_access(
     assert is_right(values) and values.sum() % 1000 == (63 if write else 0)
 
 
+def test_a_change_inside_a_look_up_of_its_own_thread_is_refused_at_once(tmp_path: Path) -> None:
+    """It would wait for the lock that the look-up holds, which cannot end before it."""
+    path = prepare(tmp_path / "a.h5", compression="gzip")
+    info = formats.open_info(path)
+    source, said = info.layout.source, []
+
+    def fetch(lo, count, locked=False):
+        with outcore.open(path, "r+") as other:
+            try:
+                other.attrs["units"] = "K"
+            except errors.UsageError as error:
+                said.append(error.code)
+        return source.fetch(lo, count, locked)
+
+    layout = dataclasses.replace(info.layout, source=dataclasses.replace(source, fetch=fetch))
+    array = _core.Array(dataclasses.replace(info, layout=layout), False, outcore.Hints())
+    assert is_right(array.read(()))
+    assert set(said) == {"nested-call"}
+    with outcore.open(path, "r+") as other:
+        assert "units" not in other.attrs
+        other.attrs["units"] = "K"
+
+
 def test_a_chunk_written_in_part_is_ours_from_look_up_to_storing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ use outcore_io::backend::{self, Chosen};
 use outcore_io::chunk_cache;
 use outcore_io::exec::{self, CacheUse, Job, Report, Sink, User};
 use outcore_io::gaps::{self, Written};
+use outcore_io::lock::FileLock;
 use outcore_io::pool::PAGE;
 use outcore_io::store::listing::Listed;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
@@ -29,11 +30,12 @@ use pyo3::prelude::*;
 use crate::chunks::{self, Chunks};
 use crate::errors::{detached, Fault};
 use crate::gate::{self, Mode};
+use crate::guard;
 use crate::hints::{Cache, Wishes};
 use crate::interrupt::Interrupts;
 use crate::layout::Described;
 use crate::measure::Figures;
-use crate::nesting;
+use crate::nesting::{self, Reading};
 use crate::report;
 use crate::terms::{self, Found};
 use crate::windows::{Turn, Windows};
@@ -480,6 +482,8 @@ impl Open {
     ) -> Result<(), Fault> {
         match (&self.described.layout, &self.place) {
             (Layout::Strided(layout), Place::Files(files)) => {
+                let guard = self.keep_out(files, access, mode, interrupts)?;
+                let _reading = Reading::of(guard.as_ref());
                 mode.step(interrupts, || self.dense(layout, files, access, mode, work))
             }
             (Layout::Chunked(layout), Place::Chunks(chunks)) => {
@@ -494,6 +498,29 @@ impl Open {
             // `new` pairs them.
             _ => Err(StorageError::BadJob("layout and files do not match".into()).into()),
         }
+    }
+
+    /// Before elements are written in place into a file of a library: keeps it out of the file.
+    fn keep_out(
+        &self,
+        files: &FileTable,
+        access: &Access,
+        mode: Mode,
+        interrupts: &Interrupts,
+    ) -> Result<Option<FileLock>, Fault> {
+        let guard = match &self.described.guard {
+            Some(guard) if access.direction == Direction::Write && mode != Mode::Look => guard,
+            _ => return Ok(None),
+        };
+        let (path, mut raised) = (files.path(0)?, None);
+        let kept = guard::patiently(&self.described.path, interrupts, |patience| {
+            guard.share(path, patience, |error| {
+                let text = format!("the format raised {error}");
+                raised = Some(error);
+                StorageError::BadJob(text)
+            })
+        });
+        raised.map_or(kept, |error| Err(error.into()))
     }
 
     /// The one step of an access to a dense array.

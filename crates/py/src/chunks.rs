@@ -3,11 +3,10 @@
 //! A batch is what is resolved at once: some hundreds of chunks (files are open while it lasts), or
 //! whole shards, so that no shard is rewritten twice for one access.
 //!
-//! Waiting for another writer ends with Ctrl-C, or after [`PATIENCE`] with an error that names the
+//! Waiting for another writer ends with Ctrl-C, or after a minute with an error that names the
 //! file.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use outcore_io::exec::CacheUse;
 use outcore_io::lock::{FileLock, Patience};
@@ -26,10 +25,11 @@ use crate::access::{Access, Step};
 use crate::empty::Empty;
 use crate::errors::{Class, Fault};
 use crate::gate::Mode;
+use crate::guard::patiently;
 use crate::hints::Cache;
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
-use crate::nesting::{self, Reading};
+use crate::nesting::Reading;
 use crate::table::{self, Calls, PyTable, HANDFUL};
 use crate::terms::{self, pages, Found};
 
@@ -41,12 +41,6 @@ const SHARDS_AT_ONCE: i64 = 64;
 const ROWS_AT_ONCE: i64 = 1 << 14;
 /// Of the budget that is left over, this part may go into larger batches.
 const TABLES: i64 = 8;
-/// How long to wait for another writer.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The same for a program that has the file open in the HDF5 library: it may for hours.
-const HDF5_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks for Ctrl-C while waiting.
-const GLANCE: Duration = Duration::from_millis(100);
 /// Chunks that are looked up one by one before folders are listed.
 const FEW: i64 = 1 << 12;
 /// Batches that are looked at: some seconds of work.
@@ -258,7 +252,9 @@ impl Chunks {
                 Ok(store.list(lo_and_count, most, &|| context.interrupts.check())?)
             }
             Store::Table(table) => {
-                let guard = patiently(context, |patience| table.share(patience))?;
+                let guard = patiently(&context.described.path, context.interrupts, |patience| {
+                    table.share(patience)
+                })?;
                 let locked = guard.as_ref().is_some_and(FileLock::flocked);
                 Ok(Some(table.list(lo_and_count, locked)?))
             }
@@ -399,7 +395,7 @@ impl Chunks {
         let (resolved, _guard) = match &self.store {
             Store::Core(store) => (store.resolve(batch.cells, false)?, (Reading::of(None), None)),
             Store::Table(table) => {
-                let guard = patiently(batch.context, |patience| table.share(patience))?;
+                let guard = batch.patiently(|patience| table.share(patience))?;
                 let guard = (Reading::of(guard.as_ref()), guard);
                 let locked = guard.1.as_ref().is_some_and(FileLock::flocked);
                 (table.resolve(batch.cells, false, locked)?, guard)
@@ -415,7 +411,7 @@ impl Chunks {
         batch: &Part,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let _guard = patiently(batch.context, |patience| match &self.store {
+        let _guard = batch.patiently(|patience| match &self.store {
             Store::Core(store) => store.lock(batch.cells, patience).map(Some),
             Store::Table(table) => table.lock(patience),
         })?;
@@ -458,17 +454,16 @@ impl Chunks {
         let fill = &batch.context.described.fill;
         match &self.store {
             Store::Core(store) => {
-                let place =
-                    patiently(batch.context, |wait| store.in_place(batch.cells, fill, wait))?;
+                let place = batch.patiently(|wait| store.in_place(batch.cells, fill, wait))?;
                 batch.step(&place.resolved, None, work)
             }
             Store::Table(table) => {
                 if table.is_short() {
-                    let _guard = patiently(batch.context, |patience| table.lock(patience))?;
+                    let _guard = batch.patiently(|patience| table.lock(patience))?;
                     table.stretch()?;
                 }
                 let (place, guard) =
-                    patiently(batch.context, |wait| table.in_place(batch.cells, fill, wait))?;
+                    batch.patiently(|wait| table.in_place(batch.cells, fill, wait))?;
                 let _reading = Reading::of(guard.as_ref());
                 batch.step(&place, None, work)
             }
@@ -531,6 +526,14 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// As [`patiently`], for the array of the batch.
+    fn patiently<T>(
+        &self,
+        attempt: impl FnMut(Patience) -> Result<T, StorageError>,
+    ) -> Result<T, Fault> {
+        patiently(&self.context.described.path, self.context.interrupts, attempt)
+    }
+
     /// Counts the tables, before there are any; only looking needs none to be free.
     fn reserve_tables(&self) -> Result<Option<Reservation>, Fault> {
         let what = "the table of its chunks";
@@ -652,42 +655,6 @@ fn coarse(layout: &Chunked, shard: &Shard) -> Result<Chunked, StorageError> {
     let chunk = chunk.ok_or_else(too_large)?;
     let strides = Order::C.strides(&chunk, layout.item)?;
     Ok(Chunked::new(layout.shape.clone(), layout.item, chunk, strides, false, 0)?)
-}
-
-/// Waits for other writers a little at a time, so that Ctrl-C works.
-fn patiently<T>(
-    context: &Context,
-    mut attempt: impl FnMut(Patience) -> Result<T, StorageError>,
-) -> Result<T, Fault> {
-    let started = Instant::now();
-    // What is locked may be so by an access that this one was made in.
-    let nested = nesting::is_nested();
-    let wait = if nested { Duration::ZERO } else { GLANCE };
-    loop {
-        match attempt(Patience { timeout: Some(wait), cancelled: None }) {
-            Err(StorageError::Locked { .. } | StorageError::InUse { .. }) if nested => {
-                return Err(nesting::refused(&context.described.path, "it is locked"));
-            }
-            Err(StorageError::Locked { path, .. }) => {
-                let waited = glance(context, started)?;
-                if waited > PATIENCE {
-                    return Err(StorageError::Locked { path, waited }.into());
-                }
-            }
-            Err(StorageError::InUse { path, .. }) => {
-                let waited = glance(context, started)?;
-                if waited > HDF5_PATIENCE {
-                    return Err(StorageError::InUse { path, waited }.into());
-                }
-            }
-            other => return Ok(other?),
-        }
-    }
-}
-
-/// Looks for Ctrl-C; how long it has been.
-fn glance(context: &Context, started: Instant) -> Result<Duration, Fault> {
-    context.interrupts.stop().map(|()| started.elapsed())
 }
 
 /// The share of stored chunks that is in the page cache, in thousandths, from a few of them.

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Class, Fault};
-use crate::table::Guard;
+use crate::guard::Guard;
 
 /// Elements of so many bytes are counted in the budget where one is kept.
 const LARGE_ITEM: i64 = 4096;
@@ -39,6 +39,8 @@ pub struct Described {
     /// Whether they hold nothing but this array and are never opened by a library that keeps the GIL
     /// while it waits (HDF5).
     pub plain: bool,
+    /// Keeps others out of a strided layout's file while it is written; `None` if nobody needs to.
+    pub guard: Option<Guard>,
     /// Where chunks are.
     pub source: Option<Source>,
     /// Codecs of a chunk, in the order of writing; empty for strided layouts.
@@ -163,12 +165,14 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
         path,
         files: vec![],
         plain: matches!(info.getattr("format")?.extract()?, "npy" | "raw"),
+        guard: None,
         source: None,
         pipeline: Pipeline::new(&[], 0).map_err(Fault::from)?,
     };
     let strides: Vec<i64> = layout.getattr("strides")?.extract()?;
     if layout.hasattr("parts")? {
         let parts = parts(&layout, &mut described.files)?;
+        described.guard = guard(&layout.getattr("guard")?)?;
         let strided = Strided::new(shape, item, strides, parts);
         described.layout =
             Layout::Strided(strided.map_err(|e| Fault::from(e).at(&described.path))?);

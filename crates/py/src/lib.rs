@@ -44,6 +44,7 @@ mod distribution;
 mod empty;
 mod errors;
 mod gate;
+mod guard;
 mod hints;
 mod interrupt;
 mod key;

@@ -30,6 +30,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::Fault;
+use crate::guard::Guard;
 use crate::nesting;
 use crate::terms::pages;
 
@@ -49,25 +50,6 @@ pub struct PyTable {
     flushes: Flushes,
 }
 
-/// How the file is kept from those who change it through the library.
-#[derive(Debug)]
-pub struct Guard {
-    /// Where a change of the file lies that was interrupted.
-    pub log: PathBuf,
-    /// Completes, or forgets, such a change.
-    pub recover: Py<PyAny>,
-    /// Takes the library's lock for writing; what it returns gives it back when called.
-    pub hold: Py<PyAny>,
-}
-
-impl Guard {
-    /// The same, once more.
-    pub fn clone_ref(&self, py: Python<'_>) -> Guard {
-        let (recover, hold) = (self.recover.clone_ref(py), self.hold.clone_ref(py));
-        Guard { log: self.log.clone(), recover, hold }
-    }
-}
-
 /// The library's lock for writing, until it is dropped.
 #[must_use]
 pub struct Held(Py<PyAny>);
@@ -77,12 +59,6 @@ impl Drop for Held {
         // Giving a lock back closes a descriptor: nothing that could be told to anybody.
         nesting::python(|py| self.0.call0(py).map(drop).unwrap_or_default());
     }
-}
-
-/// Whether HDF5 was told to use no locks: then neither side takes any.
-fn unlocked() -> bool {
-    let told = std::env::var_os("HDF5_USE_FILE_LOCKING");
-    told.is_some_and(|word| word == "0" || word.eq_ignore_ascii_case("false"))
 }
 
 /// What making a missing chunk takes: the chunk, and the same on its way to the format.
@@ -334,31 +310,10 @@ impl PyTable {
         FileLock::acquire(&self.path, Range::CONTENT, Mode::Exclusive, patience).map(Some)
     }
 
-    /// Keeps out whoever stores chunks anew, here or in a program that uses the HDF5 library, while
-    /// chunks are looked up and read, or elements written in place: such a chunk moves, and its old
-    /// place soon belongs to another, whose bytes would pass for its own. Where files cannot be
-    /// locked, the caller goes on without. A change that a killed process left half done is
-    /// completed first.
+    /// As [`Guard::share`], if there is a guard.
     pub fn share(&self, patience: Patience<'_>) -> Result<Option<FileLock>, StorageError> {
         let Some(guard) = &self.calls.guard else { return Ok(None) };
-        let lock = self.beside(patience)?;
-        // Nobody who lives makes a log while we hold the lock.
-        if std::fs::symlink_metadata(&guard.log).is_err() {
-            return Ok(lock);
-        }
-        drop(lock);
-        let recovered = nesting::python(|py| guard.recover.call0(py).map(drop));
-        recovered.map_err(|error| self.failed(error))?;
-        self.beside(patience)
-    }
-
-    fn beside(&self, patience: Patience<'_>) -> Result<Option<FileLock>, StorageError> {
-        use StorageError::{Cancelled, InUse, Locked};
-        match FileLock::beside(&self.path, !unlocked(), patience) {
-            Ok(lock) => Ok(Some(lock)),
-            Err(error @ (Locked { .. } | InUse { .. } | Cancelled)) => Err(error),
-            Err(_) => Ok(None),
-        }
+        guard.share(&self.path, patience, |error| self.failed(error))
     }
 
     /// Keeps programs that use the HDF5 library out from the look-up of chunks until they are stored

@@ -213,7 +213,7 @@ def storage(
         # No bytes yet: one chunk that was never written reads as the fill value.
         table = TableSource(source, nothing_stored, no_places, None)
         return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
-    return Strided((_contiguous(source, name, dset, nbytes),), strides)
+    return Strided((_contiguous(source, name, dset, nbytes),), strides, access.guard(source))
 
 
 def _elsewhere(dset: Any, path: str) -> bool:

@@ -31,15 +31,32 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class TableGuard:
+    """
+    How a file is kept from programs that change it through the format's own library.
+
+    `log` is a file that exists while a change is under way, or after one that was interrupted, which
+    `recover()` then completes or forgets. `hold()` takes the lock that the library takes for writing,
+    also for accesses by the library in this process, and returns what gives it back.
+    """
+
+    log: str
+    recover: Callable[[], None]
+    hold: Callable[[], Callable[[], None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Strided:
     """
     Element ``i`` lies at byte ``sum(i[d] * strides[d])`` of the concatenation of `parts`.
 
-    One part unless the array is split over files.
+    One part unless the array is split over files. With a `guard` the core holds the lock of the format's
+    library while it writes: that library may keep copies of elements, and write them back.
     """
 
     parts: tuple[Part, ...]
     strides: tuple[int, ...]
+    guard: TableGuard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +85,6 @@ class Codec:
 
     name: str
     options: Mapping[str, int | str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TableGuard:
-    """
-    How a file is kept from programs that change it through the format's own library.
-
-    `log` is a file that exists while a change is under way, or after one that was interrupted, which
-    `recover()` then completes or forgets. `hold()` takes the lock that the library takes for writing,
-    also for accesses by the library in this process, and returns what gives it back.
-    """
-
-    log: str
-    recover: Callable[[], None]
-    hold: Callable[[], Callable[[], None]]
 
 
 @dataclass(frozen=True, slots=True)
