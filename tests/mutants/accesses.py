@@ -76,8 +76,8 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/py/src/chunks.rs",
-        before="let _guard = patiently(batch.context, |patience| match &self.store {",
-        after="let _ = patiently(batch.context, |patience| match &self.store {",
+        before="let _guard = batch.patiently(|patience| match &self.store {",
+        after="let _ = batch.patiently(|patience| match &self.store {",
         killed_by="tests/conformance/test_two_processes.py::test_two_writers_of_one_compressed_zarr_chunk_lose_nothing",
         why="of two processes that change a part of the same encoded chunk one would lose it",
     ),
