@@ -139,13 +139,17 @@ def test_a_failing_change_is_forgotten(tmp_path):
 
 
 def test_elements_written_in_place_meanwhile_stay(tmp_path):
+    """By another thread: its write waits until the change is complete."""
     path = prepare(tmp_path / "a.h5")
     with outcore.open(f"{path}::/other", "r+") as other:
         other[0] = -1
         with hdf5_access.changing(str(path), "/a") as file:
             file["a"].attrs["units"] = "m"
             file.flush()
-            other[:] = OTHER[::-1]
+            write = other.iwrite(..., OTHER[::-1])
+            with pytest.raises(TimeoutError):
+                write.wait(timeout=0.05)
+        write.wait()
         assert np.array_equal(OTHER[::-1], other[...])
     with h5py.File(path) as file:
         assert np.array_equal(OTHER[::-1], file["other"][...]) and file["a"].attrs["units"] == "m"
