@@ -14,6 +14,7 @@ import pytest
 
 import outcore
 from outcore import errors
+from outcore.formats.hdf5_chunks import ChunkTable
 
 h5py = pytest.importorskip("h5py")
 
@@ -174,3 +175,22 @@ def test_elements_of_which_the_library_keeps_a_copy_are_not_written(
             other.communicate("\n")
         array[0, 1] = 2
         assert array[0, :4].tolist() == [1, 2, 3, -1]
+
+
+def test_a_chunk_that_another_program_makes_meanwhile_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path, "late")
+    program = "import h5py, sys\nwith h5py.File(sys.argv[1], 'r+') as f: f['x'][:, 1::2] = 7"
+    plain, refused = ChunkTable.commit, []
+
+    def commit(self: ChunkTable, chunks: Any) -> None:
+        done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True)
+        refused.append(done.returncode != 0)
+        plain(self, chunks)
+
+    monkeypatch.setattr(ChunkTable, "commit", commit)
+    with outcore.open(f"{path}::/x", "r+") as array:
+        array[:, ::2] = 5
+        assert (array[:, ::2] == 5).all() and len(refused) == 1
+        assert (array[:, 1::2] == (-1 if refused[0] else 7)).all()

@@ -88,4 +88,11 @@ MUTANTS = [
         killed_by="tests/property/test_equality.py::test_sections_of_every_format_equal_numpy",
         why="the rest of a chunk that is written in part would be replaced by the fill value",
     ),
+    Mutant(
+        file="crates/py/src/table.rs",
+        before="            let held = self.hold()?;\n            let now",
+        after="            let held: Option<Held> = None;\n            let now",
+        killed_by="tests/conformance/test_hdf5_writers.py::test_a_chunk_that_another_program_makes_meanwhile_is_not_made_again",
+        why="the fill value would be written over a chunk that another program has just made",
+    ),
 ]

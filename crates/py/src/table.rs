@@ -347,7 +347,9 @@ impl PyTable {
             }
             drop((found, shared));
             let _guard = self.lock(patience)?;
-            let now = self.resolve(cells, true, false)?;
+            // A program that makes one of them meanwhile writes elements into it.
+            let held = self.hold()?;
+            let now = self.resolve(cells, true, held.is_some())?;
             let missing = cells.iter().zip(&now.table.stored);
             let missing = missing.filter(|(_, at)| at.is_none()).map(|(cell, _)| cell).collect();
             drop(now);
