@@ -17,6 +17,7 @@ Everything outcore raises.
     │   └── PermissionDeniedError(PermissionError)
     ├── CollectiveError                some rank failed or is missing; all ranks raise it  .ranks
     ├── UsageError(ValueError)         an argument no call would accept (mode, hint, option)
+    │   └── PathTypeError(TypeError)   what was given as a path is none
     └── InternalError                  a bug in outcore; please report
 
 The name in brackets is a second base, so that code that catches `OSError`, `FileNotFoundError`,
@@ -29,8 +30,10 @@ Messages say what failed, where, the numbers, then the next step.
 
 from __future__ import annotations
 
+import difflib
 import errno as numbers
 import os
+from collections.abc import Iterable
 from typing import Any, Self
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "InternalError",
     "NotFoundError",
     "OutcoreError",
+    "PathTypeError",
     "PermissionDeniedError",
     "SectionError",
     "StorageError",
@@ -200,13 +204,24 @@ class UsageError(OutcoreError, ValueError):
     """An argument that no call would accept: a mode, a hint, an option."""
 
 
+class PathTypeError(UsageError, TypeError):
+    """What was given as a path is no path: an open file, bytes, a number."""
+
+
 class InternalError(OutcoreError):
     """A bug in outcore; please report it with the message."""
+
+
+def advice(word: object, known: Iterable[str]) -> str:
+    """End of a message about a word that is not known: the nearest one that is."""
+    near = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else "."
 
 
 # Codes that mean a more exact class than the one that is raised.
 _EXACT: dict[str, type[OutcoreError]] = {
     "already-exists": AlreadyExistsError,
+    "bad-path": PathTypeError,
     "fancy-index": FancyIndexError,
     "not-found": NotFoundError,
     "permission-denied": PermissionDeniedError,

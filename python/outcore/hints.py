@@ -10,7 +10,6 @@ the process; ``OUTCORE_MEMORY`` sets it at import.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import operator
 import os
@@ -21,7 +20,7 @@ from types import TracebackType
 from typing import Any, Never
 
 from outcore import _core
-from outcore.errors import UsageError
+from outcore.errors import UsageError, advice
 
 __all__ = ["Hints", "MemoryLimit", "memory", "nbytes"]
 
@@ -284,6 +283,10 @@ class Hints:
                 f"hints={hints!r}: pass outcore.Hints(...) or a mapping such as {{'threads': 1}}",
                 code="bad-hint",
             )
+        if isinstance(hints, Mapping) and (
+            odd := [name for name in hints if type(name) is not str]
+        ):
+            raise _unknown(odd[0], "hint", [f.name for f in fields(cls)])
         given = hints if isinstance(hints, Hints) else cls(**hints) if hints else _default()
         text = os.environ.get("OUTCORE_HINTS")
         if not text:
@@ -328,9 +331,7 @@ def _word(name: str, value: str) -> Any:
 
 
 def _unknown(word: object, kind: str, known: Any, prefix: str = "") -> UsageError:
-    near = difflib.get_close_matches(str(word), known, n=1)
-    advice = f"; did you mean {near[0]!r}?" if near else "."
-    text = f"{prefix}{word!r} is not a {kind}{advice} Known: {', '.join(known)}"
+    text = f"{prefix}{word!r} is not a {kind}{advice(word, known)} Known: {', '.join(known)}"
     return UsageError(text, code="bad-hint")
 
 
@@ -367,13 +368,16 @@ def nbytes(amount: float | str) -> int:
         amount = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
     if isinstance(amount, float) and amount.is_integer():
         amount = int(amount)
-    whole = hasattr(type(amount), "__index__") and not isinstance(amount, bool)
-    if not whole or not 0 < int(amount) < 2**63:
+    try:
+        whole = 0 if isinstance(amount, bool) else operator.index(amount)  # type: ignore[arg-type]
+    except TypeError:
+        whole = 0
+    if not 0 < whole < 2**63:
         raise UsageError(
             f"{amount!r} bytes: must be a whole number in 1..2**63-1, or text such as '512 MiB'",
             code="bad-hint",
         )
-    return int(amount)
+    return whole
 
 
 class MemoryLimit(int):

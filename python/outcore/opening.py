@@ -25,6 +25,7 @@ from outcore.collective.array import CollectiveArray
 from outcore.collective.items import place_of
 from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
+from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
 from outcore.transport import Transport, transport
@@ -158,8 +159,8 @@ def _open_together(
 
 
 def _told(path: Path) -> str:
-    names = [path] if isinstance(path, str | os.PathLike) else path
-    return ", ".join(repr(os.fspath(name)) for name in names)
+    names = path if isinstance(path, list | tuple) else [path]
+    return ", ".join(repr(os.fspath(n) if isinstance(n, os.PathLike) else n) for n in names)
 
 
 @functools.lru_cache(maxsize=16)
@@ -272,13 +273,12 @@ def create(
 
 def _refuse_to_replace(source: DiskArray, path: Path) -> None:
     """An array that is copied must still be there when its copy has been created."""
-    names = [path] if isinstance(path, str | os.PathLike) else path
     reading = {_place(source._where), *map(os.path.realpath, source._files)}
-    for name in names:
-        place = _place(os.fspath(name))
+    for name in path_names(path):
+        place = _place(name)
         if any(read == place or read.startswith(place + os.sep) for read in reading):
             raise UsageError(
-                f"{os.fspath(name)!r} holds the array that is copied and would be replaced before it "
+                f"{name!r} holds the array that is copied and would be replaced before it "
                 "is read; create it under another name, then rename",
                 code="same-file",
                 path=source.path,

@@ -26,6 +26,7 @@ from outcore import _core, formats, tiling
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, OutcoreError, StorageError
 from outcore.formats.layout import Chunked, TableSource
+from outcore.formats.paths import one_name
 from outcore.hints import Hints
 from outcore.opening import open
 from outcore.tiling import Side, Tiling
@@ -120,7 +121,7 @@ def verify(
     >>> outcore.verify("field.npy")
     []
     """
-    text = os.fspath(path)
+    text = one_name(path)
     found: list[Damage] = []
     for name in _arrays(text, options, found):
         try:

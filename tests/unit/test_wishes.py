@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+
 import numpy as np
 import pytest
 
@@ -54,3 +57,138 @@ def test_a_budget_for_a_while_can_be_entered_again():
         with limit:
             assert outcore.memory() == 7 * 2**20
         assert before == outcore.memory()
+
+
+SUFFIXES = ("npy", "h5", "nc", "zarr", "zarr2", "raw")
+
+
+def test_what_is_no_path_is_said_with_the_name_to_pass(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", DATA)
+    with open("a.npy", "rb") as file, open(os.devnull) as text:
+        calls = {
+            "open": outcore.open,
+            "open for writing": lambda path: outcore.open(path, "r+"),
+            "create": lambda path: outcore.create(path, 3, "f4"),
+            "ls": outcore.ls,
+            "verify": outcore.verify,
+            "convert": lambda path: outcore.convert(path, "b.npy"),
+            "convert to": lambda path: outcore.convert("a.npy", path),
+        }
+        for what, call in calls.items():
+            odd = [b"a.npy", io.BytesIO(b"x"), 3, None, 2.5, [1], {"a": 1}, {"a"}, iter(["a"])]
+            for path in (file, text, *odd):
+                with pytest.raises(
+                    outcore.PathTypeError, match=r"\[bad-path\] a path must be"
+                ) as caught:
+                    call(path)
+                assert isinstance(caught.value, TypeError) and isinstance(caught.value, ValueError)
+                if path is file:
+                    assert "pass the name of the file, 'a.npy'" in str(caught.value), what
+    assert os.listdir() == ["a.npy"]
+    # Of one file; only `open`, `create` and what is read take several.
+    with pytest.raises(outcore.PathTypeError, match="one file"):
+        outcore.ls(["a.npy", "b.npy"])
+
+
+ODD = {
+    "dims": ["xy", True, 3, [1, 2], {"x": 1}],
+    "attrs": ["x", True, 3, ["x"]],
+    "files": [True, 3, [1], [None]],
+    "offset": [2.5, "x", [1], 10**30, None],
+    "maxshape": ["x", 2.5, ("a", None), (1, 1), [[1]]],
+    "unlimited": [3, "x", ["z"], [["time"]], 2.5],
+    "dtype": [{"a": []}],
+    "hints": [{1: 2}],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_options_are_refused_in_words_of_ours(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", DATA)
+    for value in ODD[name]:
+        for suffix in SUFFIXES:
+            words = {"shape": (60, 100), "dtype": "f4", name: value}
+            with pytest.raises((outcore.UsageError, outcore.UnsupportedError)):
+                outcore.create(f"b.{suffix}", **words)
+            with pytest.raises((outcore.UsageError, outcore.UnsupportedError)):
+                outcore.convert("a.npy", f"c.{suffix}", **{name: value})
+    assert os.listdir() == ["a.npy"]
+    for value in (["x"], {1: 2}, "x"):
+        with pytest.raises(outcore.UsageError, match="source="):
+            outcore.convert("a.npy", "b.npy", source=value)
+    with pytest.raises(outcore.UsageError, match="512 MiB"):
+        outcore.memory(np.array([1, 2]))
+
+
+def test_unlimited_may_be_true_or_one_name(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    for number, (unlimited, growing) in enumerate(
+        [
+            (True, {"y", "x"}),
+            ("x", {"x"}),
+            (["y"], {"y"}),
+            (False, set()),
+            ((), set()),
+            (None, set()),
+        ]
+    ):
+        path = tmp_path / f"{number}.nc"
+        outcore.create(path, data=DATA, dims=("y", "x"), unlimited=unlimited).close()
+        with h5py.File(path) as file:
+            assert {name for name in "xy" if file[name].maxshape == (None,)} == growing
+            np.testing.assert_array_equal(file["data"][...], DATA)
+    with outcore.create(tmp_path / "b.h5", data=DATA, maxshape=True) as a:
+        a.append(DATA)
+        assert a.shape == (120, 100)
+
+
+def test_an_option_that_is_not_known_lists_all_and_the_nearest(tmp_path):
+    np.save(tmp_path / "a.npy", DATA)
+    for suffix in SUFFIXES:
+        for call in (
+            lambda suffix=suffix: outcore.create(f"{tmp_path}/b.{suffix}", (2, 3), "f4", chunk=2),
+            lambda suffix=suffix: outcore.open(
+                f"{tmp_path}/b.{suffix}", "w", shape=3, dtype="f4", chunk=2
+            ),
+            lambda suffix=suffix: outcore.convert(
+                tmp_path / "a.npy", f"{tmp_path}/b.{suffix}", chunk=2
+            ),
+        ):
+            with pytest.raises(outcore.UsageError, match="did you mean 'chunks'") as caught:
+                call()
+            options = {
+                "chunks",
+                "shards",
+                "compression",
+                "order",
+                "fill_value",
+                "dims",
+                "attrs",
+                "format",
+            }
+            assert all(name in caught.value.message for name in options)
+            assert caught.value.code == "unknown-option"
+    with pytest.raises(outcore.UsageError, match="did you mean 'separator'"):
+        outcore.create(f"{tmp_path}/b.zarr", (2, 3), "f4", seperator="/")
+    with pytest.raises(outcore.UsageError, match="did you mean 'offset'"):
+        outcore.open(f"{tmp_path}/b.raw", dtype="f4", ofset=3)
+    for name in ("hints", "data", "exclusive"):
+        with pytest.raises(outcore.UsageError, match=f"no option {name!r}"):
+            outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", **{name: {}})
+    assert os.listdir(tmp_path) == ["a.npy"]
+
+
+def test_a_target_whose_name_tells_no_format_is_refused_by_its_own_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", DATA)
+    for name, said in (("xx", "a name without a suffix"), ("xx.foo", "suffix '.foo'")):
+        with pytest.raises(outcore.UsageError) as caught:
+            outcore.convert("a.npy", name)
+        assert said in caught.value.message and repr(name) in caught.value.message
+        assert "partial" not in caught.value.message
+        assert caught.value.code == "unknown-format"
+    assert os.listdir() == ["a.npy"]
+    outcore.convert("a.npy", "xx", format="raw")
+    assert os.path.getsize("xx") == DATA.nbytes

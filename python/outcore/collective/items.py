@@ -24,6 +24,7 @@ from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
+from outcore.formats.paths import path_names
 
 __all__ = [
     "Item",
@@ -153,8 +154,8 @@ def place_of(
     stand for one file.
     """
     parts = []
-    for name in [path] if isinstance(path, str | os.PathLike) else path:
-        text, inner = os.fspath(name), ""
+    for name in path_names(path):
+        text, inner = name, ""
         if resolved:
             outer, within = formats.split_path(text)
             text, inner = os.path.realpath(outer), within or ""

@@ -26,10 +26,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
+from outcore import formats
 from outcore.convert.job import Job
 from outcore.convert.target import Place, Target
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
+from outcore.formats.paths import one_name
 from outcore.formats.spec import as_dtype
 from outcore.hints import memory, nbytes
 from outcore.journal import Journal
@@ -125,6 +127,19 @@ def convert(
             f"casting={casting!r} is no rule for casts; rules: {', '.join(_CASTINGS)}",
             code="bad-casting",
         )
+    for name in ("data", "exclusive", "hints", "shape"):
+        if name in options:
+            raise UsageError(
+                f"convert() has no option {name!r}: it copies all of `src`; beside wishes for the new "
+                "array it takes memory=, progress=, resume=, overwrite=, casting= and source=",
+                code="unknown-option",
+            )
+    if source is not None and not (isinstance(source, Mapping) and all(map(_is_text, source))):
+        raise UsageError(
+            f"source={source!r} is no mapping of options for opening {src!r}, such as {{'dtype': 'f4'}}",
+            code="bad-option",
+        )
+    formats.check_new(dst, format, options)
     budget = _budget(memory)
     with _opened(src, source or {}) as array:
         kind = array.dtype if dtype is None else _dtype(dtype)
@@ -135,7 +150,7 @@ def convert(
                 code="bad-cast",
                 path=array.path,
             )
-        place = Place.of(os.fspath(dst), array, overwrite, format)
+        place = Place.of(one_name(dst), array, overwrite, format)
         job = Job(Target(array, place, kind, format, {**wishes, **options}), budget)
         with place.named(), Journal(place.journal) as journal:
             job.run(journal, resume, progress or (lambda done, total: None))
@@ -146,6 +161,10 @@ def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
         # A handle of our own, which the caller's close does not touch.
         return DiskArray(src.info, "r", src.hints, src._options)
     return open(src, **options)
+
+
+def _is_text(name: object) -> bool:
+    return isinstance(name, str)
 
 
 def _dtype(wanted: DTypeLike) -> np.dtype[Any]:

@@ -15,21 +15,23 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import DTypeLike
 
-from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.errors import FormatError, UnsupportedError, UsageError, advice
 from outcore.formats import durable, hdf5, netcdf4, npy, raw, zarr2, zarr3
 from outcore.formats.growing import Growing, by_metadata
 from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.paths import one_name, path_names
 from outcore.formats.spec import Entry, Format, check_shape, make_spec
 
 __all__ = [
     "ALL",
     "Entry",
     "Growing",
+    "check_new",
     "create_info",
     "discard",
     "growing",
@@ -156,6 +158,15 @@ def create_info(
     return module.create(outer, inner, spec, **options)
 
 
+def check_new(path: PathArgument, format: str | None, options: Mapping[str, Any]) -> None:
+    """Refuse a name that does not tell the format of a new array."""
+    text, options = _path_argument(path, dict(options))
+    if format is not None:
+        _by_name(format)
+    else:
+        _by_suffix(split_path(text)[0], options)
+
+
 def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry]:
     """
     List arrays and groups inside a file or folder, depth first, in the order of their names.
@@ -185,7 +196,7 @@ def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry
     >>> outcore.ls("field.npy")
     [Entry(path='field.npy', kind='array', shape=(3, 4), dtype=dtype('float32'), note='')]
     """
-    outer, inner = split_path(_path_argument(path, {})[0])
+    outer, inner = split_path(one_name(path))
     durable.refuse_special(outer)
     module = _by_name(format) if format is not None else _find(outer, {})
     return module.ls(outer, inner)
@@ -323,16 +334,9 @@ def _ability(info: ArrayInfo, name: str) -> Any:
 
 
 def _path_argument(path: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    several = not isinstance(path, (str, os.PathLike))
-    if several and (isinstance(path, bytes) or not isinstance(path, Iterable)):
-        raise TypeError(f"a path must be str, os.PathLike or a list of these, not {path!r}")
-    names = [os.fspath(p) for p in path] if several else [os.fspath(path)]
-    if not names:
-        raise UsageError("an empty list of files holds no array; name one", code="bad-files")
-    for name in names:
-        if "\0" in name:
-            raise UsageError(f"{name!r} holds a zero byte; no path does", code="bad-name")
-    return names[0], {**options, "files": names} if several else options
+    names = path_names(path)
+    single = isinstance(path, str | os.PathLike)
+    return names[0], options if single else {**options, "files": names}
 
 
 def _by_name(name: str) -> Format:
@@ -355,8 +359,9 @@ def _by_suffix(path: str, options: Mapping[str, Any]) -> Format:
         if suffix in module.SUFFIXES:
             return module
     table = ", ".join(f"{m.NAME} ({' '.join(m.SUFFIXES)})" for m in ALL if m.SUFFIXES)
+    name = f"the suffix {suffix!r}" if suffix else "a name without a suffix"
     raise UsageError(
-        f"{path!r}: the suffix {suffix!r} tells no format; pass format=, or use one of {table}",
+        f"{path!r}: {name} tells no format; pass format=, or use one of {table}",
         code="unknown-format",
         path=path,
     )
@@ -406,13 +411,21 @@ def _refuse_marked(path: str) -> None:
 
 def _check_options(module: Format, verb: str, options: Mapping[str, Any]) -> None:
     """A misspelt option is an error that names the right ones."""
-    code = getattr(module, verb).__code__
-    count = code.co_argcount
-    allowed = code.co_varnames[count : count + code.co_kwonlyargcount]
+    allowed = _keywords(getattr(module, verb))
     wrong = [name for name in options if name not in allowed]
     if wrong:
-        known = ", ".join(allowed) or "none"
+        # What every format takes, as well.
+        common = _keywords(create_info if verb == "create" else open_info)
+        known = sorted({*common, *allowed, "hints"} - {"writable", "files"})
         raise UsageError(
-            f"format {module.NAME} has no option {wrong[0]!r} for {verb}; options: {known}",
+            f"format {module.NAME} has no option {wrong[0]!r} for {verb}{advice(wrong[0], known)} "
+            f"Options: {', '.join(known)}",
             code="unknown-option",
         )
+
+
+def _keywords(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the arguments that go by name only."""
+    code = function.__code__
+    count = code.co_argcount
+    return code.co_varnames[count : count + code.co_kwonlyargcount]

@@ -114,7 +114,7 @@ def create(
     spec: Spec,
     *,
     resizable: bool = False,
-    maxshape: Sequence[int | None] | None = None,
+    maxshape: bool | int | Sequence[int | None] | None = None,
 ) -> ArrayInfo:
     """
     Make a dataset: contiguous without chunks and compression, chunked otherwise.
@@ -127,7 +127,7 @@ def create(
     resizable
         All axes may grow without limit later (chunked).
     maxshape
-        Greatest length per axis, None for no limit (chunked).
+        Greatest length per axis, None for no limit (chunked). True is no limit on any axis, as in h5py.
     """
 
     def label(file: Any, dset: Any, name: str) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import operator
 import os
 import posixpath
 from collections.abc import Callable, Sequence
@@ -301,20 +302,31 @@ def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
 
 
 def check_limits(
-    path: str, spec: Spec, resizable: bool, maxshape: Sequence[int | None] | None
+    path: str, spec: Spec, resizable: bool, maxshape: bool | int | Sequence[int | None] | None
 ) -> tuple[int | None, ...] | None:
     """The maximal shape that is asked for; None if the shape is fixed."""
-    if maxshape is None:
+    if maxshape is None or maxshape is False:
         return (None,) * len(spec.shape) if resizable and spec.shape else None
-    limits = tuple(maxshape)
-    wrong = len(limits) != len(spec.shape) or any(
-        m is not None and m < n for m, n in zip(limits, spec.shape, strict=False)
-    )
-    if wrong:
+    limits = (None,) * len(spec.shape) if maxshape is True else _lengths(maxshape)
+    if len(limits) != len(spec.shape) or any(
+        m is not None and m < n for m, n in zip(limits, spec.shape, strict=True)
+    ):
         raise UsageError(
-            f"{path!r}: maxshape {limits} does not hold shape {spec.shape}; give a length of at least "
-            "the axis, or None, per axis",
+            f"{path!r}: maxshape {maxshape!r} does not hold shape {spec.shape}; give a length of at "
+            "least the axis, or None, per axis",
             code="bad-shape",
             path=path,
         )
     return limits
+
+
+def _lengths(maxshape: Any) -> tuple[int | None, ...]:
+    """As integers and None; what is neither becomes a length that no shape fits."""
+    axes = maxshape if isinstance(maxshape, Sequence | np.ndarray) else (maxshape,)
+    found: list[int | None] = []
+    for length in axes:
+        try:
+            found.append(None if length is None else operator.index(length))
+        except TypeError:
+            found.append(-1)
+    return tuple(found)

@@ -55,7 +55,9 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     return hdf5.open_as(NAME, path, inner, writable)
 
 
-def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str] = ()) -> ArrayInfo:
+def create(
+    path: str, inner: str | None, spec: Spec, *, unlimited: bool | str | Sequence[str] = ()
+) -> ArrayInfo:
     """
     Make a variable with its dimensions.
 
@@ -66,8 +68,8 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
     spec
         Without dims, axes are called ``<name>_dim0``, ``<name>_dim1``, ...
     unlimited
-        Names of the axes that may grow later. Dimensions of the file that are unlimited stay so, and
-        become as long as the new variable; a shorter one is refused.
+        Names of the axes that may grow later, one name, or True: all of them. Dimensions of the file
+        that are unlimited stay so, and become as long as the new variable; a shorter one is refused.
     """
     if spec.dtype.str[1:] not in {*NETCDF_NUMBERS, "S1"}:
         raise UnsupportedError(
@@ -82,14 +84,15 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
         name or f"{variable}_dim{k}"
         for k, name in enumerate(spec.dims or (None,) * len(spec.shape))
     )
-    if len(set(dims)) != len(dims) or set(unlimited) - set(dims):
+    endless = _named(unlimited, dims)
+    if len(set(dims)) != len(dims) or endless is None:
         raise UsageError(
-            f"{path!r}: dims {dims}, unlimited {tuple(unlimited)}: names must differ, and "
-            "unlimited ones be among them",
+            f"{path!r}: dims {dims}, unlimited {unlimited!r}: names must differ, and unlimited ones be "
+            "among them (True: all)",
             code="bad-dims",
             path=path,
         )
-    growing = {*unlimited, *_unlimited_in(path, group or "/", dims if inner else ())}
+    growing = {*endless, *_unlimited_in(path, group or "/", dims if inner else ())}
     limits = tuple(None if d in growing else n for d, n in zip(dims, spec.shape, strict=True))
     attrs = {k: storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
     spec = replace(spec, dims=dims, attrs=attrs)
@@ -116,6 +119,16 @@ def create(path: str, inner: str | None, spec: Spec, *, unlimited: Sequence[str]
         stage=stage,
         track_order=True,
     )
+
+
+def _named(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
+    """Those of the dimensions that `unlimited` says; None if it says nonsense."""
+    if isinstance(unlimited, bool | None):
+        return set(dims) if unlimited else set()
+    names = [unlimited] if isinstance(unlimited, str) else unlimited
+    if not isinstance(names, Collection) or not all(name in dims for name in names):
+        return None
+    return set(names)
 
 
 def staged(path: str, inner: str) -> str:

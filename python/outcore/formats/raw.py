@@ -18,6 +18,7 @@ import contextlib
 import glob
 import itertools
 import math
+import operator
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,9 @@ from numpy.typing import DTypeLike
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import durable, locks, unfinished
 from outcore.formats.layout import ArrayInfo, Part, Strided
+from outcore.formats.paths import path_names
 from outcore.formats.spec import (
+    MAX_BYTES,
     Entry,
     Spec,
     as_dtype,
@@ -87,10 +90,11 @@ def open(
             path=path,
         )
     kind = check_dtype(as_dtype(dtype, path), path, stored=False)
-    names = _expand(path) if files is None else list(files)
+    names = _expand(path) if files is None else path_names(files)
     if writable:
         for name in names:
             unfinished.settle_if_left(name)
+    offset = _check_offset(path, offset)
     room = _room(names, offset)
     full = _shape(path, shape, kind.itemsize, sum(room))
     parts = _parts(path, names, room, offset, math.prod(full) * kind.itemsize)
@@ -112,13 +116,8 @@ def create(
     """
     _no_inner(path, inner)
     refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
-    if offset < 0:
-        raise UsageError(
-            f"{path!r}: offset {offset} is negative; give the byte of the first element",
-            code="bad-offset",
-            path=path,
-        )
-    names = [path] if files is None else list(files)
+    offset = _check_offset(path, offset, spec.nbytes)
+    names = [path] if files is None else path_names(files)
     if not names or len(set(map(os.path.realpath, names))) != len(names):
         raise UsageError(
             f"{path!r}: files must be a non-empty list of different paths",
@@ -304,6 +303,21 @@ def _no_inner(path: str, inner: str | None) -> None:
         )
 
 
+def _check_offset(path: str, offset: Any, nbytes: int = 0) -> int:
+    try:
+        first = operator.index(offset)
+    except TypeError:
+        first = -1
+    if not 0 <= first <= MAX_BYTES - nbytes:
+        wrong = "is negative" if isinstance(offset, int) and offset < 0 else "is no place in a file"
+        raise UsageError(
+            f"{path!r}: offset {offset!r} {wrong}; give the byte of the first element",
+            code="bad-offset",
+            path=path,
+        )
+    return first
+
+
 def _expand(path: str) -> list[str]:
     if os.path.exists(path) or not glob.has_magic(path):
         return [path]
@@ -321,11 +335,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def _room(names: list[str], offset: int) -> list[int]:
     if not names:
         raise UsageError("an empty list of files holds no array; name one", code="bad-files")
-    if offset < 0:
-        raise UsageError(
-            f"{names[0]!r}: offset {offset} is negative; give the byte of the first element",
-            code="bad-offset",
-        )
     room = []
     for name in names:
         durable.refuse_special(name)

@@ -152,7 +152,7 @@ def as_dtype(dtype: DTypeLike, path: str) -> np.dtype[Any]:
     """What NumPy makes of `dtype`, or a `UsageError`."""
     try:
         return np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise UsageError(
             f"{path!r}: dtype {dtype!r}: {error}; write it as NumPy does, such as 'f4' or '>i2'",
             code="bad-dtype",
@@ -248,11 +248,11 @@ def make_spec(
         axes = (*axes, *below)
     kind = check_dtype(kind, path, stored=False)
     full = check_shape(axes, kind.itemsize, path, stored=False)
-    names = None if dims is None else tuple(dims)
-    if names is not None and len(names) != len(full):
+    names = _names(dims, len(full), path)
+    if attrs is not None and not isinstance(attrs, Mapping):
         raise UsageError(
-            f"{path!r}: {len(names)} dims for {len(full)} axes; give one name (or None) per axis",
-            code="bad-dims",
+            f"{path!r}: attrs={attrs!r} is no mapping of names to values, such as {{'units': 'K'}}",
+            code="bad-attributes",
             path=path,
         )
     return Spec(
@@ -276,6 +276,25 @@ def _as_sequence(shape: Any) -> tuple[Any, ...]:
         return tuple(shape)
     except TypeError:
         return (shape,)
+
+
+def _names(dims: Any, axes: int, path: str) -> tuple[str | None, ...] | None:
+    if dims is None:
+        return None
+    names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else None
+    if names is None or not all(name is None or isinstance(name, str) for name in names):
+        raise UsageError(
+            f"{path!r}: dims={dims!r} is no list of names; give one name (or None) per axis",
+            code="bad-dims",
+            path=path,
+        )
+    if len(names) != axes:
+        raise UsageError(
+            f"{path!r}: {len(names)} dims for {axes} axes; give one name (or None) per axis",
+            code="bad-dims",
+            path=path,
+        )
+    return names
 
 
 def _per_axis(what: str, value: Any, shape: tuple[int, ...], path: str) -> tuple[int, ...] | None:

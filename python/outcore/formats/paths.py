@@ -1,0 +1,59 @@
+"""
+What may be given as a path: text, `os.PathLike`, or a list of these.
+
+Problem. An open file, bytes or a number given as a path fails deep inside, in words of another library.
+Idea. All public calls ask here first; what is no path is a `PathTypeError` that says what to pass.
+Invariants. A name that leaves this file is text without a zero byte.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from outcore.errors import PathTypeError, UsageError
+
+__all__ = ["one_name", "path_names"]
+
+_KINDS = "a path must be str, os.PathLike or a list of these"
+
+
+def path_names(path: Any) -> list[str]:
+    """The names in a path, or in a list of paths."""
+    if isinstance(path, str | os.PathLike):
+        return [one_name(path)]
+    if not _is_list(path):
+        raise PathTypeError(f"{_KINDS}, not {path!r}{_advice(path)}", code="bad-path")
+    names = [one_name(name) for name in path]
+    if not names:
+        raise UsageError("an empty list of files holds no array; name one", code="bad-files")
+    return names
+
+
+def one_name(path: Any) -> str:
+    """The name in a path that is no list."""
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str):
+        kinds = f"{_KINDS}, and here it is one file" if _is_list(path) else _KINDS
+        raise PathTypeError(f"{kinds}, not {path!r}{_advice(path)}", code="bad-path")
+    if "\0" in name:
+        raise UsageError(f"{name!r} holds a zero byte; no path does", code="bad-name")
+    return name
+
+
+def _is_list(path: Any) -> bool:
+    """Whether it may hold paths, in an order: an open file would give its lines."""
+    text = str | bytes | bytearray | memoryview
+    return isinstance(path, Sequence | np.ndarray) and not isinstance(path, text)
+
+
+def _advice(path: Any) -> str:
+    if isinstance(path, bytes):
+        return "; os.fsdecode() makes text of it"
+    if hasattr(path, "read"):
+        name = getattr(path, "name", None)
+        return f"; pass the name of the file{f', {name!r}' if isinstance(name, str) else ''}"
+    return ""
