@@ -2,22 +2,24 @@
 The command line: ``outcore info | ls | explain | convert | verify | bench | simulate``.
 
 Each command prints for people, or one JSON document with ``--json``. Errors go to stderr with their
-stable code. Exit status: 0 done, 1 it failed or something is damaged, 2 the call makes no sense,
-3 (`verify`) some array could not be opened and the others are in order, 130 interrupted.
+stable code. Exit status: 0 done, and what was looked at is in order; 1 something is damaged; 2 the call
+makes no sense; 3 it could not be done, or not be looked at: not there, no right to it, a format or a
+header that cannot be read, no room; 130 interrupted, 141 nobody reads the output any more.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import dataclasses
+import io
 import json
-import operator
 import os
 import re
+import signal
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
@@ -26,17 +28,55 @@ import numpy as np
 
 import outcore
 from outcore import formats, measured
+from outcore.cli_words import parse_lengths, parse_options, parse_section
 from outcore.collective.choose import METHODS
 from outcore.collective.foresee import Disk, foresee
 from outcore.disk import DiskArray
-from outcore.errors import OutcoreError, SectionError, UsageError
-from outcore.formats.layout import Chunked
+from outcore.errors import DistributionError, OutcoreError, SectionError, UsageError
+from outcore.formats import durable
+from outcore.formats.layout import Chunked, Strided, TableSource
 from outcore.hints import check_environment, nbytes
 from outcore.picture import draw
 from outcore.report import Report, human
 from outcore.simulate import command as simulation
 
 __all__ = ["main", "parse_section"]
+
+_DONE, _DAMAGED, _MISUSED, _UNSEEN = range(4)
+_INTERRUPTED, _UNREAD = 128 + signal.SIGINT, 128 + signal.SIGPIPE
+_STATUS = """exit status:
+  0  done; what was looked at is in order
+  1  damage: stored elements cannot be read back
+  2  wrong use: an option, a section or a name that makes no sense
+  3  it could not be done or looked at: no such file, no permission,
+     a file that cannot be opened, too little memory or disk
+  130 interrupted"""
+
+# What stored elements, or the tables that say where they are, are found to be when they are read.
+_DAMAGE = frozenset(
+    (
+        "chunk-out-of-file",
+        "chunk-overlap",
+        "chunk-table-damaged",
+        "codec-failure",
+        "disk-failure",
+        "file-truncated",
+    )
+)
+# Another option would do.
+_MISUSE = frozenset(("already-exists", "bad-compression", "cannot-keep"))
+# Of a part of an array that `verify` met: nobody knows whether it is damaged.
+_NOT_READ = frozenset(
+    (
+        "cannot-open",
+        "file-changed",
+        "io-failure",
+        "is-a-directory",
+        "locked",
+        "not-found",
+        "permission-denied",
+    )
+)
 
 # Messages name the arguments of Python; what they are called here.
 _HERE = {
@@ -45,15 +85,9 @@ _HERE = {
     "block-too-large": "--memory BYTES",
     "budget-too-small": "--memory BYTES",
     "raw-needs-dtype": "--set dtype=f4 --set shape=100,200",
+    "unknown-format": "--format NAME, or --set format=NAME of what is read",
 }
 
-_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
 # Of an array with so many axes over so many ranks: formats of HPF, and the grid of ranks.
 _DISTRIBUTIONS: dict[str, Callable[[int, int], tuple[list[str], outcore.ProcessGrid]]] = {
     "rows": lambda n, p: (["block"] + ["*"] * (n - 1), outcore.ProcessGrid((p,))),
@@ -62,37 +96,95 @@ _DISTRIBUTIONS: dict[str, Callable[[int, int], tuple[list[str], outcore.ProcessG
     "cyclic": lambda n, p: (["*"] * (n - 1) + ["cyclic"], outcore.ProcessGrid((p,))),
 }
 _MOST_RANKS = 100_000
+# A minute, of each of some forty figures.
+_LONGEST_SLICE = 60_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    words = _parser().parse_args(arguments)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files may be no text; that is no reason to say nothing.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        check_environment()
-        status = words.run(words)
-        sys.stdout.flush()
+        return _run(arguments)
     except OutcoreError as error:
         here = f" (here: {_HERE[error.code]})" if error.code in _HERE else ""
-        print(f"outcore: {error}{here}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError | SectionError) else 1
+        _say(f"{error}{here}", error)
+        return _status_of(error)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing more may be flushed at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        print("\noutcore: interrupted", file=sys.stderr)
-        return 130
-    return int(status or 0)
+        _drop_output()  # whoever read it has seen enough
+        return _UNREAD
+    except KeyboardInterrupt as error:
+        _say("interrupted", error)
+        return _INTERRUPTED
+    except Exception as error:
+        if (
+            isinstance(error, OSError) and error.filename is None
+        ):  # what has a name is a `StorageError`
+            _drop_output()
+            _say(f"[{durable.code_of(error.errno)}] writing the answer: {error.strerror or error}")
+            return _UNSEEN
+        traceback.print_exc()
+        _say(f"[internal] {type(error).__name__}: {error}; please report this with what is above")
+        return _UNSEEN
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        words = _parse(arguments)
+        check_environment()
+        return int(words.run(words) or _DONE)
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    words, left = parser.parse_known_args(arguments)
+    # What may be left out is taken as left out if an option stands before it (bpo-15112): here it is.
+    if len(left) == 1 and getattr(words, "section", "") == "..." and re.match(r"[^-]|-\d", left[0]):
+        words.section = left[0]
+    elif left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
+    return words
+
+
+def _say(message: str, error: BaseException | None = None) -> None:
+    """To stderr: what happened, and how to go on."""
+    if sys.stderr is None:
+        return
+    lines = [message, *getattr(error, "__notes__", ())]
+    told = [f"{line} (here: --resume)" if "resume=True" in line else line for line in lines]
+    with contextlib.suppress(OSError):
+        print("\n".join(f"outcore: {line}" for line in told), file=sys.stderr)
+
+
+def _status_of(error: OutcoreError) -> int:
+    if isinstance(error, UsageError | SectionError | DistributionError) or error.code in _MISUSE:
+        return _MISUSED
+    return _DAMAGED if error.code in _DAMAGE else _UNSEEN
+
+
+def _drop_output() -> None:
+    """What could not be written must not be tried again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    print(f"outcore: note: {message}", file=sys.stderr)
+    _say(f"note: {message}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="outcore", description="Arrays larger than memory, at the speed of the disks."
+        prog="outcore",
+        description="Arrays larger than memory, at the speed of the disks.",
+        epilog=_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=outcore.__version__)
     parser.add_argument("--memory", metavar="BYTES", help="budget of this run, such as 512MiB")
@@ -155,8 +247,8 @@ def _parser() -> argparse.ArgumentParser:
 
     verify = command("verify", _verify, "read everything, list what is damaged")
     verify.epilog = (
-        "Exit status: 0 everything is in order, 1 something is damaged, 3 nothing is damaged in what "
-        "could be opened, but some array could not be."
+        "Exit status: 0 everything is in order, 1 something is damaged, 2 the call makes no sense, 3 "
+        "nothing is damaged in what could be read, but something could not be opened or is not there."
     )
     reads(verify)
     verify.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
@@ -194,66 +286,6 @@ def _within_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | No
     return bounded
 
 
-# Words
-
-
-def parse_section(text: str, **names: int) -> Any:
-    """
-    A key for indexing from text: integers, slices, ``...``, ``None``; brackets may be left out.
-
-    Integers may be computed from those with `names`, by ``+ - * // %`` and parentheses.
-
-    >>> parse_section("[100:200, ::3]")
-    (slice(100, 200, None), slice(None, None, 3))
-    >>> parse_section("...")
-    Ellipsis
-    >>> parse_section("[:, 10 * rank : 10 * (rank + 1)]", rank=3, size=4)
-    (slice(None, None, None), slice(30, 40, None))
-    """
-    inside = text.strip()
-    if inside.startswith("[") and inside.endswith("]"):
-        inside = inside[1:-1].strip()
-    try:
-        tree = ast.parse(f"_[{inside}]" if inside else "_[()]", mode="eval").body
-        if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Name):
-            return _index(tree.slice, names)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        pass
-    known = "" if names else "; with --ranks N, 'rank' and 'size' may stand in it"
-    raise UsageError(
-        f"{text!r} is not a section; write integers and slices, such as '[100:200, ::3]'{known}",
-        code="bad-section",
-    )
-
-
-def _index(node: ast.expr, names: Mapping[str, int]) -> Any:
-    if isinstance(node, ast.Tuple):
-        return tuple(_index(part, names) for part in node.elts)
-    if isinstance(node, ast.Slice):
-        ends = (node.lower, node.upper, node.step)
-        return slice(*(None if end is None else _index(end, names) for end in ends))
-    if isinstance(node, ast.Constant) and (node.value is None or node.value is ...):
-        return node.value
-    return _whole(node, names)
-
-
-def _whole(node: ast.expr, names: Mapping[str, int]) -> int:
-    """Compute an integer: nothing but numbers, names and arithmetic that cannot run away."""
-    value: int | None = None
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        value = node.value
-    elif isinstance(node, ast.Name):
-        value = names.get(node.id)
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = -_whole(node.operand, names)
-    elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC and names:
-        compute = _ARITHMETIC[type(node.op)]
-        value = compute(_whole(node.left, names), _whole(node.right, names))
-    if value is None:
-        raise ValueError(ast.dump(node))
-    return value
-
-
 def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
     """What each rank asks for, and how the user said it."""
     ranks = words.ranks
@@ -277,33 +309,6 @@ def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
     nothing = (slice(0, 0),)
     keys = [next(iter(divided.sections(rank)), nothing) for rank in range(ranks)]
     return keys, f"by {words.distribution}"
-
-
-def _options(settings: Sequence[str]) -> dict[str, Any]:
-    """``["dtype=f4", "shape=100,200"]`` as keyword arguments."""
-    options: dict[str, Any] = {}
-    for item in settings:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise UsageError(f"--set {item!r}: write name=value", code="bad-option")
-        options[name] = _literal(value)
-    return options
-
-
-def _literal(value: str) -> Any:
-    try:
-        return ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        return value
-
-
-def _lengths(text: str | None, name: str) -> Any:
-    if text is None:
-        return None
-    if not re.fullmatch(r"-?\d+([,x]-?\d+)*", text):
-        raise UsageError(f"--{name} {text!r}: write whole numbers, as 100,200", code="bad-option")
-    lengths = tuple(int(part) for part in re.split("[,x]", text))
-    return lengths[0] if len(lengths) == 1 else lengths
 
 
 # Printing
@@ -352,15 +357,31 @@ def _accesses(array: DiskArray) -> dict[str, Any]:
     return found
 
 
-def _stored_bytes(path: str) -> int:
-    """Bytes of the file, or of all files in the folder."""
-    if not os.path.isdir(path):
-        return os.stat(path).st_size
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
+def _on_disk(array: DiskArray) -> tuple[int, int]:
+    """Bytes that are stored of an array, and of the files or the store that it lies in."""
+    info, (outer, inner) = array.info, formats.split_path(array.path)
+    whole = sum(map(_bytes_in, info.extra.get("files", (outer,))))
+    if isinstance(info.layout, Strided):
+        stored = whole if inner is None else sum(part.nbytes for part in info.layout.parts)
+    elif isinstance(info.layout.source, TableSource):
+        count = info.layout.source.nbytes
+        stored = 0 if count is None else count()
+    else:
+        stored = _bytes_in(info.layout.source.root)
+    return stored, whole
+
+
+def _bytes_in(path: str) -> int:
+    """Of a file, or of all files in a folder."""
+    with durable.os_errors("looking at", path):
+        if not os.path.isdir(path):
+            return os.stat(path).st_size
+    found = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # somebody else is at work
+                found += os.lstat(os.path.join(folder, name)).st_size
+    return found
 
 
 def _report_of(array: DiskArray, key: Any) -> Report | dict[str, str]:
@@ -372,7 +393,7 @@ def _report_of(array: DiskArray, key: Any) -> Report | dict[str, str]:
 
 
 def _info(words: Any) -> int:
-    options = _options(words.set)
+    options = parse_options(words.set)
     if not options and formats.split_path(words.path)[1] is None:
         arrays = [e for e in formats.ls(words.path) if e.kind == "array"]
         if len(arrays) > 1 or (arrays and arrays[0].path != words.path):
@@ -382,6 +403,7 @@ def _info(words: Any) -> int:
     with outcore.open(words.path, **options) as array:
         info = array.info
         layout = info.layout
+        stored, whole = _on_disk(array)
         facts: dict[str, Any] = {
             "path": array.path,
             "format": array.format,
@@ -398,7 +420,8 @@ def _info(words: Any) -> int:
             "dims": array.dims,
             "attrs": dict(array.attrs),
             "extra": dict(info.extra),
-            "file_bytes": _stored_bytes(formats.split_path(array.path)[0]),
+            "stored_bytes": stored,
+            "file_bytes": whole,
         }
         reports = {name: _report_of(array, key) for name, key in _accesses(array).items()}
     if words.json:
@@ -408,10 +431,12 @@ def _info(words: Any) -> int:
         }
         _print_json({**facts, "accesses": costs})
         return 0
-    file_bytes = facts.pop("file_bytes")
     for name, value in facts.items():
         if name == "nbytes":
-            print(f"{'size':<10} {human(value)} of elements, {human(file_bytes)} on disk")
+            around = f", in {human(whole)}" if whole != stored else ""
+            print(f"{'size':<10} {human(value)} of elements, {human(stored)} on disk{around}")
+        elif name in ("stored_bytes", "file_bytes"):
+            continue
         elif name in ("attrs", "extra"):
             for key, item in value.items():
                 print(f"{name.removesuffix('s') if name == 'attrs' else '':<10} {key} = {item!r}")
@@ -447,7 +472,10 @@ def _ls(words: Any) -> int:
     width = max((len(e.path) for e in entries), default=0)
     for e in entries:
         what = f"{e.dtype} {e.shape}" if e.kind == "array" else e.kind
-        print(f"{e.path:<{width}}  {what}" + (f"  ({e.note})" if e.note else ""))
+        if e.note:
+            why = e.note.removeprefix(f"{e.path!r}").lstrip(" :")
+            what = f"{e.kind} that cannot be opened: {why}"
+        print(f"{e.path:<{width}}  {what}")
     return 0
 
 
@@ -465,7 +493,7 @@ def _explain(words: Any) -> int:
     key = parse_section(words.section)
     mode: Any = "r+" if words.write else "r"
     report: outcore.Report | outcore.BlocksReport
-    with outcore.open(words.path, mode, **_options(words.set)) as array:
+    with outcore.open(words.path, mode, **parse_options(words.set)) as array:
         if words.blocks:
             with contextlib.closing(array.blocks(words.axis)) as loop:
                 report = loop.report
@@ -484,8 +512,8 @@ def _explain_ranks(words: Any) -> int:
     cold = {"hints": {"cache": "bypass"}}
     # What goes to the disk is counted as if nothing were cached: that is what is shared.
     with (
-        outcore.open(words.path, mode, **_options(words.set), **cold) as uncached,
-        outcore.open(words.path, mode, **_options(words.set)) as array,
+        outcore.open(words.path, mode, **parse_options(words.set), **cold) as uncached,
+        outcore.open(words.path, mode, **parse_options(words.set)) as array,
     ):
         keys, what = _each_key(array, words)
         given = {"write": words.write, "method": words.method, "cold": words.cold}
@@ -524,17 +552,21 @@ def _convert(words: Any) -> int:
     names = ("format", "dtype", "order", "compression", "casting")
     wishes = {name: getattr(words, name) for name in names if getattr(words, name) is not None}
     for name in ("chunks", "shards"):
-        lengths = _lengths(getattr(words, name), name)
+        lengths = parse_lengths(getattr(words, name), name)
         if lengths is not None:
             wishes[name] = lengths
     if "," in (words.compression or ""):
         wishes["compression"] = words.compression.split(",")
-    size = 0
+    size, kept = 0, -1
     with _Bar("converting", quiet=words.quiet or words.json) as bar:
 
         def progress(done: int, total: int) -> None:
-            nonlocal size
+            nonlocal size, kept
             size = total
+            if kept < 0:
+                kept = done
+                if done:
+                    _say(f"note: going on: {human(done)} of {human(total)} are there already")
             bar(done, total)
 
         outcore.convert(
@@ -543,22 +575,24 @@ def _convert(words: Any) -> int:
             progress=progress,
             resume=words.resume,
             overwrite=words.overwrite,
-            source=_options(words.set),
+            source=parse_options(words.set),
             **wishes,
         )
     seconds = time.monotonic() - started
     if words.json:
-        _print_json({"target": words.target, "nbytes": size, "seconds": seconds})
+        answer = {"target": words.target, "nbytes": size, "seconds": seconds}
+        _print_json({**answer, "resumed_nbytes": kept})
     else:
-        rate = human(int(size / max(seconds, 1e-9)))
-        print(f"{words.target}: {human(size)} in {seconds:.1f} s, {rate}/s")
+        rate = human(int((size - kept) / max(seconds, 1e-9)))
+        before = f", {human(kept)} of it before" if kept else ""
+        print(f"{words.target}: {human(size)} in {seconds:.1f} s{before}, {rate}/s")
     return 0
 
 
 def _verify(words: Any) -> int:
     with _Bar("verifying", quiet=words.quiet or words.json) as bar:
-        found = outcore.verify(words.path, progress=bar, **_options(words.set))
-    closed = sum(damage.code == "cannot-open" for damage in found)
+        found = outcore.verify(words.path, progress=bar, **parse_options(words.set))
+    closed = sum(damage.code in _NOT_READ for damage in found)
     damaged = len(found) - closed
     if words.json:
         _print_json({"path": words.path, "damages": found})
@@ -567,13 +601,16 @@ def _verify(words: Any) -> int:
             print(damage)
         count = f"{damaged} damaged" if damaged else "no damage found"
         print(f"{words.path}: {count}" + (f", {closed} could not be opened" if closed else ""))
-    return 1 if damaged else 3 if closed else 0
+    return _DAMAGED if damaged else _UNSEEN if closed else _DONE
 
 
 def _bench(words: Any) -> int:
-    figures = measured.measure(
-        words.folder, file_bytes=nbytes(words.size), slice_ms=max(words.slice, 1)
-    )
+    if not 1 <= words.slice <= _LONGEST_SLICE:
+        raise UsageError(
+            f"--slice {words.slice}: give milliseconds from 1 to {_LONGEST_SLICE}",
+            code="bad-option",
+        )
+    figures = measured.measure(words.folder, file_bytes=nbytes(words.size), slice_ms=words.slice)
     if words.json:
         _print_json(figures)
         return 0
@@ -616,9 +653,9 @@ class _Bar:
     """A progress bar on stderr: tqdm's if it is installed, else plain text; none if piped."""
 
     def __init__(self, title: str, quiet: bool, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
+        self._stream: TextIO | None = stream or sys.stderr
         self._title = title
-        self._quiet = quiet or not self._stream.isatty()
+        self._quiet = quiet or self._stream is None or not self._stream.isatty()
         self._started = time.monotonic()
         self._first: int | None = None
         self._shown = 0.0

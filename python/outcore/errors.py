@@ -123,7 +123,8 @@ class OutcoreError(Exception):
         keywords = {"code": self.code, "path": self.path, "rank": self.rank, **self.details}
         # Of other causes nobody knows whether they can be pickled.
         cause = self.__cause__ if isinstance(self.__cause__, OutcoreError) else None
-        return (_rebuild, (type(self), self.message, keywords, cause))
+        notes = {"__notes__": self.__notes__} if hasattr(self, "__notes__") else None
+        return (_rebuild, (type(self), self.message, keywords, cause), notes)
 
 
 def _rebuild(

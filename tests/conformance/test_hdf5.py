@@ -170,7 +170,7 @@ def test_which_dataset(tmp_path):
         file["dangling"] = h5py.SoftLink("/nowhere")
     assert formats.open_info(f"{path}::link").shape == (4,)
     with pytest.raises(
-        errors.FormatError, match=r"holds 3 datasets; name one as .*: /g/only, /g/second, /text"
+        errors.FormatError, match=r"holds 3 datasets; .*: /g/only, /g/second, and 1 that cannot"
     ):
         formats.open_info(path)
     with pytest.raises(errors.FormatError, match="has no dataset '/nope'"):

@@ -147,7 +147,9 @@ pub struct Shard {
 /// Reads an `ArrayInfo`.
 pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
     let py = info.py();
-    let path: String = info.getattr("path")?.extract()?;
+    // For messages only: names of files need not be text.
+    let path: PathBuf = info.getattr("path")?.extract()?;
+    let path = path.to_string_lossy().into_owned();
     let shape: Vec<i64> = info.getattr("shape")?.extract()?;
     let dtype = info.getattr("dtype")?.cast_into::<PyArrayDescr>()?;
     if dtype.has_object() {

@@ -84,7 +84,9 @@ def convert(
     progress
         Called as ``progress(done, total)`` in bytes of the source, from this thread.
     resume
-        Go on where an interrupted conversion stopped. Without one, it starts at the beginning.
+        Go on where an interrupted conversion stopped; if none was, start at the beginning. Without
+        `resume` it starts there in any case, and warns if that gives up what was done. An interrupted
+        conversion says in a note on its exception how much is done (``__notes__``).
     overwrite
         Replace `dst` if it exists; it is there, complete, until the new one is.
     casting

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +63,9 @@ class Job:
                 path=journal.path,
             )
         target = self.target
+        if not going_on and journal.done:
+            self._say_what_is_given_up(journal, job)
+        under_way = False
         try:
             with target.reopen(self.budget) if going_on else target.create(self.budget) as made:
                 shares = arrange(target, made, self.budget, journal if going_on else None)
@@ -69,9 +73,15 @@ class Job:
                 writer._core.expect_flush()
                 if not going_on:
                     journal.begin(job, list(shares.tiles.tile), len(shares.tiles))
+                under_way = True
                 carry(shares, journal, progress)
                 writer.flush()
-        except BaseException:
+        except BaseException as error:
+            if under_way and journal.done:
+                error.add_note(
+                    f"{len(journal.done)} of {journal.steps} tiles of {target.place.final!r} are done "
+                    "and stay; the same call with resume=True goes on with the others"
+                )
             if not going_on and not journal.done:
                 # Nothing that would be worth going on from.
                 journal.remove()
@@ -80,6 +90,17 @@ class Job:
             raise
         target.place.publish()
         journal.remove()
+
+    def _say_what_is_given_up(self, journal: Journal, job: dict[str, Any]) -> None:
+        """Before it is removed: who makes an error of the warning loses nothing."""
+        different = journal.differs(job)
+        other = f" of another conversion (different {', '.join(different)})" if different else ""
+        advice = "" if different else "; resume=True would have gone on with the others"
+        warnings.warn(
+            f"{self.target.place.final!r}: {len(journal.done)} of {journal.steps} tiles{other}, which "
+            f"was interrupted, were done and are given up: this call starts at the beginning{advice}",
+            stacklevel=4,
+        )
 
 
 def _absolute(path: str) -> str:

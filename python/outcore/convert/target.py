@@ -60,6 +60,10 @@ class Place:
         outer, inner = formats.split_path(dst.rstrip("/"))
         if os.path.islink(outer):
             outer = os.path.realpath(outer)  # the link stays, as with `create`
+        with durable.os_errors(
+            "looking at the folder of the target,", os.path.dirname(outer) or "."
+        ):
+            os.stat(os.path.dirname(outer) or ".")
         name = outer + (inner.replace("/", ".") if inner else "")
         there = os.path.lexists(outer)
         durable.refuse_special(outer)

@@ -389,6 +389,12 @@ def _find(path: str, options: Mapping[str, Any]) -> Format:
     with durable.os_errors("opening", path):
         if not os.path.isdir(path):
             os.close(os.open(path, os.O_RDONLY))
+    if os.path.isdir(path):
+        raise FormatError(
+            f"{path!r} is a folder and no Zarr store; name a file in it, or a store",
+            code="unknown-format",
+            path=path,
+        )
     raise FormatError(
         f"{path!r} is of no known format ({', '.join(m.NAME for m in ALL)}); for bare elements pass "
         "dtype= and shape=",

@@ -27,7 +27,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
+from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import durable, hdf5_growing
 from outcore.formats import hdf5_access as access
 from outcore.formats.growing import Growing
@@ -47,10 +47,8 @@ from outcore.formats.hdf5_describe import (
     describe,
     give_space,
     lacks_space,
-    refuse_null,
-    refuse_storage,
+    refusal,
     shapes,
-    storage,
 )
 from outcore.formats.hdf5_guard import rehearse
 from outcore.formats.hdf5_types import dtype_of
@@ -317,16 +315,11 @@ def _split(info: ArrayInfo) -> tuple[str, str]:
 
 
 def _entry(h5py: Any, path: str, where: str, dset: Any, shape_of: ShapeOf) -> Entry:
-    try:
-        with access.translated(path):
-            refuse_storage(h5py, path, str(dset.name), dset)
-            refuse_null(dset, where)
-            dtype, axes = dtype_of(h5py, dset, where), shape_of(dset)
-            storage(h5py, path, str(dset.name), dset, dtype, False, axes)
-    except (FormatError, StorageError) as error:  # of the latter, external files
-        shape, dtype = (_told(dset, what) for what in ("shape", "dtype"))
-        return Entry(where, "array", shape, dtype, note=error.message)
-    return Entry(where, "array", axes, dtype)
+    error = refusal(h5py, path, dset, shape_of)
+    if error is None:
+        return Entry(where, "array", shape_of(dset), dtype_of(h5py, dset, where))
+    shape, dtype = (_told(dset, what) for what in ("shape", "dtype"))
+    return Entry(where, "array", shape, dtype, note=error.message)
 
 
 def _told(dset: Any, what: str) -> Any:

@@ -155,6 +155,10 @@ class ChunkTable:
                 path=self.path,
             )
 
+    def nbytes(self) -> int:
+        """Bytes of the chunks that are stored."""
+        return int(self._current().rows[:, 1].sum())
+
     def load(self, new: int) -> int:
         """
         Read the table if need be.

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from outcore.errors import FormatError, UnsupportedError
+from outcore.errors import FormatError, StorageError, UnsupportedError
 from outcore.formats import durable
 from outcore.formats import hdf5_access as access
-from outcore.formats.hdf5_attrs import Attributes, describe_axes
+from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
 from outcore.formats.hdf5_create import final_name
 from outcore.formats.hdf5_types import codecs_of, dtype_of
@@ -34,6 +34,8 @@ from outcore.formats.spec import byte_strides, check_shape
 
 # So many sources of a virtual dataset are named.
 _SOURCES = 3
+# So many datasets are looked at for a message that offers some.
+_OFFERED = 200
 
 #: From a dataset to its shape.
 ShapeOf = Callable[[Any], tuple[int, ...]]
@@ -52,26 +54,30 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
     if inner is not None:
         with contextlib.suppress(KeyError):
             top = file[inner]
-    found: list[tuple[str, bool]] = []  # not the datasets: each would stay open
+    found: list[str] = []  # not the datasets: each would stay open
+    scales: set[str] = set()
 
     def visit(_: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and final_name(item.name) is None:
-            found.append((str(item.name), bool(item.is_scale)))
+        # Coordinates are datasets like others; bare dimensions of NetCDF are none.
+        if not isinstance(item, h5py.Dataset) or final_name(item.name) or is_bare_dimension(item):
+            return
+        found.append(str(item.name))
+        if item.is_scale:
+            scales.add(found[-1])
 
     top.visititems(visit)
-    names = [name for name, scale in found if not scale] or [name for name, _ in found]
-    if len(names) == 1 and inner is None:
-        return names[0]
-    listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    arrays = [name for name in found if name not in scales] or found
+    if len(arrays) == 1 and inner is None:
+        return arrays[0]
     if inner is None or inner == "/":
-        what = f"holds {len(names)} datasets" if names else "holds no dataset"
+        what = f"holds {len(found) or 'no'} dataset{'' if len(found) == 1 else 's'}"
     elif top is file:
         what = f"has no dataset {inner!r}"
     else:
         what = f"has a group {inner!r}, which is not an array"
     raise FormatError(
         f"{path!r} {what}; name one as '{os.path.basename(path)}::/name'"
-        + (f": {listed}" if names else ""),
+        + _offer(h5py, file, path, found),
         code="no-such-array",
         path=path,
     )
@@ -105,6 +111,45 @@ def refuse_storage(h5py: Any, path: str, name: str, dset: Any) -> None:
         code="hdf5-layout",
         path=path,
     )
+
+
+def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
+    """Those that can be opened, as the end of a message."""
+    looked = names[:_OFFERED]
+    shape_of = shapes(h5py, "hdf5", path)  # whether it can be opened is no matter of its length
+    can = [name for name in looked if _opens(h5py, file, path, name, shape_of)]
+    closed = len(looked) - len(can)
+    offered = can[:10]
+    if more := len(names) - closed - len(offered):
+        offered.append(f"and {more} more")
+    if closed:
+        what = f"{closed} that cannot be opened (`outcore ls` says why)"
+        offered.append(f"and {what}" if offered else what)
+    return f": {', '.join(offered)}" if offered else ""
+
+
+def _opens(h5py: Any, file: Any, path: str, name: str, shape_of: ShapeOf) -> bool:
+    try:
+        with access.translated(path):
+            return refusal(h5py, path, file[name], shape_of) is None
+    except (FormatError, StorageError):
+        return False
+
+
+def refusal(
+    h5py: Any, path: str, dset: Any, shape_of: ShapeOf
+) -> FormatError | StorageError | None:
+    """Why a dataset cannot be opened; None if it can."""
+    where = f"{path}::{dset.name}"
+    try:
+        with access.translated(path):
+            refuse_storage(h5py, path, str(dset.name), dset)
+            refuse_null(dset, where)
+            dtype = dtype_of(h5py, dset, where)
+            storage(h5py, path, str(dset.name), dset, dtype, False, shape_of(dset))
+    except (FormatError, StorageError) as error:  # of the latter, external files
+        return error
+    return None
 
 
 def refuse_null(dset: Any, where: str) -> None:
@@ -307,7 +352,7 @@ def table_source(
     stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
     guard = access.guard(path)
     calls = (table.fetch, table.stored, commit, table.load, table.forget)
-    return TableSource(path, *calls, guard, stretch, check=table.check)
+    return TableSource(path, *calls, guard, stretch, check=table.check, nbytes=table.nbytes)
 
 
 def lacks_space(h5py: Any, dset: Any) -> bool:

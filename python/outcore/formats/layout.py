@@ -108,6 +108,7 @@ class TableSource:
     in it.
     `check()` raises a `FormatError` for what is wrong with the table as a whole and does not keep
     chunks from being read.
+    `nbytes()` returns the bytes of all stored chunks.
     Without a `guard` the core takes no lock: whoever made the source keeps others out.
     """
 
@@ -121,6 +122,7 @@ class TableSource:
     stretch: Callable[[], None] | None = None
     log: str | None = None
     check: Callable[[], None] | None = None
+    nbytes: Callable[[], int] | None = None
     kind: str = "table"
 
 

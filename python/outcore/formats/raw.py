@@ -143,7 +143,13 @@ def create(
 
 def ls(path: str, inner: str | None) -> list[Entry]:
     """A raw file is one array of unknown shape."""
-    return [Entry(path, "array", note="raw: shape and dtype are not stored in the file")]
+    return [
+        Entry(
+            path,
+            "array",
+            note="raw: shape and dtype are not stored in the file; pass dtype= and shape=",
+        )
+    ]
 
 
 @contextlib.contextmanager

@@ -119,8 +119,9 @@ def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> Form
     shown = ", ".join(repr(name) for name in arrays[:10]) or "none"
     more = f" and {len(arrays) - 10} more" if len(arrays) > 10 else ""
     there = full_name(path, names)
+    example = f"; name one as '{os.path.basename(path)}::/name'" if arrays else ""
     return FormatError(
-        f"{there!r} is not a Zarr array; arrays here: {shown}{more}",
+        f"{there!r} is not a Zarr array; arrays here: {shown}{more}{example}",
         code="not-an-array",
         path=there,
     )

@@ -1,0 +1,121 @@
+"""
+Words of the command line: sections, options, lengths.
+
+Problem. What is typed is text; sections and options are values, and nobody wants `eval` between them.
+Idea. The grammar is Python's, read by `ast`; of its trees only integers, slices and a little arithmetic
+are computed.
+Invariants. Nothing that is typed runs as code. What makes no sense is a `UsageError`.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from outcore.errors import UsageError
+
+__all__ = ["parse_lengths", "parse_options", "parse_section"]
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+# Arguments of `open` and `verify` that a command is told in its own words, or not at all.
+_NOT_TO_SET = ("comm", "hints", "mode", "path", "progress")
+
+
+def parse_section(text: str, **names: int) -> Any:
+    """
+    A key for indexing from text: integers, slices, ``...``, ``None``; brackets may be left out.
+
+    Integers may be computed from those with `names`, by ``+ - * // %`` and parentheses.
+
+    >>> parse_section("[100:200, ::3]")
+    (slice(100, 200, None), slice(None, None, 3))
+    >>> parse_section("...")
+    Ellipsis
+    >>> parse_section("[:, 10 * rank : 10 * (rank + 1)]", rank=3, size=4)
+    (slice(None, None, None), slice(30, 40, None))
+    """
+    inside = text.strip()
+    if inside.startswith("[") and inside.endswith("]"):
+        inside = inside[1:-1].strip()
+    try:
+        tree = ast.parse(f"_[{inside}]" if inside else "_[()]", mode="eval").body
+        if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Name):
+            return _index(tree.slice, names)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        pass
+    known = "" if names else "; with --ranks N, 'rank' and 'size' may stand in it"
+    raise UsageError(
+        f"{text!r} is not a section; write integers and slices, such as '[100:200, ::3]'{known}",
+        code="bad-section",
+    )
+
+
+def _index(node: ast.expr, names: Mapping[str, int]) -> Any:
+    if isinstance(node, ast.Tuple):
+        return tuple(_index(part, names) for part in node.elts)
+    if isinstance(node, ast.Slice):
+        ends = (node.lower, node.upper, node.step)
+        return slice(*(None if end is None else _index(end, names) for end in ends))
+    if isinstance(node, ast.Constant) and (node.value is None or node.value is ...):
+        return node.value
+    return _whole(node, names)
+
+
+def _whole(node: ast.expr, names: Mapping[str, int]) -> int:
+    """Compute an integer: nothing but numbers, names and arithmetic that cannot run away."""
+    value: int | None = None
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        value = node.value
+    elif isinstance(node, ast.Name):
+        value = names.get(node.id)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = -_whole(node.operand, names)
+    elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC and names:
+        compute = _ARITHMETIC[type(node.op)]
+        value = compute(_whole(node.left, names), _whole(node.right, names))
+    if value is None:
+        raise ValueError(ast.dump(node))
+    return value
+
+
+def parse_options(settings: Sequence[str]) -> dict[str, Any]:
+    """``["dtype=f4", "shape=100,200"]`` as keyword arguments."""
+    options: dict[str, Any] = {}
+    for item in settings:
+        name, equals, value = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--set {item!r}: write name=value", code="bad-option")
+        if name in _NOT_TO_SET:
+            raise UsageError(
+                f"--set {item!r}: {name} is no option of a format; --set says what a file does not, "
+                "such as dtype=f4 or shape=100,200",
+                code="bad-option",
+            )
+        options[name] = _literal(value)
+    return options
+
+
+def _literal(value: str) -> Any:
+    try:
+        return ast.literal_eval(value)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return value
+
+
+def parse_lengths(text: str | None, name: str) -> Any:
+    """``"100,200"`` as integers; None for None."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?\d+([,x]-?\d+)*", text):
+        raise UsageError(f"--{name} {text!r}: write whole numbers, as 100,200", code="bad-option")
+    lengths = tuple(int(part) for part in re.split("[,x]", text))
+    return lengths[0] if len(lengths) == 1 else lengths
