@@ -10,9 +10,13 @@ must be, files that outcore wrote by reading them with the library that owns the
     ./x demo --mib 128           smaller
 """
 
+# h5py, netCDF4, zarr and xarray do not type all that they offer; what is outcore's is checked.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import argparse
+import functools
 import multiprocessing
 import os
 import shutil
@@ -24,13 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import outcore
 
 CHUNKS = (256, 1024)
 
 
-def truth(key: tuple[Any, ...], shape: tuple[int, int]) -> np.ndarray:
+def truth(key: tuple[Any, ...], shape: tuple[int, int]) -> NDArray[np.float32]:
     """What the elements of a section must be: exact in float32, and different almost everywhere."""
     rows = np.arange(shape[0], dtype=np.float32)[key[0]]
     columns = np.arange(shape[1], dtype=np.float32)[key[1]]
@@ -45,7 +50,7 @@ def make_files(folder: Path, shape: tuple[int, int]) -> None:
     """The inputs, each by the library that owns the format."""
     import h5py
     import netCDF4
-    import zarr
+    import zarr.codecs
 
     npy = np.lib.format.open_memmap(folder / "in.npy", "w+", "f4", shape)
     with (
@@ -149,7 +154,7 @@ class Steps:
         before, started = status("VmRSS"), time.monotonic()
         result = work()
         seconds = max(time.monotonic() - started, 1e-6)
-        own = result.nbytes if isinstance(result, np.ndarray) else 0
+        own: int = result.nbytes if isinstance(result, np.ndarray) else 0
         peak = max(status("VmHWM") - before - own, 0)
         self.highest = max(self.highest, peak)
         mib = nbytes / 2**20
@@ -180,18 +185,19 @@ def run(folder: Path, mib: int) -> None:
     for name in inputs:
         with outcore.open(f"{folder}/{name}") as a:
             assert a.shape == shape
-            sections = {
+            sections: dict[str, tuple[slice, slice]] = {
                 "rows": np.s_[1000:1500, :],
                 "columns": np.s_[:, 100:400],
                 "strided": np.s_[-1::-7, 3::5],
             }
-            for title, key in sections.items():
-                useful = truth(key, shape).nbytes
-                got = step(f"read {title} of {name}", useful, lambda a=a, key=key: a[key])
-                np.testing.assert_array_equal(got, truth(key, shape))
+            for what, section in sections.items():
+                useful = truth(section, shape).nbytes
+                read = functools.partial(a.read, section)
+                got = step(f"read {what} of {name}", useful, read)
+                np.testing.assert_array_equal(got, truth(section, shape))
                 del got
 
-            step(f"walk through {name}", nbytes, lambda a=a: walk(a))
+            step(f"walk through {name}", nbytes, functools.partial(walk, a))
             compare(a, shape)
 
     def write() -> None:
@@ -216,8 +222,8 @@ def run(folder: Path, mib: int) -> None:
         step(
             f"convert {source} to {target} {words}",
             nbytes,
-            lambda s=source, t=target, w=wishes: outcore.convert(
-                f"{folder}/{s}", f"{folder}/{t}", **w
+            functools.partial(
+                outcore.convert, f"{folder}/{source}", f"{folder}/{target}", **wishes
             ),
         )
         made = folder / target.partition("::")[0]
@@ -231,6 +237,10 @@ def run(folder: Path, mib: int) -> None:
         sys.exit(f"demo: that is more than the budget and 64 MiB ({allowed / 2**20:.0f} MiB)")
 
 
+def note(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"  note: {message}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--mib", type=int, default=512, help="size of the arrays, at least 128")
@@ -241,7 +251,7 @@ def main() -> None:
         sys.exit(
             f"demo: needs {needed / 2**30:.1f} GiB in {words.folder.parent}, {room / 2**30:.1f} are free"
         )
-    warnings.showwarning = lambda message, *_, **__: print(f"  note: {message}")  # type: ignore[assignment]
+    warnings.showwarning = note
     started = time.monotonic()
     folder = words.folder / "outcore-demo"
     shutil.rmtree(folder, ignore_errors=True)  # what a demo that was killed left

@@ -13,11 +13,14 @@ array([1.5, 0. , 0. , 1.5])
 from outcore import measured as _measured
 from outcore._core import __version__
 from outcore.assignment import Assignment, assign
+from outcore.attributes import Attributes
 from outcore.blocks import Blocks
 from outcore.collective import (
+    ArrayReport,
     CollectiveArray,
     CollectiveReport,
     ManyReport,
+    OwnerReport,
     explain_all,
     read_all,
     write_all,
@@ -42,44 +45,56 @@ from outcore.errors import (
     UnsupportedError,
     UsageError,
 )
-from outcore.formats import ls
-from outcore.formats.layout import Codec
-from outcore.hints import Hints, memory
+from outcore.formats import Entry, ls
+from outcore.formats.layout import ArrayInfo, Chunked, Codec, Part, Strided
+from outcore.hints import Hints, MemoryLimit, memory
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
 from outcore.requests import IORequest
+from outcore.transport import Communicator, Transport
 from outcore.verify import Damage, verify
 
 __all__ = [
     "Align",
     "AlreadyExistsError",
+    "ArrayInfo",
+    "ArrayReport",
     "Assignment",
+    "Attributes",
     "Blocks",
     "BlocksReport",
     "BudgetError",
+    "Chunked",
     "Codec",
     "CollectiveArray",
     "CollectiveError",
     "CollectiveReport",
+    "Communicator",
     "Damage",
     "DiskArray",
     "DistArray",
     "Distribution",
     "DistributionError",
+    "Entry",
     "FancyIndexError",
     "FormatError",
     "Hints",
     "IORequest",
     "InternalError",
     "ManyReport",
+    "MemoryLimit",
     "NotFoundError",
     "OutcoreError",
+    "OwnerReport",
+    "Part",
     "PathTypeError",
     "PermissionDeniedError",
     "ProcessGrid",
     "Report",
     "SectionError",
     "StorageError",
+    "Strided",
+    "Transport",
     "UnsupportedError",
     "UsageError",
     "__version__",

@@ -70,13 +70,40 @@ class Attributes(MutableMapping[str, Any]):
     def update(  # type: ignore[override]  # all forms of dict.update, in one signature
         self, other: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
     ) -> None:
-        """Set several attributes in one change of the file."""
+        """
+        Set several attributes in one change of the file.
+
+        Parameters
+        ----------
+        other
+            Names and values: a mapping, or pairs.
+        more
+            Names and values, as keywords.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> a = outcore.create("field.zarr", 10, "f4")
+        >>> a.attrs.update({"long name": "temperature"}, units="K")
+        >>> a.attrs
+        {'long name': 'temperature', 'units': 'K'}
+        """
         changes = dict(other, **more)
         if changes:
             self._change(changes)
 
     def clear(self) -> None:
-        """Remove all attributes in one change of the file."""
+        """
+        Remove all attributes in one change of the file.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> a = outcore.create("field.zarr", 10, "f4", attrs={"units": "K"})
+        >>> a.attrs.clear()
+        >>> len(a.attrs)
+        0
+        """
         names = list(self)
         if names:
             self._change(drop=names)

@@ -509,10 +509,10 @@ def _explain(words: Any) -> int:
 def _explain_ranks(words: Any) -> int:
     """Explain what many ranks would do together."""
     mode: Any = "r+" if words.write else "r"
-    cold = {"hints": {"cache": "bypass"}}
+    cold = outcore.Hints(cache="bypass")
     # What goes to the disk is counted as if nothing were cached: that is what is shared.
     with (
-        outcore.open(words.path, mode, **parse_options(words.set), **cold) as uncached,
+        outcore.open(words.path, mode, hints=cold, **parse_options(words.set)) as uncached,
         outcore.open(words.path, mode, **parse_options(words.set)) as array,
     ):
         keys, what = _each_key(array, words)

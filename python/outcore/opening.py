@@ -14,7 +14,7 @@ import functools
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,19 +28,37 @@ from outcore.errors import UsageError
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
-from outcore.transport import Transport, transport
+from outcore.transport import Communicator, Transport, transport
 
 __all__ = ["create", "open"]
 
 Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
+@overload
 def open(
     path: Path,
     mode: Mode = "r",
     *,
     hints: Hints | Mapping[str, Any] | None = None,
-    comm: Any = None,
+    comm: None = None,
+    **options: Any,
+) -> DiskArray: ...
+@overload
+def open(
+    path: Path,
+    mode: Mode = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: Communicator | Transport,
+    **options: Any,
+) -> CollectiveArray: ...
+def open(
+    path: Path,
+    mode: Mode = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: Communicator | Transport | None = None,
     **options: Any,
 ) -> DiskArray:
     """
@@ -66,6 +84,7 @@ def open(
     Returns
     -------
     DiskArray
+        With `comm`, a `CollectiveArray`.
 
     Raises
     ------

@@ -162,7 +162,8 @@ def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
     if isinstance(src, DiskArray):
         # A handle of our own, which the caller's close does not touch.
         return DiskArray(src.info, "r", src.hints, src._options)
-    return open(src, **options)
+    array: DiskArray = open(src, **options)
+    return array
 
 
 def _is_text(name: object) -> bool:

@@ -175,7 +175,7 @@ class Target:
         if self.array.format == "raw" or self.format == "raw":
             words = {**words, "dtype": self.dtype, "shape": self.array.shape, **self.wishes}
         try:
-            target = open(self.place.partial, "r+", hints=self.hints(memory), **words)
+            target: DiskArray = open(self.place.partial, "r+", hints=self.hints(memory), **words)
         except FormatError as error:
             if error.code == "no-such-array":
                 raise self._gone() from error

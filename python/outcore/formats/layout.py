@@ -247,7 +247,15 @@ class ArrayInfo:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Let go of what is remembered of the file, and of its memory."""
+        """
+        Let go of what is remembered of the file, and of its memory.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> a = outcore.create("field.h5", (10, 10), "f4", chunks=(5, 5), compression="gzip")
+        >>> a.info.forget()  # the table of chunks, which is read again when it is needed
+        """
         if isinstance(self.layout, Chunked) and isinstance(self.layout.source, TableSource):
             forget = self.layout.source.forget
             if forget is not None:

@@ -3,7 +3,7 @@ Transport: the only door to MPI.
 
 | file | holds |
 |---|---|
-| `protocol.py` | the words: `Transport`, `Exchange`, `Shared` |
+| `protocol.py` | the words: `Transport`, `Exchange`, `Shared`; `Communicator`, for types |
 | `serial.py`   | a group of one |
 | `group.py`    | a group of ranks: the calls and their steps |
 | `place.py`    | who is where; numbers that ranks agree on |
@@ -19,11 +19,19 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from outcore.transport.protocol import Exchange, Shared, Transport
+from outcore.transport.protocol import Communicator, Exchange, Shared, Transport
 from outcore.transport.serial import SerialTransport
 from outcore.transport.watch import Held, Patience
 
-__all__ = ["Exchange", "Held", "SerialTransport", "Shared", "Transport", "transport"]
+__all__ = [
+    "Communicator",
+    "Exchange",
+    "Held",
+    "SerialTransport",
+    "Shared",
+    "Transport",
+    "transport",
+]
 
 
 def transport(

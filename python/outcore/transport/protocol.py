@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Exchange", "Shared", "Transport"]
+__all__ = ["Communicator", "Exchange", "Shared", "Transport"]
 
 Bytes = NDArray[np.uint8]
 
@@ -67,8 +67,25 @@ class Shared(Protocol):
         ...
 
 
+class Communicator(Protocol):
+    """What a communicator of mpi4py has, as far as types go."""
+
+    def Get_rank(self) -> int:
+        """Tell the number of this rank."""
+        ...
+
+    def Get_size(self) -> int:
+        """Count the ranks."""
+        ...
+
+
 class Transport(Protocol):
-    """Moves bytes between the ranks of one group. Nothing else."""
+    """
+    Moves bytes between the ranks of one group. Nothing else.
+
+    `outcore.open` and all that takes ``comm=`` makes one of a communicator of mpi4py, and takes one made
+    elsewhere; `CollectiveArray.transport` is that of an array.
+    """
 
     @property
     def rank(self) -> int:
@@ -86,19 +103,82 @@ class Transport(Protocol):
         ...
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Records of all ranks, ``(size, len(record))``; of one length on all ranks."""
+        """
+        Records of all ranks.
+
+        Parameters
+        ----------
+        record
+            Flat int64, of one length on all ranks.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of shape ``(size, len(record))``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from outcore.testing.sim import SimWorld
+        >>> SimWorld(2).run(lambda t: t.allgather(np.array([t.rank, 7])).tolist())[1]
+        [[0, 7], [1, 7]]
+        """
         ...
 
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
-        """Bytes of all ranks, of any lengths. For error texts and paths, not for data."""
+        """
+        Bytes of all ranks. For error texts and paths, not for data.
+
+        Parameters
+        ----------
+        blob
+            Of any length.
+
+        Returns
+        -------
+        list of bytes
+            In the order of ranks.
+
+        Examples
+        --------
+        >>> from outcore.testing.sim import SimWorld
+        >>> SimWorld(2).run(lambda t: t.allgather_bytes(b"x" * t.rank))[0]
+        [b'', b'x']
+        """
         ...
 
     def barrier(self) -> None:
-        """Wait until all ranks have come."""
+        """
+        Wait until all ranks have come.
+
+        Examples
+        --------
+        >>> from outcore.testing.sim import SimWorld
+        >>> SimWorld(2).run(lambda t: t.barrier())
+        [None, None]
+        """
         ...
 
     def agree(self, code: int) -> int:
-        """Tell the largest code of any rank."""
+        """
+        Tell the largest code of any rank.
+
+        Parameters
+        ----------
+        code
+            What this rank says.
+
+        Returns
+        -------
+        int
+            The same on all ranks.
+
+        Examples
+        --------
+        >>> from outcore.testing.sim import SimWorld
+        >>> SimWorld(3).run(lambda t: t.agree(t.rank))
+        [2, 2, 2]
+        """
         ...
 
     def start_exchange(
@@ -117,6 +197,23 @@ class Transport(Protocol):
             Packed ``uint8`` buffers, in the order of ranks.
         send_counts, recv_counts
             Bytes for and from each rank. What ``p`` sends to ``q`` is what ``q`` expects of ``p``.
+
+        Returns
+        -------
+        Exchange
+            The buffers are not the caller's until its `wait` returns.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from outcore.testing.sim import SimWorld
+        >>> def swap(t):
+        ...     mine, theirs = np.full(2, t.rank, np.uint8), np.empty(2, np.uint8)
+        ...     other = [0, 2] if t.rank == 0 else [2, 0]
+        ...     t.start_exchange(mine, other, theirs, other).wait()
+        ...     return theirs.tolist()
+        >>> SimWorld(2).run(swap)
+        [[1, 1], [0, 0]]
         """
         ...
 
@@ -126,6 +223,30 @@ class Transport(Protocol):
 
         Collective over the node. The part of this rank is counted in its memory budget until
         `Shared.close`.
+
+        Parameters
+        ----------
+        nbytes
+            Of this rank's part.
+
+        Returns
+        -------
+        Shared
+            This rank's part (``mine``) and those of the others (``of(rank)``).
+
+        Examples
+        --------
+        >>> from outcore.testing.sim import SimWorld
+        >>> def tell(t):
+        ...     memory = t.shared(1)
+        ...     memory.mine[0] = t.rank + 5
+        ...     t.barrier()
+        ...     seen = int(memory.of(0)[0])
+        ...     t.barrier()
+        ...     memory.close()
+        ...     return seen
+        >>> SimWorld(2).run(tell)
+        [5, 5]
         """
         ...
 
@@ -133,7 +254,23 @@ class Transport(Protocol):
         """
         Part the group: ranks of one color make a group, ordered by key, then by rank.
 
-        With ``color < 0`` this rank takes no part, and gets None.
+        Parameters
+        ----------
+        color
+            Ranks of one color belong together. Below 0 this rank takes no part.
+        key
+            Order within the group.
+
+        Returns
+        -------
+        Transport or None
+            Of the group of this rank; None if it takes no part.
+
+        Examples
+        --------
+        >>> from outcore.testing.sim import SimWorld
+        >>> SimWorld(4).run(lambda t: t.split(t.rank % 2, 0).size)
+        [2, 2, 2, 2]
         """
         ...
 
@@ -152,8 +289,32 @@ class Transport(Protocol):
 
         It is called in place of the next step, whichever that is: the ranks that make that raise
         `CollectiveError` (``rank-failed``) with what this one says (`failing.describe`), and go on in
-        step. It must not be called if the others may make no step. Returns what each rank said, nothing
-        of those who did not fail.
+        step. It must not be called if the others may make no step.
+
+        Parameters
+        ----------
+        said
+            Why, as `failing.describe` writes it.
+
+        Returns
+        -------
+        list of bytes
+            What each rank said; nothing of those who did not fail.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> def work(t):
+        ...     if t.rank == 0:
+        ...         t.call_off(b"")
+        ...     else:
+        ...         try:
+        ...             t.barrier()
+        ...         except outcore.CollectiveError as error:
+        ...             return error.code
+        >>> SimWorld(2).run(work)[1]
+        'rank-failed'
         """
         ...
 
@@ -162,9 +323,35 @@ class Transport(Protocol):
         Tell all ranks that this one cannot go on: they raise `CollectiveError` (``rank-failed``).
 
         Not collective. Every call of any rank raises from then on.
+
+        Parameters
+        ----------
+        text
+            Why.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> def work(t):
+        ...     if t.rank == 0:
+        ...         t.give_up("no more")
+        ...     try:
+        ...         t.barrier()
+        ...     except outcore.CollectiveError as error:
+        ...         return error.code
+        >>> SimWorld(2).run(work)
+        ['rank-failed', 'rank-failed']
         """
         ...
 
     def close(self) -> None:
-        """Leave the group for good; others that still wait for this rank are told so."""
+        """
+        Leave the group for good; others that still wait for this rank are told so.
+
+        Examples
+        --------
+        >>> from outcore.transport import transport
+        >>> transport(None).close()
+        """
         ...

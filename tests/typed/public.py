@@ -1,0 +1,77 @@
+"""
+What type checkers must say of public calls. Checked by `./x lint` (mypy and pyright, strict), never run.
+
+`assert_type` fails where a call gives `Any`, or another type.
+"""
+
+from collections.abc import Mapping
+from typing import Any, assert_type
+
+import numpy as np
+
+import outcore
+
+
+def opened(
+    comm: outcore.Communicator, group: outcore.Transport, perhaps: outcore.Transport | None
+) -> None:
+    """One communicator more, and it is another class."""
+    assert_type(outcore.open("a.npy"), outcore.DiskArray)
+    assert_type(outcore.open("a.npy", "w", shape=3, dtype="f4"), outcore.DiskArray)
+    assert_type(outcore.open("a.npy", comm=None), outcore.DiskArray)
+    assert_type(outcore.open("a.npy", comm=comm), outcore.CollectiveArray)
+    assert_type(outcore.open(["a.bin"], "r+", comm=group, dtype="f4"), outcore.CollectiveArray)
+    with outcore.open("a.npy", comm=group) as array:
+        array.write_all(np.s_[: array.shape[0]], 1)
+        assert_type(array.explain_all(...), outcore.CollectiveReport)
+        assert_type(array.transport, outcore.Transport)
+    either: outcore.DiskArray = outcore.open("a.npy", comm=perhaps)
+    either.close()
+
+
+def asked(array: outcore.DiskArray, group: outcore.Transport) -> None:
+    """What is returned has a name in `outcore`."""
+    info: outcore.ArrayInfo = array.info
+    layout: outcore.Strided | outcore.Chunked = info.layout
+    if isinstance(layout, outcore.Strided):
+        assert_type(layout.parts, tuple[outcore.Part, ...])
+    else:
+        assert_type(layout.codecs, tuple[outcore.Codec, ...])
+    attrs: outcore.Attributes = array.attrs
+    attrs["units"] = "K"
+    assert_type(array.explain(...), outcore.Report)
+    assert_type(outcore.ls("a.h5"), list[outcore.Entry])
+    assert_type(outcore.verify("a.h5"), list[outcore.Damage])
+    assert_type(outcore.memory(), outcore.MemoryLimit)
+    assert_type(outcore.explain_all([(array, ...)], comm=group), outcore.ManyReport)
+    blocks = array.blocks()
+    assert_type(blocks, outcore.Blocks)
+    assert_type(blocks.report, outcore.BlocksReport)
+
+
+def reported(many: outcore.ManyReport) -> None:
+    """The parts of reports."""
+    assert_type(many.owners, tuple[outcore.OwnerReport, ...])
+    assert_type(many.arrays, tuple[outcore.ArrayReport, ...])
+
+
+def started(array: outcore.DiskArray) -> None:
+    """Started I/O keeps the type of what it gives."""
+    request: outcore.IORequest[Any] = array.iread(np.s_[:3])
+    request.wait()
+
+
+def with_options(path: str, options: Mapping[str, Any]) -> outcore.DiskArray:
+    """A library on top."""
+    array: outcore.DiskArray = outcore.open(path, **options)
+    return array
+
+
+def caught() -> None:
+    """Errors are what callers of NumPy and of `open` catch."""
+    try:
+        outcore.open("a.npy")
+    except outcore.NotFoundError as error:
+        assert_type(error.code, str)
+        missing: FileNotFoundError = error
+        raise missing from None
