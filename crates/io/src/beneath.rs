@@ -21,6 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::backend::sys::{self, Errno, Spot};
+use crate::descriptors::{self, is_shortage};
 use crate::error::StorageError;
 
 /// A folder that is open, and its name when it was opened.
@@ -175,6 +176,7 @@ fn beneath(dir: RawFd, name: &CStr, flags: i32) -> Result<OwnedFd, Errno> {
         }
         match crate::error::errno() {
             libc::EAGAIN | libc::EINTR => {}
+            errno if is_shortage(errno) && descriptors::release_idle() > 0 => {}
             errno => return Err(errno),
         }
     }

@@ -41,7 +41,7 @@ use crate::claim;
 use crate::codec::{CodecSpec, Pipeline};
 use crate::error::StorageError;
 use crate::exec::Report;
-use crate::files::{FileRef, FileTable, OpenFile};
+use crate::files::{FileTable, OpenFile};
 use crate::pool::{Arena, Region, PAGE};
 
 /// For so long nobody changed a file of which chunks are kept. Longer than a tick of the clock, and
@@ -407,7 +407,8 @@ pub fn spared(
     for k in 0..plan.rounds() {
         for read in plan.round(k)?.chunk_reads.iter().filter(|read| read.partly) {
             let number = read.stored.file;
-            let FileRef::Kept(file) = files.open(number)? else { continue };
+            let file = files.open(number)?;
+            let Some(file) = file.kept() else { continue };
             let seen = match stamps.get(&number) {
                 Some(seen) => *seen,
                 None => *stamps.entry(number).or_insert(Seen::now(file, arena)?),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use outcore_plan::PlanError;
 use thiserror::Error;
 
+use crate::descriptors;
 use crate::flush;
 
 /// The operating system refused an operation on a file.
@@ -206,7 +207,16 @@ fn io_text(failure: &IoFailure) -> String {
     }
     match failure.errno {
         libc::ENOSPC | libc::EDQUOT => text += "; free some space and try again",
-        libc::EMFILE => text += "; raise the limit of open files (ulimit -n)",
+        libc::EMFILE => {
+            text += &format!(
+                "; this process may have {} open (RLIMIT_NOFILE): raise that limit (ulimit -n), close \
+                 files, or use fewer threads",
+                descriptors::allowed()
+            );
+        }
+        libc::ENFILE => {
+            text += "; the whole system has too many: raise fs.file-max, or close files"
+        }
         libc::ENOENT => text += "; it was removed or renamed: open the array again",
         libc::EACCES | libc::EPERM => text += "; check its owner and its mode",
         libc::EROFS => text += "; mount it for writing, or work on a copy",
@@ -247,6 +257,11 @@ impl StorageError {
         })
     }
 
+    /// The budget of open files has no place for another.
+    pub fn no_place(op: &'static str, path: &Path) -> StorageError {
+        StorageError::io(op, path, libc::EMFILE)
+    }
+
     /// The failure of the system call that this thread made last.
     pub fn last(op: &'static str, path: &Path) -> StorageError {
         StorageError::io(op, path, errno())
@@ -262,6 +277,7 @@ impl StorageError {
                 libc::EEXIST => "already-exists",
                 libc::ENOSPC | libc::EDQUOT => "disk-full",
                 libc::EIO => "disk-failure",
+                libc::EMFILE | libc::ENFILE => "too-many-open-files",
                 _ => "io-failure",
             },
             StorageError::ShortRead(_) => "file-truncated",

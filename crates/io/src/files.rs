@@ -3,48 +3,75 @@
 //! Problem: plans name files by number; an array may be split over thousands of them, most of which
 //! an operation never touches, and a process may hold only so many descriptors.
 //!
-//! Idea: a [`FileTable`] opens a file when it is first used and keeps it open until the table is
-//! dropped; past a number of descriptors, further files are opened for one use only. Each
-//! [`OpenFile`] has, on demand, a second descriptor for direct I/O, closed again for a claim, and a
-//! mapping.
+//! Idea: a [`FileTable`] opens a file when it is first used and keeps it open, as long as the process
+//! has a place for it (`descriptors`): when none is left, the files of tables of many that nobody uses
+//! are closed, and others are opened for one use only. Each [`OpenFile`] has, on demand, a second
+//! descriptor for direct I/O, closed again for a claim, and a mapping.
 //!
 //! Invariants: a descriptor that [`FileTable::open`] handed out stays open while it is borrowed;
 //! a file that was handed out for writing is synced by [`FileTable::sync`], whether it is still
 //! open or not, and a sync that failed once fails for good (`flush`); every failure names the path,
 //! the offset and the length.
 
-use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::backend::{sys, Request};
 use crate::claim::{self, Lease};
+use crate::descriptors::{self, Places};
 use crate::error::{ShortRead, StorageError};
 use crate::flush::{self, Flushes, Trouble};
 use crate::mapping::Mapping;
 use crate::pool::Arena;
 
-/// Descriptors that one table keeps open at most (each file may take two).
-const KEEP: usize = 256;
+/// Tables of so few files keep them until they are dropped: an array in one file, and its log.
+const FEW: usize = 2;
 
 /// The files of an array or operation, by number.
 #[derive(Debug, Default)]
 pub struct FileTable {
     files: Vec<Entry>,
     writable: bool,
-    kept: AtomicUsize,
-    /// Files that were handed out for writing, for one use.
-    once: Mutex<BTreeSet<u32>>,
     flushes: Flushes,
 }
 
 #[derive(Debug)]
 struct Entry {
     path: PathBuf,
+    /// Open for as long as the table lives.
     open: OnceLock<OpenFile>,
+    /// Open as long as there is a place for it.
+    slot: Arc<Slot>,
+}
+
+/// A file that is kept open, and may be closed while nobody uses it.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    open: RwLock<Option<Arc<OpenFile>>>,
+    /// It was handed out for writing, and closed again.
+    late: AtomicBool,
+}
+
+impl Slot {
+    fn get(&self) -> Option<Arc<OpenFile>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Closes it; whether there was anything to close. `None` if somebody uses it.
+    pub(crate) fn close(&self) -> Option<bool> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if open.as_ref().is_some_and(|file| Arc::strong_count(file) > 1) {
+            return None;
+        }
+        let file = open.take();
+        if file.as_ref().is_some_and(|file| file.writable) {
+            self.late.store(true, Ordering::Release);
+        }
+        Some(file.is_some())
+    }
 }
 
 /// The descriptor for direct I/O.
@@ -53,9 +80,23 @@ enum Direct {
     /// Opened when it is needed.
     #[default]
     Unopened,
-    Open(Arc<OwnedFd>),
+    Open(Arc<DirectFd>),
     /// The file system has no such thing.
     Missing,
+}
+
+/// A descriptor for direct I/O, which is counted.
+#[derive(Debug)]
+pub struct DirectFd {
+    fd: OwnedFd,
+    #[allow(dead_code, reason = "kept for its drop")]
+    place: Places,
+}
+
+impl AsRawFd for DirectFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
 }
 
 /// A file that is open.
@@ -67,6 +108,9 @@ pub struct OpenFile {
     direct: Mutex<Direct>,
     mapping: Mutex<Option<Arc<Mapping>>>,
     lease: Lease,
+    /// Its place among the open files, unless whoever opened it holds one.
+    #[allow(dead_code, reason = "kept for its drop")]
+    place: Option<Places>,
 }
 
 impl AsRawFd for OpenFile {
@@ -80,6 +124,8 @@ impl AsRawFd for OpenFile {
 pub enum FileRef<'a> {
     /// Kept open by its table.
     Kept(&'a OpenFile),
+    /// Kept open while it is used, and as long as there is a place for it.
+    Shared(Arc<OpenFile>),
     /// Closed when dropped.
     Once(Box<OpenFile>),
 }
@@ -90,16 +136,32 @@ impl Deref for FileRef<'_> {
     fn deref(&self) -> &OpenFile {
         match self {
             FileRef::Kept(file) => file,
+            FileRef::Shared(file) => file,
             FileRef::Once(file) => file,
         }
+    }
+}
+
+impl FileRef<'_> {
+    /// The file, if the next use of it will probably find it open.
+    pub fn kept(&self) -> Option<&OpenFile> {
+        match self {
+            FileRef::Kept(_) | FileRef::Shared(_) => Some(self),
+            FileRef::Once(_) => None,
+        }
+    }
+}
+
+impl Entry {
+    fn new(path: PathBuf) -> Entry {
+        Entry { path, open: OnceLock::new(), slot: Arc::default() }
     }
 }
 
 impl FileTable {
     /// A table of these files, opened for reading, or for reading and writing.
     pub fn new(paths: Vec<PathBuf>, writable: bool) -> FileTable {
-        let entry = |path| Entry { path, open: OnceLock::new() };
-        let files = paths.into_iter().map(entry).collect();
+        let files = paths.into_iter().map(Entry::new).collect();
         FileTable { files, writable, ..FileTable::default() }
     }
 
@@ -107,7 +169,7 @@ impl FileTable {
     pub fn push(&mut self, path: PathBuf) -> Result<u32, StorageError> {
         let number = u32::try_from(self.files.len())
             .map_err(|_| StorageError::BadJob("more than 2^32 files".into()))?;
-        self.files.push(Entry { path, open: OnceLock::new() });
+        self.files.push(Entry::new(path));
         Ok(number)
     }
 
@@ -152,28 +214,36 @@ impl FileTable {
         if let Some(open) = entry.open.get() {
             return Ok(FileRef::Kept(open));
         }
+        if let Some(open) = entry.slot.get() {
+            return Ok(FileRef::Shared(open));
+        }
+        let keep = descriptors::keep();
+        let keep = keep.or_else(|| (descriptors::release_idle() > 0).then(descriptors::keep)?);
+        let keeps = keep.is_some();
+        let Some(place) = keep.or_else(|| descriptors::take(1)) else {
+            return Err(StorageError::no_place("open", &entry.path));
+        };
         let fresh = OpenFile::open(&entry.path, self.writable)?;
-        if self.kept.fetch_add(1, Ordering::Relaxed) >= KEEP {
-            self.kept.fetch_sub(1, Ordering::Relaxed);
+        let fresh = OpenFile { place: Some(place), ..fresh };
+        if !keeps {
             if self.writable {
-                self.once().insert(file);
+                entry.slot.late.store(true, Ordering::Release);
             }
             return Ok(FileRef::Once(Box::new(fresh)));
         }
         // Two threads may open at once: the second's descriptor is closed again.
-        let mut first = false;
-        let open = entry.open.get_or_init(|| {
-            first = true;
-            fresh
-        });
-        if !first {
-            self.kept.fetch_sub(1, Ordering::Relaxed);
+        if self.files.len() <= FEW {
+            return Ok(FileRef::Kept(entry.open.get_or_init(|| fresh)));
         }
-        Ok(FileRef::Kept(open))
-    }
-
-    fn once(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.once.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut slot = entry.slot.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = &*slot {
+            return Ok(FileRef::Shared(Arc::clone(first)));
+        }
+        let fresh = Arc::new(fresh);
+        *slot = Some(Arc::clone(&fresh));
+        drop(slot);
+        descriptors::may_close(Arc::downgrade(&entry.slot));
+        Ok(FileRef::Shared(fresh))
     }
 
     /// Lengths of all files, bytes: what a plan is checked against.
@@ -189,14 +259,18 @@ impl FileTable {
     /// The first that failed, now or in an earlier call (`flush`).
     pub fn sync(&self) -> Result<(), StorageError> {
         self.flushes.flush(|| {
-            let kept = self.files.iter().filter_map(|entry| entry.open.get()).map(OpenFile::settle);
-            // They stay in the list: somebody may be writing one of them at this moment.
-            let once: Vec<u32> = self.once().iter().copied().collect();
-            let again = once.into_iter().map(|n| {
-                let file = self.path(n).and_then(|path| OpenFile::open(path, false));
-                file.map_err(Trouble::Untried)?.settle()
-            });
-            flush::all(kept.chain(again))
+            flush::all(self.files.iter().map(|entry| {
+                let shared = entry.slot.get();
+                match entry.open.get().or(shared.as_deref()) {
+                    Some(file) => file.settle(),
+                    // It stays so: somebody may be writing it at this moment.
+                    None if entry.slot.late.load(Ordering::Acquire) => {
+                        let file = OpenFile::open(&entry.path, false);
+                        file.map_err(Trouble::Untried)?.settle()
+                    }
+                    None => Ok(()),
+                }
+            }))
         })
     }
 
@@ -231,6 +305,7 @@ impl OpenFile {
             direct: Mutex::default(),
             mapping: Mutex::new(None),
             lease: Lease::shared(),
+            place: None,
         }
     }
 
@@ -250,14 +325,19 @@ impl OpenFile {
     }
 
     /// The descriptor for direct I/O, open while it is held; `None` where the file system has no such
-    /// thing.
-    pub fn direct(&self) -> Option<Arc<OwnedFd>> {
+    /// thing, or too many files are open.
+    pub fn direct(&self) -> Option<Arc<DirectFd>> {
         let mut direct = self.lock_direct();
         if let Direct::Unopened = *direct {
+            let place = descriptors::take_some(1);
+            if place.number() == 0 {
+                return None;
+            }
             // Not by its path, which may name another file by now.
             let same = PathBuf::from(format!("/proc/self/fd/{}", self.fd()));
             let open = direct_flag().and_then(|flag| open_with(&same, self.writable, flag).ok());
-            *direct = open.map_or(Direct::Missing, |fd| Direct::Open(Arc::new(fd)));
+            let counted = |fd| Direct::Open(Arc::new(DirectFd { fd, place }));
+            *direct = open.map_or(Direct::Missing, counted);
         }
         match &*direct {
             Direct::Open(fd) => Some(Arc::clone(fd)),
@@ -442,22 +522,30 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_many_files_keeps_few_open() {
+    fn files_that_nobody_uses_are_closed_when_others_need_a_place() {
         let dir = TestDir::new("many-files");
-        let paths: Vec<_> =
-            (0..KEEP + 5).map(|k| dir.file(&format!("{k}"), &[k as u8; 3])).collect();
+        let paths: Vec<_> = (0..20).map(|k| dir.file(&format!("{k}"), &[k as u8; 3])).collect();
         let table = FileTable::new(paths, true);
-        for round in 0..2 {
-            for k in 0..table.len() {
-                let file = table.open(k as u32).unwrap();
-                assert_eq!(k >= KEEP, matches!(file, FileRef::Once(_)), "round {round}");
-                let mut byte = 0u8;
-                // SAFETY: one byte of memory.
-                unsafe { file.read_at(2, &raw mut byte, 1) }.unwrap();
-                assert_eq!(k as u8, byte);
-            }
-        }
-        assert_eq!(vec![3; KEEP + 5], table.lengths().unwrap());
+        let kept =
+            |table: &FileTable| table.files.iter().filter(|e| e.slot.get().is_some()).count();
+        let before = descriptors::held();
+        let used = table.open(3).unwrap();
+        assert_eq!(vec![3; 20], table.lengths().unwrap());
+        assert!(kept(&table) > 1 && descriptors::held() > before);
+        descriptors::release_idle();
+        assert_eq!(1, kept(&table));
+        // Those that were closed are put on the disk as well, and read as before.
+        let late = table.files.iter().filter(|e| e.slot.late.load(Ordering::Relaxed)).count();
+        assert_eq!(19, late);
         table.sync().unwrap();
+        for k in 0..20 {
+            let mut byte = 0u8;
+            // SAFETY: one byte of memory.
+            unsafe { table.open(k).unwrap().read_at(2, &raw mut byte, 1) }.unwrap();
+            assert_eq!(k as u8, byte);
+        }
+        drop(used);
+        descriptors::release_idle();
+        assert_eq!(0, kept(&table));
     }
 }

@@ -21,7 +21,7 @@ use outcore_plan::Family;
 
 use crate::claim;
 use crate::error::StorageError;
-use crate::files::{FileRef, FileTable, OpenFile};
+use crate::files::{FileTable, OpenFile};
 use crate::pool::Arena;
 use crate::probe;
 
@@ -77,7 +77,7 @@ impl Written {
         }
         let mut pages = 0;
         for (file, families) in &of_file {
-            if let FileRef::Kept(file) = files.open(*file)? {
+            if let Some(file) = files.open(*file)?.kept() {
                 pages += fill(file, families, prices, arena)?;
                 if send {
                     Clusters::new(families, prices)
@@ -165,6 +165,7 @@ mod tests {
     use outcore_plan::Terms;
 
     use super::*;
+    use crate::files::FileRef;
     use crate::testdir::TestDir;
 
     const PAGES: i64 = 256;

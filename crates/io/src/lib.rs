@@ -14,6 +14,7 @@ mod copy_stream;
 mod copy_tile;
 pub mod cpu;
 mod crew;
+pub mod descriptors;
 pub mod durable;
 pub mod error;
 pub mod exec;

@@ -624,7 +624,7 @@ impl Open {
         };
         let claim = match files.open(0)? {
             FileRef::Kept(file) => Claim::new(file),
-            FileRef::Once(_) => None,
+            FileRef::Shared(_) | FileRef::Once(_) => None,
         };
         Ok(match claim {
             Some(claim) => (patched, Some(Alone { claim, otherwise: plan })),

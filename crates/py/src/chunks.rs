@@ -6,8 +6,10 @@
 //! Waiting for another writer ends with Ctrl-C, or after a minute with an error that names the
 //! file.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use outcore_io::descriptors::{self, Places};
 use outcore_io::exec::CacheUse;
 use outcore_io::lock::{FileLock, Patience};
 use outcore_io::store::files::FileStore;
@@ -24,7 +26,7 @@ use pyo3::prelude::*;
 use crate::access::{Access, Step};
 use crate::empty::Empty;
 use crate::errors::{Class, Fault};
-use crate::gate::Mode;
+use crate::gate::{self, Mode};
 use crate::guard::patiently;
 use crate::hints::Cache;
 use crate::interrupt::Interrupts;
@@ -35,6 +37,8 @@ use crate::terms::{self, pages, Found};
 
 /// Chunks in files of their own: each is an open file while its batch lasts.
 const FILES_AT_ONCE: i64 = 192;
+/// Files that a batch has open besides those of chunks: lock, folder, queue of the engine, log.
+const OTHER_FILES: i64 = 4;
 /// Shards.
 const SHARDS_AT_ONCE: i64 = 64;
 /// Chunks listed in a table.
@@ -201,6 +205,7 @@ impl Chunks {
         let chunk_cache = chunk_cache(layout, access)?;
         let plenty = (terms::budget(access.wishes) - least - pages(each)).max(0) / TABLES;
         let at_once = 1 + (plenty / each.max(1)).min(most - 1);
+        let at_once = at_once.min(self.with_files(descriptors::limit(), replacing));
         let each = Each { context, access, mode, coding, least, chunk_cache, grouping, at_once };
         let mut empty = match mode {
             Mode::Look => self.empty(&each)?,
@@ -279,17 +284,64 @@ impl Chunks {
         times: i64,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
+        let write = each.access.direction == Direction::Write;
+        let most = self.with_files(descriptors::available(), write);
+        if most < each.at_once && most < each.grouping.met(&batch.section)? {
+            return Chunks::parts(each, batch, most, &mut |part| {
+                self.batch(each, part, times, work)
+            });
+        }
         match self.batch(each, batch, times, work) {
             // Others may hold by now what was plenty when batches were cut.
-            Err(refused) if refused.is_about_memory() && each.at_once > 1 => {
-                for mut one in each.grouping.batches(&batch.section, 1)? {
-                    one.at.iter_mut().zip(&batch.at).for_each(|(at, first)| *at += first);
-                    self.batch(each, &one, times, work)?;
-                }
-                Ok(())
+            Err(refused) if refused.is_about_room() && each.at_once > 1 => {
+                Chunks::parts(each, batch, 1, &mut |part| self.batch(each, part, times, work))
             }
             done => done,
         }
+    }
+
+    /// Cuts a batch into smaller ones of so many chunks, or shards.
+    fn parts(
+        each: &Each,
+        batch: &Batch,
+        most: i64,
+        work: &mut dyn FnMut(&Batch) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        for mut part in each.grouping.batches(&batch.section, most)? {
+            part.at.iter_mut().zip(&batch.at).for_each(|(at, first)| *at += first);
+            work(&part)?;
+        }
+        Ok(())
+    }
+
+    /// Files that a batch of so many chunks, or shards, has open at once.
+    fn open_files(&self, number: i64, write: bool) -> i64 {
+        let theirs = match &self.store {
+            Store::Core(store) => store.open_files(number, write),
+            Store::Table(_) => 2,
+        };
+        theirs.saturating_add(OTHER_FILES)
+    }
+
+    /// Chunks, or shards, of one batch where so many files may be opened: half of them is for others.
+    fn with_files(&self, places: u64, write: bool) -> i64 {
+        let places = i64::try_from(places / 2).unwrap_or(i64::MAX);
+        if self.open_files(self.at_once, write) <= places {
+            return self.at_once;
+        }
+        // What more of them need is in proportion, or less.
+        let each = self.open_files(2, write) - self.open_files(1, write);
+        ((places - OTHER_FILES) / each.max(1)).clamp(1, self.at_once)
+    }
+
+    /// Counts the files of a batch before they are opened.
+    fn reserve_files(&self, each: &Each, section: &Section) -> Result<Places, Fault> {
+        let write = each.access.direction == Direction::Write && each.mode != Mode::Look;
+        let number = self.open_files(each.grouping.met(section)?, write);
+        descriptors::take(u64::try_from(number).unwrap_or(u64::MAX)).ok_or_else(|| {
+            let path = Path::new(&each.context.described.path);
+            StorageError::no_place("open the files of chunks", path).into()
+        })
     }
 
     /// Does one batch in its turn.
@@ -308,7 +360,8 @@ impl Chunks {
         let shift: i64 = batch.at.iter().zip(access.strides).map(|(i, stride)| i * stride).sum();
         let tables = pages(self.table_bytes(&cells, replacing));
         let more_follow = *section != *access.section || mode == Mode::Nested;
-        mode.step(context.interrupts, || {
+        let mut step = || {
+            let _places = self.reserve_files(each, section)?;
             let budget = terms::budget(access.wishes) - tables;
             let batch = Part {
                 context,
@@ -333,7 +386,14 @@ impl Chunks {
                 Direction::Write if mode != Mode::Look => self.patch(&batch, work),
                 _ => self.look(&batch, work),
             }
-        })?;
+        };
+        match mode.step(context.interrupts, &mut step) {
+            // Only looking waits for nobody, but files are opened for it.
+            Err(refused) if mode == Mode::Look && refused.is_about_files() => {
+                gate::in_turn(context.interrupts, step)?;
+            }
+            done => done?,
+        }
         context.interrupts.stop()
     }
 
@@ -666,8 +726,8 @@ fn cached(table: &ChunkTable, files: &FileTable) -> Option<u32> {
     let step = stored.len().div_ceil(LOOKS);
     let (mut sum, mut number) = (0, 0);
     for at in stored.iter().step_by(step) {
-        let fd = files.open(at.file).ok()?.fd();
-        sum += probe::cached(fd, at.offset, at.len.min(LOOK))?;
+        let file = files.open(at.file).ok()?;
+        sum += probe::cached(file.fd(), at.offset, at.len.min(LOOK))?;
         number += 1;
     }
     Some(sum / number)

@@ -84,6 +84,16 @@ impl Fault {
         self.0.class == Class::Budget
     }
 
+    /// Whether too many files are open, which may be different a moment later.
+    pub fn is_about_files(&self) -> bool {
+        self.0.code == TOO_MANY_OPEN
+    }
+
+    /// Whether there is too little of what others may give back.
+    pub fn is_about_room(&self) -> bool {
+        self.is_about_memory() || self.is_about_files()
+    }
+
     /// Whether the work was told to stop.
     pub fn is_cancelled(&self) -> bool {
         self.0.class == Class::Interrupt
@@ -270,6 +280,9 @@ pub fn detached<T: Send>(
     })
 }
 
+/// The code of a shortage of open files.
+const TOO_MANY_OPEN: &str = "too-many-open-files";
+
 /// Every code that the compiled module can raise, with its class.
 #[rustfmt::skip]
 pub const CODES: &[(&str, Class)] = &[
@@ -294,6 +307,7 @@ pub const CODES: &[(&str, Class)] = &[
     ("already-exists", Class::Storage),
     ("disk-full", Class::Storage),
     ("disk-failure", Class::Storage),
+    (TOO_MANY_OPEN, Class::Storage),
     ("io-failure", Class::Storage),
     ("file-truncated", Class::Storage),
     ("file-changed", Class::Storage),

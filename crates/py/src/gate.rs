@@ -1,7 +1,8 @@
 //! Several accesses at once, one memory budget.
 //!
 //! Problem. Each access plans with the memory that is free. Two that start together may plan with
-//! the same bytes, and one is then refused although it would fit a moment later.
+//! the same bytes, and one is then refused although it would fit a moment later. The same goes for open
+//! files (`descriptors.rs`).
 //!
 //! Idea. Accesses that run are counted. One that is refused while others run, or ran since it
 //! started, tries again alone: it waits until nobody runs, and nobody starts before it has ended.
@@ -145,7 +146,7 @@ pub fn in_turn(
     let counts = *gate.lock();
     let others = counts.running > 0 || counts.ended != before.ended + 1;
     match result {
-        Err(refused) if refused.is_about_memory() && others => {}
+        Err(refused) if refused.is_about_room() && others => {}
         result => return result,
     }
     gate.lock().alone += 1;

@@ -224,8 +224,8 @@ fn look(
     }
     if span < GLANCE {
         let (file, offset, room) = locate(layout, base)?;
-        let fd = files.open(file).ok()?.fd();
-        one(fd, offset, (span + layout.item).min(room))?;
+        let file = files.open(file).ok()?;
+        one(file.fd(), offset, (span + layout.item).min(room))?;
         return Some(1);
     }
     // Dense neighbours at the fast end: that much can be looked at in one call.
@@ -241,8 +241,8 @@ fn look(
     for look in 0..looks {
         let at = base + element(&axes, look, looks);
         let (file, offset, room) = locate(layout, at)?;
-        let fd = files.open(file).ok()?.fd();
-        one(fd, offset, run.min(LOOK).min(room))?;
+        let file = files.open(file).ok()?;
+        one(file.fd(), offset, run.min(LOOK).min(room))?;
     }
     Some(looks)
 }

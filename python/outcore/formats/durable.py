@@ -42,6 +42,8 @@ _CODES = {
     errno.EDQUOT: "disk-full",
     errno.EFBIG: "disk-full",
     errno.EISDIR: "is-a-directory",
+    errno.EMFILE: "too-many-open-files",
+    errno.ENFILE: "too-many-open-files",
 }
 _NEXT = {
     "not-found": "check the path",
@@ -51,11 +53,11 @@ _NEXT = {
     "disk-failure": "the disk or its connection fails; look at the system log",
     "disk-full": "free space or choose another disk",
     "is-a-directory": "give the path of a file",
+    "too-many-open-files": "close files, or raise the limit of open files (RLIMIT_NOFILE, ulimit -n)",
 }
 # Of those that share the code io-failure.
 _NEXT_OF = {
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 # What posix_fallocate says where a file system cannot allocate ahead.
 _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)

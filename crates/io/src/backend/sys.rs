@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{Progress, Request, Step};
+use crate::descriptors::{self, is_shortage};
 
 /// An error number of the system.
 pub type Errno = i32;
@@ -274,10 +275,18 @@ pub(crate) fn open_at(spot: &Spot, flags: i32, mode: u32) -> Result<OwnedFd, Err
     Ok(fd)
 }
 
+/// Opens; if the system has no place for another open file, once more without those that are only kept.
+fn with_a_place(mut call: impl FnMut() -> i64) -> Result<i64, Errno> {
+    match retried(&mut call) {
+        Err(errno) if is_shortage(errno) && descriptors::release_idle() > 0 => retried(call),
+        other => other,
+    }
+}
+
 /// The same on the way to something else: nothing is recorded.
 pub(crate) fn open_call(spot: &Spot, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
     // SAFETY: a NUL-terminated string and plain numbers.
-    let fd = retried(|| unsafe {
+    let fd = with_a_place(|| unsafe {
         let flags = flags | libc::O_CLOEXEC;
         i64::from(libc::openat(spot.dir, spot.name.as_ptr(), flags, mode as libc::c_uint))
     })?;

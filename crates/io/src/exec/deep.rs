@@ -10,7 +10,7 @@
 //! their last completion, then to one worker, then to the kernel again for its writes; on every way
 //! out, an error included, the session is drained before the slots are freed (it is dropped first).
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::{Shared, Slots};
 use crate::backend::{Completion, Request, Session};
 use crate::cpu::{with_workers, Workers};
 use crate::error::StorageError;
-use crate::files::FileRef;
+use crate::files::{DirectFd, FileRef};
 
 /// Most requests in flight.
 const DEPTH: usize = 128;
@@ -46,7 +46,7 @@ struct Stage<'a> {
     pieces: Vec<(Piece, usize)>,
     files: Vec<FileRef<'a>>,
     /// Descriptors for direct I/O that its transfers use.
-    direct: Vec<Arc<OwnedFd>>,
+    direct: Vec<Arc<DirectFd>>,
     outstanding: usize,
     writing: bool,
 }

@@ -389,7 +389,7 @@ impl<'a> Lane<'a> {
         };
         // What a write puts beside new elements is read anew, under its lock.
         let of_use = of_use && chunk.partly && job.direction == Direction::Read;
-        let (Some(pipeline), FileRef::Kept(open)) = (job.pipeline, file) else { return Ok(None) };
+        let (Some(pipeline), Some(open)) = (job.pipeline, file.kept()) else { return Ok(None) };
         let Some(slot) = self.seen.get_mut(chunk.stored.file as usize) else { return Ok(None) };
         if !of_use || pipeline.is_empty() {
             return Ok(None);

@@ -28,6 +28,7 @@ use self::writeback::Writeback;
 use crate::backend::Engine;
 pub use crate::chunk_cache::CacheUse;
 use crate::codec::Pipeline;
+use crate::descriptors;
 use crate::error::StorageError;
 use crate::files::{FileTable, OpenFile};
 use crate::pool::{Arena, Buffer, Reservation, PAGE};
@@ -148,15 +149,30 @@ pub unsafe fn run(job: &Job) -> Result<Report, StorageError> {
     if (job.interrupted)() {
         return Err(StorageError::Cancelled);
     }
+    let deep = match job.plan.method() {
+        _ if job.plan.fetches() => true,
+        Method::Window => job.plan.writes_back() && !job.cached,
+        Method::List => true,
+        Method::Straight | Method::Mapped | Method::Chunks => false,
+    };
+    match deep.then(|| drive(job, deep::drive)) {
+        // Of a round in flight all files are open; a thread that works through it needs one at a time.
+        Some(Err(StorageError::Io(failure))) if descriptors::is_shortage(failure.errno) => {
+            drive(job, side::drive)
+        }
+        Some(done) => done,
+        None => drive(job, side::drive),
+    }
+}
+
+fn drive(
+    job: &Job,
+    driver: impl Fn(&Shared) -> Result<(), StorageError>,
+) -> Result<Report, StorageError> {
     let failed = AtomicBool::new(false);
     let (writing, writeback) = (Mutex::default(), Mutex::default());
     let shared = Shared { job, failed, outcome: Mutex::default(), writing, writeback };
-    match job.plan.method() {
-        _ if job.plan.fetches() => deep::drive(&shared),
-        Method::Window if job.plan.writes_back() && !job.cached => deep::drive(&shared),
-        Method::List => deep::drive(&shared),
-        Method::Straight | Method::Window | Method::Mapped | Method::Chunks => side::drive(&shared),
-    }?;
+    driver(&shared)?;
     let outcome = shared.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcome.error.map_or(Ok(outcome.report), Err)
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use outcore_plan::{ChunkTable, Stored};
 
 use super::listing::{self, Listed};
-use super::publish::Publisher;
+use super::publish::{self, Publisher};
 use super::root::{Identity, Root};
 use super::unsynced::{side_by_side, Unsynced, Writing};
 use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved, BYTES_A_CHUNK};
@@ -216,6 +216,10 @@ pub(super) fn bytes_a_file(naming: &Naming, axes: usize) -> u64 {
 impl ChunkStore for FileStore {
     fn held_bytes(&self, cells: &Cells, _replacing: bool) -> u64 {
         cells.len() as u64 * (BYTES_A_CHUNK + bytes_a_file(&self.naming, self.grid.len()))
+    }
+
+    fn open_files(&self, files: i64, write: bool) -> i64 {
+        files + if write { files.min(publish::MOST_OPEN) } else { 0 }
     }
 
     fn resolve_some(

@@ -195,6 +195,10 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
     /// shards; those that are made anew too, if chunks are to be replaced (`replacing`).
     fn held_bytes(&self, cells: &Cells, replacing: bool) -> u64;
 
+    /// The most files that a batch of so many files (of chunks, or of shards) has open at once, if its
+    /// chunks are to be read, or written.
+    fn open_files(&self, files: i64, write: bool) -> i64;
+
     /// Finds the chunks of a box and opens their files, for writing too if `writable`.
     ///
     /// # Errors

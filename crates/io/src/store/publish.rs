@@ -33,6 +33,9 @@ const AT_ONCE: usize = 4;
 /// Threads at most. Syncing 1024 files of 7 kB took 260 ms with one, 130 with four, 76 with sixteen.
 const THREADS: usize = WAITING / AT_ONCE;
 
+/// Files that are open at once: those that wait, those that threads have taken, those that are written.
+pub(super) const MOST_OPEN: i64 = 3 * WAITING as i64;
+
 /// Publishes files of one batch.
 #[derive(Debug)]
 pub(super) struct Publisher {

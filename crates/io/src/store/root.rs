@@ -20,6 +20,7 @@ use super::Cells;
 use crate::backend::sys::{self, Spot};
 use crate::beneath::Beneath;
 use crate::chunk_cache::Stamp;
+use crate::descriptors::{self, Places};
 use crate::error::StorageError;
 
 /// What the format finds when it reads the metadata again.
@@ -62,7 +63,8 @@ pub(super) struct Root {
 
 #[derive(Debug, Default)]
 struct State {
-    folder: Option<Arc<Beneath>>,
+    /// With its place among the open files.
+    folder: Option<(Arc<Beneath>, Places)>,
     /// The metadata that were found to be those of this array.
     document: Option<Stamp>,
     limits: Vec<i64>,
@@ -88,12 +90,13 @@ impl Root {
     /// # Errors
     /// `not-found`, `file-changed`, and what the system says.
     pub(super) fn folder(&self) -> Result<Arc<Beneath>, StorageError> {
-        if let Some(folder) = &self.state().folder {
+        if let Some((folder, _)) = &self.state().folder {
             return Ok(Arc::clone(folder));
         }
         let folder = Arc::new(Beneath::open(&self.path)?);
         self.same_folder(folder.stamp())?;
-        Ok(Arc::clone(self.state().folder.get_or_insert(folder)))
+        let counted = || (folder, descriptors::note());
+        Ok(Arc::clone(&self.state().folder.get_or_insert_with(counted).0))
     }
 
     /// The same for who only looks: None if there is no folder. Where metadata are kept by a group above,
@@ -109,7 +112,7 @@ impl Root {
     }
 
     fn same_folder(&self, found: (u64, u64)) -> Result<(), StorageError> {
-        let known = self.state().folder.as_ref().map(|folder| folder.stamp());
+        let known = self.state().folder.as_ref().map(|(folder, _)| folder.stamp());
         let known = known.or_else(|| self.identity.as_ref().and_then(|identity| identity.folder));
         match known {
             Some(known) if known != found => Err(self.replaced("another array took its place")),

@@ -422,6 +422,11 @@ impl ChunkStore for ShardStore {
             + shards * bytes_a_file(&self.naming, self.grid.len())
     }
 
+    fn open_files(&self, files: i64, write: bool) -> i64 {
+        // As it is, the same while it is made anew, and the new one.
+        files.saturating_mul(if write { 3 } else { 1 })
+    }
+
     fn resolve_some(
         &self,
         cells: &Cells,

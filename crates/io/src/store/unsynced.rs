@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::sys;
+use crate::descriptors;
 use crate::error::StorageError;
 use crate::flush::{self, Flushes, Trouble};
 
@@ -97,7 +98,9 @@ impl Unsynced {
             self.folders(&mut folders, path);
         }
         let files: Vec<PathBuf> = files.into_iter().collect();
-        let part = files.len().div_ceil(THREADS).max(1);
+        // Each has a file open; this thread in any case.
+        let others = descriptors::take_some(files.len().min(THREADS) as u64);
+        let part = files.len().div_ceil(others.number().max(1) as usize).max(1);
         let some = |some: &[PathBuf]| Ok(flush::all(some.iter().map(|path| self.file(path))));
         let synced = match side_by_side(files.chunks(part).collect(), some) {
             Ok(parts) => flush::all(parts),
