@@ -5,6 +5,7 @@ from mutants import Mutant
 ACCESS = "crates/py/src/access.rs"
 ARRAY = "crates/py/src/array.rs"
 HAZARDS = "tests/unit/test_disk_hazards.py"
+WHOLE = "tests/unit/test_whole_or_refused.py::test_"
 ALONE = "tests/conformance/test_alone.py"
 
 MUTANTS = [
@@ -83,6 +84,23 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/py/src/chunks.rs",
+        before="            Mode::Run if replacing => self.assure(&each)?,",
+        after="            Mode::Run if replacing => None,",
+        killed_by=(
+            f"{WHOLE}a_write_is_refused_before_it_changes_anything[zstd-True]",
+            f"{WHOLE}loops_that_begin_meanwhile_leave_a_write_what_it_needs[f8]",
+        ),
+        why="a write could be refused memory after it changed most of its section",
+    ),
+    Mutant(
+        file="crates/py/src/cast.rs",
+        before="            return self.admits(&wishes);",
+        after="            return Ok(());",
+        killed_by=f"{WHOLE}a_cast_that_cuts_chunks_is_refused_before_it_changes_anything[options0]",
+        why="a value of another type could be refused memory after most of it was written",
+    ),
+    Mutant(
+        file="crates/py/src/part.rs",
         before="        self.all_axes(cell, |held, has| held == has)",
         after="        self.all_axes(cell, |held, _| held > 0)",
         killed_by="tests/property/test_equality.py::test_sections_of_every_format_equal_numpy",

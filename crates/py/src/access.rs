@@ -300,6 +300,14 @@ impl Open {
         self.run_as(Mode::Nested, access, interrupts)
     }
 
+    /// Whether the section could be moved now, for a caller who is in a turn.
+    ///
+    /// # Errors
+    /// As moving it, before the first byte.
+    pub fn look(&self, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
+        self.each(access, Mode::Look, interrupts, &mut |_| Ok(()))
+    }
+
     fn run_as(&self, mode: Mode, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
         self.each(access, mode, interrupts, &mut |step| self.run_step(access, step, interrupts))
     }

@@ -18,20 +18,22 @@ use std::sync::Arc;
 use numpy::PyArrayDescr;
 use outcore_io::pool::PAGE;
 use outcore_io::{Arena, StorageError};
-use outcore_plan::{Chunked, Direction, Layout, Section};
+use outcore_plan::{Chunked, Direction, Layout, PlanError, Section};
 use pyo3::prelude::*;
 
 use crate::access::{Access, Open};
 use crate::array::packed;
 use crate::buffers::{self, Memory};
 use crate::errors::Fault;
-use crate::gate;
+use crate::gate::{self, Mode};
 use crate::hints::Wishes;
 use crate::interrupt::Interrupts;
 use crate::key::Walk;
 use crate::layout::Described;
+use crate::loops::{self, Promise};
 use crate::nesting;
 use crate::slabs::{self, Slab};
+use crate::terms;
 
 /// Bytes that are cast before they are written: they should still be in the processor's cache then.
 const AT_ONCE: i64 = 4 << 20;
@@ -63,9 +65,10 @@ impl Cast<'_> {
         let mut limit = self.elements(section, Arena::global().limit()).min(size);
         self.open.write_in_parts(py, |interrupts| {
             let most = limit;
+            let _promise = self.assure(section, (most, size), interrupts)?;
             self.each_part(section, most, &mut |part| {
                 gate::in_turn(interrupts, || {
-                    limit = self.part(part, limit, interrupts)?;
+                    limit = self.part(part, limit, Mode::Nested, interrupts)?;
                     Ok(())
                 })?;
                 match interrupts.check() {
@@ -74,6 +77,38 @@ impl Cast<'_> {
                 }
             })
         })
+    }
+
+    /// Makes sure, before the first byte goes out, that no part is refused memory for good: most find
+    /// free what any may need, others are gone through first.
+    fn assure(
+        &self,
+        section: &Section,
+        (most, size): (i64, i64),
+        interrupts: &Interrupts,
+    ) -> Result<Promise, Fault> {
+        let free = || terms::budget(self.wishes);
+        let item = terms::pages(self.described.item());
+        let one = self.open.least(Direction::Write).saturating_add(item);
+        let promise = loops::promise(one);
+        if size <= most && free() >= one {
+            return Ok(promise);
+        }
+        drop(promise);
+        let mut promise = loops::promise(0);
+        gate::in_turn(interrupts, || {
+            let least = self.open.least_to_cast(size)?;
+            promise = loops::promise(least.min(free()));
+            let mut limit = most;
+            match free() >= least {
+                true => Ok(()),
+                false => self.each_part(section, most, &mut |part| {
+                    limit = self.part(part, limit, Mode::Look, interrupts)?;
+                    Ok(())
+                }),
+            }
+        })?;
+        Ok(promise)
     }
 
     /// Grids whose cells are better not cut, the coarse one first.
@@ -137,7 +172,13 @@ impl Cast<'_> {
 
     /// Casts and writes one part, in smaller ones if others hold much of the memory for long, or if
     /// the write leaves little room for the cast; returns how many elements to begin with next time.
-    fn part(&self, part: &Slab, most: i64, interrupts: &Interrupts) -> Result<i64, Fault> {
+    fn part(
+        &self,
+        part: &Slab,
+        most: i64,
+        mode: Mode,
+        interrupts: &Interrupts,
+    ) -> Result<i64, Fault> {
         gate::refuse_crumbs(self.wishes)?;
         let page = PAGE as i64;
         let now = self.elements(&part.section, Arena::global().available());
@@ -148,7 +189,7 @@ impl Cast<'_> {
         let mut limit = most.min(now);
         loop {
             let bytes = limit.saturating_mul(self.described.item());
-            match self.pieces(part, limit, interrupts) {
+            match self.pieces(part, limit, mode, interrupts) {
                 Err(refused) if refused.is_about_memory() => {
                     if bytes <= page || limit == 1 {
                         let whole = bytes.saturating_add(page - 1) & -page;
@@ -165,8 +206,14 @@ impl Cast<'_> {
         }
     }
 
-    /// Casts and writes one part with a buffer of `limit` elements.
-    fn pieces(&self, slab: &Slab, limit: i64, interrupts: &Interrupts) -> Result<(), Fault> {
+    /// Casts and writes one part with a buffer of `limit` elements, or looks whether that would do.
+    fn pieces(
+        &self,
+        slab: &Slab,
+        limit: i64,
+        mode: Mode,
+        interrupts: &Interrupts,
+    ) -> Result<(), Fault> {
         let bytes = limit.min(slab.count.iter().product::<i64>());
         let bytes = bytes.saturating_mul(self.described.item());
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -177,6 +224,11 @@ impl Cast<'_> {
         let mut wishes = self.wishes.clone();
         let rounded = bytes.next_multiple_of(PAGE) as u64;
         wishes.memory = wishes.memory.map(|wish| wish.saturating_sub(rounded));
+        let cut = self.cells(&slab.section).any(|(_, cell)| limit < cell);
+        if mode == Mode::Look && cut {
+            // Of a chunk that is missing now, the second piece finds the first.
+            return self.admits(&wishes);
+        }
         let fortran = self.described.fortran;
         self.each_part(&slab.section, limit, &mut |piece| {
             let first = |lo: &[i64]| -> i64 {
@@ -189,9 +241,6 @@ impl Cast<'_> {
                 strides: self.walk.strides.clone(),
             };
             let target = Memory { data: buffer.as_ptr(), strides };
-            // SAFETY: `source` walks over elements of the value, which outlives this; `target` is
-            // packed into `buffer`, which holds `limit` elements, and no piece has more.
-            unsafe { self.assign(&source, &target, &piece.count) }?;
             let access = Access {
                 direction: Direction::Write,
                 section: &piece.section,
@@ -199,8 +248,24 @@ impl Cast<'_> {
                 data: target.data,
                 wishes: &wishes,
             };
+            if mode == Mode::Look {
+                return self.open.look(&access, interrupts);
+            }
+            // SAFETY: `source` walks over elements of the value, which outlives this; `target` is
+            // packed into `buffer`, which holds `limit` elements, and no piece has more.
+            unsafe { self.assign(&source, &target, &piece.count) }?;
             self.open.run_nested(&access, interrupts)
         })
+    }
+
+    /// Refuses where a write of any part of a chunk would be.
+    fn admits(&self, wishes: &Wishes) -> Result<(), Fault> {
+        let (needed, budget) = (self.open.least(Direction::Write), terms::budget(wishes));
+        if needed <= budget {
+            return Ok(());
+        }
+        let error = PlanError::BudgetTooSmall { what: "a part of a chunk", needed, budget };
+        Err(terms::refused(error, wishes, i64::MAX).into())
     }
 
     /// NumPy's assignment between two pieces of memory.

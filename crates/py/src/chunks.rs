@@ -11,15 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outcore_io::descriptors::{self, Places};
 use outcore_io::exec::CacheUse;
-use outcore_io::lock::{FileLock, Patience};
+use outcore_io::lock::FileLock;
 use outcore_io::store::files::FileStore;
 use outcore_io::store::listing::Listed;
 use outcore_io::store::shards::{IndexFormat, ShardStore};
-use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, Resolved, BYTES_A_CHUNK};
-use outcore_io::{probe, Arena, FileRef, FileTable, Pipeline, Reservation, StorageError};
+use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, BYTES_A_CHUNK};
+use outcore_io::{Arena, Pipeline, StorageError};
 use outcore_plan::{
-    Batch, ChunkTable, Chunked, Coding, Direction, GridBox, Order, Plan, PlanError, Request,
-    Section, Stored,
+    Batch, ChunkTable, Chunked, Coding, Direction, GridBox, Order, PlanError, Section,
 };
 use pyo3::prelude::*;
 
@@ -31,7 +30,9 @@ use crate::guard::patiently;
 use crate::hints::Cache;
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Shard, Source};
+use crate::loops::{self, Promise};
 use crate::nesting::Reading;
+use crate::part::Part;
 use crate::table::{self, Calls, PyTable, HANDFUL};
 use crate::terms::{self, pages, Found};
 
@@ -49,9 +50,6 @@ const TABLES: i64 = 8;
 const FEW: i64 = 1 << 12;
 /// Batches that are looked at: some seconds of work.
 const BATCHES: i64 = 1 << 24;
-/// Looks at the page cache per batch, and bytes per look.
-const LOOKS: usize = 8;
-const LOOK: i64 = 64 << 10;
 
 /// The chunks of one array.
 pub struct Chunks {
@@ -207,6 +205,10 @@ impl Chunks {
         let at_once = 1 + (plenty / each.max(1)).min(most - 1);
         let at_once = at_once.min(self.with_files(descriptors::limit(), replacing));
         let each = Each { context, access, mode, coding, least, chunk_cache, grouping, at_once };
+        let _promise = match mode {
+            Mode::Run if replacing => self.assure(&each)?,
+            Mode::Run | Mode::Look | Mode::Nested => None,
+        };
         let mut empty = match mode {
             Mode::Look => self.empty(&each)?,
             Mode::Run | Mode::Nested => None,
@@ -221,6 +223,34 @@ impl Chunks {
             self.batch_or_parts(&each, &batch, times, work)?;
         }
         Ok(())
+    }
+
+    /// Makes sure, before the first byte goes out, that no part of a write is refused memory for good.
+    /// Most writes find free what any chunk may need; others are gone through first.
+    fn assure(&self, each: &Each) -> Result<Option<Promise>, Fault> {
+        let Each { context, access, .. } = *each;
+        let met = each.grouping.met(access.section)?;
+        if met < 2 {
+            return Ok(None); // Refused before it begins.
+        }
+        let free = || terms::budget(access.wishes);
+        let least = self.least(context.layout, context.described, Direction::Write);
+        let again = matches!(self.store, Store::Table(_)) && met > each.at_once;
+        let promise = loops::promise(least);
+        if !again && free() >= least {
+            return Ok(Some(promise));
+        }
+        drop(promise);
+        let mut promise = None;
+        gate::in_turn(context.interrupts, || {
+            let least = least.saturating_add(self.prepare(met)?);
+            promise = Some(loops::promise(least.min(free())));
+            match free() >= least {
+                true => Ok(()),
+                false => self.each(context, access, Mode::Look, &mut |_| Ok(())),
+            }
+        })?;
+        Ok(promise)
     }
 
     /// What can be told of many chunks at once, as none of them is stored; None if it would not pay.
@@ -462,6 +492,7 @@ impl Chunks {
             }
         };
         self.refuse_missing(batch, &resolved.table)?;
+        self.refuse_to_make(batch, &resolved.table)?;
         batch.step(&resolved, None, work)
     }
 
@@ -530,6 +561,23 @@ impl Chunks {
         }
     }
 
+    /// Refuses a write for which chunks that are stored as they are have to be made first, and there is
+    /// no room for that.
+    fn refuse_to_make(&self, batch: &Part, table: &ChunkTable) -> Result<(), Fault> {
+        let makes = batch.access.direction == Direction::Write && batch.codecs.is_none();
+        if !makes || matches!(self.store, Store::Core(_)) {
+            return Ok(());
+        }
+        let needed = table::to_make(batch.context.layout.chunk_bytes());
+        if needed <= batch.budget || table.stored.iter().all(Option::is_some) {
+            return Ok(());
+        }
+        let (what, budget) = ("a chunk to be made", batch.budget);
+        let needed = needed.saturating_add(batch.tables);
+        let error = PlanError::BudgetTooSmall { what, needed, budget };
+        Err(terms::refused(error, batch.access.wishes, batch.ours(0)).into())
+    }
+
     fn refuse_missing(&self, batch: &Part, table: &ChunkTable) -> Result<(), Fault> {
         if !batch.access.wishes.missing_is_error || batch.access.direction == Direction::Write {
             return Ok(());
@@ -563,139 +611,6 @@ struct Each<'a> {
     at_once: i64,
 }
 
-/// A batch of one access.
-struct Part<'a> {
-    context: &'a Context<'a>,
-    access: &'a Access<'a>,
-    section: &'a Section,
-    cells: &'a Cells,
-    data: *mut u8,
-    codecs: Option<Coding>,
-    /// Bytes that the plan may hold.
-    budget: i64,
-    /// Bytes of the tables beside them.
-    tables: i64,
-    /// A budget of the plan that does whatever is stored.
-    least: i64,
-    /// Whether other batches belong to the same access.
-    more_follow: bool,
-    chunk_cache: CacheUse,
-    mode: Mode,
-    /// Batches that are like this one, itself included.
-    times: i64,
-}
-
-impl Part<'_> {
-    /// As [`patiently`], for the array of the batch.
-    fn patiently<T>(
-        &self,
-        attempt: impl FnMut(Patience) -> Result<T, StorageError>,
-    ) -> Result<T, Fault> {
-        patiently(&self.context.described.path, self.context.interrupts, attempt)
-    }
-
-    /// Counts the tables, before there are any; only looking needs none to be free.
-    fn reserve_tables(&self) -> Result<Option<Reservation>, Fault> {
-        let what = "the table of its chunks";
-        if self.budget < 0 {
-            let needed = self.tables.saturating_add(self.least);
-            let error = PlanError::BudgetTooSmall { what, needed, budget: 0 };
-            return Err(terms::refused(error, self.access.wishes, self.ours(0)).into());
-        }
-        if self.mode == Mode::Look {
-            return Ok(None);
-        }
-        Ok(Some(Arena::global().reserve(what, self.tables as u64)?))
-    }
-
-    /// Whether what would do for this batch does for the whole access, and for the same once more: a
-    /// chunk that is missing now, and written in part, is read the next time.
-    fn lasts(&self) -> bool {
-        let whole = |cell: &Vec<i64>| !self.touches(cell) || self.covers(cell);
-        let reads = self.access.direction == Direction::Read;
-        !self.more_follow && (reads || self.cells.iter().all(|cell| whole(&cell)))
-    }
-
-    /// Of the memory that is held now, what is ours. What is held for an access that this one is a
-    /// part of, that one tells.
-    fn ours(&self, tables: i64) -> i64 {
-        match self.mode {
-            Mode::Nested => i64::MAX,
-            Mode::Look => 0,
-            Mode::Run => tables,
-        }
-    }
-
-    /// Whether the section holds an element of a chunk.
-    fn touches(&self, cell: &[i64]) -> bool {
-        self.all_axes(cell, |held, _| held > 0)
-    }
-
-    /// Whether the section holds all elements of a chunk that the array has.
-    fn covers(&self, cell: &[i64]) -> bool {
-        self.all_axes(cell, |held, has| held == has)
-    }
-
-    /// Whether `test` holds for all axes of a chunk: how many of its indices the section holds, and
-    /// how many the array has.
-    fn all_axes(&self, cell: &[i64], test: impl Fn(i64, i64) -> bool) -> bool {
-        let layout = self.context.layout;
-        let axes =
-            cell.iter().zip(self.section.ranges()).zip(layout.chunk.iter().zip(&layout.shape));
-        let mut axes = axes.map(|((k, r), (c, n))| {
-            let (low, high) = (k * c, ((k + 1) * c).min(*n));
-            // Steps of the range below an index.
-            let below = |i: i64| (((i - r.start).max(0) + r.step - 1) / r.step).min(r.count);
-            (below(high) - below(low), high - low)
-        });
-        axes.all(|(held, has)| test(held, has))
-    }
-
-    fn step(
-        &self,
-        resolved: &Resolved,
-        sink: Option<&outcore_io::exec::Sink>,
-        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let (access, context) = (self.access, self.context);
-        let cached = cached(&resolved.table, &resolved.files);
-        let (wishes, files) = (access.wishes, &resolved.files);
-        let mut terms =
-            terms::terms(wishes, context.found, files, cached, self.codecs, self.budget);
-        if access.direction == Direction::Write && terms.cached_permille < 950 {
-            terms.stored = on_disk(&resolved.table, files);
-        }
-        let request = Request {
-            layout: &context.described.layout,
-            table: Some(&resolved.table),
-            section: self.section,
-            user_stride: access.strides,
-            direction: access.direction,
-        };
-        let plan = Plan::new(&request, &terms).map_err(|error| match error {
-            PlanError::BudgetTooSmall { what, needed, budget } => {
-                let least = if self.lasts() { 0 } else { self.least };
-                let needed = needed.max(least).saturating_add(self.tables);
-                let error = PlanError::BudgetTooSmall { what, needed, budget };
-                terms::refused(error, wishes, self.ours(self.tables))
-            }
-            error => error,
-        })?;
-        work(Step {
-            plan,
-            files: &resolved.files,
-            data: self.data,
-            section: self.section,
-            cached,
-            sink,
-            tables: self.tables,
-            chunk_cache: self.chunk_cache,
-            alone: None,
-            times: self.times,
-        })
-    }
-}
-
 /// What an access does with decoded chunks that are kept.
 fn chunk_cache(layout: &Chunked, access: &Access) -> Result<CacheUse, StorageError> {
     let reads = access.direction == Direction::Read && layout.encoded;
@@ -715,30 +630,6 @@ fn coarse(layout: &Chunked, shard: &Shard) -> Result<Chunked, StorageError> {
     let chunk = chunk.ok_or_else(too_large)?;
     let strides = Order::C.strides(&chunk, layout.item)?;
     Ok(Chunked::new(layout.shape.clone(), layout.item, chunk, strides, false, 0)?)
-}
-
-/// The share of stored chunks that is in the page cache, in thousandths, from a few of them.
-fn cached(table: &ChunkTable, files: &FileTable) -> Option<u32> {
-    let stored: Vec<_> = table.stored.iter().flatten().collect();
-    if stored.is_empty() {
-        return Some(1000);
-    }
-    let step = stored.len().div_ceil(LOOKS);
-    let (mut sum, mut number) = (0, 0);
-    for at in stored.iter().step_by(step) {
-        let file = files.open(at.file).ok()?;
-        sum += probe::cached(file.fd(), at.offset, at.len.min(LOOK))?;
-        number += 1;
-    }
-    Some(sum / number)
-}
-
-/// Whether any of the chunks is on the disk, so far as a few of them tell; the others are holes.
-fn on_disk(table: &ChunkTable, files: &FileTable) -> bool {
-    let stored: Vec<_> = table.stored.iter().flatten().collect();
-    let mut few = stored.iter().step_by(stored.len().div_ceil(LOOKS).max(1));
-    let hole = |file: FileRef, at: &Stored| probe::hole(file.fd(), at.offset, at.len);
-    few.any(|at| files.open(at.file).map_or(true, |file| !hole(file, at)))
 }
 
 fn to_i64(bytes: usize) -> i64 {

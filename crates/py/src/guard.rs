@@ -72,6 +72,8 @@ fn beside(path: &Path, patience: Patience<'_>) -> Result<Option<FileLock>, Stora
     match FileLock::beside(path, !unlocked(), patience) {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ (Locked { .. } | InUse { .. } | Cancelled)) => Err(error),
+        // Not that there are no locks, but no descriptor for this one.
+        Err(error) if error.code() == "too-many-open-files" => Err(error),
         Err(_) => Ok(None),
     }
 }

@@ -54,6 +54,7 @@ mod many;
 mod measure;
 mod memory;
 mod nesting;
+mod part;
 mod prefetch;
 mod records;
 mod report;

@@ -9,7 +9,10 @@
 //! accesses that are refused run one at a time (`gate.rs`), so that much serves all of them. Who does
 //! not fit because of other loops waits until one ends, in the order of arrival.
 //!
-//! Invariants. What is held between accesses leaves [`promised`] bytes free. A thread that has a loop
+//! A write of several parts needs memory until it ends: what it may need at least is promised to it
+//! ([`promise`]), before its first byte goes out, in the same way.
+//!
+//! Invariants. What is held between accesses leaves as many bytes free as were promised. A thread that has a loop
 //! open itself never waits here, since it might wait for itself. Nobody waits for loops that stand
 //! still: they may wait for him. Who waits has no turn at the gate.
 
@@ -20,7 +23,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use outcore_io::pool::PAGE;
-use outcore_io::process::PerProcess;
+use outcore_io::process::{self, PerProcess};
 use outcore_io::{Arena, Reservation, StorageError};
 use outcore_plan::Direction;
 use pyo3::exceptions::PyValueError;
@@ -60,6 +63,8 @@ struct Loops {
 #[derive(Default)]
 struct State {
     running: Vec<Running>,
+    /// What writes were promised, by their numbers.
+    writes: Vec<(u64, u64)>,
     /// Who waits, in the order of arrival.
     queue: VecDeque<u64>,
     /// Loops that have begun or waited.
@@ -86,7 +91,8 @@ impl Loops {
 
 impl State {
     fn promised(&self) -> u64 {
-        self.running.iter().map(|one| one.least).max().unwrap_or(0)
+        let loops = self.running.iter().map(|one| one.least);
+        loops.chain(self.writes.iter().map(|(_, least)| *least)).max().unwrap_or(0)
     }
 
     fn held(&self) -> u64 {
@@ -104,9 +110,41 @@ impl State {
     }
 }
 
-/// Bytes that loops were promised: who holds memory between accesses leaves so much free.
-pub fn promised() -> u64 {
-    LOOPS.get().lock().promised()
+/// Counts memory that is held between accesses, if what was promised stays free.
+pub fn reserve(what: &'static str, bytes: u64) -> Result<Reservation, StorageError> {
+    let state = LOOPS.get().lock();
+    Arena::global().reserve_leaving(what, bytes, state.promised())
+}
+
+/// What a write was promised, until it is dropped.
+#[must_use]
+pub struct Promise {
+    number: u64,
+    pid: u32,
+}
+
+/// Whoever holds memory between accesses from now on leaves so many bytes free, for a write.
+pub fn promise(bytes: i64) -> Promise {
+    let mut state = LOOPS.get().lock();
+    let number = state.number();
+    state.writes.push((number, u64::try_from(bytes).unwrap_or(0)));
+    Promise { number, pid: process::id() }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if self.pid == process::id() {
+            let loops = LOOPS.get();
+            let mut state = loops.lock();
+            state.writes.retain(|(number, _)| *number != self.number);
+            // A loop may have been in want of it.
+            if !state.queue.is_empty() {
+                state.ended += 1;
+                state.steps += 1;
+                loops.changed.notify_all();
+            }
+        }
+    }
 }
 
 /// A loop that has begun: the memory of its blocks, until it is released.

@@ -85,8 +85,11 @@ impl Reservation {
             "collective" => "messages of a collective access",
             _ => "a task",
         };
-        let left = if promised { 0 } else { loops::promised() };
-        let held = Arena::global().reserve_leaving(what, nbytes, left).map_err(Fault::from)?;
+        let held = match promised {
+            true => Arena::global().reserve(what, nbytes),
+            false => loops::reserve(what, nbytes),
+        };
+        let held = held.map_err(Fault::from)?;
         Ok(Reservation { held: Mutex::new(Held::Bytes(held)) })
     }
 
