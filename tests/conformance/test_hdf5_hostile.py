@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -82,3 +85,18 @@ def test_cut_after_the_table_was_read(tmp_path):
     path.write_bytes(path.read_bytes()[:-900])
     with pytest.raises(errors.FormatError):
         info.layout.source.fetch((0, 0), (4, 2))
+
+
+def test_a_class_that_is_almost_one(tmp_path):
+    """`H5DSis_scale` of HDF5 2.0 frees memory twice over it, which would end the process."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file["x"] = np.arange(6.0)
+        file["x"].make_scale("x")
+    damaged = path.read_bytes().replace(b"DIMENSION_SCALE", b"DIEENSION_SCALE")
+    program = "import sys, outcore; x = sys.argv[1]; print(outcore.open(x)[2], len(outcore.ls(x)))"
+    for name in ("a.h5", "a.nc"):
+        (tmp_path / name).write_bytes(damaged)
+        words = [sys.executable, "-c", program, str(tmp_path / name)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "2.0 1\n"), done.stderr[-500:]

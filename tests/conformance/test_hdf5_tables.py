@@ -117,3 +117,18 @@ def test_datasets_that_changed_their_shape_are_right(
         assert np.array_equal(array[...], DATA[:17, :8])
         array.info.layout.source.check()
     assert outcore.verify(path) == []
+
+
+@pytest.mark.parametrize("index", ["btree1", "btree2"])
+def test_nothing_is_stored_where_two_chunks_are(tmp_path: Path, index: str) -> None:
+    """The library would store it as one of them, and readers find the other."""
+    path = tmp_path / "a.h5"
+    damaged = moved(make(path, index, 1), index, (18, 6), (18, 3))
+    path.write_bytes(damaged)
+    with outcore.open(path, "r+") as array:
+        for key in ((18, 3), (slice(18, 20), slice(3, 6)), slice(0, 2), ...):
+            with pytest.raises(errors.FormatError, match="two chunks for"):
+                array[key] = 5
+            with pytest.raises(errors.FormatError, match="two chunks for"):
+                array[key]
+    assert path.read_bytes() == damaged

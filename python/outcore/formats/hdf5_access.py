@@ -26,6 +26,7 @@ from typing import Any
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, hdf5_redo, locks
+from outcore.formats.hdf5_end import check_end
 from outcore.formats.layout import TableGuard
 
 #: Seconds to wait for another process to close the file.
@@ -72,6 +73,10 @@ def library(path: str) -> Any:
             path=path,
         ) from error
     return h5py
+
+
+#: No superblock is shorter; elements lie behind it, and behind the user block.
+SUPERBLOCK = 32
 
 
 def has_signature(path: str) -> bool:
@@ -180,6 +185,12 @@ class Change:
                     self.file = library(path).File(self.overlay, "r+")
             except Exception as error:
                 self._blame_the_disk(error)
+                raise
+            try:
+                with translated(path):
+                    check_end(library(path), path, own, self.file)
+            except BaseException as error:
+                self._forget(error)
                 raise
             _names[self.file.filename] = path
             stack.callback(_names.pop, self.file.filename, None)

@@ -41,6 +41,8 @@ _OWN = {
 }
 # These two belong to the dimension scale only if the dataset is one.
 _SCALE = {"CLASS", "NAME"}
+# Bytes of a CLASS attribute: the word that counts has 16.
+_LONGEST_CLASS = 64
 
 
 class Attributes(Mapping[str, Any]):
@@ -153,14 +155,31 @@ def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
         for dim in dset.dims:
             scale = dim[0].name if len(dim) else None
             names.append(posixpath.basename(scale) if scale else dim.label or None)
-    elif dset.is_scale and dset.ndim == 1:
+    elif is_scale(dset) and dset.ndim == 1:
         names.append(posixpath.basename(dset.name))
     return tuple(names) if any(names) else None
 
 
+def is_scale(item: Any) -> bool:
+    """
+    Whether an object is a dimension scale.
+
+    As the library's `H5DSis_scale` tells, which frees memory twice over a damaged type.
+    """
+    if not hasattr(item, "dims") or "CLASS" not in item.attrs:
+        return False
+    found = item.attrs.get_id("CLASS")
+    is_word = found.dtype.kind == "S" and found.dtype.itemsize <= _LONGEST_CLASS
+    if not is_word or found.shape not in ((), (1,)):
+        return False
+    word = np.empty(found.shape, found.dtype)
+    found.read(word)
+    return bool(word.reshape(()) == b"DIMENSION_SCALE")
+
+
 def is_bare_dimension(item: Any) -> bool:
     """Whether a dataset is a NetCDF4 dimension without a variable."""
-    if not getattr(item, "is_scale", False):
+    if not is_scale(item):
         return False
     name = item.attrs.get("NAME", b"")
     text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
@@ -168,7 +187,7 @@ def is_bare_dimension(item: Any) -> bool:
 
 
 def _bookkeeping(dset: Any) -> set[str]:
-    return _OWN | _SCALE if getattr(dset, "is_scale", False) else _OWN
+    return _OWN | _SCALE if is_scale(dset) else _OWN
 
 
 def _plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:

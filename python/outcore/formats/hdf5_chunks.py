@@ -35,6 +35,9 @@ from outcore.formats import hdf5_access as access
 # all chunks for each cell, but in C, thirty times faster than it hands them to Python. A first small
 # read of a file of a million chunks should not wait for the whole table, nor each small write.
 _LOOK_UPS = 24
+# A table of so few chunks is read at once: looking up one cell of it takes as long, and does not tell
+# whether another chunk claims the same place.
+_FEW = 256
 # Of a stored chunk in the table: its place and its row.
 _ROW_BYTES = 32
 # Numbers that are collected from HDF5 one by one before they go into arrays.
@@ -110,8 +113,11 @@ class ChunkTable:
             self.forget()
             table = None
         if table is None and self._looked_up + cells <= _LOOK_UPS:
-            self._looked_up += cells
-            return self._look_up(lo, count, locked)
+            with self._dataset(locked) as dset:
+                if self._looked_up or int(dset.id.get_num_chunks()) > _FEW:
+                    self._looked_up += cells
+                    return self._look_up(dset, lo, count)
+                table = self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
         keys, rows, *_ = self._load(locked) if table is None else table
         wanted = self._linear(lo, count)
         answer = np.full((cells, 3), (-1, 0, 0), np.int64)
@@ -224,7 +230,7 @@ class ChunkTable:
                 order = np.argsort(keys, kind="stable")
                 keys, rows = keys[order], rows[order]
             self._refuse_twins(keys, rows)
-            self._check(rows)
+            self._check(rows, dset)
         held = _core.Reservation("chunk table", _ROW_BYTES * len(keys), self._promised)
         self._loaded = Loaded(keys, rows, stamp, settled, held, strays, stray)
         return self._loaded
@@ -291,15 +297,17 @@ class ChunkTable:
                 offset=int(rows[first, 0]),
             )
 
-    def _check(self, rows: NDArray[np.int64]) -> None:
-        """Refuse addresses outside the file, wrong sizes, and chunks that overlap."""
+    def _check(self, rows: NDArray[np.int64], dset: Any) -> None:
+        """Refuse addresses outside the file's data, wrong sizes, and chunks that overlap."""
         size = os.stat(self.path).st_size
         offset, stored = rows[:, 0], rows[:, 1]
         wrong = (stored < 0) | (offset > size - stored)
+        low = int(dset.file.userblock_size) + access.SUPERBLOCK
+        wrong |= offset < low
         if not self.encoded:
             wrong |= stored != self.chunk_bytes
         if wrong.any():
-            self._refuse(rows[int(np.argmax(wrong))], size)
+            self._refuse(rows[int(np.argmax(wrong))], low, size)
         order = np.argsort(offset, kind="stable")
         ends = (offset + stored)[order]
         overlap = (offset[order][1:] < ends[:-1]) & (stored[order][1:] > 0)
@@ -314,33 +322,27 @@ class ChunkTable:
                 offset=int(offset[order][first + 1]),
             )
 
-    def _refuse(self, row: NDArray[np.int64], size: int) -> None:
+    def _refuse(self, row: NDArray[np.int64], low: int, size: int) -> None:
         expected = "" if self.encoded else f" (a chunk has {self.chunk_bytes} bytes)"
         raise FormatError(
             f"{self.path!r}, dataset {self.name!r}: the chunk table names {row[1]} bytes at {row[0]}"
-            f"{expected}, but the file has {size}; the file is damaged or was cut off, copy it again",
+            f"{expected}, but the file has elements between {low} and {size}; the file is damaged or "
+            "was cut off, copy it again",
             code="chunk-out-of-file",
             path=self.path,
             offset=int(row[0]),
         )
 
-    def _look_up(
-        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
-    ) -> NDArray[np.int64]:
+    def _look_up(self, dset: Any, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
         rows = []
-        with self._dataset(locked) as dset:
-            for cell in itertools.product(
-                *(range(a, a + n) for a, n in zip(lo, count, strict=True))
-            ):
-                place = tuple(i * c for i, c in zip(cell, self.chunks, strict=True))
-                info = dset.id.get_chunk_info_by_coord(place)
-                known = info.byte_offset is not None
-                rows.append(
-                    (info.byte_offset, info.size, info.filter_mask) if known else (-1, 0, 0)
-                )
-            # In the session, so that an address beyond 63 bits becomes a `FormatError` too.
-            table = np.array(rows, np.int64).reshape(-1, 3)
-        self._check(table[table[:, 0] >= 0])
+        for cell in itertools.product(*(range(a, a + n) for a, n in zip(lo, count, strict=True))):
+            place = tuple(i * c for i, c in zip(cell, self.chunks, strict=True))
+            info = dset.id.get_chunk_info_by_coord(place)
+            known = info.byte_offset is not None
+            rows.append((info.byte_offset, info.size, info.filter_mask) if known else (-1, 0, 0))
+        # In the session, so that an address beyond 63 bits becomes a `FormatError` too.
+        table = np.array(rows, np.int64).reshape(-1, 3)
+        self._check(table[table[:, 0] >= 0], dset)
         return table
 
     def _linear(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ import numpy as np
 from outcore.errors import FormatError, StorageError, UnsupportedError
 from outcore.formats import durable
 from outcore.formats import hdf5_access as access
-from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension
+from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension, is_scale
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
 from outcore.formats.hdf5_create import final_name
 from outcore.formats.hdf5_types import codecs_of, dtype_of
@@ -62,7 +62,7 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
         if not isinstance(item, h5py.Dataset) or final_name(item.name) or is_bare_dimension(item):
             return
         found.append(str(item.name))
-        if item.is_scale:
+        if is_scale(item):
             scales.add(found[-1])
 
     top.visititems(visit)
@@ -269,7 +269,8 @@ def _elsewhere(dset: Any, path: str) -> bool:
 def _contiguous(path: str, name: str, dset: Any, nbytes: int) -> Part:
     offset, size = dset.id.get_offset(), os.stat(path).st_size
     stored = dset.id.get_storage_size()
-    if offset is None or offset < 0 or stored < nbytes or offset + nbytes > size:
+    low = int(dset.file.userblock_size) + access.SUPERBLOCK
+    if offset is None or offset < low or stored < nbytes or offset + nbytes > size:
         raise FormatError(
             f"{path!r}: dataset {name!r} needs {nbytes} bytes at {offset} (stored: {stored}), but the "
             f"file has {size}; the file is damaged or was cut off, copy it again",

@@ -31,6 +31,7 @@ from outcore.formats.hdf5_attrs import (
     BARE_DIMENSION,
     NETCDF_NUMBERS,
     is_bare_dimension,
+    is_scale,
     storable,
 )
 from outcore.formats.hdf5_create import check_removable, final_name
@@ -306,7 +307,7 @@ def _find_scale(file: Any, group: str, dim: str) -> Any:
     """The scale of that name in the group, or in the nearest group above."""
     while True:
         where = posixpath.join(group, dim)
-        if where in file and getattr(file[where], "is_scale", False):
+        if where in file and is_scale(file[where]):
             return file[where]
         if group == "/":
             return None
@@ -325,7 +326,7 @@ def _next_id(file: Any) -> int:
     used = [-1]
 
     def visit(_: str, item: Any) -> None:
-        if getattr(item, "is_scale", False) and "_Netcdf4Dimid" in item.attrs:
+        if is_scale(item) and "_Netcdf4Dimid" in item.attrs:
             used.append(int(np.asarray(item.attrs["_Netcdf4Dimid"]).flat[0]))
 
     file.visititems(visit)

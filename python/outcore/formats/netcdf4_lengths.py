@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outcore.errors import FormatError
-from outcore.formats.hdf5_attrs import is_bare_dimension
+from outcore.formats.hdf5_attrs import is_bare_dimension, is_scale
 from outcore.formats.hdf5_heaps import check_attributes, check_size
 
 __all__ = ["Lengths", "fit_scales"]
@@ -61,7 +61,7 @@ class Lengths:
         for axis, most in enumerate(dset.maxshape or ()):
             if most is not None:
                 continue
-            if axis == 0 and dset.is_scale:
+            if axis == 0 and is_scale(dset):
                 yield axis, dset
             elif _SCALES in dset.attrs:
                 if check:

@@ -1,0 +1,85 @@
+"""
+The end of an HDF5 file as its superblock tells it, checked before the file is changed.
+
+Problem. The library gives new space from that end on, and cuts the file there when it closes it. If the
+end was damaged, data that lies behind it is overwritten, and nobody is told.
+Idea. A file whose size is that end is right. One that goes on behind it was left so by a program that
+was killed (nothing refers to what is there), or it is damaged: then something does refer to it, and the
+file is refused.
+Invariants. Files of the right size cost one look. Of others every chunk is asked for, once: a change
+makes the size right.
+
+Reference: HDF5 File Format Specification 3.0, II "Disk Format: Level 0".
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from outcore.errors import FormatError
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
+    """
+    Raise `FormatError` if data lies behind the end that the superblock tells.
+
+    Parameters
+    ----------
+    path, fd
+        The file, and an open descriptor of it.
+    file
+        The same, open in the library.
+    """
+    size, end = os.fstat(fd).st_size, _end(fd)
+    if end is None or end >= size:
+        return
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and (last := _last(h5py, item)) > end:
+            raise FormatError(
+                f"{path!r}: the superblock says that the file ends at byte {end}, but dataset {name!r} "
+                f"has bytes up to {last}, which a change of the file would overwrite; the file is "
+                "damaged, restore it from a copy",
+                code="hdf5-refused",
+                path=path,
+                offset=end,
+            )
+
+    file.visititems(visit)
+
+
+def _end(fd: int) -> int | None:
+    """The end of the file as the superblock says; None if there is none that we know."""
+    at, size = 0, os.fstat(fd).st_size
+    while at < size:
+        block = os.pread(fd, 64, at)
+        if block.startswith(_SIGNATURE):
+            version, width = block[8], block[13 if block[8] < 2 else 9]
+            first = {0: 24, 1: 28, 2: 12, 3: 12}.get(version)
+            if first is None or width not in (2, 4, 8):
+                return None
+            start = first + 2 * width  # behind two other addresses
+            return int.from_bytes(block[start : start + width], "little")
+        at = max(512, 2 * at)
+    return None
+
+
+def _last(h5py: Any, dset: Any) -> int:
+    """The byte behind the last of a dataset; 0 if its elements are not in this file."""
+    ends = [0]
+    plist = dset.id.get_create_plist()
+    kind = plist.get_layout()
+    if kind == h5py.h5d.CONTIGUOUS and not plist.get_external_count():
+        offset = dset.id.get_offset()
+        ends.append(0 if offset is None else offset + dset.id.get_storage_size())
+    elif kind == h5py.h5d.CHUNKED:
+
+        def visit(info: Any) -> None:
+            if info.byte_offset is not None:
+                ends[0] = max(ends[0], info.byte_offset + info.size)
+
+        dset.id.chunk_iter(visit)
+    return max(ends)
