@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import outcore
 from fuzz.hdf5_checksums import lookup3
 from outcore import errors
+from outcore.formats.hdf5_index import check_index
 
 h5py = pytest.importorskip("h5py")
 
@@ -132,3 +135,56 @@ def test_nothing_is_stored_where_two_chunks_are(tmp_path: Path, index: str) -> N
             with pytest.raises(errors.FormatError, match="two chunks for"):
                 array[key]
     assert path.read_bytes() == damaged
+
+
+def array_of(path: Path, claims: int | None, userblock: int = 0) -> None:
+    """A dataset in an extensible array; its header claims so many entries."""
+    with h5py.File(path, "w", libver="latest", userblock_size=userblock, track_order=True) as file:
+        data = np.arange(60).reshape(20, 3)
+        dset = file.create_dataset("x", data=data, chunks=(1, 3), maxshape=(None, 3))
+        for k in range(12):  # so that its header goes on elsewhere
+            dset.attrs[f"name {k}"] = f"value {k}" * 20
+    if claims is None:
+        return
+    good = path.read_bytes()
+    start = good.index(b"EAHD")
+    end = start + 68
+    data = bytearray(good)
+    assert lookup3(good[start:end]).to_bytes(4, "little") == good[end : end + 4]
+    assert int.from_bytes(data[start + 44 : start + 52], "little") == 20
+    data[start + 44 : start + 52] = claims.to_bytes(8, "little")
+    data[end : end + 4] = lookup3(bytes(data[start:end])).to_bytes(4, "little")
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("userblock", [0, 1024])
+@pytest.mark.parametrize("claims", [10**8, 2**62])
+def test_an_index_that_claims_more_than_the_file_can_hold(
+    tmp_path: Path, claims: int, userblock: int
+) -> None:
+    """The library would walk through all of it, without a look at signals."""
+    path = tmp_path / "a.h5"
+    array_of(path, claims, userblock)
+    program = (
+        "import outcore, sys; print(outcore.verify(sys.argv[1]))\n"
+        "with outcore.open(sys.argv[1], 'r+') as a: a[3] = 5"
+    )
+    words = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert "chunk-table-damaged" in done.stdout and f"claims {claims} entries" in done.stdout
+    assert "FormatError: [chunk-table-damaged]" in done.stderr
+
+
+@pytest.mark.parametrize("userblock", [0, 1024])
+def test_an_index_of_which_one_entry_is_there(tmp_path: Path, userblock: int) -> None:
+    """Valid, however far behind the others it lies."""
+    path = tmp_path / "a.h5"
+    array_of(path, None, userblock)
+    assert outcore.verify(path) == []
+    for power in range(2, 32):
+        for last in (2**power // 3 + 1, 2**power - 1, 2**power):
+            with h5py.File(path, "w", libver="latest", userblock_size=userblock) as file:
+                dset = file.create_dataset("x", (last,), "u1", maxshape=(None,), chunks=(1,))
+                dset.id.write_direct_chunk((last - 1,), b"\7")
+            with h5py.File(path) as file:
+                check_index(h5py, str(path), file["x"])

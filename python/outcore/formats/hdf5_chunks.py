@@ -30,6 +30,7 @@ from outcore import _core
 from outcore.errors import FormatError
 from outcore.formats import durable
 from outcore.formats import hdf5_access as access
+from outcore.formats.hdf5_index import check_index
 
 # While the table is not loaded, so many cells are looked up one by one before it is: HDF5 walks through
 # all chunks for each cell, but in C, thirty times faster than it hands them to Python. A first small
@@ -210,8 +211,11 @@ class ChunkTable:
     @contextlib.contextmanager
     def _dataset(self, locked: bool) -> Iterator[Any]:
         """The dataset, open in the library; `locked` as for `fetch`."""
+        h5py = access.library(self.path)
         with access.session(self.path, "r", locked=locked) as file:
-            yield file[self.name]
+            dset = file[self.name]
+            check_index(h5py, self.path, dset)
+            yield dset
 
     def _load(self, locked: bool = False) -> Loaded:
         with self._dataset(locked) as dset:

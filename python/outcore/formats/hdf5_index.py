@@ -1,0 +1,106 @@
+"""
+The extensible array of an HDF5 dataset, checked before the HDF5 library walks through it.
+
+Problem. A dataset that can grow along one axis keeps its chunks in an extensible array, if newer
+versions of the library wrote it. The library (2.0) goes from the first entry to the last that was ever
+set, as the array's header tells, wherever chunks are asked for. A damaged number there takes it
+thousands of years, and no signal interrupts it.
+Idea. Entries lie in blocks that become larger as the square root of their number, and each block is as a
+whole in the file. So a file of some size has an array of at most so many entries, even if nearly all of
+them are empty.
+Invariants. Every valid file is accepted. Nothing is read but the object header and the array's.
+
+Reference: HDF5 File Format Specification 3.0, IV.A.1.b, IV.A.2.i and VII.D "Extensible Array".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from outcore.errors import FormatError
+
+# Types of messages in an object header: where the elements are; where the header goes on.
+_LAYOUT, _MORE = 8, 16
+_CHUNKED, _EXTENSIBLE = 2, 4
+# An object header goes on so often at most, and is not longer.
+_PIECES, _LONGEST = 64, 1 << 20
+
+
+def check_index(h5py: Any, path: str, dset: Any) -> None:
+    """Raise `FormatError` if the index of a dataset's chunks claims more entries than can be."""
+    base = int(dset.file.userblock_size)
+    start = base + int(h5py.h5o.get_info(dset.id).addr)
+    sizes = dset.file.id.get_create_plist().get_sizes()
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        for kind, body in _messages(fd, base, start, *sizes):
+            if kind != _LAYOUT:
+                continue
+            at = _extensible(body, sizes[0])
+            if at is not None:
+                _check_header(path, dset.name, os.pread(fd, 128, base + at), sizes[1], size)
+    finally:
+        os.close(fd)
+
+
+def _messages(
+    fd: int, base: int, start: int, width: int, length: int
+) -> Iterator[tuple[int, bytes]]:
+    """Type and bytes of the messages of an object header of version 2; of older ones, none."""
+    head = os.pread(fd, 64, start)
+    if not head.startswith(b"OHDR\x02"):
+        return
+    flags = head[5]
+    at = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
+    many = 1 << (flags & 3)
+    pieces = [(start + at + many, int.from_bytes(head[at : at + many], "little"))]
+    prefix = 6 if flags & 4 else 4
+    for _ in range(_PIECES):
+        if not pieces:
+            return
+        where, count = pieces.pop()
+        data = os.pread(fd, min(count, _LONGEST), where)
+        at = 0
+        while at + prefix <= len(data):
+            kind, count = data[at], int.from_bytes(data[at + 1 : at + 3], "little")
+            body = data[at + prefix : at + prefix + count]
+            at += prefix + count
+            if kind == _MORE and len(body) >= width + length:
+                there = base + int.from_bytes(body[:width], "little")
+                count = int.from_bytes(body[width : width + length], "little")
+                if there < 1 << 62:
+                    pieces.append((there + 4, max(count - 8, 0)))  # signature, checksum
+            else:
+                yield kind, body
+
+
+def _extensible(body: bytes, width: int) -> int | None:
+    """The address of the extensible array that a layout message names, if it does."""
+    if len(body) < 5 or body[0] < 4 or body[1] != _CHUNKED:
+        return None
+    at = 5 + body[3] * body[4]
+    if len(body) < at + 6 + width or body[at] != _EXTENSIBLE:
+        return None
+    address = int.from_bytes(body[at + 6 : at + 6 + width], "little")
+    return address if address < 1 << 62 else None
+
+
+def _check_header(path: str, name: str, head: bytes, length: int, size: int) -> None:
+    start = 12 + 4 * length
+    if not head.startswith(b"EAHD") or len(head) < start + length:
+        return  # the library says so
+    entry, bits, first, least = head[6], head[7], head[8], head[9]
+    claimed = int.from_bytes(head[start : start + length], "little")
+    # The block with entry n holds `least * 2**k` entries, n being less than `least * 2**(2 * k + 1)`.
+    blocks = 1 + size // max(entry * least, 1)
+    most = min(first + 2 * least * blocks**2, 1 << min(bits, 63))
+    if claimed > most:
+        raise FormatError(
+            f"{path!r}, dataset {name!r}: the index of its chunks claims {claimed} entries, and a file "
+            f"of {size} bytes has at most {most}; the file is damaged, restore it from a copy",
+            code="chunk-table-damaged",
+            path=path,
+        )
