@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,14 +36,20 @@ class Tally:
     inputs: int = 0
     accepted: int = 0
     seconds: float = 0.0
-    died: int = 0
+    #: How it died, and how often so.
+    deaths: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+
+    @property
+    def died(self) -> int:
+        return self.deaths.total()
 
     def line(self) -> str:
         rate = self.inputs / self.seconds if self.seconds else 0
         text = f"{self.name:26}{self.inputs:>10} inputs{rate:>10.0f}/s{self.accepted:>10} accepted"
         if self.died:
             text += f"  {self.library or 'the process'} died {self.died} times"
+            text += f" ({', '.join(f'{count} {how}' for how, count in self.deaths.items())})"
         return text + (f"  {len(self.failures)} FAILED" if self.failures else "")
 
 
@@ -91,15 +98,16 @@ def run(
                 tally.failures.append(f"{tally.name}: {done.stdout[-300:]}")
             return
         # It died. What it was about to do is in a file.
-        text = at.read_text().strip() if at.exists() else ""
+        text = at.read_text().split() if at.exists() else []
         if not text:
             tally.failures.append(f"{tally.name} does not start: {done.stderr[-2000:]}")
             return
-        last = int(text)
+        last = int(text[0])
+        tally.accepted += int(text[1]) if len(text) > 1 else 0
         tally.inputs += last - first + 1
         tally.seconds += time.monotonic() - started
-        how = signal.Signals(-done.returncode).name if done.returncode < 0 else "hang or abort"
-        tally.died += 1
+        how = signal.Signals(-done.returncode).name if done.returncode < 0 else "hang"
+        tally.deaths[how] += 1
         if not tally.library:
             if not told:
                 tally.failures.append(f"{tally.name} seed={seed} input={last} died: {how}")

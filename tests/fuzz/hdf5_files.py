@@ -12,6 +12,7 @@ import numpy as np
 
 from fuzz.chance import Chance
 from fuzz.documents import taste
+from fuzz.hdf5_checksums import repaired, structures
 from fuzz.lane import Files, Target
 from outcore import errors, formats
 from outcore.formats.layout import Chunked
@@ -48,6 +49,15 @@ def original(kind: str, libver: str) -> bytes:
                 file[name].dims[1].attach_scale(file["x"])
                 file[name].attrs["units"] = "K"
     return stream.getvalue()
+
+
+def make_repaired(kind: str, chance: Chance) -> Files:
+    """Damage that no checksum tells of, as somebody makes it on purpose."""
+    good = original(kind, "latest")
+    start, end = chance.choice(structures(good))
+    body = chance.damage(good[start:end], 4)[: end - start]  # behind the signature
+    damaged = good[:start] + body + good[start + len(body) :]
+    return {f"a.{kind}": repaired(damaged, good)}
 
 
 def make(kind: str, chance: Chance) -> Files:
@@ -106,11 +116,12 @@ def attempt(kind: str, folder: Path) -> None:
 
 TARGETS = [
     Target(
-        f"{name}_files",
-        functools.partial(make, kind),
+        f"{name}_{what}",
+        functools.partial(maker, kind),
         functools.partial(attempt, kind),
-        150,
+        inputs,
         library="HDF5",
     )
     for name, kind in (("hdf5", "h5"), ("netcdf4", "nc"))
+    for what, maker, inputs in (("files", make, 120), ("repaired", make_repaired, 60))
 ]

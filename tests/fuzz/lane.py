@@ -70,7 +70,7 @@ def run(target: Target, work: Path) -> int:
     started = armed = time.monotonic()
     faulthandler.dump_traceback_later(timeout, exit=True, file=sys.__stderr__)
     for number in range(first, first + inputs):
-        os.pwrite(at, f"{number:20}".encode(), 0)
+        os.pwrite(at, f"{number:20}{accepted:20}".encode(), 0)
         if time.monotonic() - armed > 1:
             armed = time.monotonic()
             faulthandler.dump_traceback_later(timeout, exit=True, file=sys.__stderr__)

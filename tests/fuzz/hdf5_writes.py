@@ -1,0 +1,102 @@
+"""Damaged HDF5 and NetCDF4 files that are written to: what was readable stays so."""
+
+from __future__ import annotations
+
+import functools
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+import outcore
+from fuzz.chance import Chance
+from fuzz.hdf5_files import NAMES, make, make_repaired
+from fuzz.lane import Files, Target
+from outcore import errors
+
+Values = dict[str, "np.ndarray | None"]
+
+CHANGES = ("write", "append", "resize", "attribute", "create")
+
+
+def make_either(kind: str, chance: Chance) -> Files:
+    return (make if chance.one_in(2) else make_repaired)(kind, chance)
+
+
+def read(path: Path, kind: str) -> Values:
+    """What can be read; None for what is refused."""
+    found: Values = {}
+    for name in NAMES[kind]:
+        found[name] = None
+        try:
+            with outcore.open(f"{path}::{name}") as array:
+                found[name] = array[...]
+        except errors.InternalError:
+            raise
+        except errors.OutcoreError:
+            pass
+    return found
+
+
+def change(path: Path, name: str, how: str, values: Values) -> None:
+    """Make a change; `values` becomes what has to be there then."""
+    if how == "create":
+        outcore.create(f"{path}::new", data=np.arange(7.0)).close()
+        return
+    old = values[name]
+    with outcore.open(f"{path}::{name}", "r+") as array:
+        if how == "write":
+            # If it is refused, any part of it may be there.
+            values[name] = None
+            array[...] = np.zeros(array.shape, array.dtype)
+            values[name] = np.zeros(array.shape, array.dtype)
+        elif how == "append":
+            more = np.ones((3, *array.shape[1:]), array.dtype)
+            array.append(more)
+            values[name] = None if old is None else np.concatenate([old, more])
+        elif how == "resize":
+            array.resize((max(array.shape[0] - 2, 0), *array.shape[1:]))
+            values[name] = None if old is None else old[: max(len(old) - 2, 0)]
+        else:
+            array.attrs["note"] = "new"
+
+
+def attempt(kind: str, folder: Path) -> None:
+    path = folder / f"a.{kind}"
+    # The bytes choose: an input is nothing but its file.
+    number = zlib.crc32(path.read_bytes())
+    name, how = NAMES[kind][number % 3], CHANGES[number // 3 % len(CHANGES)]
+    values = read(path, kind)
+    refusal = None
+    try:
+        change(path, name, how, values)
+    except errors.InternalError:
+        raise
+    except errors.OutcoreError as error:
+        refusal = error
+    after = read(path, kind)
+    for other, expected in values.items():
+        found = after[other]
+        if kind == "nc" and how in ("append", "resize") and found is not None:
+            continue  # the dimension that they share has another length
+        assert expected is None or (
+            found is not None
+            and found.shape == expected.shape
+            and found.tobytes() == expected.tobytes()
+        ), f"{how} of {name} changed {other}"
+    assert os.listdir(folder) == [path.name]
+    if refusal is not None:
+        raise refusal
+
+
+TARGETS = [
+    Target(
+        f"{name}_written",
+        functools.partial(make_either, kind),
+        functools.partial(attempt, kind),
+        60,
+        library="HDF5",
+    )
+    for name, kind in (("hdf5", "h5"), ("netcdf4", "nc"))
+]
