@@ -13,7 +13,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-LISTS = ("collectives", "conversions", "files_of_formats", "accesses", "storage")
+LISTS = (
+    "collectives",
+    "conversions",
+    "files_of_formats",
+    "lengths",
+    "replaced",
+    "accesses",
+    "storage",
+)
 CARGO = "cargo "
 
 
@@ -31,7 +39,7 @@ class Mutant:
     after
         What the change makes of it.
     killed_by
-        Tests that fail then: names as pytest has them, without what is in brackets, or
+        Tests that fail then: names as pytest has them (without what is in brackets: any of them), or
         ``cargo <package> <test>`` (``cargo outcore-io exec::tests::name``; of a program in
         ``crates/io/tests``: ``cargo outcore-io crash name``).
     why
@@ -92,7 +100,7 @@ def exists(root: Path, test: str) -> bool:
                 one for one in folder.rglob("*.rs") if all(m in _modules(one) for m in modules)
             ]
         return any(re.search(rf"\bfn {name}\(", one.read_text()) for one in files if one.is_file())
-    file, _, name = test.partition("::")
+    file, _, name = test.partition("[")[0].partition("::")
     path = root / file
     return path.is_file() and bool(re.search(rf"^def {name}\(", path.read_text(), re.M))
 

@@ -7,6 +7,9 @@ ARRAY = "crates/py/src/array.rs"
 HAZARDS = "tests/unit/test_disk_hazards.py"
 WHOLE = "tests/unit/test_whole_or_refused.py::test_"
 ALONE = "tests/conformance/test_alone.py"
+NESTED = "tests/unit/test_nested_calls.py"
+AT_EXIT = "tests/unit/test_requests_at_exit.py"
+REQUESTS = "python/outcore/requests.py"
 
 MUTANTS = [
     Mutant(
@@ -112,5 +115,63 @@ MUTANTS = [
         after="            let held: Option<Held> = None;\n            let now",
         killed_by="tests/conformance/test_hdf5_writers.py::test_a_chunk_that_another_program_makes_meanwhile_is_not_made_again",
         why="the fill value would be written over a chunk that another program has just made",
+    ),
+    # Calls inside calls of the same thread
+    Mutant(
+        file="python/outcore/formats/hdf5_access.py",
+        before="    if _changed.get(key) == threading.get_ident():\n",
+        after="    if False:\n",
+        killed_by=f"{NESTED}::test_an_hdf5_file_is_not_changed_while_its_thread_changes_it",
+        why="a handler would change an HDF5 file in the middle of another change: one of both is lost",
+    ),
+    Mutant(
+        file="python/outcore/formats/locks.py",
+        before="    if what in _mine.changes:\n",
+        after="    if False:\n",
+        killed_by=f"{NESTED}::test_an_array_that_is_appended_to_while_it_is_appended_to_refuses",
+        why="an append inside an append would wait for itself, or take its place",
+    ),
+    Mutant(
+        file="crates/py/src/windows.rs",
+        before="            if nesting::is_nested() || self.holders()",
+        after="            if false && self.holders()",
+        killed_by=f"{NESTED}::test_a_handler_writes_into_windows_that_are_being_written",
+        why="a write inside a write would wait for itself for ever",
+    ),
+    Mutant(
+        file="crates/py/src/guard.rs",
+        before="    let nested = nesting::is_nested();\n",
+        after="    let nested = false;\n",
+        killed_by=f"{NESTED}::test_a_handler_changes_the_file_whose_chunks_are_read",
+        why="a call inside a call would wait for a lock on chunks that its own thread holds",
+    ),
+    # Requests at the end of the process
+    Mutant(
+        file=REQUESTS,
+        before="        while writes := _pool.writes():\n            _finish(writes)\n",
+        after="        pass\n",
+        killed_by=f"{AT_EXIT}::test_writes_are_finished_and_said",
+        why="writes that were started would be cut where they are when the process ends",
+    ),
+    Mutant(
+        file=REQUESTS,
+        before="        _stop_reads()\n    _finish_writes()\n\n\ndef _at_the_end",
+        after="        _stop_reads()\n\n\ndef _at_the_end",
+        killed_by=f"{AT_EXIT}::test_writes_of_a_process_of_multiprocessing_are_finished",
+        why="writes of a process of multiprocessing would be cut where they are when it ends",
+    ),
+    Mutant(
+        file=REQUESTS,
+        before="reads and (parent is None or parent.reads)",
+        after="reads",
+        killed_by=f"{AT_EXIT}::test_what_a_copy_reads_is_a_part_of_its_write",
+        why="a copy would be half done: what it reads would be stopped, and so the write",
+    ),
+    Mutant(
+        file=REQUESTS,
+        before="self._task.cancel(running=self._task.reads)",
+        after="self._task.cancel(running=True)",
+        killed_by=f"{AT_EXIT}::test_a_read_is_cancelled_and_a_write_goes_on",
+        why="a write that is under way would be cut in the middle by who cancels it",
     ),
 ]

@@ -129,6 +129,30 @@ def test_an_append_inside_another_one_is_refused(made):
     assert refused == ["nested-call"] * 2
 
 
+def kill_in_an_append(path, known, shape=(11, 4)):
+    """Leave what an append has reserved when it is killed: of a raw file the record, too."""
+    info = formats.open_info(path, **known)
+    child = os.fork()
+    if child == 0:
+        with formats.growing(info) as array:
+            array.reserve(shape)
+            os._exit(0)
+    os.waitpid(child, 0)
+    if path.suffix == ".raw":
+        assert Path(unfinished.record_of(str(path))).exists() and path.stat().st_size == 11 * 16
+
+
+def test_an_append_after_one_that_was_killed(made):
+    """Also through a handle that was open meanwhile."""
+    path, known, axis = made
+    with outcore.open(path, "r+", **known) as a:
+        kill_in_an_append(path, known, (11, 4) if axis == 0 else (4, 11))
+        a.append(rows(7, 2, axis), axis)
+        assert appended(a, axis) == [7, 7]
+    with outcore.open(path, **known) as a:
+        assert appended(a, axis) == [7, 7]
+
+
 def files_below(folder):
     return {str(p.relative_to(folder)): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
 
@@ -237,18 +261,6 @@ def test_a_raw_file_killed_while_it_grows(tmp_path, change):
     assert seen == [OLD.tolist()] * turn + [new.tolist()] * (len(seen) - turn)
 
 
-def kill_in_an_append(path, known):
-    """Leave a raw file as long as an append would make it, and the record."""
-    info = formats.open_info(path, **known)
-    child = os.fork()
-    if child == 0:
-        with formats.growing(info) as array:
-            array.reserve((11, 4))
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert Path(unfinished.record_of(str(path))).exists() and path.stat().st_size == 11 * 16
-
-
 def test_the_record_of_a_raw_file_that_was_made_anew_counts_for_nothing(tmp_path):
     path, known = tmp_path / "a.raw", {"dtype": "<i4", "shape": (-1, 4)}
     new = np.arange(40, dtype="<i4").reshape(10, 4) + 1000
@@ -267,6 +279,24 @@ def test_the_record_of_a_raw_file_that_was_made_anew_counts_for_nothing(tmp_path
         with outcore.open(path, "r+", **known) as a:
             a.append(OLD[0])
         assert path.stat().st_size == size + 16
+        path.unlink()
+
+
+def test_the_record_of_a_raw_file_counts_for_no_other_file_and_size(tmp_path):
+    """Also where the bytes before the old end are the same."""
+    path, known = tmp_path / "a.raw", {"dtype": "<i4", "shape": (-1, 4)}
+    for make in (
+        lambda: outcore.create(path, data=np.zeros((10, 4), "<i4")).close(),
+        lambda: path.write_bytes(bytes(100 * 16)),
+    ):
+        path.write_bytes(bytes(6 * 16))
+        kill_in_an_append(path, known)
+        assert formats.open_info(path, **known).shape == (6, 4)
+        make()
+        size = path.stat().st_size
+        with outcore.open(path, "r+", **known) as a:
+            assert a.shape == (size // 16, 4)
+        assert path.stat().st_size == size
         path.unlink()
 
 
@@ -318,35 +348,34 @@ def test_a_file_that_becomes_shorter_after_its_header_was_read(tmp_path, monkeyp
     assert caught.value.code == "file-too-short"
 
 
+# Until it is told to stop.
 APPEND = textwrap.dedent(
     """
-    import sys, time, numpy as np, outcore
+    import select, sys, numpy as np, outcore
     path, known, axis = sys.argv[1], eval(sys.argv[2]), int(sys.argv[3])
-    print(flush=True)
-    end = time.monotonic() + float(sys.argv[4])
     with outcore.open(path, "r+", **known) as a:
         number = 1
-        while time.monotonic() < end:
+        while not select.select([sys.stdin], [], [], 0.005)[0]:
             a.append(np.full((3, 4) if axis == 0 else (4, 3), number, "<i4"), axis)
             number += 1
-            time.sleep(0.005)
     """
 )
 
 
 def test_readers_beside_a_writer_see_rows_that_are_written(made):
     path, known, axis = made
-    words = [sys.executable, "-c", APPEND, str(path), repr(known), str(axis), "0.4"]
-    seen = set()
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as writer:
-        writer.stdout.readline()
-        while writer.poll() is None:
+    words = [sys.executable, "-c", APPEND, str(path), repr(known), str(axis)]
+    seen, looks, end = set(), 0, time.monotonic() + 30
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as writer:
+        while (len(seen) < 8 or looks < 30) and time.monotonic() < end:
             with outcore.open(path, **known) as a:
                 found = appended(a, axis)
             assert found == [1 + k // 3 for k in range(len(found))], "rows that nobody wrote"
             seen.add(len(found))
+            looks += len(seen) > 1  # it has begun
+        writer.communicate(b"stop")
         assert writer.returncode == 0
-    assert len(seen) > 1
+    assert len(seen) >= 8
 
 
 # What killed creations leave

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore.formats import hdf5_access
 
 # `during(call, handler)` repeats a call until a signal's handler came in the midst of it, and tells what
 # came of the handler. A slow call takes longer than 50 ms, after which it looks for signals; its window
@@ -213,17 +214,19 @@ def test_an_array_that_is_appended_to_while_it_is_appended_to_refuses(tmp_path, 
         f"""
 more = dict(resizable=True, chunks=(2, 4)) if ".h5" in {name!r} else {{}}
 a = outcore.create({name!r}, (2, 4), "i8", **more)
+b = outcore.open({name!r}, "r+")
 
 continued = outcore.disk.continued
 
 def interrupted(*args):
     outcore.disk.continued = continued
-    try:
-        a.append([7, 7, 7, 7])
-    except outcore.UsageError as error:
-        assert error.code == "nested-call", error
-    else:
-        raise AssertionError("appended")
+    for one in (a, b):
+        try:
+            one.append([7, 7, 7, 7])
+        except outcore.UsageError as error:
+            assert error.code == "nested-call", error
+        else:
+            raise AssertionError("appended")
     if {name!r} != "a.npy":
         try:
             a.attrs["units"] = "K"
@@ -240,6 +243,29 @@ a.append([6, 6, 6, 6])
 assert a.shape == (4, 4) and (a[3] == 6).all()
 """,
     )
+
+
+def test_an_hdf5_file_is_not_changed_while_its_thread_changes_it(tmp_path):
+    """Nor opened: a handler has the turn at the library, and the lock, of what it interrupts."""
+    pytest.importorskip("h5py")
+    path = str(tmp_path / "a.h5")
+    outcore.create(f"{path}::/a", (4,), "i4").close()
+    b = outcore.create(f"{path}::/b", (4,), "i4", resizable=True)
+    with hdf5_access.changing(path, "/a") as file:
+        for call in (
+            lambda: b.attrs.update(units="K"),
+            lambda: b.append([1]),
+            lambda: outcore.create(f"{path}::/c", (3,), "f4"),
+            lambda: outcore.open(f"{path}::/a"),
+        ):
+            with pytest.raises(outcore.UsageError) as caught:
+                call()
+            assert caught.value.code == "nested-call"
+        file["a"].attrs["units"] = "m"
+    b.append([1])
+    with outcore.open(f"{path}::/a") as a:
+        assert dict(a.attrs) == {"units": "m"}
+    assert b.shape == (5,) and dict(b.attrs) == {}
 
 
 def test_a_write_of_a_value_that_reads_and_writes_runs(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore import formats
 from outcore.testing.sim import SimWorld
 
 OLD, NEW = np.arange(64, dtype="f4").reshape(8, 8), np.full((8, 8), 7, "f4")
@@ -64,6 +65,55 @@ def test_a_zarr_array_that_was_replaced(tmp_path, suffix, other, by, touched):
         refused(lambda: a.attrs.update(x=1), "file-changed")
     assert before == tree(path)
     np.testing.assert_array_equal(outcore.open(path)[...], NEW)
+
+
+@pytest.mark.parametrize("step", ["reserve", "finish"])
+@pytest.mark.parametrize("suffix", [".zarr", ".zarr2"])
+def test_a_zarr_array_that_is_replaced_while_it_grows(tmp_path, suffix, step):
+    """Who appends asks when he makes room, and once more when he tells the length."""
+    path = tmp_path / f"a{suffix}"
+    outcore.create(path, data=OLD, chunks=(4, 4)).close()
+    before = {}
+
+    def append(info):
+        with formats.growing(info) as array:
+            if step == "finish":
+                array.reserve((16, 8))
+            outcore.create(path, data=NEW, chunks=(2, 8)).close()
+            before.update(tree(path))
+            array.reserve((16, 8)) if step == "reserve" else array.finish()
+
+    with outcore.open(path, "r+") as a:
+        refused(lambda: append(a.info), "file-changed")
+    assert before == tree(path)
+    np.testing.assert_array_equal(outcore.open(path)[...], NEW)
+
+
+FILES = {
+    "order": ("a.npy", {}, {"order": "F"}),
+    "dtype": ("a.npy", {}, {"dtype": "f8"}),
+    "axes": ("a.npy", {}, {"axes": 3}),
+    "chunks": ("a.h5", {"chunks": (4, 4)}, {"chunks": (2, 8)}),
+    "codec": ("a.h5", {"chunks": (4, 4)}, {"chunks": (4, 4), "compression": "gzip"}),
+    "type": ("a.h5", {"chunks": (4, 4)}, {"chunks": (4, 4), "dtype": "f8"}),
+}
+
+
+@pytest.mark.parametrize("other", FILES)
+def test_a_file_with_another_array_is_not_appended_to(tmp_path, other):
+    name, old, new = FILES[other]
+    path, more = tmp_path / name, {"resizable": True} if name == "a.h5" else {}
+    a = outcore.create(path, data=OLD, **old, **more)
+    words = {**new, **more}
+    data = NEW.reshape((4, 2, 8) if words.pop("axes", 2) == 3 else NEW.shape)
+    data = data.astype(words.pop("dtype", "f4"))
+    outcore.create(path, data=data, **words).close()
+    before = path.read_bytes()
+    for change in (lambda: a.append(OLD), lambda: a.resize((16, 8))):
+        with pytest.raises(outcore.FormatError, match="open it again") as error:
+            change()
+        assert error.value.code == "file-changed"
+    assert before == path.read_bytes()
 
 
 def test_shards_that_were_replaced(tmp_path):

@@ -206,4 +206,32 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert_eq!("not-found", root.confirm(&cells(2)).unwrap_err().code());
     }
+
+    #[test]
+    fn a_folder_that_took_the_place_of_ours_is_told_by_its_stamp() {
+        let dir = TestDir::new("root-another-folder");
+        let (ours, file) = (dir.path("a"), dir.path("a/zarr.json"));
+        std::fs::create_dir(&ours).unwrap();
+        std::fs::write(&file, b"{}").unwrap();
+        let identity = |folder| {
+            // A format that sees no difference.
+            let read = file.clone();
+            let again = move || {
+                let document = look(&read).map_err(|error| error.to_string())?;
+                Ok(Found { document, limits: Vec::new() })
+            };
+            let document = Some(look(&file).unwrap());
+            Identity { folder, file: file.clone(), document, again: Box::new(again) }
+        };
+        let stamp = Beneath::open(&ours).unwrap().stamp();
+        let opened = Root::new(&ours, Some(identity(None)));
+        opened.folder().unwrap();
+        let late = Root::new(&ours, Some(identity(Some(stamp))));
+        std::fs::rename(&ours, dir.path("b")).unwrap();
+        std::fs::create_dir(&ours).unwrap();
+        std::fs::write(&file, b"{}").unwrap();
+        let cells = Cells { lo: vec![0], count: vec![1] };
+        assert_eq!("file-changed", opened.confirm(&cells).unwrap_err().code());
+        assert_eq!("file-changed", late.folder().unwrap_err().code());
+    }
 }

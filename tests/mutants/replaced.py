@@ -1,0 +1,163 @@
+"""Arrays that others replaced, and links that lead elsewhere: nothing is written or removed there."""
+
+from mutants import Mutant
+
+FORMATS = "python/outcore/formats"
+STORE = f"{FORMATS}/zarr_store.py"
+ROOT = "crates/io/src/store/root.rs"
+BENEATH = "crates/io/src/beneath.rs"
+REPLACED = "tests/unit/test_replaced.py"
+LINKS = "tests/conformance/test_links.py"
+WHILE_IT_GROWS = f"{REPLACED}::test_a_zarr_array_that_is_replaced_while_it_grows"
+OTHERS = f"{REPLACED}::test_a_file_with_another_array_is_not_appended_to"
+OUTSIDE = f"{LINKS}::test_nothing_outside_a_store_changes"
+INSIDE = "tests/crash/test_convert_inside.py"
+
+MUTANTS = [
+    # Replaced
+    Mutant(
+        file=f"{FORMATS}/zarr_grid.py",
+        before="    with locked(source.lock):\n        confirm(info)\n        remove_outside",
+        after="    with locked(source.lock):\n        remove_outside",
+        killed_by=WHILE_IT_GROWS,
+        why="chunks of an array that took the place of ours would be removed",
+    ),
+    Mutant(
+        file=f"{FORMATS}/zarr3.py",
+        before="        confirm(info)\n        document",
+        after="        document",
+        killed_by=(WHILE_IT_GROWS, f"{REPLACED}::test_a_zarr_array_that_was_replaced"),
+        why="shape and attributes of an array that took the place of ours would be changed (Zarr 3)",
+    ),
+    Mutant(
+        file=f"{FORMATS}/zarr2.py",
+        before="        confirm(info)\n        documents",
+        after="        documents",
+        killed_by=(WHILE_IT_GROWS, f"{REPLACED}::test_a_zarr_array_that_was_replaced"),
+        why="shape and attributes of an array that took the place of ours would be changed (Zarr 2)",
+    ),
+    Mutant(
+        file=f"{FORMATS}/npy.py",
+        before="        if not same or len(now.shape) != len(info.shape):\n            raise _changed(part.path)\n",
+        after="",
+        killed_by=OTHERS,
+        why="rows would be appended to a .npy file that holds other elements in another order",
+    ),
+    Mutant(
+        file=f"{FORMATS}/hdf5_growing.py",
+        before="        if not _alike(now, info):\n",
+        after="        if False:\n",
+        killed_by=OTHERS,
+        why="rows would be appended to an HDF5 dataset that took the place of ours",
+    ),
+    Mutant(
+        file=f"{FORMATS}/zarr_identity.py",
+        before="        if _elements(found) != _elements(info):\n",
+        after="        if False:\n",
+        killed_by=f"{REPLACED}::test_an_array_without_a_folder_of_its_own_reads_as_its_fill_value",
+        why="chunks of another shape, order or codec would be read and written as those of ours",
+    ),
+    Mutant(
+        file=ROOT,
+        before="        while self.state().document != Some(now) {\n",
+        after="        while false && self.state().document != Some(now) {\n",
+        killed_by="cargo outcore-io store::root::tests::an_access_asks_once_and_reads_metadata_again_only_when_they_changed",
+        why="chunks would be read and written whatever took the place of their array",
+    ),
+    Mutant(
+        file=ROOT,
+        before="            self.same_folder(Beneath::open(&self.path)?.stamp())?;\n",
+        after="",
+        killed_by="cargo outcore-io store::root::tests::a_folder_that_took_the_place_of_ours_is_told_by_its_stamp",
+        why="an array in another folder would be taken for ours if its metadata are alike",
+    ),
+    Mutant(
+        file=ROOT,
+        before="        self.same_folder(folder.stamp())?;\n",
+        after="",
+        killed_by="cargo outcore-io store::root::tests::a_folder_that_took_the_place_of_ours_is_told_by_its_stamp",
+        why="the first access would go into whatever folder has the name by then",
+    ),
+    Mutant(
+        file="crates/io/src/store/files.rs",
+        before="        self.root.confirm(cells)?;\n        let mut found",
+        after="        let mut found",
+        killed_by=f"{REPLACED}::test_a_zarr_array_that_was_replaced",
+        why="accesses to chunks would not ask whether these are still of the array that was opened",
+    ),
+    # Links
+    Mutant(
+        file=BENEATH,
+        before="    how.resolve = libc::RESOLVE_BENEATH;\n",
+        after="    how.resolve = 0;\n",
+        killed_by="cargo outcore-io beneath::tests::links_that_lead_out_are_refused_with_and_without_the_system_s_help",
+        why="what links in a store lead to, anywhere, would be overwritten",
+    ),
+    Mutant(
+        file=BENEATH,
+        before="            return Err(libc::ELOOP);\n",
+        after="            continue;\n",
+        killed_by="cargo outcore-io beneath::tests::links_that_lead_out_are_refused_with_and_without_the_system_s_help",
+        why="the same on systems without openat2: a folder behind a link would be left out of the path",
+    ),
+    Mutant(
+        file="crates/io/src/durable.rs",
+        before="    root.map_or(Ok(beneath::Holder::Anywhere), |root| root.holder(path, missing))\n",
+        after="    if missing == Missing::Make {\n        if let Some(above) = root.and(path.parent()) {\n            let _ = std::fs::create_dir_all(above);\n        }\n    }\n    Ok(beneath::Holder::Anywhere)\n",
+        killed_by=OUTSIDE,
+        why="new chunks would be made and renamed in folders that links lead to",
+    ),
+    Mutant(
+        file=f"{FORMATS}/zarr_chunks.py",
+        before="flags | (0 if above is None else os.O_NOFOLLOW)",
+        after="flags",
+        killed_by=OUTSIDE,
+        why="chunks that no longer belong to an array would be removed in folders that links lead to",
+    ),
+    Mutant(
+        file=STORE,
+        before="    if os.path.islink(path) and not _lies_in(os.path.dirname(path), path):\n        raise leads_out(path)\n",
+        after="",
+        killed_by=f"{LINKS}::test_metadata_that_are_a_link_out_are_not_written",
+        why="a file that a link in a store leads to would be replaced by metadata",
+    ),
+    Mutant(
+        file=STORE,
+        before="    if not _lies_in(folder, path):\n        raise leads_out(path)\n",
+        after="",
+        killed_by=f"{LINKS}::test_an_array_of_a_group_that_is_a_link_out_is_neither_opened_for_writing_nor_replaced",
+        why="an array outside of its group would be written or replaced through a link",
+    ),
+    Mutant(
+        file=STORE,
+        before='            if not all(os.path.lexists(os.path.join(shelter, name)) for name in ("old", "new")):\n',
+        after="            if True:\n",
+        killed_by="tests/unit/test_growing.py::test_folders_of_killed_creations_are_swept",
+        why="the only copy of an array would be swept, left where a kill came between two renames",
+    ),
+    # Conversions into a file that exists
+    Mutant(
+        file="python/outcore/convert/target.py",
+        before="            partial = formats.staged(outer + tail, format) or outer + tail\n",
+        after="            partial = outer + tail\n",
+        killed_by=(
+            f"{INSIDE}::test_the_old_dataset_outlives_a_full_disk",
+            f"{INSIDE}::test_the_old_dataset_is_there_until_the_new_one_is_whole",
+        ),
+        why="a conversion that fails would have destroyed the dataset that it was to replace",
+    ),
+    Mutant(
+        file="python/outcore/convert/target.py",
+        before="                formats.publish(self.final, format=self.format, exclusive=not self.overwrite)\n",
+        after="                formats.publish(self.final, format=self.format, exclusive=False)\n",
+        killed_by=f"{INSIDE}::test_a_name_that_is_taken_is_refused_before_and_after",
+        why="a dataset that appeared during a conversion would be replaced without being asked for",
+    ),
+    Mutant(
+        file=f"{FORMATS}/hdf5.py",
+        before="    with access.changing(path, partial_name(inner)) as file:\n",
+        after='    with access.session(path, "r+") as file:\n',
+        killed_by="tests/crash/test_hdf5_killed.py::test_killed_before_each_step_of_naming_what_is_whole",
+        why="a kill between two steps would leave neither the older dataset nor the new one",
+    ),
+]
