@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+COMPILER = shutil.which("cc")
+
+
+@pytest.fixture(scope="session")
+def failing_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is loaded before all other libraries: calls of the whole process fail when it is told so."""
+    if COMPILER is None or not sys.platform.startswith("linux"):
+        pytest.skip("no C compiler, or not Linux: failing calls are NOT tested one by one")
+    made = tmp_path_factory.mktemp("failing") / "failing.so"
+    source = Path(__file__).with_name("failing.c")
+    words = ["-O1", "-shared", "-fPIC", "-o", str(made), str(source), "-ldl"]
+    subprocess.run([COMPILER, *words], check=True)
+    return made
 
 
 @pytest.fixture

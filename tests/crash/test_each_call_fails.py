@@ -8,7 +8,6 @@ is loaded before all others (``failing.c``): nothing in the shipped module knows
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +16,6 @@ import pytest
 
 import cases
 
-COMPILER = shutil.which("cc")
-pytestmark = pytest.mark.skipif(
-    COMPILER is None or not sys.platform.startswith("linux"),
-    reason="no C compiler, or not Linux: failing calls are NOT tested one by one",
-)
 KINDS = {
     **cases.KINDS,
     "zarr2 lz4": ("a.zarr2", {"chunks": (20, 20), "compression": "lz4"}),
@@ -31,22 +25,13 @@ KINDS = {
 GROWING = {**cases.GROWING, "zarr2 lz4": KINDS["zarr2 lz4"]}
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("failing") / "failing.so"
-    source = Path(__file__).with_name("failing.c")
-    words = ["-O1", "-shared", "-fPIC", "-o", str(made), str(source), "-ldl"]
-    subprocess.run([str(COMPILER), *words], check=True)
-    return made
-
-
 @pytest.mark.parametrize(
     ("kind", "change"),
     [("npy", "write"), ("zarr shards gzip", "write")]
     + [(kind, "append") for kind in ("npy", "raw", "zarr shards gzip", "h5", "h5 gzip")],
 )
-def test_each_call_fails(tmp_path, library, kind, change):
-    fail_each(tmp_path, library, kind, change, "EIO")
+def test_each_call_fails(tmp_path, failing_calls, kind, change):
+    fail_each(tmp_path, failing_calls, kind, change, "EIO")
 
 
 @pytest.mark.parametrize("how", ["EIO", "ENOSPC for good", "half"])
@@ -54,32 +39,39 @@ def test_each_call_fails(tmp_path, library, kind, change):
     ("kind", "change"),
     [(kind, "write") for kind in KINDS] + [(kind, "append") for kind in GROWING],
 )
-def test_each_call_fails_in_each_way_slow(tmp_path, library, kind, change, how):
-    fail_each(tmp_path, library, kind, change, how)
+def test_each_call_fails_in_each_way_slow(tmp_path, failing_calls, kind, change, how):
+    fail_each(tmp_path, failing_calls, kind, change, how)
 
 
 @pytest.mark.parametrize(
     ("kind", "method"),
     [("npy", "two-phase"), ("zarr zstd", "two-phase"), ("npy", "direct, sync")],
 )
-def test_each_call_of_a_collective_fails(tmp_path, library, kind, method):
+def test_each_call_of_a_collective_fails(tmp_path, failing_calls, kind, method):
     """All ranks raise or none; the file is old or new, block by block; the next collective works."""
-    fail_each(tmp_path, library, kind, method, "EIO", "each_collective_call.py")
+    fail_each(tmp_path, failing_calls, kind, method, "EIO", "each_collective_call.py")
 
 
 @pytest.mark.parametrize("how", ["EIO", "ENOSPC for good", "half"])
 @pytest.mark.parametrize("method", ["two-phase", "direct", "two-phase, sync", "direct, sync"])
 @pytest.mark.parametrize("kind", ["npy", "zarr", "zarr zstd", "zarr shards gzip"])
-def test_each_call_of_a_collective_fails_in_each_way_slow(tmp_path, library, kind, method, how):
-    fail_each(tmp_path, library, kind, method, how, "each_collective_call.py")
+def test_each_call_of_a_collective_fails_in_each_way_slow(
+    tmp_path, failing_calls, kind, method, how
+):
+    fail_each(tmp_path, failing_calls, kind, method, how, "each_collective_call.py")
 
 
 def fail_each(
-    tmp_path: Path, library: Path, kind: str, change: str, how: str, child: str = "each_call.py"
+    tmp_path: Path,
+    failing_calls: Path,
+    kind: str,
+    change: str,
+    how: str,
+    child: str = "each_call.py",
 ) -> None:
     name, options = (GROWING if change == "append" else KINDS)[kind]
     words = [str(Path(__file__).with_name(child)), str(tmp_path), name, repr(options), change, how]
-    environment = {**os.environ, "LD_PRELOAD": str(library), "FAILING": str(library)}
+    environment = {**os.environ, "LD_PRELOAD": str(failing_calls), "FAILING": str(failing_calls)}
     done = subprocess.run(
         [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=240
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,16 @@ CALLS = """
     fsync fdatasync rename renameat renameat2 link linkat unlink unlinkat mkdir mkdirat rmdir
     copy_file_range sendfile
 """
+
+
+def _few_stops() -> list[str]:
+    words = [shutil.which("strace") or "true", "--help"]
+    told = subprocess.run(words, capture_output=True, text=True).stdout
+    return ["--seccomp-bpf"] if "--seccomp-bpf" in told else []
+
+
+#: For ``strace -f``, where it can: the process stops at calls that are traced, and at no other.
+FEW_STOPS = _few_stops()
 LINE = re.compile(r"^(\d+\.\d+) (\w+)\((.*)\)\s+= (-?\d+)")
 WORD = re.compile(
     r'"(?P<text>(?:\\x[0-9a-f]{2})*)"(?P<cut>\.\.\.)?'
@@ -100,7 +111,18 @@ class Trace:
     def __init__(self, folder: Path, script: str, *words: str) -> None:
         self._begin(folder)
         log = self.folder.with_name(self.folder.name + ".strace")
-        command = ["strace", "-ff", "-ttt", "-y", "-xx", "-s", str(1 << 26), "-o", str(log)]
+        command = [
+            "strace",
+            "-ff",
+            *FEW_STOPS,
+            "-ttt",
+            "-y",
+            "-xx",
+            "-s",
+            str(1 << 26),
+            "-o",
+            str(log),
+        ]
         command += ["-e", "trace=" + ",".join(CALLS.split()), sys.executable, "-c", script]
         done = subprocess.run(
             [*command, str(folder), *words], capture_output=True, text=True, timeout=120

@@ -15,7 +15,7 @@ from outcore.collective.letters import Letters
 from outcore.errors import BudgetError, CollectiveError
 from ranks import UNDER_MPI, once, ranks
 
-SOME = 12 if UNDER_MPI else 20
+SOME = 12
 NODES = (None, 1, 2)
 
 
@@ -23,7 +23,7 @@ NODES = (None, 1, 2)
 @ranks(1, 2, 3, 4, 5, 8, 16, per_node=NODES)
 def test_random_collectives_equal_numpy(world, folder, block, agree_on):
     """Of few ranks many: a case of 16 takes as long as ten of 3, and shows no other rounds."""
-    most = SOME if world.size <= 4 else SOME // 2 if world.size <= 8 else SOME // 4
+    most = SOME if world.size <= 4 else SOME // 4 if world.size <= 8 else 2
     random_collectives(world, folder, block, most, agree_on)
 
 
