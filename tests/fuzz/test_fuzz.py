@@ -113,7 +113,7 @@ def test_a_rehearsal_takes_the_death(tmp_path, monkeypatch):
         (site / "h5py.py").write_text(f"import os, time\n{hurt}\n")
         monkeypatch.syspath_prepend(site)
         os.utime(path, (len(visits), len(visits)))
-        monkeypatch.setenv("OUTCORE_HDF5_GUARD", "2" if "sleep" in hurt else "20")
+        monkeypatch.setenv("OUTCORE_HDF5_GUARD", "0.5" if "sleep" in hurt else "20")
         with pytest.raises(errors.FormatError, match=said) as caught:
             formats.open_info(f"{path}::x")
         assert caught.value.code == "hdf5-refused"

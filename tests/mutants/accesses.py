@@ -116,6 +116,21 @@ MUTANTS = [
         killed_by="tests/conformance/test_hdf5_writers.py::test_a_chunk_that_another_program_makes_meanwhile_is_not_made_again",
         why="the fill value would be written over a chunk that another program has just made",
     ),
+    # HDF5: programs that have the file open in the library
+    Mutant(
+        file=ACCESS,
+        before="                let guard = self.keep_out(files, access, mode, interrupts)?;\n",
+        after="                let guard: Option<FileLock> = None;\n                let _ = Open::keep_out;\n",
+        killed_by="tests/conformance/test_hdf5_writers.py::test_elements_of_which_the_library_keeps_a_copy_are_not_written",
+        why="what is written into a contiguous HDF5 dataset would be undone by a program that has it open",
+    ),
+    Mutant(
+        file="python/outcore/formats/hdf5_chunks.py",
+        before="            self._refuse_twins(keys, rows)\n",
+        after="",
+        killed_by="tests/conformance/test_hdf5_tables.py::test_two_chunks_for_one_place_are_damage",
+        why="of two chunks for one place either would be read, and half of the elements written to the other",
+    ),
     # Calls inside calls of the same thread
     Mutant(
         file="python/outcore/formats/hdf5_access.py",

@@ -76,10 +76,11 @@ def test_writes_are_finished_and_said(tmp_path):
         ENDLESS
         + """
 a.read = endless
+requests._SILENCE = 0.1
 b = outcore.create("b.npy", (4, 4), "i8")
 write = b.write
 def late(key, value):
-    time.sleep(1.6)
+    time.sleep(0.4)
     write(key, value)
 b.write = late
 reads = [a.iread() for _ in range(12)]
@@ -145,6 +146,7 @@ def test_a_second_interrupt_leaves_writes_unfinished_and_says_so(tmp_path):
     process = started(
         tmp_path,
         """
+requests._SILENCE = 0.1
 b = outcore.create("b.npy", (4, 4), "i8")
 write = b.write
 def endless(key, value):
