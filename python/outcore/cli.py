@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -315,21 +316,25 @@ def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
 
 
 def _print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2, default=_plain))
+    print(json.dumps(_plain(document), indent=2, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-        return value if isinstance(value, (int, float, str, bool)) else repr(value)
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, (set, frozenset, tuple)):
-        return list(value)
+    """As JSON has it: numbers that it lacks, and all else, are text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return dict(value)
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | set | frozenset | tuple):
+        return [_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
+        return _plain(dataclasses.asdict(value))
     return str(value)
 
 

@@ -307,6 +307,27 @@ def test_info_tells_the_bytes_of_the_array_from_those_of_the_file(climate, capsy
     assert sizes("r-*.bin", "-s", "dtype=i2") == (48, 48)
 
 
+def test_what_is_printed_as_json_is_json(climate, capsys):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File("q.h5", "w") as file:
+        dset = file.create_dataset("x", data=np.arange(6.0), fillvalue=np.nan)
+        dset.attrs["limits"] = np.array([-np.inf, np.inf])
+        dset.attrs["raw"] = np.bytes_(b"\xff")
+
+    def refuse(word):
+        raise ValueError(word)
+
+    assert run("info", "q.h5", "--json") == 0
+    facts = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert facts["fill_value"] == "NaN"
+    assert facts["attrs"]["limits"] == ["-Infinity", "Infinity"]
+    assert facts["shape"] == [6] and facts["accesses"]["whole"]["useful_bytes"] == 48
+    with h5py.File("empty.h5", "w"):
+        pass
+    assert run("info", "empty.h5") == 3
+    assert "'empty.h5' holds no datasets; there is nothing" in capsys.readouterr().err
+
+
 # Conversions that stop in the middle
 
 
@@ -363,7 +384,7 @@ def test_a_warning_that_is_made_an_error_loses_nothing():
 
 def test_what_belongs_to_another_conversion_is_said_too():
     interrupt()
-    with pytest.warns(UserWarning, match=r"of another conversion \(different dtype\)") as told:
+    with pytest.warns(UserWarning, match=r"another conversion \(different dtype\), inter") as told:
         outcore.convert("big.npy", "b.npy", dtype="f4", **WISHES)
     assert "resume" not in str(told[0].message)
 

@@ -94,11 +94,18 @@ class Job:
     def _say_what_is_given_up(self, journal: Journal, job: dict[str, Any]) -> None:
         """Before it is removed: who makes an error of the warning loses nothing."""
         different = journal.differs(job)
-        other = f" of another conversion (different {', '.join(different)})" if different else ""
-        advice = "" if different else "; resume=True would have gone on with the others"
+        whose, advice = (
+            "an interrupted conversion",
+            "; resume=True would have gone on with the others",
+        )
+        if different:
+            whose, advice = (
+                f"another conversion (different {', '.join(different)}), interrupted,",
+                "",
+            )
         warnings.warn(
-            f"{self.target.place.final!r}: {len(journal.done)} of {journal.steps} tiles{other}, which "
-            f"was interrupted, were done and are given up: this call starts at the beginning{advice}",
+            f"{self.target.place.final!r}: {whose} had done {len(journal.done)} of {journal.steps} "
+            f"tiles, which are given up: this call starts at the beginning{advice}",
             stacklevel=4,
         )
 

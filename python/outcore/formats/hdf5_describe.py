@@ -76,8 +76,7 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
     else:
         what = f"has a group {inner!r}, which is not an array"
     raise FormatError(
-        f"{path!r} {what}; name one as '{os.path.basename(path)}::/name'"
-        + _offer(h5py, file, path, found),
+        f"{path!r} {what}{_offer(h5py, file, path, found)}",
         code="no-such-array",
         path=path,
     )
@@ -115,6 +114,8 @@ def refuse_storage(h5py: Any, path: str, name: str, dset: Any) -> None:
 
 def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
     """Those that can be opened, as the end of a message."""
+    if not names:
+        return "; there is nothing in it to open"
     looked = names[:_OFFERED]
     shape_of = shapes(h5py, "hdf5", path)  # whether it can be opened is no matter of its length
     can = [name for name in looked if _opens(h5py, file, path, name, shape_of)]
@@ -125,7 +126,7 @@ def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
     if closed:
         what = f"{closed} that cannot be opened (`outcore ls` says why)"
         offered.append(f"and {what}" if offered else what)
-    return f": {', '.join(offered)}" if offered else ""
+    return f"; name one as '{os.path.basename(path)}::/name': {', '.join(offered)}"
 
 
 def _opens(h5py: Any, file: Any, path: str, name: str, shape_of: ShapeOf) -> bool:
