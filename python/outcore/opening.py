@@ -99,6 +99,14 @@ def open(
         With `comm`, on all ranks: a rank failed, or called something else (``mismatched-call``).
         ``__cause__`` is the failure, also on ranks that did not fail themselves.
 
+    Notes
+    -----
+    The HDF5 library loops for ever or crashes on some damaged HDF5 and NetCDF4 files, about one in
+    400 of those that were damaged on purpose. For files whose source you do not trust, set the
+    environment variable ``OUTCORE_HDF5_GUARD`` to a number of seconds: another process visits the file
+    first, and if it dies or takes longer, `FormatError` (``hdf5-refused``) is raised. Off by default:
+    it costs the start of a process for each dataset.
+
     Examples
     --------
     >>> import numpy as np, outcore

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import outcore
 from fuzz import drive, lane
 from fuzz.chance import Chance
 from fuzz.targets import TARGETS
@@ -82,6 +83,33 @@ def test_heaps_and_types_are_checked_before_the_library_reads_them(tmp_path, tar
     (path,) = (tmp_path / name for name in files)
     with pytest.raises(errors.FormatError, match=r"global heap|type that makes no sense"):
         dict(formats.open_info(f"{path}::{name}").attrs)
+
+
+def test_no_process_is_started_unless_asked(tmp_path, monkeypatch):
+    """Whoever owns the file; the documents say when to ask."""
+    h5py = pytest.importorskip("h5py")
+    from outcore.formats import hdf5_guard
+
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = [1.0, 2.0]
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+    visits = []
+    monkeypatch.setattr(hdf5_guard, "_visit_elsewhere", lambda *words: visits.append(words[1:3]))
+    monkeypatch.delenv("OUTCORE_HDF5_GUARD", raising=False)
+    outcore.verify(path)
+    assert visits == []
+    monkeypatch.setenv("OUTCORE_HDF5_GUARD", "10")
+    outcore.verify(path)
+    assert visits == [(None, "ls"), ("/x", "open")]
+    documents = Path(__file__).parents[2] / "docs"
+    for text in (
+        (documents / "howto" / "files-from-others.md").read_text(),
+        (documents / "status" / "formats.md").read_text(),
+        outcore.open.__doc__,
+    ):
+        assert "OUTCORE_HDF5_GUARD" in text and "hdf5-refused" in text
 
 
 def test_a_rehearsal_takes_the_death(tmp_path, monkeypatch):

@@ -11,8 +11,10 @@ Invariants. A file that did not change (time stamp, size, inode) is rehearsed on
 datasets.
 
 The environment variable ``OUTCORE_HDF5_GUARD`` asks for it; its value is the number of seconds a visit
-may take. A rehearsal costs the start of a Python with h5py, some 0.3 s. Memory that the library damages
-without dying of it is not noticed.
+may take. Off by default, whoever owns the file: downloads belong to who downloads, and shared files of
+colleagues are opened by all ranks of a program, each of which would start a process. A rehearsal costs
+the start of a Python with h5py, some 0.3 s. Memory that the library damages without dying of it is not
+noticed, and changes are not rehearsed.
 """
 
 from __future__ import annotations
