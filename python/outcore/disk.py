@@ -606,9 +606,14 @@ class DiskArray:
         >>> a[2]
         array([0., 0., 0.])
         """
-        with self._alone("resize") as array:
-            check_seen(self._info, array.info, shape)
-            self._swap(formats.resize(array.info, shape, self._refill))
+
+        def resized() -> None:
+            with self._alone("resize") as array:
+                check_seen(self._info, array.info, shape)
+                self._swap(formats.resize(array.info, shape, self._refill))
+
+        self._finish_writes("resize")
+        _core.whole_in_turn(resized)
 
     def _refill(self, longer: ArrayInfo, sections: Iterator[tuple[slice, ...]]) -> None:
         """Set sections that the longer array will show to its fill value, durably."""
@@ -655,22 +660,32 @@ class DiskArray:
         (3, 3)
         """
         data = as_elements(self._info, data)  # perhaps read from this very file
-        with self._alone("append to") as array:
-            growth = continued(array.info, data, axis)
-            longer = self._core.beside(array.reserve(growth.shape))
-            try:
-                longer.write(growth.key, growth.data)
-                longer.flush(True)
-            finally:
-                longer.close()
-            self._swap(array.finish())
+
+        def appended() -> None:
+            with self._alone("append to") as array:
+                growth = continued(array.info, data, axis)
+                longer = self._core.beside(array.reserve(growth.shape))
+                try:
+                    longer.write(growth.key, growth.data)
+                    longer.flush(True)
+                finally:
+                    longer.close()
+                self._swap(array.finish())
+
+        self._finish_writes("append to")
+        _core.whole_in_turn(appended)
+
+    def _finish_writes(self, verb: str) -> None:
+        """Wait for started writes: not in a turn, which they may be waiting for."""
+        self._must_write(verb)
+        self._started.finish_writes()
 
     @contextlib.contextmanager
     def _alone(self, verb: str) -> Iterator[formats.Growing]:
         """The array, whose length nobody else changes meanwhile: no thread, no process."""
         with self._growing:
             self._must_write(verb)
-            self.flush()
+            self._core.flush(True)
             with formats.growing(self._info) as array:
                 yield array
 

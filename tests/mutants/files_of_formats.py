@@ -8,8 +8,30 @@ ACCESS = "python/outcore/formats/hdf5_access.py"
 STORE = "python/outcore/formats/zarr_store.py"
 KILLED = "tests/crash/test_hdf5_killed.py"
 PREFIXES = "tests/crash/test_prefixes.py"
+TOGETHER = "tests/unit/test_failing_together.py::test_"
 
 MUTANTS = [
+    Mutant(
+        file="python/outcore/formats/hdf5_growing.py",
+        before="overlay.place_of(offset, stored) if self.encoded else",
+        after="None if self.encoded else",
+        killed_by=f"{TOGETHER}an_append_in_parts_into_a_chunk_that_was_moved_to_the_log",
+        why="of an append in parts only the last part of a chunk would be left",
+    ),
+    Mutant(
+        file=ACCESS,
+        before="            if _core.reads_here(*key):",
+        after="            if False:",
+        killed_by=f"{TOGETHER}who_reads_chunks_is_refused_a_change_of_the_file_at_once",
+        why="a handler that changes the file whose chunks its thread reads would wait for itself",
+    ),
+    Mutant(
+        file="python/outcore/disk.py",
+        before="        _core.whole_in_turn(appended)",
+        after="        appended()",
+        killed_by=f"{TOGETHER}an_append_that_waits_for_memory_does_not_keep_its_lock",
+        why="an append and a reader of the file would wait for each other",
+    ),
     Mutant(
         file=DURABLE,
         before="            os.fsync(fd)\n        finally:\n            os.close(fd)\n        if exclusive:",

@@ -4,7 +4,9 @@
 //! attribute. Each variant has a stable [`code`](StorageError::code). Texts say what failed, where
 //! and with which numbers; the next step comes last.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use outcore_plan::PlanError;
 use thiserror::Error;
@@ -78,6 +80,23 @@ pub struct IndexFailure {
     /// What is wrong, with the numbers.
     pub why: String,
 }
+
+/// What code above this crate raised, on its way through.
+#[derive(Debug, Clone)]
+pub struct Foreign {
+    /// In words.
+    pub text: String,
+    /// As it was raised.
+    pub raised: Arc<dyn Any + Send + Sync>,
+}
+
+impl PartialEq for Foreign {
+    fn eq(&self, other: &Foreign) -> bool {
+        Arc::ptr_eq(&self.raised, &other.raised)
+    }
+}
+
+impl Eq for Foreign {}
 
 /// Every reason for which the storage layer gives up.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -182,6 +201,9 @@ pub enum StorageError {
         /// Why it is missing.
         why: String,
     },
+    /// Code that was called from here failed: its failure, for whoever called us.
+    #[error("{}", .0.text)]
+    Foreign(Foreign),
     /// A job that contradicts itself: a bug above this crate.
     #[error("internal: {0}")]
     BadJob(String),
@@ -291,7 +313,7 @@ impl StorageError {
             StorageError::Locked { .. } | StorageError::InUse { .. } => "locked",
             StorageError::Cancelled => "interrupted",
             StorageError::Unavailable { .. } => "unavailable",
-            StorageError::BadJob(_) => "internal-job",
+            StorageError::Foreign(_) | StorageError::BadJob(_) => "internal-job",
         }
     }
 

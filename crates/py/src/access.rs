@@ -37,6 +37,7 @@ use crate::layout::Described;
 use crate::measure::Figures;
 use crate::nesting::{self, Reading};
 use crate::report;
+use crate::table::foreign;
 use crate::terms::{self, Found};
 use crate::windows::{Turn, Windows};
 
@@ -460,23 +461,12 @@ impl Open {
         if let Some(raised) = interrupts.take() {
             return Err(raised.into());
         }
-        // What the format raised for another thread is not the failure of a call that succeeded.
         result.map_err(|fault| nesting::hint(self.failure(fault)))
     }
 
-    /// A failure with the name of the array, or what the format raised.
+    /// A failure with the name of the array.
     pub fn failure(&self, fault: Fault) -> Fault {
-        match self.take_raised() {
-            Some(raised) => raised.into(),
-            None => fault.at(&self.described.path),
-        }
-    }
-
-    fn take_raised(&self) -> Option<PyErr> {
-        match &self.place {
-            Place::Files(_) => None,
-            Place::Chunks(chunks) => chunks.take_raised(),
-        }
+        fault.at(&self.described.path)
     }
 
     /// Calls `work` for each step of the access. Unless it only looks, chunks to be written are
@@ -490,9 +480,12 @@ impl Open {
     ) -> Result<(), Fault> {
         match (&self.described.layout, &self.place) {
             (Layout::Strided(layout), Place::Files(files)) => {
-                let guard = self.keep_out(files, access, mode, interrupts)?;
-                let _reading = Reading::of(guard.as_ref());
-                mode.step(interrupts, || self.dense(layout, files, access, mode, work))
+                // In the turn: who waits for one must not keep a writer of the file out.
+                mode.step(interrupts, || {
+                    let guard = self.keep_out(files, access, mode, interrupts)?;
+                    let _reading = Reading::of(guard.as_ref());
+                    self.dense(layout, files, access, mode, work)
+                })
             }
             (Layout::Chunked(layout), Place::Chunks(chunks)) => {
                 let context = chunks::Context {
@@ -520,15 +513,10 @@ impl Open {
             Some(guard) if access.direction == Direction::Write && mode != Mode::Look => guard,
             _ => return Ok(None),
         };
-        let (path, mut raised) = (files.path(0)?, None);
-        let kept = guard::patiently(&self.described.path, interrupts, |patience| {
-            guard.share(path, patience, |error| {
-                let text = format!("the format raised {error}");
-                raised = Some(error);
-                StorageError::BadJob(text)
-            })
-        });
-        raised.map_or(kept, |error| Err(error.into()))
+        let path = files.path(0)?;
+        guard::patiently(&self.described.path, interrupts, |patience| {
+            guard.share(path, patience, foreign)
+        })
     }
 
     /// The one step of an access to a dense array.

@@ -172,14 +172,6 @@ impl Chunks {
         }
     }
 
-    /// The exception behind the last failure, if Python raised one.
-    pub fn take_raised(&self) -> Option<PyErr> {
-        match &self.store {
-            Store::Core(_) => None,
-            Store::Table(table) => table.take_raised(),
-        }
-    }
-
     /// Calls `work` for each batch of the access; locks and stores chunks unless it only looks.
     pub fn each(
         &self,

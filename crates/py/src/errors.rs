@@ -201,6 +201,12 @@ impl From<StorageError> for Fault {
                 i64::try_from(budget.needed.saturating_add(budget.used)).unwrap_or(i64::MAX),
             ),
             StorageError::Plan(plan) => return plan.into(),
+            StorageError::Foreign(foreign) => {
+                return match foreign.raised.downcast_ref::<PyErr>() {
+                    Some(raised) => Python::attach(|py| raised.clone_ref(py)).into(),
+                    None => Fault::new(Class::Internal, code, text),
+                };
+            }
             StorageError::Codec(codec) => new(Class::Format).maybe("offset", codec.offset),
             StorageError::Index(index) => new(Class::Format).maybe("offset", index.offset),
             StorageError::ReadOnly { .. } => new(Class::Usage),

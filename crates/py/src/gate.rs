@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use outcore_io::process::PerProcess;
 use outcore_io::{Arena, StorageError};
+use pyo3::prelude::*;
 
 use crate::errors::{Class, Fault};
 use crate::hints::Wishes;
@@ -152,6 +153,29 @@ pub fn in_turn(
     gate.lock().alone += 1;
     let _waiting = Waiting(gate, Seated::on(Seat::Waits));
     alone(interrupts, step)
+}
+
+/// Calls `work`, which takes locks on files and makes accesses, in one turn: who holds such a lock never
+/// waits for a turn, which others keep who wait for the lock. If it is refused memory that others hold, it
+/// is called again, alone.
+#[pyfunction]
+pub fn whole_in_turn(py: Python<'_>, work: Py<PyAny>) -> PyResult<()> {
+    let interrupts = Interrupts::default();
+    let mut raised = None;
+    let result = py.detach(|| {
+        in_turn(&interrupts, || {
+            Python::attach(|py| {
+                let error = work.call0(py).map(drop).err();
+                raised = error.as_ref().map(|error| error.clone_ref(py));
+                error.map_or(Ok(()), |error| Err(Fault::of_python(py, error)))
+            })
+        })
+    });
+    match (result, interrupts.take().or(raised)) {
+        (Ok(()), _) => Ok(()),
+        (Err(_), Some(raised)) => Err(raised),
+        (Err(fault), None) => Err(fault.into()),
+    }
 }
 
 /// Waits until nobody runs, and does `step`.

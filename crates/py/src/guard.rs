@@ -100,7 +100,7 @@ pub fn patiently<T>(
             Err(error @ (StorageError::Locked { .. } | StorageError::InUse { .. })) => error,
             other => return Ok(other?),
         };
-        if nested {
+        if nested || refused.path().is_some_and(nesting::changes_here) {
             return Err(nesting::refused(array, "it is locked"));
         }
         interrupts.stop()?;

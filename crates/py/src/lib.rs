@@ -84,6 +84,8 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
+    use crate::gate::whole_in_turn;
+    #[pymodule_export]
     use crate::interrupt::Stop;
     #[pymodule_export]
     use crate::loops::{wait_for_loops, Loop};
@@ -97,7 +99,7 @@ mod _core {
         set_memory_limit, Reservation, SharedMemory,
     };
     #[pymodule_export]
-    use crate::nesting::{is_inside, reads_here, refuse_nested, Call};
+    use crate::nesting::{is_inside, reads_here, refuse_nested, Call, Changing};
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};
 

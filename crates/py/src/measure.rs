@@ -67,7 +67,10 @@ pub fn measure_disk<'py>(
     let disk = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("outcore-measure".into());
         let measure = || measure::disk(&folder, &Arena::global(), effort);
-        let work = thread.spawn_scoped(scope, measure)?;
+        let Ok(work) = thread.spawn_scoped(scope, measure) else {
+            // No thread is to be had: this one measures, and Ctrl-C comes after it.
+            return detached(py, || measure().map_err(Fault::from)).map_err(PyErr::from);
+        };
         // Ctrl-C arrives in this thread: look for it while the other one measures.
         while !work.is_finished() {
             detached(py, || {

@@ -12,6 +12,8 @@
 //! holds. A forked child is in the midst of nothing.
 
 use std::cell::{Cell, RefCell};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use outcore_io::lock::FileLock;
 use outcore_io::process;
@@ -36,6 +38,8 @@ thread_local! {
     /// The process, and how many calls of this thread are under way in it.
     static DEPTH: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
     static SEAT: Cell<(u32, Seat)> = const { Cell::new((0, Seat::None)) };
+    /// Files (process, device and inode) that Python code of this thread changes.
+    static CHANGED: RefCell<Vec<(u32, (u64, u64))>> = const { RefCell::new(Vec::new()) };
     /// Files (device, inode) whose chunks this thread looks up or reads.
     static READ: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
 }
@@ -160,6 +164,42 @@ impl Drop for Reading {
             }
         });
     }
+}
+
+/// A change of a file that Python code of this thread makes, for as long as the block lasts: a call that
+/// comes in between, from a handler of a signal, must not wait for its locks.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct Changing((u64, u64));
+
+#[pymethods]
+impl Changing {
+    #[new]
+    fn new(device: u64, inode: u64) -> Changing {
+        Changing((device, inode))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        let file = (process::id(), slf.get().0);
+        CHANGED.with_borrow_mut(|changed| changed.push(file));
+        slf
+    }
+
+    #[pyo3(signature = (*_ended))]
+    fn __exit__(&self, _ended: &Bound<'_, pyo3::types::PyTuple>) {
+        let file = (process::id(), self.0);
+        CHANGED.with_borrow_mut(|changed| {
+            if let Some(at) = changed.iter().rposition(|one| *one == file) {
+                changed.remove(at);
+            }
+        });
+    }
+}
+
+/// Whether this thread is in the midst of changing a file.
+pub fn changes_here(path: &Path) -> bool {
+    let changed = CHANGED.with_borrow(|changed| changed.clone());
+    let found = if changed.is_empty() { None } else { std::fs::metadata(path).ok() };
+    found.is_some_and(|found| changed.contains(&(process::id(), (found.dev(), found.ino()))))
 }
 
 /// Whether this thread is in the midst of reading chunks of a file, which keeps it from being changed.

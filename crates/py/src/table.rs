@@ -11,15 +11,16 @@
 //! whoever finds chunks through the table holds the library's own lock from before he looks them up
 //! until he has read or written them ([`PyTable::share`], [`PyTable::hold`]).
 //!
-//! Invariants. Rows from Python are checked before they are believed. An exception of the format is
-//! kept and raised as it was; the core sees only that something failed.
+//! Invariants. Rows from Python are checked before they are believed. An exception of the format travels
+//! through the core and is raised as it was.
 
 use std::ops;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
+use outcore_io::error::Foreign;
 use outcore_io::flush::{Flushes, Trouble};
 use outcore_io::lock::{FileLock, Mode, Patience, Range};
 use outcore_io::pool::PAGE;
@@ -46,7 +47,6 @@ pub struct PyTable {
     /// What is stored was made as long as the array.
     stretched: AtomicBool,
     size: ChunkSize,
-    raised: Mutex<Option<PyErr>>,
     flushes: Flushes,
 }
 
@@ -165,8 +165,8 @@ impl EncodedChunks {
 impl PyTable {
     /// From the callables of a `TableSource`.
     pub fn new(path: PathBuf, log: Option<PathBuf>, calls: Calls, size: ChunkSize) -> PyTable {
-        let (raised, flushes) = (Mutex::new(None), Flushes::default());
-        PyTable { path, log, calls, stretched: AtomicBool::new(false), size, raised, flushes }
+        let (stretched, flushes) = (AtomicBool::new(false), Flushes::default());
+        PyTable { path, log, calls, stretched, size, flushes }
     }
 
     /// Whether what is stored may be shorter than the array.
@@ -178,8 +178,7 @@ impl PyTable {
     /// stored shape nobody else would see. The caller keeps other writers out ([`PyTable::lock`]).
     pub fn stretch(&self) -> Result<(), StorageError> {
         if let Some(stretch) = self.calls.stretch.as_ref().filter(|_| self.is_short()) {
-            nesting::python(|py| stretch.call0(py).map(drop))
-                .map_err(|error| self.failed(error))?;
+            nesting::python(|py| stretch.call0(py).map(drop)).map_err(foreign)?;
             self.stretched.store(true, Ordering::Release);
         }
         Ok(())
@@ -193,17 +192,6 @@ impl PyTable {
             let loaded = load.bind(py).call1((new,)).and_then(|bytes| bytes.extract());
             loaded.map_err(|error| Fault::of_python(py, error))
         })
-    }
-
-    /// The exception behind the last failure, if Python raised one.
-    pub fn take_raised(&self) -> Option<PyErr> {
-        lock(&self.raised).take()
-    }
-
-    fn failed(&self, error: PyErr) -> StorageError {
-        let text = format!("the format raised {error}");
-        *lock(&self.raised) = Some(error);
-        StorageError::BadJob(text)
     }
 
     fn rows(&self, cells: &Cells, locked: bool) -> PyResult<Vec<i64>> {
@@ -229,7 +217,7 @@ impl PyTable {
             let places: Bound<'_, PyArray1<i64>> = places.cast_into()?;
             Ok(Listed::from_places(places.readonly().as_array().iter().copied()))
         });
-        found.map_err(|error| self.failed(error))?
+        found.map_err(foreign)?
     }
 
     /// Hands chunks to the format; gives their memory back, empty.
@@ -248,7 +236,7 @@ impl PyTable {
             staged.clear();
             done.map(|_| staged)
         })
-        .map_err(|error| self.failed(error))
+        .map_err(foreign)
     }
 
     /// Stores the missing chunks of a box, every element equal to `fill`.
@@ -282,7 +270,7 @@ impl PyTable {
         writable: bool,
         locked: bool,
     ) -> Result<Resolved, StorageError> {
-        let rows = self.rows(cells, locked).map_err(|error| self.failed(error))?;
+        let rows = self.rows(cells, locked).map_err(foreign)?;
         let mut paths = vec![self.path.clone()];
         let (here, there) = match &self.log {
             Some(_) => table::in_log(rows),
@@ -313,7 +301,7 @@ impl PyTable {
     /// As [`Guard::share`], if there is a guard.
     pub fn share(&self, patience: Patience<'_>) -> Result<Option<FileLock>, StorageError> {
         let Some(guard) = &self.calls.guard else { return Ok(None) };
-        guard.share(&self.path, patience, |error| self.failed(error))
+        guard.share(&self.path, patience, foreign)
     }
 
     /// Keeps programs that use the HDF5 library out from the look-up of chunks until they are stored
@@ -321,7 +309,7 @@ impl PyTable {
     pub fn hold(&self) -> Result<Option<Held>, StorageError> {
         let Some(guard) = &self.calls.guard else { return Ok(None) };
         let held = nesting::python(|py| guard.hold.call0(py));
-        held.map(|release| Some(Held(release))).map_err(|error| self.failed(error))
+        held.map(|release| Some(Held(release))).map_err(foreign)
     }
 
     /// Takes encoded chunks of at most `largest` bytes, within `room` bytes of memory as soon as that
@@ -405,6 +393,12 @@ impl ChunkSink for Sink<'_> {
         let mut staged = lock(&self.staged);
         self.hand_over(&mut staged)
     }
+}
+
+/// What the format raised.
+pub fn foreign(error: PyErr) -> StorageError {
+    let text = format!("the format raised {error}");
+    StorageError::Foreign(Foreign { text, raised: Arc::new(error) })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

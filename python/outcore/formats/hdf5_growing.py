@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import _core
 from outcore.errors import FormatError, InternalError
 from outcore.formats import durable, hdf5_redo, locks
 from outcore.formats import hdf5_access as access
@@ -48,7 +49,12 @@ def growing(
 ) -> Iterator[Growing]:
     """The dataset `name` of `path`, which nobody else changes; see `outcore.formats.growing`."""
     inner, dataset = _where_it_is(path, name)
-    with locks.once(os.path.realpath(inner), info.path), access.exclusive(inner, alone=True) as fd:
+    with (
+        locks.once(os.path.realpath(inner), info.path),
+        access.exclusive(inner, alone=True) as fd,
+        # A handler of a signal that reads the file meanwhile would wait for this thread.
+        _core.Changing(os.fstat(fd).st_dev, os.fstat(fd).st_ino),
+    ):
         now = open_as(info.format, path, name, True)
         if not _alike(now, info):
             raise FormatError(

@@ -1,7 +1,6 @@
 //! The rates of cached data, and of reads and writes through the page cache.
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::Path;
 use std::time::Instant;
 
 use super::{next, per_second, Effort, Target, MIB};
@@ -161,17 +160,16 @@ fn timed(
 ) -> Result<u64, StorageError> {
     let started = Instant::now();
     std::thread::scope(|scope| {
-        let started = (1..threads).map(|number| {
+        let (mut others, mut own) = (Vec::new(), Ok(()));
+        for number in 1..threads {
             let work = &work;
             let thread = std::thread::Builder::new().name("outcore-measure".into());
-            thread.spawn_scoped(scope, move || work(number))
-        });
-        let others: std::io::Result<Vec<_>> = started.collect();
-        let others = others.map_err(|error| {
-            let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
-            StorageError::io("start a thread", Path::new(""), errno)
-        })?;
-        let own = work(0);
+            match thread.spawn_scoped(scope, move || work(number)) {
+                Ok(other) => others.push(other),
+                Err(_) => own = own.and_then(|()| work(number)), // No thread is to be had.
+            }
+        }
+        own = own.and_then(|()| work(0));
         others.into_iter().fold(own, |result, other| {
             let other = other.join().unwrap_or_else(|_| {
                 Err(StorageError::BadJob("a measuring thread panicked".to_owned()))
