@@ -47,21 +47,25 @@ _DONE, _DAMAGED, _MISUSED, _UNSEEN = range(4)
 _INTERRUPTED, _UNREAD = 128 + signal.SIGINT, 128 + signal.SIGPIPE
 _STATUS = """exit status:
   0  done; what was looked at is in order
-  1  damage: stored elements cannot be read back
+  1  damage: stored elements, or what a file says of them, cannot be read
   2  wrong use: an option, a section or a name that makes no sense
   3  it could not be done or looked at: no such file, no permission,
-     a file that cannot be opened, too little memory or disk
+     what outcore does not know, too little memory or disk
   130 interrupted"""
 
-# What stored elements, or the tables that say where they are, are found to be when they are read.
+# What stored elements, and the headers and tables that say where they are, are found to be.
 _DAMAGE = frozenset(
     (
+        "bad-header",
+        "bad-metadata",
         "chunk-out-of-file",
         "chunk-overlap",
         "chunk-table-damaged",
         "codec-failure",
         "disk-failure",
+        "file-too-short",
         "file-truncated",
+        "hdf5-refused",
     )
 )
 # Another option would do.
@@ -597,7 +601,7 @@ def _convert(words: Any) -> int:
 def _verify(words: Any) -> int:
     with _Bar("verifying", quiet=words.quiet or words.json) as bar:
         found = outcore.verify(words.path, progress=bar, **parse_options(words.set))
-    closed = sum(damage.code in _NOT_READ for damage in found)
+    closed = sum(d.code in _NOT_READ and d.reason not in _DAMAGE for d in found)
     damaged = len(found) - closed
     if words.json:
         _print_json({"path": words.path, "damages": found})
