@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
 import outcore
 from fuzz.chance import Chance
-from fuzz.hdf5_files import NAMES, make, make_repaired
+from fuzz.hdf5_files import NAMES, make, make_repaired, original
 from fuzz.lane import Files, Target
 from outcore import errors
 
@@ -37,6 +38,21 @@ def read(path: Path, kind: str) -> Values:
         except errors.OutcoreError:
             pass
     return found
+
+
+@functools.cache
+def whole(kind: str) -> Values:
+    """What can be read of the files before they are damaged."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"a.{kind}")
+        path.write_bytes(original(kind, "latest"))
+        return read(path, kind)
+
+
+def alike(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 def change(path: Path, name: str, how: str, values: Values) -> None:
@@ -66,6 +82,9 @@ def attempt(kind: str, folder: Path) -> None:
     path = folder / f"a.{kind}"
     name, how = (folder / "change").read_text().split()
     values = read(path, kind)
+    if how != "create" and not alike(values[name], whole(kind)[name]):
+        # Its elements may lie anywhere, in the tables of others too, and nobody can tell.
+        values = dict.fromkeys(values)
     refusal = None
     try:
         change(path, name, how, values)
@@ -78,11 +97,7 @@ def attempt(kind: str, folder: Path) -> None:
         found = after[other]
         if kind == "nc" and how in ("append", "resize") and found is not None:
             continue  # the dimension that they share has another length
-        assert expected is None or (
-            found is not None
-            and found.shape == expected.shape
-            and found.tobytes() == expected.tobytes()
-        ), f"{how} of {name} changed {other}"
+        assert expected is None or alike(expected, found), f"{how} of {name} changed {other}"
     assert set(os.listdir(folder)) == {path.name, "change"}
     if refusal is not None:
         raise refusal
