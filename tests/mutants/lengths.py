@@ -18,8 +18,8 @@ MUTANTS = [
     # In every format
     Mutant(
         file="python/outcore/disk.py",
-        before="                longer.flush(True)\n            finally:\n                longer.close()\n            self._swap",
-        after="            finally:\n                longer.close()\n            self._swap",
+        before="                    longer.flush(True)\n                finally:\n",
+        after="                finally:\n",
         killed_by=f"{PREFIXES}::test_append",
         why="after a power cut an array would be longer, and its new elements not those that were appended",
     ),
