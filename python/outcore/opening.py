@@ -13,8 +13,9 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -22,9 +23,10 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import _core, formats
 from outcore.collective.agreement import together
 from outcore.collective.array import CollectiveArray
-from outcore.collective.items import place_of
+from outcore.collective.items import elements_of, number_of, place_of
 from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
+from outcore.formats.layout import Codec
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
@@ -76,7 +78,8 @@ def open(
     comm
         A communicator of mpi4py, or a transport: all its ranks open the array together, and get a
         `CollectiveArray`. Collective: all return, or all raise `CollectiveError`, also if they name
-        different files or modes. With ``"w"`` and ``"x"`` the lowest rank creates the file.
+        different files, modes, shapes or other options. With ``"w"`` and ``"x"`` the lowest rank
+        creates the file.
     options
         For the format: ``format=`` by name; ``dtype``, ``shape``, ``offset``, ``order`` for raw
         files.
@@ -137,18 +140,17 @@ def _open_together(
     made: _core.Records | None = None
 
     def tell() -> str:
-        return f"open of {_told(path)} with mode {mode!r}"
+        return f"open of {_told(path)} with mode {mode!r}, {_meant(options, found)}"
 
-    def words() -> list[int]:
+    def words(*, resolved: bool = False) -> list[int]:
         _check_mode(mode)
-        return [_MODES.index(mode), place_of(path)]
+        means = elements_of(found[0].info) if found else _digest(options)
+        return [_MODES.index(mode), place_of(path, resolved=resolved), means]
 
-    def resolved() -> list[int]:
-        return [_MODES.index(mode), place_of(path, resolved=True)]
-
+    resolved = functools.partial(words, resolved=True)
     if mode in ("w", "x"):
         # Nothing is replaced before all ranks mean the same.
-        together(group, "outcore.open", words, tell, again=resolved)
+        together(group, "outcore.open", words, tell, same=3, again=resolved)
 
         def make() -> list[int]:
             if group.rank:
@@ -160,7 +162,7 @@ def _open_together(
 
     def join() -> list[int]:
         nonlocal known
-        said = words()
+        _check_mode(mode)
         if made is not None:
             name = _FORMATS[made.wish(0)[0]]
             # What it takes to open it again; the rest was only for creating it. A raw file does not
@@ -173,10 +175,10 @@ def _open_together(
         wishes = Hints.of(hints).over(fair)
         info = formats.open_info(path, writable=mode != "r", **known)
         found.append(CollectiveArray(info, mode, wishes, known, group))
-        return said
+        return words()
 
     try:
-        records = together(group, "outcore.open", join, tell, again=resolved)
+        records = together(group, "outcore.open", join, tell, same=3, again=resolved)
     except BaseException:
         for array in found:
             array.close()
@@ -188,6 +190,45 @@ def _open_together(
 def _told(path: Path) -> str:
     names = path if isinstance(path, list | tuple) else [path]
     return ", ".join(repr(os.fspath(n) if isinstance(n, os.PathLike) else n) for n in names)
+
+
+def _meant(options: Mapping[str, Any], found: Sequence[DiskArray]) -> str:
+    """What a rank opened, in words; before that, what it was told."""
+    if not found:
+        told = [f"{name}={reprlib.repr(options[name])}" for name in sorted(options)]
+        return ", ".join(told) or "without options"
+    info = found[0].info
+    start = f", from byte {info.extra['offset']}" if info.format == "raw" else ""
+    return f"shape {info.shape}, dtype {info.dtype!s:.200}, order {info.order}{start}"
+
+
+def _digest(options: Mapping[str, Any]) -> int:
+    """A number of what is to be created, which all ranks compute alike."""
+    said = {"order": "C", "offset": 0, "fill_value": None, **options}
+    # Of its elements those of the rank that creates the array count.
+    said.pop("data", None)
+    if isinstance(said.get("shape"), SupportsIndex):
+        said["shape"] = [said["shape"]]
+    if said.get("dtype") is not None:
+        said["dtype"] = repr(as_dtype(said["dtype"], "an array"))
+    return number_of(_canonical({k: v for k, v in said.items() if v is not None}))
+
+
+def _canonical(value: Any) -> str:
+    """Text that is the same for what means the same; of what nobody knows, its type alone."""
+    if isinstance(value, str | bytes | bool | None):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return f"{{{sorted((str(k), _canonical(v)) for k, v in value.items())}}}"
+    if isinstance(value, np.generic | np.ndarray):
+        return _canonical(value.tolist())
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(_canonical, value))}]"
+    if isinstance(value, SupportsIndex):
+        return repr(operator.index(value))
+    if isinstance(value, Codec):
+        return _canonical([value.name, value.options])
+    return repr(value) if isinstance(value, float | complex) else type(value).__qualname__
 
 
 @functools.lru_cache(maxsize=16)

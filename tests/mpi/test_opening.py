@@ -137,3 +137,47 @@ def test_the_cause_of_a_failure_is_the_same_on_all_ranks(world, folder):
             assert t.agree(t.rank) == last
 
     world.run(body)
+
+
+@ranks(2, 3, 5, per_node=(None, 2))
+def test_ranks_that_mean_other_elements(world, folder):
+    """What differs is said, by each rank of all, before anything is created or moved."""
+    raw = {"dtype": "f4", "shape": (4, 6), "offset": 16}
+
+    def body(t):
+        once(t, lambda: np.arange(28, dtype="f4").tofile(folder / "a.raw"))
+        last = t.size - 1
+        others = [
+            ("shape", (6, 4), "(6, 4)", "(4, 6)"),
+            ("shape", (2, 6), "(2, 6)", "(4, 6)"),
+            ("dtype", "i4", "int32", "float32"),
+            ("order", "F", "order F", "order C"),
+            ("offset", 8, "from byte 8", "from byte 16"),
+        ]
+        for mode in ("r", "r+"):
+            for name, value, odd, usual in others:
+                mine = {**raw, name: value} if t.rank == last else raw
+                with pytest.raises(CollectiveError) as caught:
+                    outcore.open(folder / "a.raw", mode, comm=t, **mine)
+                said = str(caught.value)
+                assert (caught.value.code, caught.value.ranks) == ("mismatched-call", (last,))
+                assert usual in said and odd in said and f"rank {last} called" in said
+        for name, value in [("shape", (6, 4)), ("dtype", "f8"), ("chunks", 3), ("fill_value", 2.0)]:
+            usual = {"dtype": "f4", "shape": (4, 6), "chunks": 2, "fill_value": 1.0}
+            mine = {**usual, name: value} if t.rank == last else usual
+            with pytest.raises(CollectiveError) as caught:
+                outcore.open(folder / "new.zarr", "w", comm=t, **mine)
+            said = str(caught.value)
+            assert (caught.value.code, caught.value.ranks) == ("mismatched-call", (last,))
+            assert f"{name}={value!r}" in said and f"{name}={usual[name]!r}" in said
+            assert not (folder / "new.zarr").exists()
+        # The same in other words.
+        mine = {"dtype": np.dtype("<f4"), "shape": [np.int64(4), -1], "offset": 16, "order": "C"}
+        with outcore.open(folder / "a.raw", comm=t, **(mine if t.rank else raw)) as a:
+            assert a.shape == (4, 6)
+        mine = {"dtype": np.float32, "shape": [4, 6], "chunks": [2, 2], "order": "C"}
+        usual = {"dtype": "f4", "shape": (4, 6), "chunks": (np.int64(2), 2)}
+        with outcore.open(folder / "b.zarr", "w", comm=t, **(mine if t.rank else usual)) as a:
+            assert a.chunks == (2, 2)
+
+    world.run(body)

@@ -28,11 +28,13 @@ from outcore.formats.paths import path_names
 
 __all__ = [
     "Item",
+    "elements_of",
     "left_of",
     "looking",
     "name_of",
     "names",
     "names_and_files",
+    "number_of",
     "place_of",
     "reading",
     "writing",
@@ -162,7 +164,7 @@ def place_of(
         elif not text.startswith("/"):
             text = os.path.join(os.getcwd(), text)
         parts += [text, inner]
-    return _number("\0".join(parts))
+    return number_of("\0".join(parts))
 
 
 def _name(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
@@ -174,10 +176,19 @@ def _name(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int
         text += repr((info.order, info.extra["offset"], array._files))
     # A Zarr store is a folder: its arrays have files of their own.
     of = f"{file}\0{inner}" if os.path.isdir(file) else file
-    return _number(text), _number(of) & ~1 | _one_writer(array)
+    return number_of(text), number_of(of) & ~1 | _one_writer(array)
 
 
-def _number(text: str) -> int:
+def elements_of(info: ArrayInfo) -> int:
+    """Tell what the elements of an array are: a number that all ranks compute alike."""
+    words: list[object] = [info.format, info.shape, info.dtype, info.order]
+    if info.format == "raw":
+        words.append(info.extra["offset"])
+    return number_of("\0".join(map(repr, words)))
+
+
+def number_of(text: str) -> int:
+    """Tell texts apart by a number that all ranks compute alike."""
     said = text.encode(errors="surrogateescape")
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
 
