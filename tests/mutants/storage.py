@@ -45,6 +45,14 @@ MUTANTS = [
         why="a transfer that the system cut short would not be continued",
     ),
     Mutant(
+        file=f"{IO}/mapping.rs",
+        before="        (same && start != 0).then_some(Extent { start, end, protection })",
+        after="        (start != 0).then_some(Extent { start, end, protection })",
+        killed_by="cargo outcore-io mapping::tests::"
+        "an_entry_that_is_used_again_meanwhile_is_no_mixture_of_both",
+        why="the handler of SIGBUS would put zeros under a mapping that it took for another",
+    ),
+    Mutant(
         file=f"{IO}/durable.rs",
         before="        sync(self.fd(), &self.path)?;\n        self.install(target, exclusive)?;",
         after="        self.install(target, exclusive)?;",
@@ -98,8 +106,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{IO}/chunk_cache.rs",
-        before="Ok(Seen { stamp, settled: age >= quiet })",
-        after="Ok(Seen { stamp, settled: age >= quiet || age < quiet })",
+        before="Ok(Seen { stamp, settled: stamp.age() >= quiet })",
+        after="Ok(Seen { stamp, settled: stamp.age() >= quiet || quiet >= 0 })",
         killed_by="cargo outcore-io chunk_cache::tests::a_file_that_was_changed_just_now_is_not_kept",
         why="a chunk that changes twice within a tick of the clock would be kept as it was before",
     ),

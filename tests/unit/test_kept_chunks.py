@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import resource
 import threading
@@ -285,3 +286,29 @@ def test_threads_that_want_the_same_chunks(array):
         pressing.result()
         assert _core.memory_state()[0] <= 8 << 20
     assert array.stats()["kept"] > 0
+
+
+def test_stores_through_a_mapping_of_another_program(tmp_path):
+    """What `docs/explain/memory.md` says: they need not show, but to who bypasses the cache."""
+    path = tmp_path / "a.zarr"
+    words = {"format": "zarr2", "compression": outcore.Codec("shuffle")}
+    outcore.create(path, data=np.zeros((64, 64), "i4"), chunks=64, **words).close()
+    name = path / "0.0"
+    with open(name, "r+b") as file, mmap.mmap(file.fileno(), 0) as theirs, outcore.open(path) as a:
+        theirs[0] = 1  # the page is dirty, and the file has a new time
+        let_settle()
+        assert a[0, 0] == 1 and a[0, 0] == 1
+        theirs[0] = 2
+        assert a[0, 0] in (1, 2)
+        with outcore.open(path, hints={"cache": "bypass"}) as b:
+            assert b[0, 0] == 2
+        theirs[0] = 3
+        os.utime(name)
+        assert a[0, 0] == 3
+    plain = tmp_path / "a.npy"
+    np.save(plain, np.zeros((64, 64), "i4"))
+    with outcore.open(plain) as a:
+        theirs = np.load(plain, mmap_mode="r+")
+        for value in range(4):
+            theirs[5, 5] = value
+            assert a[5, 5] == value and a[:, 5].max() == value

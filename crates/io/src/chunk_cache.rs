@@ -153,6 +153,17 @@ impl Stamp {
         }
     }
 
+    /// Whether a change from now on must make another one: nobody changed the file for a while.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.age() >= QUIET.as_nanos() as i128
+    }
+
+    /// Nanoseconds since the last change; negative for a time in the future, which says nothing.
+    fn age(&self) -> i128 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.as_nanos() as i128 - self.modified.max(self.changed)
+    }
+
     /// Of its parts: device, inode, size, and the times of bytes and of the file in nanoseconds.
     pub fn new((device, inode): (u64, u64), size: i64, modified: i128, changed: i128) -> Stamp {
         Stamp { device, inode, size, modified, changed }
@@ -165,10 +176,7 @@ impl Seen {
         let found = file.stat()?;
         let stamp = Stamp::of(&found);
         let quiet = i128::from(arena.chunks().quiet.load(Ordering::Relaxed));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // A time in the future says nothing.
-        let age = now.as_nanos() as i128 - stamp.modified.max(stamp.changed);
-        Ok(Seen { stamp, settled: age >= quiet })
+        Ok(Seen { stamp, settled: stamp.age() >= quiet })
     }
 }
 

@@ -151,7 +151,7 @@ fn fill_cluster(file: &OpenFile, cluster: &Cluster, arena: &Arena) -> Result<u64
             pages += mapping.touch(*first as usize, *end as usize);
         }
     }
-    match mapping.check() {
+    match mapping.check(file) {
         Err(shrunk @ StorageError::Shrunk { .. }) => Err(shrunk),
         // No room for a page that was only to be written along (copy on write): fsync tells of the rest.
         _ => Ok(pages),
@@ -351,6 +351,6 @@ mod tests {
             pages += mapping.touch(0, 4 * page);
         }
         assert_eq!(0, status, "a store was undone after {pages} touches");
-        mapping.check().unwrap();
+        mapping.check(&file).unwrap();
     }
 }
