@@ -96,7 +96,9 @@ def test_a_read_that_fails(tmp_path, kind):
     name, options = KINDS[kind]
     outcore.create(tmp_path / name, data=DATA, **options).close()
     script = "a = outcore.open(path, hints=hints)\na.read(np.s_[150:])"
-    said = fail(tmp_path / name, script, "pread64,preadv,preadv2:error=EIO")
+    # Of a file that was changed lately the header is compared first.
+    first = ":when=2+" if kind == "npy" else ""
+    said = fail(tmp_path / name, script, f"pread64,preadv,preadv2:error=EIO{first}")
     check(said, "EIO", tmp_path / name)
     assert said["offset"] is not None
     if kind == "npy":

@@ -170,4 +170,32 @@ MUTANTS = [
         killed_by="tests/unit/test_durable.py::test_a_document_that_was_replaced_is_locked_anew",
         why="one writer would hold the old document, another one the new one",
     ),
+    Mutant(
+        file="python/outcore/formats/npy.py",
+        before="    if not same or _meaning(now) != _meaning(info):\n",
+        after="    if not same:\n",
+        killed_by="tests/unit/test_replaced_files.py::test_a_file_that_was_made_anew_in_place",
+        why="elements of another array would be read with the old dtype, order and shape",
+    ),
+    Mutant(
+        file="python/outcore/formats/hdf5_create.py",
+        before="    hdf5_origin.mark_replaced(file, name)\n",
+        after="",
+        killed_by="tests/unit/test_replaced_files.py::test_a_file_that_was_replaced",
+        why="what is written through an open handle would go into a dataset that is gone",
+    ),
+    Mutant(
+        file="python/outcore/formats/hdf5_chunks.py",
+        before="        if dset is None or self.meaning not in (None, hdf5_origin.meaning(dset)):\n",
+        after="        if dset is None:\n",
+        killed_by="tests/unit/test_replaced_files.py::test_a_chunked_dataset_that_was_replaced",
+        why="chunks of another dataset would be read, and stored, as those of the old one",
+    ),
+    Mutant(
+        file="python/outcore/formats/hdf5_chunks.py",
+        before="        return table.seen is None or hdf5_origin.still(self.path, *table.seen)\n",
+        after="        return True\n",
+        killed_by="tests/unit/test_replaced_files.py::test_a_chunked_dataset_that_was_replaced",
+        why="chunks would be read and written where those of a dataset that is gone were",
+    ),
 ]

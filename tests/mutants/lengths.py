@@ -61,7 +61,7 @@ MUTANTS = [
     # The length that is read under the lock
     Mutant(
         file=f"{FORMATS}/npy.py",
-        before="        yield _reshaped(info, now.shape)\n",
+        before="        yield _reshaped(info, now.shape, _part(now).origin)\n",
         after="        yield info\n",
         killed_by=TWICE,
         why="the second of two handles would overwrite the rows of the first (.npy)",

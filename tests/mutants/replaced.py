@@ -38,7 +38,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/npy.py",
-        before="        if not same or len(now.shape) != len(info.shape):\n            raise _changed(part.path)\n",
+        before="    if not same or _meaning(now) != _meaning(info):\n        raise _changed(path)\n",
         after="",
         killed_by=OTHERS,
         why="rows would be appended to a .npy file that holds other elements in another order",

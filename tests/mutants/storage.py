@@ -5,6 +5,7 @@ from mutants import Mutant
 IO = "crates/io/src"
 DEEP = f"{IO}/exec/deep.rs"
 SHORT = "cargo outcore-io exec::tests::bytes_that_are_missing_at_the_end_of_a_request_are_an_error"
+NAMES = "cargo outcore-io files::tests"
 CRASH = "cargo outcore-io crash"
 ENDS = "a_transfer_that_the_system_cuts_short_goes_on_and_one_that_ends_is_an_error"
 
@@ -43,6 +44,35 @@ MUTANTS = [
         after="                if self.done > 0 {",
         killed_by=f"{CRASH} {ENDS}",
         why="a transfer that the system cut short would not be continued",
+    ),
+    Mutant(
+        file=f"{IO}/files.rs",
+        before="        self.original.as_ref().map_or(Ok(()), |original| original.same(&file))?;\n",
+        after="",
+        killed_by=f"{NAMES}::another_file_under_the_name_is_not_opened_nor_written_past",
+        why="elements of another file would be read with the old type and order",
+    ),
+    Mutant(
+        file=f"{IO}/files.rs",
+        before="                original::still_named(&open, &now)?;\n",
+        after="",
+        killed_by=f"{NAMES}::another_file_under_the_name_is_not_opened_nor_written_past",
+        why="what is written into a file that was replaced would be lost without a word",
+    ),
+    Mutant(
+        file=f"{IO}/files.rs",
+        before="            true => self.still_named(file).map_err(Trouble::Lost),",
+        after="            true => Ok(()),",
+        killed_by=f"{NAMES}::another_file_under_the_name_is_not_opened_nor_written_past",
+        why="a flush would say that elements are safe in a file that nobody finds",
+    ),
+    Mutant(
+        file=f"{IO}/files.rs",
+        before="            original.confirm(&open, &now)?;\n",
+        after="",
+        killed_by="cargo outcore-io original::tests::"
+        "a_header_is_compared_by_its_bytes_and_the_format_asked_only_if_they_are_others",
+        why="another array that was written into the same file would be read as the old one",
     ),
     Mutant(
         file=f"{IO}/mapping.rs",

@@ -110,7 +110,7 @@ def test_a_file_with_another_array_is_not_appended_to(tmp_path, other):
     outcore.create(path, data=data, **words).close()
     before = path.read_bytes()
     for change in (lambda: a.append(OLD), lambda: a.resize((16, 8))):
-        with pytest.raises(outcore.FormatError, match="open it again") as error:
+        with pytest.raises(outcore.OutcoreError, match="open it again") as error:
             change()
         assert error.value.code == "file-changed"
     assert before == path.read_bytes()

@@ -239,7 +239,7 @@ fn io_text(failure: &IoFailure) -> String {
         libc::ENFILE => {
             text += "; the whole system has too many: raise fs.file-max, or close files"
         }
-        libc::ENOENT => text += "; it was removed or renamed: open the array again",
+        libc::ENOENT | libc::ENOTDIR => text += "; it was removed or renamed: open the array again",
         libc::EACCES | libc::EPERM => text += "; check its owner and its mode",
         libc::EROFS => text += "; mount it for writing, or work on a copy",
         libc::EIO => text += "; the disk or its connection fails, look at the system log",
@@ -293,7 +293,7 @@ impl StorageError {
     pub fn code(&self) -> &'static str {
         match self {
             StorageError::Io(failure) => match failure.errno {
-                libc::ENOENT => "not-found",
+                libc::ENOENT | libc::ENOTDIR => "not-found",
                 libc::EACCES | libc::EPERM => "permission-denied",
                 libc::EROFS => "read-only-file-system",
                 libc::EEXIST => "already-exists",

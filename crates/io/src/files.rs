@@ -25,6 +25,7 @@ use crate::descriptors::{self, Places};
 use crate::error::{ShortRead, StorageError};
 use crate::flush::{self, Flushes, Trouble};
 use crate::mapping::Mapping;
+use crate::original::{self, Original};
 use crate::pool::Arena;
 
 /// Tables of so few files keep them until they are dropped: an array in one file, and its log.
@@ -45,6 +46,10 @@ struct Entry {
     open: OnceLock<OpenFile>,
     /// Open as long as there is a place for it.
     slot: Arc<Slot>,
+    /// What was known of it when its metadata were read.
+    original: Option<Original>,
+    /// It was written to since the last sync.
+    written: AtomicBool,
 }
 
 /// A file that is kept open, and may be closed while nobody uses it.
@@ -71,6 +76,52 @@ impl Slot {
             self.late.store(true, Ordering::Release);
         }
         Some(file.is_some())
+    }
+}
+
+impl Entry {
+    fn new(path: PathBuf) -> Entry {
+        let (open, slot, written) = (OnceLock::new(), Arc::default(), AtomicBool::new(false));
+        Entry { path, open, slot, original: None, written }
+    }
+
+    /// Opens the file, if it is still the one that is meant.
+    fn fresh(&self, writable: bool) -> Result<OpenFile, StorageError> {
+        let file = OpenFile::open(&self.path, writable)?;
+        self.original.as_ref().map_or(Ok(()), |original| original.same(&file))?;
+        Ok(file)
+    }
+
+    /// Puts what was written on the disk, and says if nobody will find it there.
+    fn settle(&self, file: &OpenFile) -> Result<(), Trouble> {
+        let written = self.written.swap(false, Ordering::SeqCst);
+        file.settle()?;
+        match written {
+            true => self.still_named(file).map_err(Trouble::Lost),
+            false => Ok(()),
+        }
+    }
+
+    /// The same for a file that was closed again.
+    fn settle_again(&self) -> Result<(), Trouble> {
+        match self.fresh(false) {
+            Ok(file) => self.settle(&file),
+            Err(error @ StorageError::Replaced { .. }) => {
+                match self.written.swap(false, Ordering::SeqCst) {
+                    true => Err(Trouble::Lost(error)),
+                    false => Ok(()),
+                }
+            }
+            Err(error) => Err(Trouble::Untried(error)),
+        }
+    }
+
+    /// Refuses a file that has lost its name.
+    fn still_named(&self, file: &OpenFile) -> Result<(), StorageError> {
+        match self.original {
+            Some(_) => original::still_named(file, &file.stat()?),
+            None => Ok(()),
+        }
     }
 }
 
@@ -152,17 +203,20 @@ impl FileRef<'_> {
     }
 }
 
-impl Entry {
-    fn new(path: PathBuf) -> Entry {
-        Entry { path, open: OnceLock::new(), slot: Arc::default() }
-    }
-}
-
 impl FileTable {
     /// A table of these files, opened for reading, or for reading and writing.
     pub fn new(paths: Vec<PathBuf>, writable: bool) -> FileTable {
         let files = paths.into_iter().map(Entry::new).collect();
         FileTable { files, writable, ..FileTable::default() }
+    }
+
+    /// These are the files whose metadata were read, in the order of the paths: others are refused.
+    #[must_use]
+    pub fn known(mut self, originals: Vec<Option<Original>>) -> FileTable {
+        for (entry, original) in self.files.iter_mut().zip(originals) {
+            entry.original = original;
+        }
+        self
     }
 
     /// Appends a file; returns its number.
@@ -223,7 +277,7 @@ impl FileTable {
         let Some(place) = keep.or_else(|| descriptors::take(1)) else {
             return Err(StorageError::no_place("open", &entry.path));
         };
-        let fresh = OpenFile::open(&entry.path, self.writable)?;
+        let fresh = entry.fresh(self.writable)?;
         let fresh = OpenFile { place: Some(place), ..fresh };
         if !keeps {
             if self.writable {
@@ -251,6 +305,24 @@ impl FileTable {
         (0..self.files.len()).map(|n| self.open(n as u32)?.len()).collect()
     }
 
+    /// Length of a file, bytes, for an access that begins: the file still holds what its metadata said, and
+    /// if it will be written to, its name still leads to it.
+    ///
+    /// # Errors
+    /// `file-changed`, `not-found`, and what the system says.
+    pub fn begin(&self, file: u32, write: bool) -> Result<i64, StorageError> {
+        let (entry, open) = (self.entry(file)?, self.open(file)?);
+        let now = open.stat()?;
+        if let Some(original) = &entry.original {
+            original.confirm(&open, &now)?;
+            if write {
+                original::still_named(&open, &now)?;
+                entry.written.store(true, Ordering::SeqCst);
+            }
+        }
+        Ok(now.st_size)
+    }
+
     /// Puts everything written so far on the disk. Files that were closed again are opened for it:
     /// the kernel syncs a file, not what one descriptor wrote. A failure does not keep the other
     /// files from being synced.
@@ -262,12 +334,9 @@ impl FileTable {
             flush::all(self.files.iter().map(|entry| {
                 let shared = entry.slot.get();
                 match entry.open.get().or(shared.as_deref()) {
-                    Some(file) => file.settle(),
+                    Some(file) => entry.settle(file),
                     // It stays so: somebody may be writing it at this moment.
-                    None if entry.slot.late.load(Ordering::Acquire) => {
-                        let file = OpenFile::open(&entry.path, false);
-                        file.map_err(Trouble::Untried)?.settle()
-                    }
+                    None if entry.slot.late.load(Ordering::Acquire) => entry.settle_again(),
                     None => Ok(()),
                 }
             }))
@@ -280,7 +349,8 @@ impl FileTable {
     pub fn shared_flush(&self) -> Option<(u64, u64)> {
         let [entry] = &self.files[..] else { return None };
         let file = entry.open.get()?;
-        if !claim::is_local(file) || !self.flushes.is_sound() {
+        let sound = self.flushes.is_sound() && entry.still_named(file).is_ok();
+        if !claim::is_local(file) || !sound {
             return None;
         }
         file.inode().ok()
@@ -498,6 +568,7 @@ fn open_with(path: &Path, writable: bool, extra: libc::c_int) -> Result<OwnedFd,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::original::FileId;
     use crate::testdir::TestDir;
 
     #[test]
@@ -547,5 +618,67 @@ mod tests {
         drop(used);
         descriptors::release_idle();
         assert_eq!(0, kept(&table));
+    }
+
+    /// A table of these files, as they are now.
+    fn known(paths: &[PathBuf], writable: bool) -> FileTable {
+        let original = |path: &PathBuf| Some(Original::new(FileId::at(path).unwrap()));
+        let originals = paths.iter().map(original).collect();
+        FileTable::new(paths.to_vec(), writable).known(originals)
+    }
+
+    #[test]
+    fn another_file_under_the_name_is_not_opened_nor_written_past() {
+        let dir = TestDir::new("another-file");
+        let path = dir.file("a", &[7; 100]);
+        let (fresh, held) =
+            (known(std::slice::from_ref(&path), true), known(std::slice::from_ref(&path), true));
+        assert_eq!(100, held.begin(0, true).unwrap());
+        std::fs::rename(dir.file("b", &[8; 200]), &path).unwrap();
+        assert_eq!("file-changed", fresh.begin(0, false).unwrap_err().code());
+        // Who holds the old one reads it, and does not write into it any more.
+        assert_eq!(100, held.begin(0, false).unwrap());
+        assert_eq!("file-changed", held.begin(0, true).unwrap_err().code());
+        assert_eq!(None, held.shared_flush());
+        assert_eq!("file-changed", held.sync().unwrap_err().code());
+        // What was not written cannot be lost.
+        let reader = known(std::slice::from_ref(&path), true);
+        assert_eq!(200, reader.begin(0, false).unwrap());
+        assert!(reader.shared_flush().is_some() || !claim::is_local(&reader.open(0).unwrap()));
+        std::fs::remove_file(&path).unwrap();
+        reader.sync().unwrap();
+        assert_eq!("not-found", reader.begin(0, true).unwrap_err().code());
+        // Files that are only known by their names are not compared.
+        let unknown = FileTable::new(vec![dir.file("c", b"c")], true);
+        unknown.begin(0, true).unwrap();
+        std::fs::remove_file(dir.path("c")).unwrap();
+        unknown.begin(0, true).unwrap();
+        unknown.sync().unwrap();
+    }
+
+    #[test]
+    fn files_that_are_closed_meanwhile_are_compared_again() {
+        let dir = TestDir::new("compared-again");
+        let names = ["0", "1", "2"];
+        let paths: Vec<_> = names.iter().map(|name| dir.file(name, b"abc")).collect();
+        let last = FEW as u32;
+        let begun = || {
+            let table = known(&paths, true);
+            for k in 0..=last {
+                table.begin(k, k == last).unwrap();
+            }
+            // As if there were no places left for them.
+            table.files.iter().for_each(|entry| assert!(entry.slot.close().is_some()));
+            table
+        };
+        let table = begun();
+        std::fs::rename(dir.file("b", b"def"), &paths[1]).unwrap();
+        table.sync().unwrap(); // nothing was written to that one
+        std::fs::rename(dir.file("b", b"def"), &paths[2]).unwrap();
+        assert_eq!("file-changed", table.open(last).unwrap_err().code());
+        table.sync().unwrap(); // what was written reached the disk before
+        let table = begun();
+        std::fs::rename(dir.file("b", b"ghi"), &paths[2]).unwrap();
+        assert_eq!("file-changed", table.sync().unwrap_err().code());
     }
 }

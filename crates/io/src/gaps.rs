@@ -77,7 +77,12 @@ impl Written {
         }
         let mut pages = 0;
         for (file, families) in &of_file {
-            if let Some(file) = files.open(*file)?.kept() {
+            let file = match files.open(*file) {
+                // Of a file that was refused nothing was written; otherwise the flush tells.
+                Err(StorageError::Replaced { .. }) => continue,
+                found => found?,
+            };
+            if let Some(file) = file.kept() {
                 pages += fill(file, families, prices, arena)?;
                 if send {
                     Clusters::new(families, prices)

@@ -25,6 +25,7 @@ pub mod loan;
 pub mod lock;
 pub mod mapping;
 pub mod measure;
+pub mod original;
 pub mod pool;
 pub mod probe;
 pub mod process;

@@ -192,7 +192,7 @@ impl Open {
                 let chunks = Chunks::new(layout, source, &described.pipeline);
                 Place::Chunks(Box::new(chunks.map_err(|e| Fault::from(e).at(&described.path))?))
             }
-            _ => Place::Files(Box::new(FileTable::new(described.files.clone(), writable))),
+            _ => Place::Files(Box::new(described.table(writable))),
         };
         let (engine, found, habit) = (OnceLock::new(), Found::default(), Habit::default());
         let (windows, done) = (Arc::default(), Arc::default());

@@ -3,19 +3,23 @@
 //! Reads the dataclass attributes by name, once, when an array is opened. Nothing in it is trusted:
 //! the planner checks the layout against itself, the executor every extent against the files.
 
-use std::path::PathBuf;
+use std::io::Error;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use outcore_io::chunk_cache::Stamp;
 use outcore_io::codec::{CodecSpec, OptionValue, Pipeline};
+use outcore_io::original::{FileId, Original};
 use outcore_io::store::root::{Found, Identity};
-use outcore_io::{Arena, Reservation};
+use outcore_io::{Arena, FileTable, Reservation, StorageError};
 use outcore_plan::{Chunked, Layout, Part, Strided};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Class, Fault};
 use crate::guard::Guard;
+use crate::nesting;
 
 /// Elements of so many bytes are counted in the budget where one is kept.
 const LARGE_ITEM: i64 = 4096;
@@ -36,6 +40,8 @@ pub struct Described {
     pub fill_held: Option<Reservation>,
     /// The files of a strided layout, in the numbering of its parts.
     pub files: Vec<PathBuf>,
+    /// What was known of each when its metadata were read.
+    pub origins: Vec<Option<Origin>>,
     /// Whether they hold nothing but this array and are never opened by a library that keeps the GIL
     /// while it waits (HDF5).
     pub plain: bool,
@@ -119,18 +125,93 @@ impl Known {
         let again = move || {
             Python::attach(|py| {
                 let found = check.call0(py).and_then(|found| found.extract(py));
-                let (document, limits): (Words, Vec<i64>) = found.map_err(|error| {
-                    let words = error
-                        .value(py)
-                        .getattr("message")
-                        .or_else(|_| error.value(py).str().map(Bound::into_any));
-                    words.map_or_else(|_| error.to_string(), |words| words.to_string())
-                })?;
+                let (document, limits): (Words, Vec<i64>) =
+                    found.map_err(|error| words_of(py, &error))?;
                 Ok(Found { document: stamp(document), limits })
             })
         };
         let (file, folder, document) = (self.file.clone(), self.folder, self.document);
         Identity { file, folder, document, again: Box::new(again) }
+    }
+}
+
+/// What was known of a file when its metadata were read.
+pub struct Origin {
+    id: FileId,
+    /// First byte, bytes, and what reads them again.
+    header: Option<(i64, Vec<u8>, Py<PyAny>)>,
+}
+
+impl Origin {
+    fn read(found: &Bound<'_, PyAny>) -> PyResult<Option<Origin>> {
+        if found.is_none() {
+            return Ok(None);
+        }
+        let (device, inode, born) = found.getattr("file")?.extract()?;
+        let check = found.getattr("check")?;
+        let header = match check.is_none() {
+            true => None,
+            false => {
+                let (at, bytes) = found.getattr("header")?.extract()?;
+                Some((at, bytes, check.unbind()))
+            }
+        };
+        Ok(Some(Origin { id: FileId { inode: (device, inode), born }, header }))
+    }
+
+    /// For the core, which asks the format through Python.
+    pub fn original(&self, py: Python<'_>, path: &Path) -> Original {
+        let original = Original::new(self.id);
+        let Some((at, bytes, check)) = &self.header else { return original };
+        let (check, path) = (check.clone_ref(py), path.to_path_buf());
+        let again = move || {
+            nesting::python(|py| {
+                let found = check.call0(py).and_then(|found| found.extract(py));
+                found.map_err(|error| refusal(py, &error, &path))
+            })
+        };
+        original.with_header(*at, bytes.clone(), Box::new(again))
+    }
+}
+
+/// What the format raised when it read a header again.
+fn refusal(py: Python<'_>, error: &PyErr, path: &Path) -> StorageError {
+    let value = error.value(py);
+    let code: Option<String> = value.getattr("code").ok().and_then(|code| code.extract().ok());
+    let errno: Option<i32> = value.getattr("errno").ok().and_then(|errno| errno.extract().ok());
+    let path = path.to_path_buf();
+    match (code.as_deref(), errno) {
+        (Some("locked"), _) => StorageError::InUse { path, waited: Duration::from_secs(2) },
+        (_, Some(errno)) => StorageError::io("read the header again", &path, errno),
+        _ => StorageError::Replaced { path, why: words_of(py, error) },
+    }
+}
+
+fn words_of(py: Python<'_>, error: &PyErr) -> String {
+    let value = error.value(py);
+    let words = value.getattr("message").or_else(|_| value.str().map(Bound::into_any));
+    words.map_or_else(|_| error.to_string(), |words| words.to_string())
+}
+
+/// Device, inode and time of birth (0: not known) of an open file, or of what a path leads to.
+#[pyfunction]
+pub fn file_id(file: &Bound<'_, PyAny>) -> PyResult<(u64, u64, i128)> {
+    let found = match file.extract::<i32>() {
+        Ok(fd) => FileId::of(fd),
+        Err(_) => FileId::at(&file.extract::<PathBuf>()?),
+    };
+    let FileId { inode: (device, inode), born } = found.map_err(Error::from_raw_os_error)?;
+    Ok((device, inode, born))
+}
+
+impl Described {
+    /// The files of a strided layout, as files that are opened when they are needed.
+    pub fn table(&self, writable: bool) -> FileTable {
+        let known = self.origins.iter().zip(&self.files);
+        let originals = Python::attach(|py| {
+            known.map(|(origin, path)| Some(origin.as_ref()?.original(py, path))).collect()
+        });
+        FileTable::new(self.files.clone(), writable).known(originals)
     }
 }
 
@@ -166,6 +247,7 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
         layout: Layout::Strided(Strided { shape: vec![], item, strides: vec![], parts: vec![] }),
         path,
         files: vec![],
+        origins: vec![],
         plain: matches!(info.getattr("format")?.extract()?, "npy" | "raw"),
         guard: None,
         source: None,
@@ -173,7 +255,7 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
     };
     let strides: Vec<i64> = layout.getattr("strides")?.extract()?;
     if layout.hasattr("parts")? {
-        let parts = parts(&layout, &mut described.files)?;
+        let parts = parts(&layout, &mut described.files, &mut described.origins)?;
         described.guard = guard(&layout.getattr("guard")?)?;
         let strided = Strided::new(shape, item, strides, parts);
         described.layout =
@@ -211,7 +293,11 @@ fn guard(guard: &Bound<'_, PyAny>) -> PyResult<Option<Guard>> {
     Ok(Some(Guard { log, recover: call("recover")?, hold: call("hold")? }))
 }
 
-fn parts(layout: &Bound<'_, PyAny>, files: &mut Vec<PathBuf>) -> PyResult<Vec<Part>> {
+fn parts(
+    layout: &Bound<'_, PyAny>,
+    files: &mut Vec<PathBuf>,
+    origins: &mut Vec<Option<Origin>>,
+) -> PyResult<Vec<Part>> {
     let mut parts = vec![];
     for part in layout.getattr("parts")?.try_iter()? {
         let part = part?;
@@ -220,6 +306,7 @@ fn parts(layout: &Bound<'_, PyAny>, files: &mut Vec<PathBuf>) -> PyResult<Vec<Pa
             Some(number) => number,
             None => {
                 files.push(path);
+                origins.push(Origin::read(&part.getattr("origin")?)?);
                 files.len() - 1
             }
         };

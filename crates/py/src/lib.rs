@@ -88,6 +88,8 @@ mod _core {
     #[pymodule_export]
     use crate::interrupt::Stop;
     #[pymodule_export]
+    use crate::layout::file_id;
+    #[pymodule_export]
     use crate::loops::{wait_for_loops, Loop};
     #[pymodule_export]
     use crate::many::read_many;

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import FormatError
-from outcore.formats import durable
+from outcore.errors import FormatError, StorageError
+from outcore.formats import durable, hdf5_origin
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_index import check_index
 
@@ -63,6 +63,8 @@ class Loaded(NamedTuple):
     # How many chunks lie outside the dataset, and the place of one.
     strays: int
     stray: tuple[int, ...] | None
+    #: Of which file and dataset it is, if its rows hold for as long as that is so (`hdf5_origin.seen`).
+    seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
 
 
 class ChunkTable:
@@ -81,6 +83,8 @@ class ChunkTable:
         Bytes of a decoded chunk.
     encoded
         Whether the dataset has filters.
+    meaning
+        What `hdf5_origin.meaning` said of the dataset; None: whoever made the table knows it.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class ChunkTable:
         chunks: tuple[int, ...],
         chunk_bytes: int,
         encoded: bool,
+        meaning: tuple[object, ...] | None = None,
     ) -> None:
         self.path = path
         self.name = name
@@ -98,6 +103,7 @@ class ChunkTable:
         self.chunks = chunks
         self.chunk_bytes = chunk_bytes
         self.encoded = encoded
+        self.meaning = meaning
         self._loaded: Loaded | None = None
         self._looked_up = 0
         self._promised = False
@@ -187,7 +193,7 @@ class ChunkTable:
     def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
         """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced."""
         with access.changing(self.path, None, sync=False) as file:
-            self._store(file[self.name], chunks)
+            self._store(self._found(file), chunks)
         self.forget()
 
     def _store(self, dset: Any, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
@@ -198,7 +204,7 @@ class ChunkTable:
     def stretch(self, axes: tuple[int, ...]) -> None:
         """Make the dataset at least as long as the array is, so that all readers see what is written."""
         with access.changing(self.path, None) as file:
-            dset = file[self.name]
+            dset = self._found(file)
             full = tuple(map(max, dset.shape, axes))
             if full != dset.shape:
                 dset.resize(full)
@@ -213,9 +219,21 @@ class ChunkTable:
         """The dataset, open in the library; `locked` as for `fetch`."""
         h5py = access.library(self.path)
         with access.session(self.path, "r", locked=locked) as file:
-            dset = file[self.name]
+            dset = self._found(file)
             check_index(h5py, self.path, dset)
             yield dset
+
+    def _found(self, file: Any) -> Any:
+        """The dataset, in an open file; refuses another one that took its name."""
+        dset = hdf5_origin.dataset(access.library(self.path), file, self.name)
+        if dset is None or self.meaning not in (None, hdf5_origin.meaning(dset)):
+            raise StorageError(
+                f"{self.path!r}: dataset {self.name!r} was replaced, or removed, since it was opened; "
+                "open it again",
+                code="file-changed",
+                path=self.path,
+            )
+        return dset
 
     def _load(self, locked: bool = False) -> Loaded:
         with self._dataset(locked) as dset:
@@ -236,8 +254,13 @@ class ChunkTable:
             self._refuse_twins(keys, rows)
             self._check(rows, dset)
         held = _core.Reservation("chunk table", _ROW_BYTES * len(keys), self._promised)
-        self._loaded = Loaded(keys, rows, stamp, settled, held, strays, stray)
+        whole = not self.encoded and len(rows) == math.prod(self.grid)
+        seen = self._seen(dset) if whole else None
+        self._loaded = Loaded(keys, rows, stamp, settled, held, strays, stray, seen)
         return self._loaded
+
+    def _seen(self, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]] | None:
+        return hdf5_origin.seen(access.library(self.path), self.path, dset)
 
     def _collect(
         self, dset: Any
@@ -357,8 +380,9 @@ class ChunkTable:
 
     def _still_valid(self, table: Loaded) -> bool:
         """Addresses of chunks that are not encoded never change once all are there."""
-        complete = not self.encoded and len(table.rows) == math.prod(self.grid)
-        return complete or (table.settled and self._stamp_now() == table.stamp)
+        if self.encoded or len(table.rows) != math.prod(self.grid):
+            return table.settled and self._stamp_now() == table.stamp
+        return table.seen is None or hdf5_origin.still(self.path, *table.seen)
 
     def _stamp_now(self) -> Stamp:
         with durable.os_errors("examining", self.path):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from outcore.errors import StorageError, UnsupportedError, UsageError
-from outcore.formats import durable
+from outcore.formats import durable, hdf5_origin
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import is_bare_dimension, write_attrs
 from outcore.formats.hdf5_types import add_filter, file_type
@@ -127,6 +127,7 @@ def _remove(file: Any, path: str, name: str) -> None:
         for dim in old.dims:
             for scale in dim.values():
                 dim.detach_scale(scale)
+    hdf5_origin.mark_replaced(file, name)
     del file[name]
 
 

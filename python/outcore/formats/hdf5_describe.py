@@ -21,14 +21,15 @@ from typing import Any
 
 import numpy as np
 
+from outcore import _core
 from outcore.errors import FormatError, StorageError, UnsupportedError
-from outcore.formats import durable
+from outcore.formats import durable, hdf5_origin
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension, is_scale
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
 from outcore.formats.hdf5_create import final_name
 from outcore.formats.hdf5_types import codecs_of, dtype_of
-from outcore.formats.layout import ArrayInfo, Chunked, Part, Strided, TableSource
+from outcore.formats.layout import ArrayInfo, Chunked, Origin, Part, Strided, TableSource
 from outcore.formats.netcdf4_lengths import Lengths
 from outcore.formats.spec import byte_strides, check_shape
 
@@ -259,7 +260,22 @@ def storage(
         # No bytes yet: one chunk that was never written reads as the fill value.
         table = TableSource(source, nothing_stored, no_places, None)
         return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
-    return Strided((_contiguous(source, name, dset, nbytes),), strides, access.guard(source))
+    found = _contiguous(source, name, dset, nbytes)
+
+    def again() -> Part | None:
+        # A write that asks holds the lock for reading.
+        with access.session(path, "r", locked=True) as file:
+            now = hdf5_origin.dataset(h5py, file, name)
+            if now is None or dtype_of(h5py, now, name) != dtype:
+                return None
+            shape = now.shape
+            layout = storage(h5py, path, name, now, dtype, False, shape)
+        if not isinstance(layout, Strided) or shape != axes or layout.parts != (found,):
+            return None
+        return layout.parts[0]
+
+    part = hdf5_origin.given(h5py, found, dset, again)
+    return Strided((part,), strides, access.guard(source))
 
 
 def _elsewhere(dset: Any, path: str) -> bool:
@@ -301,7 +317,8 @@ def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
                 offset=offset,
             )
         if take > 0:
-            parts.append(Part(file, offset, take))
+            with durable.os_errors(f"opening the external file of {name!r},", file):
+                parts.append(Part(file, offset, take, Origin(_core.file_id(file))))
         left -= take
     if left > 0:
         raise FormatError(
@@ -330,7 +347,8 @@ def _chunked(
     grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
     codecs = codecs_of(dset.id.get_create_plist(), f"{path}::{name}")
     stretch = axes if axes != dset.shape else None
-    source = table_source(path, name, grid, chunks, chunk_bytes, bool(codecs), writable, stretch)
+    words = (path, name, grid, chunks, chunk_bytes, bool(codecs))
+    source = table_source(*words, writable, stretch, hdf5_origin.meaning(dset))
     return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
 
 
@@ -343,13 +361,14 @@ def table_source(
     encoded: bool,
     writable: bool,
     axes: tuple[int, ...] | None = None,
+    meaning: tuple[object, ...] | None = None,
 ) -> TableSource:
     """
     Where the chunks of a dataset are; for the arguments see `ChunkTable`.
 
     `axes` is the shape to which it is stretched before the first write, if it is shorter.
     """
-    table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded)
+    table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded, meaning)
     commit = table.commit if writable else None
     stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
     guard = access.guard(path)

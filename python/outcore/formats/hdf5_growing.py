@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import FormatError, InternalError
-from outcore.formats import durable, hdf5_redo, locks
+from outcore.formats import durable, hdf5_origin, hdf5_redo, locks
 from outcore.formats import hdf5_access as access
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5_chunks import ChunkTable, Loaded
@@ -145,7 +145,7 @@ class _Dataset:
         self.info = replace(
             info,
             shape=shape + info.shape[len(shape) :],
-            layout=replace(info.layout, source=table_source(*words, True)),
+            layout=replace(info.layout, source=table_source(*words, True, meaning=table.meaning)),
         )
         return self.info
 
@@ -165,7 +165,8 @@ class _OpenTable(ChunkTable):
         chunks = tuple(int(n) for n in dset.chunks)
         grid = tuple(-(-n // c) for n, c in zip(dset.shape, chunks, strict=True))
         nbytes = math.prod(layout.chunks) * item
-        super().__init__(change.path, name, grid, chunks, nbytes, bool(layout.codecs))
+        words = (change.path, name, grid, chunks, nbytes, bool(layout.codecs))
+        super().__init__(*words, hdf5_origin.meaning(dset))
         self._change = change
         self._dset = dset
         self._layout = layout
@@ -178,6 +179,9 @@ class _OpenTable(ChunkTable):
     def _dataset(self, locked: bool) -> Iterator[Any]:
         with access.turn(), access.translated(self.path):
             yield self._dset
+
+    def _seen(self, dset: Any) -> None:
+        return None  # the change is not in the file yet
 
     def _still_valid(self, table: Loaded) -> bool:
         return True  # until something is stored

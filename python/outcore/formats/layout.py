@@ -18,12 +18,32 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """
+    Which file a part is of, as it was when the metadata were read.
+
+    `file` is what `_core.file_id` said of it then. `header` tells where the bytes begin that say what
+    the elements are, and these bytes. `check()` is called when others are there: it gives those, if
+    they mean the same elements, and raises if they do not. Without it the file alone counts.
+    """
+
+    file: tuple[int, int, int]
+    header: tuple[int, bytes] = (0, b"")
+    check: Callable[[], tuple[int, bytes]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
-    """A contiguous piece of one file: `nbytes` bytes from byte `offset`; `path` becomes absolute."""
+    """
+    A contiguous piece of one file: `nbytes` bytes from byte `offset`; `path` becomes absolute.
+
+    `origin` says which file that is; parts of one file have the same.
+    """
 
     path: str
     offset: int
     nbytes: int
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Files are opened when they are first used, perhaps after a chdir.

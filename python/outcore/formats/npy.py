@@ -6,9 +6,11 @@ about the size, or that asks for unpickling.
 Idea. The length is bounded before reading, the literal is parsed as by `numpy.lib.format`, but in time
 that follows its length, and the result is compared with the size of the file. Objects are refused,
 nothing is ever unpickled.
-Invariants. Elements lie inside the file. The header has room for the slowest axis to grow to any length
-(NumPy pads it so too), therefore `resize` rewrites it in place. Growing: space first, then the header;
-shrinking: the header first. Either way a crash leaves the old or the new array.
+Invariants. Elements lie inside the file, which is the one whose header was read (`Origin`): others put
+another file in its place, and `numpy.save` writes another array into the same one. The header has room
+for the slowest axis to grow to any length (NumPy pads it so too), therefore `resize` rewrites it in
+place. Growing: space first, then the header; shrinking: the header first. Either way a crash leaves the
+old or the new array.
 
 Reference: NEP 1 and the docstring of `numpy.lib.format`.
 """
@@ -32,9 +34,10 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore import _core
+from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, locks, raw
-from outcore.formats.layout import ArrayInfo, Part, Strided
+from outcore.formats.layout import ArrayInfo, Origin, Part, Strided
 from outcore.formats.spec import Entry, Spec, byte_strides, check_dtype, check_shape
 
 NAME = "npy"
@@ -85,7 +88,11 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
             shape, fortran, dtype = _parse(path, version, header)
             need = math.prod(shape) * dtype.itemsize
             if start + need <= size:
-                return _info(path, shape, dtype, "F" if fortran else "C", start, version)
+                order = "F" if fortran else "C"
+                with durable.os_errors("opening", path):
+                    file = _core.file_id(fd)
+                bytes_read = _whole(version, header)
+                return _info(path, shape, dtype, order, (version, bytes_read), file)
             if header == seen:
                 raise FormatError(
                     f"{path!r} has {size} bytes, but its header promises {start + need} (shape "
@@ -104,15 +111,18 @@ def create(path: str, inner: str | None, spec: Spec) -> ArrayInfo:
     raw.refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
     fortran = spec.order == "F" and len(spec.shape) > 0
     descr = _descr(path, spec.dtype)
-    version, header = _encode(path, descr, fortran, spec.shape)
+    written = _encode(path, descr, fortran, spec.shape)
+    header = written[1]
+    made: list[tuple[int, int, int]] = []
 
     def fill(fd: int) -> None:
         _write_all(fd, header)
         durable.allocate(fd, len(header), len(header) + spec.nbytes)
+        made.append(_core.file_id(fd))
 
     durable.create_file(path, fill, exclusive=spec.exclusive)
     order = "F" if fortran else "C"
-    return _info(path, spec.shape, spec.dtype, order, len(header), version)
+    return _info(path, spec.shape, spec.dtype, order, written, made[0])
 
 
 def ls(path: str, inner: str | None) -> list[Entry]:
@@ -126,11 +136,8 @@ def alone(info: ArrayInfo) -> Iterator[ArrayInfo]:
     """Keep others from changing the length; the array as long as its header says by now."""
     part = _part(info)
     with locks.growing(part.path):
-        now = open(part.path, None, True)
-        same = (now.dtype, now.order, _part(now).offset) == (info.dtype, info.order, part.offset)
-        if not same or len(now.shape) != len(info.shape):
-            raise _changed(part.path)
-        yield _reshaped(info, now.shape)
+        now = _again(info)
+        yield _reshaped(info, now.shape, _part(now).origin)
 
 
 def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
@@ -140,7 +147,7 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     To append so that a crash leaves old or new: `reserve`, write the elements, fsync, `resize`.
     """
     raw.growth_axis(info, shape)
-    part, longer = _part(info), _reshaped(info, shape)
+    part, longer = _part(info), _reshaped(info, shape, _part(info).origin)
     if _part(longer).nbytes > part.nbytes:
         durable.change_length(part.path, _end(info), _end(longer))
     return longer
@@ -149,11 +156,12 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
 def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     """Change the length of the slowest axis by rewriting the header in place."""
     raw.growth_axis(info, shape)
-    path = _part(info).path
+    path, origin = _part(info).path, _part(info).origin
     with durable.os_errors("opening", path), builtins.open(path, "rb") as file:
         version, text, start = _read_header(path, file, os.fstat(file.fileno()).st_size)
+        same = origin is None or origin.file == _core.file_id(file.fileno())
     old_shape, fortran, dtype = _parse(path, version, text)
-    if start != _part(info).offset or dtype != info.dtype:
+    if not same or start != _part(info).offset or dtype != info.dtype:
         raise _changed(path)
     descr = _descr(path, dtype)
     _, header = _encode(path, descr, fortran, shape, version, start)
@@ -171,7 +179,7 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
             os.close(fd)
     if new_end < old_end:
         durable.change_length(path, old_end, new_end)
-    return _reshaped(info, shape)
+    return _reshaped(info, shape, origin and replace(origin, header=(0, header)))
 
 
 def release(info: ArrayInfo) -> None:
@@ -180,8 +188,28 @@ def release(info: ArrayInfo) -> None:
     durable.change_length(_part(now).path, _end(now), _end(now))
 
 
-def _changed(path: str) -> FormatError:
-    return FormatError(
+def _again(info: ArrayInfo) -> ArrayInfo:
+    """The same array as its header says by now; its length may be another."""
+    path, origin = _part(info).path, _part(info).origin
+    try:
+        now = open(path, None, False)
+    except (FormatError, UnsupportedError) as error:
+        raise _changed(path) from error
+    found = _part(now).origin
+    same = origin is None or found is None or found.file == origin.file
+    if not same or _meaning(now) != _meaning(info):
+        raise _changed(path)
+    return now
+
+
+def _meaning(info: ArrayInfo) -> tuple[object, ...]:
+    """All that says how bytes become elements: everything but the length of the slowest axis."""
+    across = info.shape[1:] if info.order == "C" else info.shape[:-1]
+    return len(info.shape), across, info.dtype, info.order, _part(info).offset
+
+
+def _changed(path: str) -> StorageError:
+    return StorageError(
         f"{path!r} was replaced by another array since it was opened; open it again",
         code="file-changed",
         path=path,
@@ -375,28 +403,41 @@ def _encode(
     )
 
 
+def _whole(version: tuple[int, int], text: bytes) -> bytes:
+    """All bytes before the data, as they were read."""
+    length = struct.pack("<H" if version == (1, 0) else "<I", len(text))
+    return _MAGIC + bytes(version) + length + text
+
+
 def _info(
     path: str,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     order: str,
-    start: int,
-    version: tuple[int, int],
+    header: tuple[tuple[int, int], bytes],
+    file: tuple[int, int, int],
 ) -> ArrayInfo:
-    part = Part(path, start, math.prod(shape) * dtype.itemsize)
-    return ArrayInfo(
+    version, text = header
+
+    def check() -> tuple[int, bytes]:
+        origin = _part(_again(info)).origin
+        return origin.header if origin else (0, text)
+
+    part = Part(path, len(text), math.prod(shape) * dtype.itemsize, Origin(file, (0, text), check))
+    info = ArrayInfo(
         path=path,
         format=NAME,
         shape=shape,
         dtype=dtype,
         layout=Strided((part,), byte_strides(shape, dtype.itemsize, order)),
         order=order,
-        extra={"version": f"{version[0]}.{version[1]}", "header_bytes": start},
+        extra={"version": f"{version[0]}.{version[1]}", "header_bytes": len(text)},
     )
+    return info
 
 
-def _reshaped(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    part = replace(_part(info), nbytes=math.prod(shape) * info.dtype.itemsize)
+def _reshaped(info: ArrayInfo, shape: tuple[int, ...], origin: Origin | None) -> ArrayInfo:
+    part = replace(_part(info), nbytes=math.prod(shape) * info.dtype.itemsize, origin=origin)
     layout = Strided((part,), byte_strides(shape, info.dtype.itemsize, info.order))
     return replace(info, shape=shape, layout=layout)
 

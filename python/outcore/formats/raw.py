@@ -23,15 +23,15 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore import _core
+from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, locks, unfinished
-from outcore.formats.layout import ArrayInfo, Part, Strided
+from outcore.formats.layout import ArrayInfo, Origin, Part, Strided
 from outcore.formats.paths import path_names
 from outcore.formats.spec import (
     MAX_BYTES,
@@ -97,7 +97,7 @@ def open(
     offset = _check_offset(path, offset)
     room = _room(names, offset)
     full = _shape(path, shape, kind.itemsize, sum(room))
-    parts = _parts(path, names, room, offset, math.prod(full) * kind.itemsize)
+    parts = _known(_parts(path, names, room, offset, math.prod(full) * kind.itemsize))
     return _info(path, full, kind, check_order(order), parts)
 
 
@@ -130,15 +130,33 @@ def create(
             code="bad-files",
             path=path,
         )
-    sizes = _share(spec, len(names))
-    for name, size in zip(names, sizes, strict=True):
-        durable.create_file(
-            name,
-            partial(durable.allocate, start=0, end=offset + size),
-            exclusive=spec.exclusive,
-        )
-    parts = tuple(Part(n, offset, size) for n, size in zip(names, sizes, strict=True) if size)
-    return _info(path, spec.shape, spec.dtype, spec.order, parts or (Part(names[0], offset, 0),))
+    made = [
+        Part(name, offset, size, _allocated(name, offset + size, exclusive=spec.exclusive))
+        for name, size in zip(names, _share(spec, len(names)), strict=True)
+    ]
+    parts = tuple(part for part in made if part.nbytes) or (made[0],)
+    return _info(path, spec.shape, spec.dtype, spec.order, parts)
+
+
+def _allocated(name: str, end: int, *, exclusive: bool) -> Origin:
+    """A new file of so many bytes that read as zeros."""
+    made: list[tuple[int, int, int]] = []
+
+    def fill(fd: int) -> None:
+        durable.allocate(fd, 0, end)
+        made.append(_core.file_id(fd))
+
+    durable.create_file(name, fill, exclusive=exclusive)
+    return Origin(made[0])
+
+
+def _known(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Parts of files that are there, with what says which files these are."""
+    known = []
+    for part in parts:
+        with durable.os_errors("opening", part.path):
+            known.append(replace(part, origin=Origin(_core.file_id(part.path))))
+    return tuple(known)
 
 
 def ls(path: str, inner: str | None) -> list[Entry]:
@@ -160,6 +178,12 @@ def alone(info: ArrayInfo) -> Iterator[ArrayInfo]:
     with locks.growing(last.path):
         unfinished.settle(last.path)
         with durable.os_errors("opening", last.path):
+            if last.origin and last.origin.file != _core.file_id(last.path):
+                raise StorageError(
+                    f"{last.path!r} was replaced by another file since it was opened; open it again",
+                    code="file-changed",
+                    path=last.path,
+                )
             room = max(os.stat(last.path).st_size - last.offset, 0)
         step = math.prod(n for d, n in enumerate(info.shape) if d != axis) * info.dtype.itemsize
         if info.shape and step:

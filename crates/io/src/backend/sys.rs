@@ -247,6 +247,11 @@ impl<'a> Spot<'a> {
         Spot { dir, name, path }
     }
 
+    /// An open file itself.
+    pub(crate) fn open(fd: RawFd) -> Spot<'static> {
+        Spot { dir: fd, name: CString::default(), path: Path::new("") }
+    }
+
     /// Whatever a path leads to.
     pub(crate) fn of(path: &'a Path) -> Result<Spot<'a>, Errno> {
         Ok(Spot { dir: libc::AT_FDCWD, name: c_path(path)?, path })
@@ -336,6 +341,48 @@ pub(crate) fn stat_at(spot: &Spot, link: bool) -> Result<libc::stat, Errno> {
         i64::from(libc::fstatat(spot.dir, spot.name.as_ptr(), &raw mut stat, flags))
     })?;
     Ok(stat)
+}
+
+/// Device and inode of what a name leads to, or of an open file; and when it was made, in nanoseconds, or 0
+/// where nobody knows.
+///
+/// # Errors
+/// The system's error number.
+pub(crate) fn identify(spot: &Spot) -> Result<((u64, u64), i128), Errno> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: all zeroes is a valid `statx`.
+        let mut found: libc::statx = unsafe { std::mem::zeroed() };
+        let wanted = libc::STATX_INO | libc::STATX_BTIME;
+        // SAFETY: a NUL-terminated string; `found` is valid for writing.
+        let told = retried(|| unsafe {
+            let flags = libc::AT_EMPTY_PATH;
+            let name = spot.name.as_ptr();
+            i64::from(libc::statx(spot.dir, name, flags, wanted, &raw mut found))
+        });
+        match told {
+            Ok(_) => {
+                let born = match found.stx_mask & libc::STATX_BTIME {
+                    0 => 0,
+                    _ => {
+                        let at = found.stx_btime;
+                        i128::from(at.tv_sec) * 1_000_000_000 + i128::from(at.tv_nsec)
+                    }
+                };
+                let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
+                return Ok(((device, found.stx_ino), born));
+            }
+            // A kernel, or a sandbox, without the call.
+            Err(libc::ENOSYS | libc::EPERM) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let found = match spot.name.is_empty() {
+        true => stat(spot.dir)?,
+        false => stat_at(spot, false)?,
+    };
+    #[allow(clippy::unnecessary_cast, reason = "the fields' widths differ between systems")]
+    Ok(((found.st_dev as u64, found.st_ino as u64), 0))
 }
 
 /// Has a range of a file begin its way to the disk; may wait while the disk's queue is full. What fails

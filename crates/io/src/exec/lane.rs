@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use outcore_plan::check::{check, Bounds, CheckedRound};
 use outcore_plan::{Channel, ChunkRead, ChunkWrite, Direction, Move, Place, Round, Transfer};
 
-use super::{Report, Room, Shared};
+use super::{Report, Room, Shared, UNKNOWN};
 use crate::backend::sys;
 use crate::chunk_cache::{CacheUse, Chunk, Key, Seen};
 use crate::codec::{Coder, Pipeline};
@@ -43,8 +43,6 @@ const SENT_BYTES: i64 = 1 << 20;
 /// Requests, and bytes, after which a round looks whether it should stop.
 const LOOK_REQUESTS: u32 = 1024;
 const LOOK_BYTES: usize = 32 << 20;
-/// A file whose length was not asked for yet.
-const UNKNOWN: i64 = -1;
 
 /// One contiguous piece of a transfer: where in the file, where in memory, and what of it counts.
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +116,7 @@ impl<'a> Lane<'a> {
         });
         for file in transfers.chain(chunks).chain(mapped) {
             if self.bounds.files.get(file as usize) == Some(&UNKNOWN) {
-                self.bounds.files[file as usize] = self.shared.job.files.open(file)?.len()?;
+                self.bounds.files[file as usize] = self.shared.length(file)?;
             }
         }
         Ok(())

@@ -19,7 +19,7 @@ mod lane;
 mod side;
 mod writeback;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use outcore_plan::{Direction, Method, Plan};
@@ -169,9 +169,7 @@ fn drive(
     job: &Job,
     driver: impl Fn(&Shared) -> Result<(), StorageError>,
 ) -> Result<Report, StorageError> {
-    let failed = AtomicBool::new(false);
-    let (writing, writeback) = (Mutex::default(), Mutex::default());
-    let shared = Shared { job, failed, outcome: Mutex::default(), writing, writeback };
+    let shared = Shared::new(job);
     driver(&shared)?;
     let outcome = shared.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcome.error.map_or(Ok(outcome.report), Err)
@@ -186,7 +184,14 @@ struct Shared<'a> {
     writing: Mutex<()>,
     /// Sends what was written on its way to the disk.
     writeback: Mutex<Writeback>,
+    /// Of the files that were asked for so far.
+    lengths: Vec<AtomicI64>,
+    /// Held while one is asked for.
+    asking: Mutex<()>,
 }
+
+/// A file whose length was not asked for yet.
+const UNKNOWN: i64 = -1;
 
 #[derive(Default)]
 struct Outcome {
@@ -198,7 +203,15 @@ struct Outcome {
 // alone (`Shared::poll`, by the drivers' first lanes).
 unsafe impl Sync for Shared<'_> {}
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    fn new(job: &'a Job<'a>) -> Shared<'a> {
+        let (failed, outcome) = (AtomicBool::new(false), Mutex::default());
+        let (writing, writeback) = (Mutex::default(), Mutex::default());
+        let lengths = (0..job.files.len()).map(|_| AtomicI64::new(UNKNOWN)).collect();
+        let asking = Mutex::default();
+        Shared { job, failed, outcome, writing, writeback, lengths, asking }
+    }
+
     /// Keeps the first error and tells everybody to stop.
     fn fail(&self, error: StorageError) {
         self.failed.store(true, Ordering::Release);
@@ -208,6 +221,22 @@ impl Shared<'_> {
 
     fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
+    }
+
+    /// Length of a file; asked for, and the file looked at, once for all lanes.
+    fn length(&self, file: u32) -> Result<i64, StorageError> {
+        let unknown = || StorageError::BadJob(format!("no file {file}"));
+        let known = self.lengths.get(file as usize).ok_or_else(unknown)?;
+        let found = known.load(Ordering::Acquire);
+        if found != UNKNOWN {
+            return Ok(found);
+        }
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.load(Ordering::Acquire) == UNKNOWN {
+            let in_place = self.job.direction == Direction::Write && self.job.sink.is_none();
+            known.store(self.job.files.begin(file, in_place)?, Ordering::Release);
+        }
+        Ok(known.load(Ordering::Acquire))
     }
 
     /// Only on the thread that called `run`.

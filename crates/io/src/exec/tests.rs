@@ -579,14 +579,52 @@ fn a_list_that_will_be_flushed_is_sent_to_the_disk_round_by_round() {
             flushed,
             interrupted: &|| false,
         };
-        let shared = Shared {
-            job: &job,
-            failed: AtomicBool::new(false),
-            outcome: Mutex::default(),
-            writing: Mutex::default(),
-            writeback: Mutex::default(),
-        };
+        let shared = Shared::new(&job);
         deep::drive(&shared).unwrap();
         assert_eq!(expected, shared.writeback.lock().unwrap().told);
     }
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn a_file_is_looked_at_once_for_all_lanes_of_an_access() {
+    use crate::backend::faulty::{arm, Fault, Faults, Rule};
+    use crate::backend::sys::Kind;
+    use crate::original::{FileId, Original};
+
+    let disk = disk(&[1000], 1, false, 0, 1);
+    let (plan, bytes) = whole(&disk, Method::List, Direction::Write);
+    let mut memory = vec![7u8; bytes];
+    let path = &disk.files[0];
+    let original = Original::new(FileId::at(path).unwrap());
+    let files = FileTable::new(disk.files.clone(), true).known(vec![Some(original)]);
+    let arena = Arena::new(64 << 20);
+    let job = Job {
+        plan: &plan,
+        direction: Direction::Write,
+        files: &files,
+        user: User { origin: memory.as_mut_ptr(), low: 0, high: bytes as i64 },
+        fill: &[],
+        pipeline: None,
+        sink: None,
+        engine: &Threads,
+        arena: &arena,
+        chunk_cache: CacheUse::Never,
+        threads: 4,
+        cached: false,
+        flushed: false,
+        interrupted: &|| false,
+    };
+    let shared = Shared::new(&job);
+    let inside = path.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    // Whoever looks for a second time finds nothing there.
+    let rule = Rule::every(2, Fault::Errno(libc::ENOENT)).on(Kind::Look).path(&inside);
+    let _armed = arm(Faults::new([rule]));
+    let shared = &shared;
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..4).map(|_| scope.spawn(|| shared.length(0))).collect();
+        let found: Vec<_> = lanes.into_iter().map(|lane| lane.join().unwrap()).collect();
+        assert!(found.iter().all(|length| *length == found[0] && length.is_ok()), "{found:?}");
+    });
+    assert_eq!("not-found", Shared::new(&job).length(0).unwrap_err().code());
 }

@@ -1,0 +1,150 @@
+"""
+Which dataset of HDF5 a handle is of: the file, and what its object header says.
+
+Problem. Elements are read without the library, where they lay when the dataset was opened. By then
+another program may have made the file anew (h5py's mode ``"w"`` does so in place), or replaced the
+dataset in it: its elements would be read with the type and shape of the old one.
+Idea. Type, shape and place of a dataset are the first messages of its object header. Their bytes are
+remembered, and compared at each access before which somebody wrote to the file (`outcore_io::original`).
+If they are others, the library is asked: it may be an attribute. A deletion alone changes nothing in the
+file; so outcore marks a dataset that it replaces.
+Invariants. Nothing is decided by bytes of the header alone, except that they are the same.
+
+Reference: HDF5 File Format Specification, IV.A (data object headers).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from outcore import _core
+from outcore.errors import StorageError
+from outcore.formats import durable
+from outcore.formats.layout import Origin, Part
+
+# The message that tells where the elements are: the last of those that matter, in headers of version 1.
+_LAYOUT = 8
+# More than the first messages of any dataset take, but for types of very many fields.
+_READ = 64 << 10
+
+
+def given(h5py: Any, part: Part, dset: Any, again: Callable[[], Part | None]) -> Part:
+    """
+    Give the only part of a contiguous dataset its origin.
+
+    Parameters
+    ----------
+    h5py
+        The library.
+    part
+        Where the elements are.
+    dset
+        The dataset, open.
+    again
+        Looks where they are by now; None if there is another dataset, or none.
+    """
+
+    def check() -> tuple[int, bytes]:
+        now = again()
+        if now is None or now.origin is None or now.origin.file != file:
+            raise StorageError(
+                f"{part.path!r}: dataset {name!r} was replaced since it was opened; open it again",
+                code="file-changed",
+                path=part.path,
+            )
+        return now.origin.header
+
+    name = str(dset.name)
+    file, header = seen(h5py, part.path, dset)
+    return replace(part, origin=Origin(file, header, check))
+
+
+def seen(h5py: Any, path: str, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]]:
+    """Tell which file `path` is, and the part of an object header that matters: where, and what."""
+    with durable.os_errors("opening", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            at = int(h5py.h5o.get_info(dset.id).addr) + int(dset.file.userblock_size)
+            first, end = messages(os.pread(fd, _READ, at))
+            return _core.file_id(fd), (at + first, os.pread(fd, end - first, at + first))
+        finally:
+            os.close(fd)
+
+
+def still(path: str, file: tuple[int, int, int], header: tuple[int, bytes]) -> bool:
+    """Whether that is so now."""
+    with durable.os_errors("opening", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            at, raw = header
+            return _core.file_id(fd) == file and os.pread(fd, len(raw), at) == raw
+        finally:
+            os.close(fd)
+
+
+def dataset(h5py: Any, file: Any, name: str) -> Any:
+    """The dataset of that name in an open file; None if there is none."""
+    try:
+        found = file[name]
+    except KeyError as error:
+        if "errno = " in str(error):  # no such name, says the library also if the disk fails
+            raise
+        return None
+    return found if isinstance(found, h5py.Dataset) else None
+
+
+def mark_replaced(file: Any, name: str) -> None:
+    """
+    Change the object header of a dataset that is about to be deleted: whoever has it open notices.
+
+    The deletion alone leaves it in the file as it was. A second name is counted in it.
+    """
+    second = f"{name.rstrip('/')}.outcore-old"
+    if second not in file:
+        file[second] = file[name]
+        file.flush()
+        del file[second]
+
+
+def meaning(dset: Any) -> tuple[object, ...]:
+    """All that says how the chunks of a dataset become elements."""
+    plist = dset.id.get_create_plist()
+    filters = tuple(plist.get_filter(k) for k in range(plist.get_nfilters()))
+    return bytes(dset.id.get_type().encode()), dset.chunks, len(dset.shape), filters
+
+
+def messages(raw: bytes) -> tuple[int, int]:
+    """
+    Find the messages of an object header up to that which tells where the elements are.
+
+    Parameters
+    ----------
+    raw
+        The header, and whatever lies behind it.
+
+    Returns
+    -------
+    tuple
+        The first byte, and the one behind the last; all of a header that is like no other.
+    """
+    if raw[:4] == b"OHDR" and len(raw) > 16:
+        # With its checksum, which tells of changes elsewhere in it.
+        flags = raw[5]
+        at = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
+        width = 1 << (flags & 3)
+        size = int.from_bytes(raw[at : at + width], "little")
+        return at + width, min(at + width + size + 4, len(raw))
+    if raw[:1] != b"\x01" or len(raw) <= 16:
+        return 0, min(len(raw), 16)
+    at, end = 16, 16 + int.from_bytes(raw[8:12], "little")
+    end = min(end, len(raw))
+    while at + 8 <= end:
+        kind, size = (int.from_bytes(raw[k : k + 2], "little") for k in (at, at + 2))
+        at += 8 + size
+        if kind == _LAYOUT:
+            end = min(at, end)
+            break
+    return 4, end  # from the number of its names on
