@@ -14,6 +14,7 @@ __all__ = [
     "Array",
     "Board",
     "Call",
+    "Changing",
     "Collective",
     "Distribution",
     "Grid",
@@ -28,6 +29,7 @@ __all__ = [
     "error_codes",
     "exchange_plan",
     "failed_record",
+    "file_id",
     "is_inside",
     "keep_chunks_after",
     "kept_chunks",
@@ -44,6 +46,7 @@ __all__ = [
     "simulate_alone",
     "simulate_together",
     "wait_for_loops",
+    "whole_in_turn",
     "writes",
 ]
 
@@ -413,6 +416,7 @@ class Call:
     def __enter__(self) -> Self: ...
     def __exit__(self, *ended: object) -> None: ...
 
+@final
 class Changing:
     def __new__(cls, device: int, inode: int) -> Self: ...
     def __enter__(self) -> Self: ...

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex
 
@@ -31,7 +32,7 @@ from outcore.attributes import Attributes
 from outcore.blocks import Blocks
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked
-from outcore.growth import as_elements, check_seen, continued
+from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
 from outcore.report import BlocksReport, Report, human
 from outcore.requests import IORequest, Started
@@ -610,23 +611,10 @@ class DiskArray:
         def resized() -> None:
             with self._alone("resize") as array:
                 check_seen(self._info, array.info, shape)
-                self._swap(formats.resize(array.info, shape, self._refill))
+                self._swap(formats.resize(array.info, shape, partial(refill, self._core)))
 
         self._finish_writes("resize")
         _core.whole_in_turn(resized)
-
-    def _refill(self, longer: ArrayInfo, sections: Iterator[tuple[slice, ...]]) -> None:
-        """Set sections that the longer array will show to its fill value, durably."""
-        core = self._core.beside(longer)
-        try:
-            fill = np.zeros((), self.dtype)
-            if longer.fill_value is not None:
-                fill[...] = longer.fill_value
-            for section in sections:
-                core.write(section, fill)
-            core.flush(True)
-        finally:
-            core.close()
 
     def append(self, data: Any, axis: SupportsIndex = 0) -> None:
         """

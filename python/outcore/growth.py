@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import _core
 from outcore.errors import FormatError, UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.spec import check_shape
 
-__all__ = ["Growth", "as_elements", "check_seen", "continued"]
+__all__ = ["Growth", "as_elements", "check_seen", "continued", "refill"]
 
 
 @dataclass(frozen=True)
@@ -85,3 +86,17 @@ def continued(info: ArrayInfo, data: NDArray[Any], axis: SupportsIndex) -> Growt
         )
     key = (*[slice(None)] * along, slice(here[along], None), *[slice(None)] * (axes - along - 1))
     return Growth(data, key, (*here[:along], here[along] + there[along], *here[along + 1 :]))
+
+
+def refill(core: _core.Array, longer: ArrayInfo, sections: Iterator[tuple[slice, ...]]) -> None:
+    """Set sections that the longer array will show to its fill value, durably."""
+    beside = core.beside(longer)
+    try:
+        fill = np.zeros((), longer.dtype)
+        if longer.fill_value is not None:
+            fill[...] = longer.fill_value
+        for section in sections:
+            beside.write(section, fill)
+        beside.flush(True)
+    finally:
+        beside.close()
