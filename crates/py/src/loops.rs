@@ -63,8 +63,8 @@ struct Loops {
 #[derive(Default)]
 struct State {
     running: Vec<Running>,
-    /// What writes were promised, by their numbers.
-    writes: Vec<(u64, u64)>,
+    /// What writes were promised, by their numbers, and their threads.
+    writes: Vec<(u64, u64, ThreadId)>,
     /// Who waits, in the order of arrival.
     queue: VecDeque<u64>,
     /// Loops that have begun or waited.
@@ -92,7 +92,15 @@ impl Loops {
 impl State {
     fn promised(&self) -> u64 {
         let loops = self.running.iter().map(|one| one.least);
-        loops.chain(self.writes.iter().map(|(_, least)| *least)).max().unwrap_or(0)
+        loops.chain(self.writes.iter().map(|(_, least, _)| *least)).max().unwrap_or(0)
+    }
+
+    /// The same but for what this thread was promised for a write, of which it now takes.
+    fn promised_to_others(&self) -> u64 {
+        let me = std::thread::current().id();
+        let loops = self.running.iter().map(|one| one.least);
+        let writes = self.writes.iter().filter(|(_, _, thread)| *thread != me);
+        loops.chain(writes.map(|(_, least, _)| *least)).max().unwrap_or(0)
     }
 
     fn held(&self) -> u64 {
@@ -113,7 +121,7 @@ impl State {
 /// Counts memory that is held between accesses, if what was promised stays free.
 pub fn reserve(what: &'static str, bytes: u64) -> Result<Reservation, StorageError> {
     let state = LOOPS.get().lock();
-    Arena::global().reserve_leaving(what, bytes, state.promised())
+    Arena::global().reserve_leaving(what, bytes, state.promised_to_others())
 }
 
 /// What a write was promised, until it is dropped.
@@ -127,7 +135,8 @@ pub struct Promise {
 pub fn promise(bytes: i64) -> Promise {
     let mut state = LOOPS.get().lock();
     let number = state.number();
-    state.writes.push((number, u64::try_from(bytes).unwrap_or(0)));
+    let me = std::thread::current().id();
+    state.writes.push((number, u64::try_from(bytes).unwrap_or(0), me));
     Promise { number, pid: process::id() }
 }
 
@@ -136,7 +145,7 @@ impl Drop for Promise {
         if self.pid == process::id() {
             let loops = LOOPS.get();
             let mut state = loops.lock();
-            state.writes.retain(|(number, _)| *number != self.number);
+            state.writes.retain(|(number, ..)| *number != self.number);
             // A loop may have been in want of it.
             if !state.queue.is_empty() {
                 state.ended += 1;
