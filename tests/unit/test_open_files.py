@@ -164,37 +164,6 @@ assert main(64, 4, work) <= 64
     )
 
 
-def test_what_is_kept_open_gives_way_to_what_the_program_opens(tmp_path):
-    """Most places are taken by files that are not outcore's."""
-    for k in range(100):
-        np.full(30, k, "i4").tofile(tmp_path / f"{k:04}.raw")
-    runs(
-        tmp_path,
-        """
-outcore.create("a.zarr", data=DATA, chunks=(3, 5), compression="zstd").close()
-b = outcore.open("*.raw", "r", dtype="i4", shape=(100, 30))
-taken = []
-
-def work(k):
-    b[...]
-    while True:
-        try:
-            taken.append(open("a.zarr/zarr.json"))
-        except OSError:
-            break
-    for file in taken[:5]:  # who takes all of them leaves none
-        file.close()
-    a = outcore.open("a.zarr", "r+")
-    for _ in range(3):
-        np.testing.assert_array_equal(a[...], DATA)
-        assert (b[...] == np.arange(100)[:, None]).all()
-    a[0, 3:20] = DATA[0, 3:20]
-
-main(128, 1, work)
-""",
-    )
-
-
 def test_an_error_names_the_limit(tmp_path):
     runs(
         tmp_path,
