@@ -46,7 +46,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import Entry, ls
-from outcore.formats.layout import ArrayInfo, Chunked, Codec, Part, Strided
+from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
 from outcore.hints import Hints, MemoryLimit, memory
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
@@ -84,6 +84,7 @@ __all__ = [
     "ManyReport",
     "MemoryLimit",
     "NotFoundError",
+    "Origin",
     "OutcoreError",
     "OwnerReport",
     "Part",

@@ -3,10 +3,12 @@
 import pickle
 import subprocess
 import sys
+import threading
 
 import pytest
 
 import outcore
+from outcore.testing.sim import SimMemory, SimWorld
 
 
 def test_importing_outcore_does_not_start_mpi():
@@ -78,3 +80,24 @@ def test_node_memory_leaves_nothing_behind(tmp_path, monkeypatch):
         memory.map(name, 8192, 0, 0)
     with pytest.raises(outcore.StorageError, match="shm-size"):
         memory.map(memory.make(1 << 50), 1 << 50, 0, 1 << 50)
+
+
+def test_a_node_without_room_for_shared_memory_is_told_on_all_ranks(monkeypatch):
+    """The first rank makes a board that all attach to: without its memory there is none."""
+    plain, full, told = SimMemory.map, threading.Event(), {}
+
+    def allocate(self, name, nbytes, offset, length):
+        if full.is_set() and length:
+            raise outcore.StorageError("no room in /dev/shm", code="disk-full", path="/dev/shm")
+        return plain(self, name, nbytes, offset, length)
+
+    def body(t):
+        full.set()
+        t.barrier()
+        with pytest.raises(outcore.OutcoreError) as caught:
+            t.split(0, t.rank)
+        told[t.rank] = caught.value.code
+
+    monkeypatch.setattr(SimMemory, "map", allocate)
+    SimWorld(4).run(body)
+    assert told == {0: "disk-full", 1: "rank-failed", 2: "rank-failed", 3: "rank-failed"}

@@ -427,19 +427,20 @@ def found(
     """
     failure: Exception | None = None
     board: _core.Board | None = None
-    name = ""
+    made = ""
     joins = place is not None and place.size > 1
     nbytes = _core.Board.nbytes(*place.board) if place is not None else 0
     try:
         if place is not None and joins and place.leads:
-            name = memory.make(nbytes)
-            board = _attach(place, memory.map(name, nbytes, 0, nbytes))
+            made = memory.make(nbytes)
+            board = _attach(place, memory.map(made, nbytes, 0, nbytes))
     except Exception as error:
         failure = error
     try:
         # Boards are told apart by the process that made them.
         mine = place.processes[place.rank] if place is not None else -1
-        told = parent.allgather_bytes(f"{mine} {name}".encode() if name else b"")
+        # What could not be allocated is no board yet.
+        told = parent.allgather_bytes(f"{mine} {made}".encode() if board is not None else b"")
         names = dict(text.decode().split(" ") for text in told if text)
         if place is not None and joins and not place.leads:
             given = names.get(str(place.processes[place.here[0]]))
@@ -450,8 +451,8 @@ def found(
                 failure = error
         bad = parent.agree(1 if joins and board is None else 0)
     finally:
-        if name:
-            memory.unlink(name)
+        if made:
+            memory.unlink(made)
     if failure is not None:
         raise failure
     if bad:

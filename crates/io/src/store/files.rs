@@ -202,8 +202,8 @@ pub(super) fn write_fill(
 /// How often missing chunks are created before somebody is believed to be removing them.
 pub(super) const PATIENT: usize = 16;
 
-/// Bytes of an open file, besides its name.
-const OPEN_FILE: u64 = 320;
+/// Bytes of an open file and of its place in a table of files, besides its name.
+const OPEN_FILE: u64 = 704;
 
 /// Bytes that a file takes while it is found, open, and replaced: itself, and its name a few times.
 pub(super) fn bytes_a_file(naming: &Naming, axes: usize) -> u64 {
