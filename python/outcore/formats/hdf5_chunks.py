@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import FormatError, StorageError
+from outcore.errors import BudgetError, FormatError, StorageError
 from outcore.formats import durable, hdf5_origin
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_index import check_index
@@ -246,18 +246,26 @@ class ChunkTable:
         settled = time.time_ns() - stamp[1] > quiet * 1e9
         count = int(dset.id.get_num_chunks())
         # Twice: in blocks, and as one sorted table.
-        with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, self._promised):
+        # Whoever was promised memory waits for a moment.
+        with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, True):
             keys, rows, strays, stray = self._collect(dset)
             if (keys[1:] < keys[:-1]).any():
                 order = np.argsort(keys, kind="stable")
                 keys, rows = keys[order], rows[order]
             self._refuse_twins(keys, rows)
             self._check(rows, dset)
-        held = _core.Reservation("chunk table", _ROW_BYTES * len(keys), self._promised)
+        held, stays = self._held(_ROW_BYTES * len(keys))
         whole = not self.encoded and len(rows) == math.prod(self.grid)
         seen = self._seen(dset) if whole else None
-        self._loaded = Loaded(keys, rows, stamp, settled, held, strays, stray, seen)
-        return self._loaded
+        table = Loaded(keys, rows, stamp, settled, held, strays, stray, seen)
+        self._loaded = table if stays else None
+        return table
+
+    def _held(self, nbytes: int) -> tuple[_core.Reservation, bool]:
+        """Counts a table; and whether it may stay, or others were promised its memory."""
+        with contextlib.suppress(BudgetError):
+            return _core.Reservation("chunk table", nbytes, self._promised), True
+        return _core.Reservation("chunk table", nbytes, True), False
 
     def _seen(self, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]] | None:
         return hdf5_origin.seen(access.library(self.path), self.path, dset)
