@@ -187,9 +187,8 @@ def test_a_flush_covers_a_write_that_ended_while_the_shape_changed(tmp_path, mon
             patch.setattr(formats, "resize", resize)
             a.resize(DATA.shape)
         before = a._core.flushes()
-        assert dirty_pages(path) > 0
         a.flush()
-        assert dirty_pages(path) == 0
+        assert dirty_pages(path) == 0  # they may have been before: the system writes when it likes
         assert (before - flushes, a._core.flushes() - before) == (1, 2)
         a.flush()
         assert a._core.flushes() - before == 3, "what is idle and safe is let go"

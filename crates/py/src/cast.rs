@@ -11,7 +11,8 @@
 //! stored once for each part.
 //!
 //! Invariants. The buffer and the buffers of the write itself stay within the budget together. A part
-//! that is done twice writes the same bytes.
+//! whose turn begins again goes on behind the pieces that are written; a piece that is done twice writes
+//! the same bytes.
 
 use std::sync::Arc;
 
@@ -37,6 +38,14 @@ use crate::terms;
 
 /// Bytes that are cast before they are written: they should still be in the processor's cache then.
 const AT_ONCE: i64 = 4 << 20;
+
+/// What of a part was written before its turn had to begin again.
+#[derive(Default)]
+struct Written {
+    /// Elements of the buffer.
+    limit: i64,
+    pieces: usize,
+}
 
 /// A value on its way into an array of another type.
 pub struct Cast<'a> {
@@ -67,8 +76,9 @@ impl Cast<'_> {
             let most = limit;
             let _promise = self.assure(section, (most, size), interrupts)?;
             self.each_part(section, most, &mut |part| {
+                let mut written = Written::default();
                 gate::in_turn(interrupts, || {
-                    limit = self.part(part, limit, Mode::Nested, interrupts)?;
+                    limit = self.part(part, limit, &mut written, Mode::Nested, interrupts)?;
                     Ok(())
                 })?;
                 match interrupts.check() {
@@ -103,7 +113,8 @@ impl Cast<'_> {
             match free() >= least {
                 true => Ok(()),
                 false => self.each_part(section, most, &mut |part| {
-                    limit = self.part(part, limit, Mode::Look, interrupts)?;
+                    let mut written = Written::default();
+                    limit = self.part(part, limit, &mut written, Mode::Look, interrupts)?;
                     Ok(())
                 }),
             }
@@ -176,6 +187,7 @@ impl Cast<'_> {
         &self,
         part: &Slab,
         most: i64,
+        written: &mut Written,
         mode: Mode,
         interrupts: &Interrupts,
     ) -> Result<i64, Fault> {
@@ -189,7 +201,10 @@ impl Cast<'_> {
         let mut limit = most.min(now);
         loop {
             let bytes = limit.saturating_mul(self.described.item());
-            match self.pieces(part, limit, mode, interrupts) {
+            if written.limit != limit {
+                *written = Written { limit, pieces: 0 };
+            }
+            match self.pieces(part, written, mode, interrupts) {
                 Err(refused) if refused.is_about_memory() => {
                     if bytes <= page || limit == 1 {
                         let whole = bytes.saturating_add(page - 1) & -page;
@@ -206,14 +221,15 @@ impl Cast<'_> {
         }
     }
 
-    /// Casts and writes one part with a buffer of `limit` elements, or looks whether that would do.
+    /// Casts and writes what is left of one part, or looks whether its buffer would do.
     fn pieces(
         &self,
         slab: &Slab,
-        limit: i64,
+        written: &mut Written,
         mode: Mode,
         interrupts: &Interrupts,
     ) -> Result<(), Fault> {
+        let limit = written.limit;
         let bytes = limit.min(slab.count.iter().product::<i64>());
         let bytes = bytes.saturating_mul(self.described.item());
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -230,7 +246,12 @@ impl Cast<'_> {
             return self.admits(&wishes);
         }
         let fortran = self.described.fortran;
+        let mut number = 0;
         self.each_part(&slab.section, limit, &mut |piece| {
+            number += 1;
+            if number <= written.pieces {
+                return Ok(());
+            }
             let first = |lo: &[i64]| -> i64 {
                 lo.iter().zip(&self.walk.strides).map(|(n, stride)| n * stride).sum()
             };
@@ -254,7 +275,9 @@ impl Cast<'_> {
             // SAFETY: `source` walks over elements of the value, which outlives this; `target` is
             // packed into `buffer`, which holds `limit` elements, and no piece has more.
             unsafe { self.assign(&source, &target, &piece.count) }?;
-            self.open.run_nested(&access, interrupts)
+            self.open.run_nested(&access, interrupts)?;
+            written.pieces = number;
+            Ok(())
         })
     }
 
