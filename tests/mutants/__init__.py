@@ -21,6 +21,7 @@ LISTS = (
     "replaced",
     "accesses",
     "storage",
+    "open_files",
 )
 CARGO = "cargo "
 
