@@ -88,7 +88,7 @@ MUTANTS = [
     Mutant(
         file="crates/py/src/chunks.rs",
         before="            Mode::Run if replacing => self.assure(&each)?,",
-        after="            Mode::Run if replacing => None,",
+        after="            Mode::Run if replacing => None::<Promise>,",
         killed_by=(
             f"{WHOLE}a_write_is_refused_before_it_changes_anything[zstd-True]",
             f"{WHOLE}loops_that_begin_meanwhile_leave_a_write_what_it_needs[f8]",

@@ -168,8 +168,9 @@ def pytest(tests: list[str], patience: float = PATIENCE) -> tuple[bool, str]:
     words = ["-q", "-x", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=line"]
     command = [ROOT / ".venv/bin/python", "-m", "pytest", *words, *tests]
     code, said = run(*command, patience=patience)
-    # What a failed test leaves behind may end the process in another way.
-    if code not in (0, 1, None) and " failed in " not in said:
+    # What a failed test leaves behind may end the process in another way, and so may the change itself:
+    # less than 0 is a signal.
+    if code is not None and code > 1 and " failed in " not in said:
         raise Broken(f"pytest ended with {code}:\n{said[-3000:]}")
     if code == 0 and " passed" not in said:
         raise Broken(f"no test ran, all were skipped:\n{said[-3000:]}")
