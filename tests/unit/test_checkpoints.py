@@ -8,7 +8,8 @@ import pytest
 
 import outcore
 from outcore import tiling
-from outcore.convert.carry import _Buffers, _Checkpoints
+from outcore.convert.carry import _Checkpoints
+from outcore.schedule import run
 
 carry = importlib.import_module("outcore.convert.carry")
 WAYS = ("started", "over")
@@ -95,6 +96,13 @@ def requests(tmp_path, monkeypatch):
             log.append(("over", *self.what))
             return result
 
+        def cancel(self):
+            return self.request.cancel()
+
+        def finish(self, **words):
+            self.request.finish(**words)
+            log.append(("over", *self.what))
+
     for name in ("iread", "iwrite"):
         start = getattr(outcore.DiskArray, name)
 
@@ -120,22 +128,22 @@ def test_a_tile_is_recorded_when_it_has_been_written(tmp_path, requests):
 def test_buffers_live_as_long_as_the_requests_that_use_them(tmp_path, monkeypatch, requests):
     """Also if the conversion ends halfway."""
     running = []
-    leave = _Buffers.__exit__
+    close = run._Memory.close
 
     def look():
         by = {what: {entry[1:] for entry in requests if entry[0] == what} for what in WAYS}
         running.append(len(by["started"] - by["over"]))
 
-    def left(self, *words):
+    def closed(self):
         look()
-        leave(self, *words)
+        close(self)
 
     def stop(done, _):
         if done:
             look()
             raise ZeroDivisionError
 
-    monkeypatch.setattr(_Buffers, "__exit__", left)
+    monkeypatch.setattr(run._Memory, "close", closed)
     monkeypatch.setattr(tiling, "_LARGE_TILE", 1 << 19)
     with pytest.raises(ZeroDivisionError):
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", memory="8 MiB", progress=stop)

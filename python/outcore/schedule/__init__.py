@@ -1,0 +1,24 @@
+"""
+Schedules: computations over arrays on disk, as values, and the executor that runs them.
+
+`value` is what a schedule says, `check` proves that it may be run, `run` runs it. Algorithms are
+functions that return a schedule; nothing here knows any of them.
+"""
+
+from outcore.schedule.check import Broken, check
+from outcore.schedule.run import Run
+from outcore.schedule.value import Block, Buffer, Kernel, Load, Schedule, Section, Step, Store
+
+__all__ = [
+    "Block",
+    "Broken",
+    "Buffer",
+    "Kernel",
+    "Load",
+    "Run",
+    "Schedule",
+    "Section",
+    "Step",
+    "Store",
+    "check",
+]

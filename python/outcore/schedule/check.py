@@ -1,0 +1,175 @@
+"""
+Checks of a schedule, step by step, before anything is read.
+
+Problem. A schedule that reads what is not yet written, or stores a part of an array twice, gives wrong
+elements without a word; one whose buffers do not hold its blocks breaks its promise of memory.
+Idea. Everything a run relies on is decided by the steps alone. They are walked once, in order, with what
+is stored of each array as a list of boxes.
+
+Invariants. What passes here can be run by any executor that keeps to `Step.after`, whatever it reads ahead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from outcore.schedule.value import Load, Schedule, Section, Step
+
+__all__ = ["Broken", "check"]
+
+Shape = tuple[int, ...]
+
+
+class Broken(Exception):
+    """A schedule that must not be run: a defect of whoever made it."""
+
+
+def check(schedule: Schedule, shapes: Sequence[Shape], results: Iterable[int] = ()) -> None:
+    """
+    Walk over all steps of a schedule; raise if one breaks a rule.
+
+    Parameters
+    ----------
+    schedule
+        The schedule.
+    shapes
+        Of its arrays.
+    results
+        Numbers of the arrays whose elements are undefined before the first step; each of these must be
+        stored whole.
+
+    Raises
+    ------
+    Broken
+        With the step and the rule.
+    """
+    _Walk(schedule, shapes, set(results)).all()
+
+
+class _Walk:
+    def __init__(self, schedule: Schedule, shapes: Sequence[Shape], results: set[int]) -> None:
+        self.schedule, self.shapes, self.results = schedule, shapes, results
+        #: Of each array: sections that were stored, with the numbers of the last steps that did.
+        self.stored: list[dict[tuple[tuple[int, int], ...], int]] = [{} for _ in shapes]
+        self.kept: dict[int, Shape] = {}
+        self.number = 0
+
+    def all(self) -> None:
+        if len(self.shapes) != len(self.schedule.arrays):
+            raise Broken(f"{len(self.shapes)} shapes for {len(self.schedule.arrays)} arrays")
+        for self.number in range(self.schedule.steps):
+            self.step(self.schedule.step(self.number))
+        for array in self.results:
+            whole = tuple((0, n) for n in self.shapes[array])
+            missing = _volume(whole) - sum(_volume(one) for one in self.stored[array])
+            if missing > 0:
+                raise Broken(f"{missing} elements of {self.schedule.arrays[array]} are never stored")
+
+    def broken(self, rule: str) -> Broken:
+        return Broken(f"{self.schedule.name}, step {self.number} of {self.schedule.steps}: {rule}")
+
+    def step(self, step: Step) -> None:
+        if not 0 <= step.after <= self.number:
+            raise self.broken(f"it waits for steps below {step.after}")
+        self.blocks(step)
+        for load in step.loads:
+            self.transfer(load, step)
+            self.is_written(load, step)
+        for store in step.stores:
+            self.transfer(store, step)
+        for n, store in enumerate(step.stores):
+            for other in step.stores[:n]:
+                if store.array == other.array and meet(box_of(store.section), box_of(other.section)):
+                    raise self.broken("what it stores overlaps")
+        for store in step.stores:
+            self.write(store.array, box_of(store.section), step)
+
+    def blocks(self, step: Step) -> None:
+        used: set[int] = set()
+        for block in step.blocks:
+            buffer = self.schedule.buffers[block.buffer]
+            if math.prod(block.shape) > buffer.elements:
+                raise self.broken(f"a block of {block.shape} is too large for its buffer")
+            if block.buffer in used:
+                raise self.broken("it has two blocks in one buffer")
+            used.add(block.buffer)
+            if buffer.kept and self.kept.setdefault(block.buffer, block.shape) != block.shape:
+                raise self.broken("what is kept changes its shape")
+            if buffer.kept and buffer.copies != 1:
+                raise self.broken("what is kept has more than one copy")
+        if step.kernel is not None and not 0 <= step.kernel < len(self.schedule.kernels):
+            raise self.broken(f"there is no kernel {step.kernel}")
+
+    def transfer(self, load: Load, step: Step) -> None:
+        shape = self.shapes[load.array]
+        inside = len(load.section) == len(shape) and all(
+            part.step is None and 0 <= part.start <= part.stop <= n
+            for part, n in zip(load.section, shape, strict=False)
+        )
+        if not inside:
+            raise self.broken(f"{load.section} is no section of {self.schedule.arrays[load.array]}")
+        block = step.blocks[load.block]
+        size = tuple(part.stop - part.start for part in load.section)
+        if load.at is None:
+            fits = size == block.shape
+        else:
+            fits = len(load.at) == len(block.shape) and all(
+                0 <= part.start <= part.stop <= n
+                for part, n in zip(load.at, block.shape, strict=False)
+            )
+            fits = fits and size == tuple(part.stop - part.start for part in load.at)
+        if not fits:
+            raise self.broken(f"a section of {size} does not fit its place in a block")
+
+    def is_written(self, load: Load, step: Step) -> None:
+        """What it reads is there, and stays as it is until it was read."""
+        wanted, found = box_of(load.section), 0
+        for box, number in self.stored[load.array].items():
+            common = meet(wanted, box)
+            if not common:
+                continue
+            if number >= step.after:
+                raise self.broken(f"it reads what step {number} stores and does not wait for it")
+            found += common
+        if load.array in self.results and found < _volume(wanted):
+            raise self.broken(f"it reads what is not stored of {self.schedule.arrays[load.array]}")
+
+    def write(self, array: int, box: tuple[tuple[int, int], ...], step: Step) -> None:
+        stored = self.stored[array]
+        # Kept disjoint: what is stored again goes out of the older boxes.
+        for other in [one for one in stored if meet(box, one)]:
+            number = stored.pop(other)
+            if number >= step.after:
+                raise self.broken(f"it stores over what step {number} does and does not wait for it")
+            stored.update((part, number) for part in _without(other, box))
+        if _volume(box):
+            stored[box] = self.number
+
+
+def box_of(section: Section) -> tuple[tuple[int, int], ...]:
+    """The ends of a section, as a value."""
+    return tuple((part.start, part.stop) for part in section)
+
+
+def meet(a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...]) -> int:
+    """Elements that two boxes have in common."""
+    pairs = zip(a, b, strict=True)
+    return math.prod(max(0, min(x[1], y[1]) - max(x[0], y[0])) for x, y in pairs)
+
+
+def _volume(box: tuple[tuple[int, int], ...]) -> int:
+    return math.prod(high - low for low, high in box)
+
+
+def _without(
+    box: tuple[tuple[int, int], ...], hole: tuple[tuple[int, int], ...]
+) -> Iterable[tuple[tuple[int, int], ...]]:
+    """The rest of a box around a hole that it meets, as disjoint boxes."""
+    rest = list(box)
+    for axis, ((low, high), (start, stop)) in enumerate(zip(box, hole, strict=True)):
+        if low < start:
+            yield (*rest[:axis], (low, start), *rest[axis + 1 :])
+        if stop < high:
+            yield (*rest[:axis], (stop, high), *rest[axis + 1 :])
+        rest[axis] = (max(low, start), min(high, stop))

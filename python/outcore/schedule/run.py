@@ -1,0 +1,289 @@
+"""
+The executor of schedules: loads ahead, computes, stores behind.
+
+Problem. A disk that waits for the next request, and a processor that waits for the disk, are both
+wasted; and every algorithm would have to see to that, and to its buffers, by itself.
+Idea. Steps are begun in order: their loads start as soon as there is a free copy of each buffer that
+they name. Kernels run in order, on the caller's thread, while the next steps load and the last ones
+store. Whoever drives a run does so step by step (`Run.advance`), so that several can be under way, and
+can stop between any two.
+
+Invariants. A block is touched by one of load, kernel and store at a time, and its memory outlives the
+requests that use it, whatever fails. A step loads when all that it waits for is stored. Steps are
+reported as stored in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.requests import IORequest
+from outcore.schedule.check import Broken
+from outcore.schedule.value import Block, Buffer, Schedule, Section, Step
+
+__all__ = ["OnDisk", "Run"]
+
+
+class OnDisk(Protocol):
+    """What a schedule needs of an array."""
+
+    def iread(self, key: Section, *, out: NDArray[Any]) -> IORequest[Any]:
+        """Start to read a section."""
+
+    def iwrite(self, key: Section, value: NDArray[Any]) -> IORequest[None]:
+        """Start to write a section."""
+
+
+class _Live:
+    """A step that has begun, and the copy that it has of each of its buffers."""
+
+    def __init__(self, number: int, step: Step, memory: _Memory) -> None:
+        self.number, self.step, self._memory = number, step, memory
+        self.loads: list[IORequest[Any]] = []
+        self.stores: list[IORequest[None]] = []
+        self.loaded = {load.block for load in step.loads}
+        self.stored = {store.block for store in step.stores}
+        self._copies: list[int | None] = [None] * len(step.blocks)
+
+    def take(self, blocks: Iterable[int]) -> None:
+        """Take a copy for these blocks."""
+        for n in blocks:
+            self._copies[n] = self._memory.take(self.step.blocks[n].buffer)
+
+    def view(self, block: int) -> NDArray[Any]:
+        """The memory of a block."""
+        copy = self._copies[block]
+        assert copy is not None
+        return self._memory.view(self.step.blocks[block], copy)
+
+    def give_back(self, *, stored: bool) -> None:
+        """Copies that nobody uses any more: all if it is stored, else those that are not."""
+        for n, copy in enumerate(self._copies):
+            if copy is not None and (stored or n not in self.stored):
+                self._memory.give(self.step.blocks[n].buffer, copy)
+                self._copies[n] = None
+
+    @property
+    def missing(self) -> list[int]:
+        """Blocks that have no copy yet."""
+        return [n for n, copy in enumerate(self._copies) if copy is None]
+
+    def wants(self, buffer: int) -> int:
+        """How many copies of a buffer it has still to take."""
+        return sum(self.step.blocks[n].buffer == buffer for n in self.missing)
+
+
+class Run:
+    """
+    A schedule under way.
+
+    Parameters
+    ----------
+    schedule
+        What to do. It should have passed `check`.
+    arrays
+        Its arrays, in its order.
+    done
+        Numbers of steps that are not done again.
+    first
+        The step to begin with.
+    stored
+        Called with the number of each step that was handed to the system whole, in order, on the
+        thread that calls `advance` or `finish`.
+
+    Notes
+    -----
+    All memory of blocks is taken at the beginning (`BudgetError`), and given back by leaving the
+    ``with`` block, which waits for stores and stops loads.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        arrays: Sequence[OnDisk],
+        *,
+        done: Container[int] = (),
+        first: int = 0,
+        stored: Callable[[int], object] = lambda number: None,
+    ) -> None:
+        self.schedule, self._arrays, self._stored = schedule, arrays, stored
+        # One by one: there may be more steps than there is memory for a list of them.
+        self._todo = (k for k in range(first, schedule.steps) if k not in done)
+        self._next = next(self._todo, None)
+        self._loading: deque[_Live] = deque()
+        self._storing: deque[_Live] = deque()
+        self._reserved = _core.Reservation(schedule.name, schedule.held)
+        self._memory = _Memory(schedule.buffers)
+
+    def advance(self) -> int | None:
+        """Do the next step, but for waiting until it is stored; its number, None if there is none."""
+        while not self._loading:
+            self._begin_loads()
+            if self._loading:
+                break
+            if self._next is None:
+                return None
+            if not self._storing:
+                raise Broken(f"{self.schedule.name}: step {self._next} waits for itself")
+            self._retire()
+        live = self._loading[0]
+        for load in live.loads:
+            load.wait()
+        while not self._may_compute(live):
+            self._retire()
+        live.take(live.missing)
+        step = live.step
+        if step.kernel is not None:
+            blocks = [live.view(n) for n in range(len(step.blocks))]
+            self.schedule.kernels[step.kernel](blocks, *step.arguments)
+            del blocks
+        while len(self._storing) >= self.schedule.writing:
+            self._retire()
+        self._loading.popleft()
+        self._storing.append(live)
+        for store in step.stores:
+            part = live.view(store.block)[store.at or ...]
+            live.stores.append(self._arrays[store.array].iwrite(store.section, part))
+        live.give_back(stored=False)
+        self._begin_loads()
+        return live.number
+
+    def finish(self) -> None:
+        """Do what is left of the schedule, and wait until all of it is stored."""
+        while self.advance() is not None:
+            pass
+        while self._storing:
+            self._retire()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The memory belongs to the requests until these are over.
+        for live in self._loading:
+            for load in live.loads:
+                load.cancel()
+        for live in (*self._loading, *self._storing):
+            for request in (*live.loads, *live.stores):
+                request.finish(unwanted=True)
+        self._memory.close()
+        self._reserved.release()
+
+    def _begin_loads(self) -> None:
+        while self._next is not None and len(self._loading) < self.schedule.reading:
+            live = _Live(self._next, self.schedule.step(self._next), self._memory)
+            if not self._may_load(live):
+                return
+            live.take(live.loaded)
+            self._loading.append(live)
+            self._next = next(self._todo, None)
+            for load in live.step.loads:
+                out = live.view(load.block)[load.at or ...]
+                live.loads.append(self._arrays[load.array].iread(load.section, out=out))
+
+    def _may_load(self, live: _Live) -> bool:
+        """Whether all that it waits for is stored, and there is memory to load into."""
+        before = [*self._storing, *self._loading]
+        if before and before[0].number < live.step.after:
+            return False
+        return all(
+            # What is kept changes when nobody has to work with it any more.
+            not self._is_stored_from(number) and not any(_has(one, number) for one in self._loading)
+            if buffer.kept
+            # Nor is memory taken that a step before it will want.
+            else self._memory.has(number, 1 + sum(one.wants(number) for one in self._loading))
+            for number, buffer in self._buffers(live, live.loaded)
+        )
+
+    def _may_compute(self, live: _Live) -> bool:
+        """Whether there is memory for what is computed, and none of it is still being stored."""
+        return all(
+            not self._is_stored_from(number)
+            if buffer.kept
+            else n in live.loaded or self._memory.has(number)
+            for n in range(len(live.step.blocks))
+            for number, buffer in self._buffers(live, [n])
+        )
+
+    def _is_stored_from(self, buffer: int) -> bool:
+        return any(
+            number == buffer for one in self._storing for number, _ in self._buffers(one, one.stored)
+        )
+
+    def _buffers(self, live: _Live, blocks: Iterable[int]) -> Iterator[tuple[int, Buffer]]:
+        numbers = (live.step.blocks[n].buffer for n in blocks)
+        return ((number, self.schedule.buffers[number]) for number in numbers)
+
+    def _retire(self) -> None:
+        """Wait until the oldest step is stored."""
+        if not self._storing:
+            raise Broken(f"{self.schedule.name}: a step waits for memory that nobody will give back")
+        live = self._storing[0]
+        for store in live.stores:
+            store.wait()
+        self._storing.popleft()
+        live.give_back(stored=True)
+        self._stored(live.number)
+
+
+def _has(live: _Live, buffer: int) -> bool:
+    return any(block.buffer == buffer for block in live.step.blocks)
+
+
+class _Memory:
+    """
+    The copies of all buffers.
+
+    Page-aligned and outside the heap, so that they go back to the system at once; in huge pages if the
+    system has them, which direct reads and writes are several times faster with.
+    """
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        self._buffers = buffers
+        self._free = [deque(range(b.copies)) for b in buffers]
+        # An array over a mapping keeps it open, one that `numpy.ndarray` makes of it would not.
+        self._bytes = [[_pages(b.nbytes // max(b.copies, 1)) for _ in range(b.copies)] for b in buffers]
+
+    def has(self, buffer: int, copies: int = 1) -> bool:
+        return len(self._free[buffer]) >= copies
+
+    def take(self, buffer: int) -> int:
+        return 0 if self._buffers[buffer].kept else self._free[buffer].popleft()
+
+    def give(self, buffer: int, copy: int) -> None:
+        if not self._buffers[buffer].kept:
+            self._free[buffer].append(copy)
+
+    def view(self, block: Block, copy: int) -> NDArray[Any]:
+        buffer = self._buffers[block.buffer]
+        order: Literal["C", "F"] = "F" if buffer.order == "F" else "C"
+        if not math.prod(block.shape):
+            return np.empty(block.shape, buffer.dtype, order)
+        memory = self._bytes[block.buffer][copy]
+        return np.ndarray(block.shape, buffer.dtype, memory, order=order)
+
+    def close(self) -> None:
+        """Let go of it. Of what somebody still looks at, in a traceback say, the memory goes with the view."""
+        self._bytes.clear()
+
+
+def _pages(nbytes: int) -> NDArray[np.uint8]:
+    memory = mmap.mmap(-1, max(nbytes, 1))
+    with contextlib.suppress(AttributeError, OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)

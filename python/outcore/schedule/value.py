@@ -1,0 +1,195 @@
+"""
+Schedules: a computation over arrays on disk, as a value.
+
+Problem. Out-of-core algorithms look alike: read blocks ahead, compute, write behind, stay within the
+budget, go on after a kill. Written as loops, each would do all of that by itself, and nobody could tell
+beforehand what it will move, or prove that it fits.
+Idea. What a plan is to an access, a schedule is to a computation. It names arrays and buffers and says
+what each of its steps loads, computes and stores. Step `k` is a pure function of `k`, so a schedule of
+any length costs nothing to hold. Others print it, check it (`check`), count it (`count`) and run it
+(`run`); none of them knows which algorithm made it.
+
+Invariants. Equal shapes, layouts, budgets and figures give equal schedules. A step changes the blocks
+that it names and nothing else.
+
+References: PASSION, sections 4.1 to 4.3 (slabs, prefetch, reuse) and 5 (the node program that a compiler
+makes of an out-of-core array program).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Block", "Buffer", "Kernel", "Load", "Schedule", "Section", "Step", "Store"]
+
+Shape = tuple[int, ...]
+#: First index, and one past the last, along each axis: slices of plain integers without a step.
+Section = tuple[slice, ...]
+
+
+class Kernel(Protocol):
+    """What a step computes: it changes some blocks, and reads others."""
+
+    def __call__(self, blocks: Sequence[NDArray[Any]], *arguments: Any) -> None:
+        """`blocks` are those of the step, in its order; `arguments` are the step's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """
+    Memory that steps share out among them.
+
+    Parameters
+    ----------
+    elements
+        Of the largest block.
+    dtype
+        Of all blocks in it.
+    order
+        ``"C"`` or ``"F"``: of its blocks.
+    copies
+        How many steps have a block of their own in it at once: with two, one is loaded (or stored)
+        while the kernel works on the other. A step has a block from its load, or else from its kernel
+        on, until it is stored, or else until its kernel has ended.
+    kept
+        What is in it stays there for later steps: an accumulator, a panel that is used again. There is
+        one copy, and its blocks have one shape.
+    """
+
+    elements: int
+    dtype: np.dtype[Any]
+    order: str = "C"
+    copies: int = 1
+    kept: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all copies."""
+        return self.copies * max(self.elements, 1) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a buffer that one step has: the number of the buffer, and the shape."""
+
+    buffer: int
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """
+    A section of an array that is read into a block, or into a part of it.
+
+    Parameters
+    ----------
+    array
+        Number of the array in the schedule.
+    section
+        Of the array.
+    block
+        Number of the block in the step.
+    at
+        Where in the block the section goes; None: it is all of it.
+    """
+
+    array: int
+    section: Section
+    block: int
+    at: Section | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store(Load):
+    """A section of an array that is written out of a block, or out of a part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """
+    One step: loads, then the kernel, then stores.
+
+    Parameters
+    ----------
+    blocks
+        Its blocks.
+    loads, stores
+        What is read before the kernel, and written after it. Sections that it stores do not overlap.
+    kernel
+        Number of the kernel; None if what was loaded is stored as it is.
+    arguments
+        For the kernel.
+    after
+        Steps below this number have to be stored before this one loads. It neither reads nor stores
+        anything that a step from there on stores.
+    """
+
+    blocks: tuple[Block, ...]
+    loads: tuple[Load, ...] = ()
+    stores: tuple[Store, ...] = ()
+    kernel: int | None = None
+    arguments: tuple[Any, ...] = ()
+    after: int = 0
+
+
+def _anywhere(step: int) -> int:
+    return step
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """
+    A computation over arrays on disk.
+
+    Parameters
+    ----------
+    name
+        Of the operation, such as ``"transpose"``.
+    arrays
+        Names of the arrays, for people; loads and stores count them.
+    buffers
+        All memory that blocks take.
+    steps
+        How many there are.
+    make
+        Step `k`; pure.
+    kernels
+        What steps compute.
+    reading, writing
+        How many steps load at the same time, and how many store.
+    restart
+        The step to begin with if all steps below a number are stored and durable, and memory is gone.
+        By default that number: right where no buffer is kept.
+    """
+
+    name: str
+    arrays: tuple[str, ...]
+    buffers: tuple[Buffer, ...]
+    steps: int
+    make: Callable[[int], Step]
+    kernels: tuple[Kernel, ...] = ()
+    reading: int = 1
+    writing: int = 1
+    restart: Callable[[int], int] = _anywhere
+
+    @property
+    def held(self) -> int:
+        """Bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    def step(self, number: int) -> Step:
+        """Step `number`, from 0."""
+        if not 0 <= number < self.steps:
+            raise IndexError(f"step {number} of {self.steps}")
+        return self.make(number)
+
+
+def elements(section: Section) -> int:
+    """Elements of a section."""
+    return math.prod(part.stop - part.start for part in section)

@@ -1,0 +1,316 @@
+"""Schedules: what `check` refuses, and that `Run` does what one step after the other would do."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcore
+from outcore import _core
+from outcore.schedule import Block, Broken, Buffer, Load, Run, Schedule, Step, Store, check
+
+F8 = np.dtype("f8")
+SIZE = 5
+WHOLE = 40
+
+
+class Late:
+    """An array in memory whose requests are done some time between their start and the end of a wait."""
+
+    def __init__(self, data, chance, log):
+        self.data, self.chance, self.log = data, chance, log
+
+    def iread(self, key, *, out):
+        def work():
+            out[...] = self.data[key]
+
+        return Request(work, self.chance, self.log)
+
+    def iwrite(self, key, value):
+        def work():
+            self.data[key] = value
+
+        return Request(work, self.chance, self.log)
+
+
+class Request:
+    def __init__(self, work, chance, log):
+        self.work, self.log = work, log
+        log.append(self)
+        # What else is under way may be done now, in any order.
+        for other in chance.sample(log, len(log)):
+            if chance.random() < 0.3:
+                other.wait()
+
+    def wait(self):
+        if self.work is not None:
+            work, self.work = self.work, None
+            self.log.remove(self)
+            work()
+
+    def cancel(self):
+        return False
+
+    def finish(self, *, unwanted=False):
+        self.wait()
+
+
+def section(n):
+    return (slice(n * SIZE, (n + 1) * SIZE),)
+
+
+def add(blocks, factor):
+    """The sum of all blocks that were loaded goes into the last one."""
+    *loaded, out = blocks
+    out[...] = factor * sum(loaded)
+
+
+def gather(blocks):
+    kept, loaded, out = blocks
+    kept += loaded
+    out[...] = kept
+
+
+def start(blocks):
+    kept, loaded, out = blocks
+    kept[...] = loaded
+    out[...] = -loaded
+
+
+KERNELS = (add, gather, start)
+#: Buffers: loads, another kind of loads, results, an accumulator.
+X, Y, OUT, KEPT = range(4)
+
+
+def buffers(copies):
+    return (
+        Buffer(SIZE, F8, copies=copies[0]),
+        Buffer(SIZE, F8, copies=copies[1]),
+        Buffer(SIZE, F8, copies=copies[2]),
+        Buffer(SIZE, F8, kept=True),
+    )
+
+
+@st.composite
+def schedules(draw):
+    """Steps that read blocks of two arrays, some of them written before, with and without a sum."""
+    blocks = WHOLE // SIZE
+    last = [dict.fromkeys(range(blocks), 0), dict.fromkeys(range(blocks), 0)]
+    steps = []
+    for number in range(draw(st.integers(1, 14))):
+        kind = draw(st.sampled_from(["sum", "copy", "in place", "gather", "start", "load kept"]))
+        a, b, to = (draw(st.integers(0, 1)) for _ in range(3))
+        i, j, k = (draw(st.integers(0, blocks - 1)) for _ in range(3))
+        shape = (SIZE,)
+        if kind == "sum":
+            named = (Block(X, shape), Block(Y, shape), Block(OUT, shape))
+            loads = (Load(a, section(i), 0), Load(b, section(j), 1))
+            more = {"kernel": 0, "arguments": (draw(st.integers(-2, 2)),)}
+            step = Step(named, loads, (Store(to, section(k), 2),), **more)
+        elif kind == "copy":
+            at = (slice(0, SIZE - 2),)
+            part = (slice(k * SIZE, k * SIZE + SIZE - 2),)
+            step = Step((Block(X, shape),), (Load(a, section(i), 0),), (Store(to, part, 0, at),))
+        elif kind == "in place":
+            named = (Block(X, shape), Block(Y, shape))
+            loads = (Load(to, section(k), 0),)
+            step = Step(named, loads, (Store(to, section(k), 1),), kernel=0, arguments=(2,))
+        elif kind == "load kept":
+            step = Step((Block(KEPT, shape),), (Load(a, section(i), 0),))
+        else:
+            named = (Block(KEPT, shape), Block(X, shape), Block(OUT, shape))
+            loads = (Load(a, section(i), 1),)
+            from_kept = draw(st.booleans())
+            store = Store(to, section(k), 0 if from_kept else 2)
+            step = Step(named, loads, (store,), kernel=1 if kind == "gather" else 2)
+        wait = 0
+        for load in (*step.loads, *step.stores):
+            wait = max(wait, last[load.array][load.section[0].start // SIZE])
+        step = Step(step.blocks, step.loads, step.stores, step.kernel, step.arguments, wait)
+        for store in step.stores:
+            last[store.array][store.section[0].start // SIZE] = number + 1
+        steps.append(step)
+    copies = [draw(st.integers(1, 3)) for _ in range(3)]
+    reading, writing = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return Schedule(
+        "test",
+        ("a", "b"),
+        buffers(copies),
+        len(steps),
+        steps.__getitem__,
+        KERNELS,
+        reading=reading,
+        writing=writing,
+    )
+
+
+def one_by_one(schedule, arrays):
+    """The oracle: each step is over before the next one begins."""
+    kept = {}
+    for step in map(schedule.step, range(schedule.steps)):
+        blocks = []
+        for block in step.blocks:
+            memory = np.full(block.shape, np.nan)
+            if schedule.buffers[block.buffer].kept:
+                memory = kept.setdefault(block.buffer, np.zeros(block.shape))
+            blocks.append(memory)
+        for load in step.loads:
+            blocks[load.block][load.at or ...] = arrays[load.array][load.section]
+        if step.kernel is not None:
+            schedule.kernels[step.kernel](blocks, *step.arguments)
+        for store in step.stores:
+            arrays[store.array][store.section] = blocks[store.block][store.at or ...]
+
+
+@settings(max_examples=300)
+@given(schedules(), st.integers(0, 2**32))
+def test_a_run_does_what_one_step_after_the_other_does(schedule, seed):
+    check(schedule, [(WHOLE,), (WHOLE,)])
+    expected = [np.arange(WHOLE) + 1.0, np.arange(WHOLE) * -3.0]
+    found = [one.copy() for one in expected]
+    one_by_one(schedule, expected)
+    chance, log, stored = random.Random(seed), [], []
+    arrays = [Late(data, chance, log) for data in found]
+    with Run(schedule, arrays, stored=stored.append) as run:
+        run.finish()
+        assert not log, "something is still under way"
+    assert stored == list(range(schedule.steps))
+    np.testing.assert_array_equal(expected, found)
+
+
+def doubled(name, a, b, copies=2, reading=1, done=(), **words):
+    """b = 2 * a, on disk."""
+    cut = 1000
+
+    def twice(blocks):
+        np.multiply(blocks[0], 2, out=blocks[1])
+
+    def make(k):
+        part = (slice(k * cut, min((k + 1) * cut, a.shape[0])),)
+        shape = (part[0].stop - part[0].start,)
+        blocks = (Block(0, shape), Block(1, shape))
+        return Step(blocks, (Load(0, part, 0),), (Store(1, part, 1),), kernel=0)
+
+    schedule = Schedule(
+        name,
+        (a.path, b.path),
+        (Buffer(cut, a.dtype, copies=copies), Buffer(cut, b.dtype, copies=2)),
+        -(-a.shape[0] // cut),
+        make,
+        (twice,),
+        reading=reading,
+    )
+    check(schedule, [a.shape, b.shape], [1])
+    return schedule, Run(schedule, (a, b), done=done, **words)
+
+
+@pytest.mark.parametrize("target", ["b.npy", "b.zarr", "b.h5::/x"])
+def test_a_run_on_disk(tmp_path, target):
+    data = np.arange(10_500.0)
+    a = outcore.create(tmp_path / "a.npy", data=data)
+    b = outcore.create(f"{tmp_path}/{target}", data.shape, "f8")
+    before = _core.memory_state()[0]
+    schedule, run = doubled("double", a, b, copies=3, reading=2)
+    with run:
+        assert _core.memory_state()[0] - before == schedule.held == 5 * 8000
+        run.finish()
+    assert _core.memory_state()[0] == before
+    np.testing.assert_array_equal(2 * data, b[...])
+
+
+def test_steps_that_are_done_are_left_out(tmp_path):
+    a = outcore.create(tmp_path / "a.npy", data=np.ones(5000))
+    b = outcore.create(tmp_path / "b.npy", (5000,), "f8")
+    stored = []
+    with doubled("double", a, b, done={1, 3}, stored=stored.append)[1] as run:
+        assert [run.advance() for _ in range(4)] == [0, 2, 4, None]
+        run.finish()
+    assert stored == [0, 2, 4]
+    np.testing.assert_array_equal(np.repeat([2.0, 0, 2, 0, 2], 1000), b[...])
+
+
+def test_a_run_that_is_left_halfway_stops(tmp_path):
+    a = outcore.create(tmp_path / "a.npy", data=np.ones(50_000))
+    b = outcore.create(tmp_path / "b.npy", (50_000,), "f8")
+    before = _core.memory_state()[0]
+    with pytest.raises(ZeroDivisionError), doubled("double", a, b)[1] as run:
+        run.advance()
+        raise ZeroDivisionError
+    assert _core.memory_state()[0] == before
+    assert b[...].sum() in (0, 2000)
+
+
+def test_a_failed_load_or_store_is_the_callers(tmp_path):
+    a = outcore.create(tmp_path / "a.npy", data=np.ones(5000))
+    b = outcore.create(tmp_path / "b.npy", (5000,), "f8")
+    with outcore.open(tmp_path / "b.npy") as read_only:
+        with pytest.raises(outcore.UsageError, match="mode 'r'"), doubled("d", a, read_only)[1] as run:
+            run.finish()
+    os_size = (tmp_path / "a.npy").stat().st_size
+    with doubled("d", a, b)[1] as run, pytest.raises(outcore.OutcoreError):  # noqa: PT012
+        run.advance()
+        with open(tmp_path / "a.npy", "r+b") as file:
+            file.truncate(os_size // 2)
+        run.finish()
+
+
+def test_memory_that_is_not_there_is_refused_at_the_beginning(tmp_path):
+    a = outcore.create(tmp_path / "a.npy", data=np.ones(5000))
+    b = outcore.create(tmp_path / "b.npy", (5000,), "f8")
+    with outcore.memory(16_000), pytest.raises(outcore.BudgetError, match="of a budget of 16000"):
+        doubled("double", a, b)
+
+
+BLOCK = (Block(0, (SIZE,)),)
+LOAD, STORE = Load(0, section(0), 0), Store(1, section(0), 0)
+RULES = {
+    "waits for steps below 1": [Step(BLOCK, after=1)],
+    "too large": [Step((Block(0, (SIZE + 1,)),))],
+    "two blocks in one": [Step(BLOCK * 2)],
+    "changes its shape": [Step((Block(1, (2,)),)), Step((Block(1, (3,)),))],
+    "no kernel 1": [Step(BLOCK, kernel=1)],
+    "no section": [Step(BLOCK, (Load(0, (slice(38, 43),), 0),))],
+    "no section of b": [Step(BLOCK, (), (Store(1, (slice(0, 5), slice(0, 5)), 0),))],
+    "does not fit": [Step(BLOCK, (Load(0, (slice(0, 4),), 0),))],
+    "its place": [Step(BLOCK, (Load(0, (slice(0, 4),), 0, (slice(2, 6),)),))],
+    "overlap": [Step(BLOCK, (), (STORE, Store(1, (slice(3, 8),), 0)))],
+    "does not wait": [Step(BLOCK, (LOAD,), (STORE,)), Step(BLOCK, (Load(1, section(0), 0),))],
+    "stores over": [Step(BLOCK, (LOAD,), (STORE,))] * 2,
+    "what is not stored": [
+        Step(BLOCK, (LOAD,), (STORE,)),
+        Step(BLOCK, (Load(1, (slice(3, 8),), 0),), after=1),
+    ],
+    "never stored": [Step(BLOCK, (LOAD,), (STORE,))],
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_breaks_a_rule_is_refused(rule):
+    steps = RULES[rule]
+    memory = (Buffer(SIZE, F8), Buffer(SIZE, F8, kept=True))
+    schedule = Schedule("bad", ("a", "b"), memory, len(steps), steps.__getitem__, (add,))
+    with pytest.raises(Broken, match=rule):
+        check(schedule, [(WHOLE,), (WHOLE,)], [1])
+
+
+def test_what_is_stored_again_is_known_by_its_last_step():
+    steps = [
+        Step(BLOCK, (LOAD,), (Store(1, (slice(0, 5),), 0),)),
+        Step(BLOCK, (LOAD,), (Store(1, (slice(3, 8),), 0),), after=1),
+        Step(BLOCK, (Load(1, (slice(0, 5),), 0),), after=2),
+        Step(BLOCK, (Load(1, (slice(0, 3),), 0, (slice(0, 3),)),), after=1),
+    ]
+    schedule = Schedule("again", ("a", "b"), (Buffer(SIZE, F8),), 4, steps.__getitem__)
+    check(schedule, [(WHOLE,), (8,)], [1])
+    assert math.prod(steps[0].blocks[0].shape) == SIZE
+
+
+def test_a_step_that_never_gets_memory_says_so():
+    step = Step((Block(0, (SIZE,)), Block(1, (SIZE,))), (Load(0, section(0), 0),))
+    schedule = Schedule("none", ("a",), (Buffer(SIZE, F8), Buffer(SIZE, F8, copies=0)), 1, lambda k: step)
+    data = Late(np.zeros(WHOLE), random.Random(0), [])
+    with pytest.raises(Broken, match="memory"), Run(schedule, [data]) as run:
+        run.finish()
