@@ -34,11 +34,11 @@ from outcore import _core, tiling
 from outcore.errors import UsageError
 from outcore.formats.layout import share_bytes
 from outcore.report import BlocksReport
+from outcore.schedule import Block, Buffer, Load, Reuse, Run, Schedule, Step
 from outcore.tiling import Side, Tiling
 
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
-    from outcore.requests import IORequest
 
 __all__ = ["Blocks", "copy_blocks", "copy_section", "walk"]
 
@@ -407,36 +407,45 @@ def _iterate(
     """Yield ``(key, data)`` for all blocks, reading one ahead."""
     if loop is None:
         return
-    keys = (tiles.key(number) for number in range(len(tiles)))
-    buffers = _Buffers(array, tiles.largest)
-    ahead: _Block | None = None
+    memory = _Buffers(array, tiles.largest)
     try:
-        after = next(keys, None)
-        while (key := after) is not None:
-            after = next(keys, None)
-            loop.step()
-            current = ahead or _start(array, buffers, key, None, None)
-            ahead = None
-            current.request.wait()
-            if after is not None:
-                ahead = _start(array, buffers, after, current, _moving_axis(key, after))
-            data = current.data
-            del current
-            yield key, data
-            del data
+        with Run(_walking(array, tiles), (array,), memory=memory) as run:
+            for number in range(len(tiles)):
+                loop.step()
+                blocks = run.load()
+                if blocks is None:
+                    return
+                yield tiles.key(number), blocks.pop()
+                run.store()
     finally:
-        if ahead is not None:
-            # Its memory must not be written any more; its error is of a block nobody came to.
-            ahead.request.cancel()
-            ahead.request.finish(unwanted=True)
         loop.release()
 
 
-@dataclass(slots=True)
-class _Block:
-    key: Key
-    data: NDArray[Any]
-    request: IORequest[NDArray[Any]]
+def _walking(array: DiskArray, tiles: Tiling) -> Schedule:
+    """The schedule of a loop: a step for each block, which takes what it shares with the one before."""
+
+    def step(number: int) -> Step:
+        key = tiles.key(number)
+        block = (Block(0, _shape(key)),)
+        before = tiles.key(number - 1) if number else key
+        axis = _moving_axis(before, key)
+        shared = 0 if axis is None else before[axis].stop - key[axis].start
+        if axis is None or shared <= 0:
+            return Step(block, (Load(0, key, 0),))
+        there, here, rest, place = (list(_whole(key)) for _ in range(4))
+        length = before[axis].stop - before[axis].start
+        there[axis], here[axis] = slice(length - shared, length), slice(0, shared)
+        place[axis] = slice(shared, key[axis].stop - key[axis].start)
+        rest = list(key)
+        rest[axis] = slice(key[axis].start + shared, key[axis].stop)
+        return Step(
+            block,
+            (Load(0, tuple(rest), 0, tuple(place)),),
+            reuses=(Reuse(0, tuple(here), 0, tuple(there)),),
+        )
+
+    buffer = Buffer(math.prod(tiles.largest), array.dtype, array.order, copies=_COPIED)
+    return Schedule("blocks", (array.path,), (buffer,), len(tiles), step)
 
 
 def _moving_axis(key: Key, after: Key) -> int | None:
@@ -445,24 +454,12 @@ def _moving_axis(key: Key, after: Key) -> int | None:
     return moved[0] if len(moved) == 1 else None
 
 
-def _start(
-    array: DiskArray, buffers: _Buffers, key: Key, last: _Block | None, axis: int | None
-) -> _Block:
-    """Begin to read the block `key`; take from `last` what both hold."""
-    data = buffers.take(tuple(s.stop - s.start for s in key))
-    if last is not None and axis is not None:
-        shared = last.key[axis].stop - key[axis].start
-        if shared > 0:
-            head = [slice(None)] * array.ndim
-            tail = list(head)
-            head[axis], tail[axis] = slice(0, shared), slice(-shared, None)
-            data[tuple(head)] = last.data[tuple(tail)]
-            rest = list(key)
-            rest[axis] = slice(key[axis].start + shared, key[axis].stop)
-            head[axis] = slice(shared, None)
-            request = array.iread(tuple(rest), out=data[tuple(head)])
-            return _Block(key, data, request)
-    return _Block(key, data, array.iread(key, out=data))
+def _shape(key: Key) -> tuple[int, ...]:
+    return tuple(part.stop - part.start for part in key)
+
+
+def _whole(key: Key) -> Key:
+    return tuple(slice(0, n) for n in _shape(key))
 
 
 class _Buffers:
@@ -472,14 +469,30 @@ class _Buffers:
         self._shape, self._dtype, self._order = shape, array.dtype, array.order
         self._owned: list[NDArray[Any]] = []
 
-    def take(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        part: tuple[Any, ...] = (*(slice(0, n) for n in shape), ...)
+    def has(self, buffer: int, copies: int = 1) -> bool:
+        """There is always one: what the caller keeps is his own memory."""
+        return True
+
+    def take(self, buffer: int) -> NDArray[Any]:
+        """One that nobody refers to, or a new one."""
         for number in range(len(self._owned)):
             # Two references: the list and the argument. A view anywhere is one more.
             if sys.getrefcount(self._owned[number]) <= 2:
-                return self._owned[number][part]  # type: ignore[no-any-return]
+                return self._owned[number]
         # Somebody keeps the old ones: they are the caller's memory now, like any result.
         del self._owned[: max(0, len(self._owned) - _ALIVE + 1)]
         fresh = np.empty(self._shape, self._dtype, order="F" if self._order == "F" else "C")
         self._owned.append(fresh)
-        return fresh[part]  # type: ignore[no-any-return]
+        return fresh
+
+    def give(self, buffer: int, copy: NDArray[Any]) -> None:
+        """Who refers to it is counted instead."""
+
+    def view(self, block: Block, copy: NDArray[Any]) -> NDArray[Any]:
+        """The corner of `copy` that a block takes."""
+        part: tuple[Any, ...] = (*(slice(0, n) for n in block.shape), ...)
+        return copy[part]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Let go of all."""
+        self._owned.clear()

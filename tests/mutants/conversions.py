@@ -3,6 +3,8 @@
 from mutants import Mutant
 
 CHECKPOINTS = "tests/unit/test_checkpoints.py"
+RUN = "python/outcore/schedule/run.py"
+ORDER = "tests/unit/test_schedule.py::test_a_run_does_what_one_step_after_the_other_does"
 
 MUTANTS = [
     Mutant(
@@ -23,15 +25,43 @@ MUTANTS = [
         why="tiles that are written while a flush runs would be recorded with those before it",
     ),
     Mutant(
-        file="python/outcore/convert/carry.py",
-        before="        if writing is not None:\n            writing.wait()\n        checkpoints.written(k)\n",
-        after="        checkpoints.written(k)\n",
-        killed_by=f"{CHECKPOINTS}::test_a_tile_is_recorded_when_it_has_been_written",
-        why="a tile would be recorded, and its buffer used again, while it is being written",
+        file=RUN,
+        before="        for store in live.stores:\n            store.wait()\n",
+        after="",
+        killed_by=(f"{CHECKPOINTS}::test_a_tile_is_recorded_when_it_has_been_written", ORDER),
+        why="a step would be recorded, and its buffer used again, while it is being stored",
     ),
     Mutant(
-        file="python/outcore/convert/carry.py",
-        before="                with contextlib.suppress(Exception):\n                    request.wait()\n",
+        file=RUN,
+        before="        for load in live.loads:\n            load.wait()\n",
+        after="",
+        killed_by=ORDER,
+        why="a kernel would compute with what is not yet loaded",
+    ),
+    Mutant(
+        file=RUN,
+        before="        if before and before[0].number < live.step.after:\n            return False\n",
+        after="",
+        killed_by=ORDER,
+        why="a step would load what an earlier one has not yet stored",
+    ),
+    Mutant(
+        file=RUN,
+        before="            if not self._may_load(live):\n                return\n            live.take",
+        after="            live.take",
+        killed_by=ORDER,
+        why="a step would load into memory that another one is using",
+    ),
+    Mutant(
+        file=RUN,
+        before="        while not self._may_compute(live):\n            self._retire()\n",
+        after="",
+        killed_by=ORDER,
+        why="a kernel would change what is being stored",
+    ),
+    Mutant(
+        file=RUN,
+        before="                request.finish(unwanted=True)\n",
         after="                pass\n",
         killed_by=f"{CHECKPOINTS}::test_buffers_live_as_long_as_the_requests_that_use_them",
         why="buffers would go back to the system while requests read into them",

@@ -125,7 +125,9 @@ def test_the_disk_has_the_next_read_before_one_ends(tmp_path, monkeypatch, dtype
     log = started(monkeypatch, *paths, memory="16 MiB", dtype=dtype)
     tiles = log.count("W")
     assert tiles > 8
-    assert log == "RR" + "WR" * (tiles - 2) + "WW"
+    # Where nothing is cast a tile is written out of the buffer that it was read into: there is one more.
+    first = "RRRWWR" if dtype == "f8" else "RRWRWR"
+    assert log == first + "WR" * (tiles - 4) + "WW"
     assert _core.memory_state()[2] <= 16 * 2**20
     np.testing.assert_array_equal(np.load(paths[1]), data.astype(dtype))
 
@@ -141,7 +143,7 @@ def test_tiles_are_read_one_by_one_where_that_is_better_or_all_that_fits(
     paths = (tmp_path / "a.zarr", tmp_path / "b.npy")
     monkeypatch.setattr(tiling, "_LARGE_TILE", 2**20)
     log = started(monkeypatch, *paths, memory=memory, order=order)
-    assert log == "R" + "WR" * (log.count("W") - 1) + "W"
+    assert log == "RRW" + "WR" * (log.count("W") - 2) + "W"
     assert len(log) > 8
     np.testing.assert_array_equal(np.load(paths[1]), data)
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core
-from outcore.schedule import Block, Broken, Buffer, Load, Run, Schedule, Step, Store, check
+from outcore.schedule import Block, Broken, Buffer, Load, Reuse, Run, Schedule, Step, Store, check
 
 F8 = np.dtype("f8")
 SIZE = 5
@@ -100,8 +101,11 @@ def schedules(draw):
     blocks = WHOLE // SIZE
     last = [dict.fromkeys(range(blocks), 0), dict.fromkeys(range(blocks), 0)]
     steps = []
-    for number in range(draw(st.integers(1, 14))):
-        kind = draw(st.sampled_from(["sum", "copy", "in place", "gather", "start", "load kept"]))
+    for _ in range(draw(st.integers(1, 14))):
+        number = len(steps)
+        kind = draw(
+            st.sampled_from(["sum", "copy", "in place", "gather", "start", "load kept", "reuse"])
+        )
         a, b, to = (draw(st.integers(0, 1)) for _ in range(3))
         i, j, k = (draw(st.integers(0, blocks - 1)) for _ in range(3))
         shape = (SIZE,)
@@ -118,6 +122,16 @@ def schedules(draw):
             named = (Block(X, shape), Block(Y, shape))
             loads = (Load(to, section(k), 0),)
             step = Step(named, loads, (Store(to, section(k), 1),), kernel=0, arguments=(2,))
+        elif kind == "reuse" and steps and 0 in {load.block for load in steps[-1].loads}:
+            # Its middle comes from the step before, its ends from the disk.
+            middle = (slice(1, SIZE - 1),)
+            ends = [(slice(n, n + 1),) for n in (0, SIZE - 1)]
+            loads = tuple(
+                Load(a, (slice(i * SIZE + e[0].start, i * SIZE + e[0].stop),), 0, e) for e in ends
+            )
+            named = (Block(X, shape), Block(OUT, shape))
+            reuses = (Reuse(0, middle, 0, middle),)
+            step = Step(named, loads, (Store(to, section(k), 1),), 0, (3,), reuses=reuses)
         elif kind == "load kept":
             step = Step((Block(KEPT, shape),), (Load(a, section(i), 0),))
         else:
@@ -129,11 +143,15 @@ def schedules(draw):
         wait = 0
         for load in (*step.loads, *step.stores):
             wait = max(wait, last[load.array][load.section[0].start // SIZE])
-        step = Step(step.blocks, step.loads, step.stores, step.kernel, step.arguments, wait)
+        if step.reuses and wait == number:
+            continue
+        step = replace(step, after=wait)
         for store in step.stores:
             last[store.array][store.section[0].start // SIZE] = number + 1
         steps.append(step)
     copies = [draw(st.integers(1, 3)) for _ in range(3)]
+    if any(step.reuses for step in steps):
+        copies[X] = max(copies[X], 2)
     reading, writing = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     return Schedule(
         "test",
@@ -149,7 +167,7 @@ def schedules(draw):
 
 def one_by_one(schedule, arrays):
     """The oracle: each step is over before the next one begins."""
-    kept = {}
+    kept, last = {}, []
     for step in map(schedule.step, range(schedule.steps)):
         blocks = []
         for block in step.blocks:
@@ -159,6 +177,9 @@ def one_by_one(schedule, arrays):
             blocks.append(memory)
         for load in step.loads:
             blocks[load.block][load.at or ...] = arrays[load.array][load.section]
+        for reuse in step.reuses:
+            blocks[reuse.block][reuse.at] = last[reuse.source][reuse.source_at]
+        last = [block.copy() for block in blocks]
         if step.kernel is not None:
             schedule.kernels[step.kernel](blocks, *step.arguments)
         for store in step.stores:
@@ -182,7 +203,7 @@ def test_a_run_does_what_one_step_after_the_other_does(schedule, seed):
 
 
 def doubled(name, a, b, copies=2, reading=1, done=(), **words):
-    """b = 2 * a, on disk."""
+    """B = 2 * a, on disk."""
     cut = 1000
 
     def twice(blocks):
@@ -236,19 +257,28 @@ def test_a_run_that_is_left_halfway_stops(tmp_path):
     a = outcore.create(tmp_path / "a.npy", data=np.ones(50_000))
     b = outcore.create(tmp_path / "b.npy", (50_000,), "f8")
     before = _core.memory_state()[0]
-    with pytest.raises(ZeroDivisionError), doubled("double", a, b)[1] as run:
+    with doubled("double", a, b)[1] as run:
         run.advance()
-        raise ZeroDivisionError
     assert _core.memory_state()[0] == before
     assert b[...].sum() in (0, 2000)
+
+
+def test_blocks_are_there_as_long_as_somebody_looks_at_them(tmp_path):
+    """As a debugger does with those of a run that failed."""
+    a = outcore.create(tmp_path / "a.npy", data=np.ones(5000))
+    b = outcore.create(tmp_path / "b.npy", (5000,), "f8")
+    with doubled("double", a, b)[1] as run:
+        blocks = run.load()
+    assert blocks[0].sum() == 1000
+    blocks[1][...] = 7
 
 
 def test_a_failed_load_or_store_is_the_callers(tmp_path):
     a = outcore.create(tmp_path / "a.npy", data=np.ones(5000))
     b = outcore.create(tmp_path / "b.npy", (5000,), "f8")
-    with outcore.open(tmp_path / "b.npy") as read_only:
-        with pytest.raises(outcore.UsageError, match="mode 'r'"), doubled("d", a, read_only)[1] as run:
-            run.finish()
+    read_only = outcore.open(tmp_path / "b.npy")
+    with doubled("d", a, read_only)[1] as run, pytest.raises(outcore.UsageError, match="mode 'r'"):
+        run.finish()
     os_size = (tmp_path / "a.npy").stat().st_size
     with doubled("d", a, b)[1] as run, pytest.raises(outcore.OutcoreError):  # noqa: PT012
         run.advance()
@@ -283,6 +313,18 @@ RULES = {
         Step(BLOCK, (LOAD,), (STORE,)),
         Step(BLOCK, (Load(1, (slice(3, 8),), 0),), after=1),
     ],
+    "takes of the step before": [
+        Step(BLOCK, (LOAD,)),
+        Step(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 3),)),)),
+    ],
+    "one copy": [
+        Step(BLOCK, (LOAD,)),
+        Step(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 2),)),)),
+    ],
+    "takes from it": [
+        Step(BLOCK, (LOAD,)),
+        Step(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 2),)),), after=1),
+    ],
     "never stored": [Step(BLOCK, (LOAD,), (STORE,))],
 }
 
@@ -310,7 +352,9 @@ def test_what_is_stored_again_is_known_by_its_last_step():
 
 def test_a_step_that_never_gets_memory_says_so():
     step = Step((Block(0, (SIZE,)), Block(1, (SIZE,))), (Load(0, section(0), 0),))
-    schedule = Schedule("none", ("a",), (Buffer(SIZE, F8), Buffer(SIZE, F8, copies=0)), 1, lambda k: step)
+    schedule = Schedule(
+        "none", ("a",), (Buffer(SIZE, F8), Buffer(SIZE, F8, copies=0)), 1, lambda k: step
+    )
     data = Late(np.zeros(WHOLE), random.Random(0), [])
     with pytest.raises(Broken, match="memory"), Run(schedule, [data]) as run:
         run.finish()

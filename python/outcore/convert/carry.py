@@ -1,8 +1,8 @@
 """
 The tiles on their way: read, cast, written, made durable.
 
-Problem. A conversion of hours must be able to go on after a kill, and must not wait for the disk more often
-than it has to.
+Problem. A conversion of hours must be able to go on after a kill, and must not wait for the disk more
+often than it has to.
 Idea. A tile is a step of a schedule, which `outcore.schedule` runs: reads ahead, cast, written behind.
 Every few seconds what was written is flushed, on a thread of its own, and then recorded in the journal.
 

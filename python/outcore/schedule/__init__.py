@@ -6,8 +6,18 @@ functions that return a schedule; nothing here knows any of them.
 """
 
 from outcore.schedule.check import Broken, check
-from outcore.schedule.run import Run
-from outcore.schedule.value import Block, Buffer, Kernel, Load, Schedule, Section, Step, Store
+from outcore.schedule.run import Memory, Run
+from outcore.schedule.value import (
+    Block,
+    Buffer,
+    Kernel,
+    Load,
+    Reuse,
+    Schedule,
+    Section,
+    Step,
+    Store,
+)
 
 __all__ = [
     "Block",
@@ -15,6 +25,8 @@ __all__ = [
     "Buffer",
     "Kernel",
     "Load",
+    "Memory",
+    "Reuse",
     "Run",
     "Schedule",
     "Section",

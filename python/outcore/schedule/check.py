@@ -6,7 +6,8 @@ elements without a word; one whose buffers do not hold its blocks breaks its pro
 Idea. Everything a run relies on is decided by the steps alone. They are walked once, in order, with what
 is stored of each array as a list of boxes.
 
-Invariants. What passes here can be run by any executor that keeps to `Step.after`, whatever it reads ahead.
+Invariants. What passes here can be run by any executor that keeps to `Step.after`, whatever it reads
+ahead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from outcore.schedule.value import Load, Schedule, Section, Step
+from outcore.schedule.value import Block, Load, Schedule, Section, Step
 
 __all__ = ["Broken", "check"]
 
@@ -54,17 +55,21 @@ class _Walk:
         self.stored: list[dict[tuple[tuple[int, int], ...], int]] = [{} for _ in shapes]
         self.kept: dict[int, Shape] = {}
         self.number = 0
+        self.before: tuple[Block, ...] = ()
 
     def all(self) -> None:
         if len(self.shapes) != len(self.schedule.arrays):
             raise Broken(f"{len(self.shapes)} shapes for {len(self.schedule.arrays)} arrays")
-        for self.number in range(self.schedule.steps):
-            self.step(self.schedule.step(self.number))
+        for number in range(self.schedule.steps):
+            self.number = number
+            self.step(self.schedule.step(number))
         for array in self.results:
             whole = tuple((0, n) for n in self.shapes[array])
             missing = _volume(whole) - sum(_volume(one) for one in self.stored[array])
             if missing > 0:
-                raise Broken(f"{missing} elements of {self.schedule.arrays[array]} are never stored")
+                raise Broken(
+                    f"{missing} elements of {self.schedule.arrays[array]} are never stored"
+                )
 
     def broken(self, rule: str) -> Broken:
         return Broken(f"{self.schedule.name}, step {self.number} of {self.schedule.steps}: {rule}")
@@ -78,9 +83,13 @@ class _Walk:
             self.is_written(load, step)
         for store in step.stores:
             self.transfer(store, step)
+        self.reuses(step)
+        self.before = step.blocks
         for n, store in enumerate(step.stores):
             for other in step.stores[:n]:
-                if store.array == other.array and meet(box_of(store.section), box_of(other.section)):
+                if store.array == other.array and meet(
+                    box_of(store.section), box_of(other.section)
+                ):
                     raise self.broken("what it stores overlaps")
         for store in step.stores:
             self.write(store.array, box_of(store.section), step)
@@ -101,24 +110,32 @@ class _Walk:
         if step.kernel is not None and not 0 <= step.kernel < len(self.schedule.kernels):
             raise self.broken(f"there is no kernel {step.kernel}")
 
+    def reuses(self, step: Step) -> None:
+        for reuse in step.reuses:
+            here = 0 <= reuse.source < len(self.before) and (
+                _lies_in(reuse.source_at, self.before[reuse.source].shape)
+            )
+            there = _lies_in(reuse.at, step.blocks[reuse.block].shape)
+            if not here or not there or _size(reuse.at) != _size(reuse.source_at):
+                raise self.broken("what it takes of the step before is not there, or does not fit")
+        if step.reuses and step.after >= self.number:
+            raise self.broken("it waits for the step before and takes from it")
+        before = {block.buffer for block in self.before}
+        loaded = step.loaded if step.reuses else frozenset()
+        for number in {step.blocks[n].buffer for n in loaded} & before:
+            if self.schedule.buffers[number].copies < 2:
+                raise self.broken(
+                    "it takes of the step before, and there is one copy of the buffer"
+                )
+
     def transfer(self, load: Load, step: Step) -> None:
-        shape = self.shapes[load.array]
-        inside = len(load.section) == len(shape) and all(
-            part.step is None and 0 <= part.start <= part.stop <= n
-            for part, n in zip(load.section, shape, strict=False)
-        )
-        if not inside:
+        if not _lies_in(load.section, self.shapes[load.array]):
             raise self.broken(f"{load.section} is no section of {self.schedule.arrays[load.array]}")
-        block = step.blocks[load.block]
-        size = tuple(part.stop - part.start for part in load.section)
+        block, size = step.blocks[load.block], _size(load.section)
         if load.at is None:
             fits = size == block.shape
         else:
-            fits = len(load.at) == len(block.shape) and all(
-                0 <= part.start <= part.stop <= n
-                for part, n in zip(load.at, block.shape, strict=False)
-            )
-            fits = fits and size == tuple(part.stop - part.start for part in load.at)
+            fits = _lies_in(load.at, block.shape) and size == _size(load.at)
         if not fits:
             raise self.broken(f"a section of {size} does not fit its place in a block")
 
@@ -141,10 +158,23 @@ class _Walk:
         for other in [one for one in stored if meet(box, one)]:
             number = stored.pop(other)
             if number >= step.after:
-                raise self.broken(f"it stores over what step {number} does and does not wait for it")
+                raise self.broken(
+                    f"it stores over what step {number} does and does not wait for it"
+                )
             stored.update((part, number) for part in _without(other, box))
         if _volume(box):
             stored[box] = self.number
+
+
+def _size(section: Section) -> Shape:
+    return tuple(part.stop - part.start for part in section)
+
+
+def _lies_in(section: Section, shape: Shape) -> bool:
+    return len(section) == len(shape) and all(
+        part.step is None and 0 <= part.start <= part.stop <= n
+        for part, n in zip(section, shape, strict=True)
+    )
 
 
 def box_of(section: Section) -> tuple[tuple[int, int], ...]:

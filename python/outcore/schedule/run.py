@@ -44,16 +44,35 @@ class OnDisk(Protocol):
         """Start to write a section."""
 
 
+class Memory(Protocol):
+    """Where the blocks of a run are; a copy is whatever `take` says."""
+
+    def has(self, buffer: int, copies: int = 1) -> bool:
+        """Whether so many copies of a buffer are free."""
+
+    def take(self, buffer: int) -> Any:
+        """A free copy."""
+
+    def give(self, buffer: int, copy: Any) -> None:
+        """A copy is free again."""
+
+    def view(self, block: Block, copy: Any) -> NDArray[Any]:
+        """A block in a copy."""
+
+    def close(self) -> None:
+        """Nothing touches any of it any more."""
+
+
 class _Live:
     """A step that has begun, and the copy that it has of each of its buffers."""
 
-    def __init__(self, number: int, step: Step, memory: _Memory) -> None:
+    def __init__(self, number: int, step: Step, memory: Memory) -> None:
         self.number, self.step, self._memory = number, step, memory
         self.loads: list[IORequest[Any]] = []
         self.stores: list[IORequest[None]] = []
-        self.loaded = {load.block for load in step.loads}
+        self.loaded = step.loaded
         self.stored = {store.block for store in step.stores}
-        self._copies: list[int | None] = [None] * len(step.blocks)
+        self._copies: list[Any] = [None] * len(step.blocks)
 
     def take(self, blocks: Iterable[int]) -> None:
         """Take a copy for these blocks."""
@@ -62,9 +81,7 @@ class _Live:
 
     def view(self, block: int) -> NDArray[Any]:
         """The memory of a block."""
-        copy = self._copies[block]
-        assert copy is not None
-        return self._memory.view(self.step.blocks[block], copy)
+        return self._memory.view(self.step.blocks[block], self._copies[block])
 
     def give_back(self, *, stored: bool) -> None:
         """Copies that nobody uses any more: all if it is stored, else those that are not."""
@@ -99,7 +116,9 @@ class Run:
         The step to begin with.
     stored
         Called with the number of each step that was handed to the system whole, in order, on the
-        thread that calls `advance` or `finish`.
+        thread that drives the run.
+    memory
+        Where blocks are, if the caller has taken memory for them. By default it is taken here.
 
     Notes
     -----
@@ -115,48 +134,66 @@ class Run:
         done: Container[int] = (),
         first: int = 0,
         stored: Callable[[int], object] = lambda number: None,
+        memory: Memory | None = None,
     ) -> None:
         self.schedule, self._arrays, self._stored = schedule, arrays, stored
         # One by one: there may be more steps than there is memory for a list of them.
         self._todo = (k for k in range(first, schedule.steps) if k not in done)
         self._next = next(self._todo, None)
         self._loading: deque[_Live] = deque()
+        self._current: _Live | None = None
         self._storing: deque[_Live] = deque()
-        self._reserved = _core.Reservation(schedule.name, schedule.held)
-        self._memory = _Memory(schedule.buffers)
+        self._memory = _Memory(schedule) if memory is None else memory
 
     def advance(self) -> int | None:
         """Do the next step, but for waiting until it is stored; its number, None if there is none."""
+        blocks = self.load()
+        if blocks is None or self._current is None:
+            return None
+        live, step = self._current, self._current.step
+        if step.kernel is not None:
+            self.schedule.kernels[step.kernel](blocks, *step.arguments)
+        del blocks
+        self.store()
+        return live.number
+
+    def load(self) -> list[NDArray[Any]] | None:
+        """The blocks of the next step, loaded, for whoever computes with them; None if there is none."""
         while not self._loading:
             self._begin_loads()
             if self._loading:
                 break
             if self._next is None:
                 return None
-            if not self._storing:
-                raise Broken(f"{self.schedule.name}: step {self._next} waits for itself")
             self._retire()
-        live = self._loading[0]
+        live = self._loading.popleft()
+        self._current = live
         for load in live.loads:
             load.wait()
         while not self._may_compute(live):
             self._retire()
         live.take(live.missing)
-        step = live.step
-        if step.kernel is not None:
-            blocks = [live.view(n) for n in range(len(step.blocks))]
-            self.schedule.kernels[step.kernel](blocks, *step.arguments)
-            del blocks
+        self._begin_loads()
+        while (
+            not self._loading and self._next is not None and self.schedule.step(self._next).reuses
+        ):
+            self._retire()
+            self._begin_loads()
+        return [live.view(n) for n in range(len(live.step.blocks))]
+
+    def store(self) -> None:
+        """What was computed with the blocks of `load` is stored, in the background."""
+        live = self._current
+        assert live is not None, "store() without load()"
         while len(self._storing) >= self.schedule.writing:
             self._retire()
-        self._loading.popleft()
+        self._current = None
         self._storing.append(live)
-        for store in step.stores:
+        for store in live.step.stores:
             part = live.view(store.block)[store.at or ...]
             live.stores.append(self._arrays[store.array].iwrite(store.section, part))
         live.give_back(stored=False)
         self._begin_loads()
-        return live.number
 
     def finish(self) -> None:
         """Do what is left of the schedule, and wait until all of it is stored."""
@@ -175,14 +212,14 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         # The memory belongs to the requests until these are over.
-        for live in self._loading:
+        begun = [*self._loading, *([self._current] if self._current else []), *self._storing]
+        for live in begun:
             for load in live.loads:
                 load.cancel()
-        for live in (*self._loading, *self._storing):
+        for live in begun:
             for request in (*live.loads, *live.stores):
                 request.finish(unwanted=True)
         self._memory.close()
-        self._reserved.release()
 
     def _begin_loads(self) -> None:
         while self._next is not None and len(self._loading) < self.schedule.reading:
@@ -192,18 +229,28 @@ class Run:
             live.take(live.loaded)
             self._loading.append(live)
             self._next = next(self._todo, None)
+            for reuse in live.step.reuses:
+                assert self._current is not None
+                live.view(reuse.block)[reuse.at] = self._current.view(reuse.source)[reuse.source_at]
             for load in live.step.loads:
                 out = live.view(load.block)[load.at or ...]
                 live.loads.append(self._arrays[load.array].iread(load.section, out=out))
 
     def _may_load(self, live: _Live) -> bool:
         """Whether all that it waits for is stored, and there is memory to load into."""
-        before = [*self._storing, *self._loading]
+        current = [self._current] if self._current else []
+        before = [*self._storing, *current, *self._loading]
         if before and before[0].number < live.step.after:
             return False
+        if live.step.reuses:
+            if self._loading or not current:
+                return False
+            if current[0].number != live.number - 1:
+                raise Broken(f"{self.schedule.name}: step {live.number} takes of one that is left out")
         return all(
             # What is kept changes when nobody has to work with it any more.
-            not self._is_stored_from(number) and not any(_has(one, number) for one in self._loading)
+            not self._is_stored_from(number)
+            and not any(_has(one, number) for one in (*current, *self._loading))
             if buffer.kept
             # Nor is memory taken that a step before it will want.
             else self._memory.has(number, 1 + sum(one.wants(number) for one in self._loading))
@@ -222,7 +269,9 @@ class Run:
 
     def _is_stored_from(self, buffer: int) -> bool:
         return any(
-            number == buffer for one in self._storing for number, _ in self._buffers(one, one.stored)
+            number == buffer
+            for one in self._storing
+            for number, _ in self._buffers(one, one.stored)
         )
 
     def _buffers(self, live: _Live, blocks: Iterable[int]) -> Iterator[tuple[int, Buffer]]:
@@ -232,7 +281,9 @@ class Run:
     def _retire(self) -> None:
         """Wait until the oldest step is stored."""
         if not self._storing:
-            raise Broken(f"{self.schedule.name}: a step waits for memory that nobody will give back")
+            raise Broken(
+                f"{self.schedule.name}: a step waits for memory that nobody will give back"
+            )
         live = self._storing[0]
         for store in live.stores:
             store.wait()
@@ -253,11 +304,14 @@ class _Memory:
     system has them, which direct reads and writes are several times faster with.
     """
 
-    def __init__(self, buffers: Sequence[Buffer]) -> None:
-        self._buffers = buffers
+    def __init__(self, schedule: Schedule) -> None:
+        self._reserved = _core.Reservation(schedule.name, schedule.held)
+        self._buffers = buffers = schedule.buffers
         self._free = [deque(range(b.copies)) for b in buffers]
         # An array over a mapping keeps it open, one that `numpy.ndarray` makes of it would not.
-        self._bytes = [[_pages(b.nbytes // max(b.copies, 1)) for _ in range(b.copies)] for b in buffers]
+        self._bytes = [
+            [_pages(b.nbytes // max(b.copies, 1)) for _ in range(b.copies)] for b in buffers
+        ]
 
     def has(self, buffer: int, copies: int = 1) -> bool:
         return len(self._free[buffer]) >= copies
@@ -278,8 +332,9 @@ class _Memory:
         return np.ndarray(block.shape, buffer.dtype, memory, order=order)
 
     def close(self) -> None:
-        """Let go of it. Of what somebody still looks at, in a traceback say, the memory goes with the view."""
+        """Let go of it. What somebody still looks at, in a traceback say, goes with the view."""
         self._bytes.clear()
+        self._reserved.release()
 
 
 def _pages(nbytes: int) -> NDArray[np.uint8]:

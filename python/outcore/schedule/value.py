@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Block", "Buffer", "Kernel", "Load", "Schedule", "Section", "Step", "Store"]
+__all__ = ["Block", "Buffer", "Kernel", "Load", "Reuse", "Schedule", "Section", "Step", "Store"]
 
 Shape = tuple[int, ...]
 #: First index, and one past the last, along each axis: slices of plain integers without a step.
@@ -111,6 +111,27 @@ class Store(Load):
 
 
 @dataclass(frozen=True, slots=True)
+class Reuse:
+    """
+    A part of a block that the step before has loaded, and that is not read again.
+
+    It is copied before that step's kernel runs.
+
+    Parameters
+    ----------
+    block, at
+        Where it goes.
+    source, source_at
+        Where it is: number of the block in the step before, and the part.
+    """
+
+    block: int
+    at: Section
+    source: int
+    source_at: Section
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """
     One step: loads, then the kernel, then stores.
@@ -125,6 +146,8 @@ class Step:
         Number of the kernel; None if what was loaded is stored as it is.
     arguments
         For the kernel.
+    reuses
+        What it takes of the blocks of the step before.
     after
         Steps below this number have to be stored before this one loads. It neither reads nor stores
         anything that a step from there on stores.
@@ -135,7 +158,14 @@ class Step:
     stores: tuple[Store, ...] = ()
     kernel: int | None = None
     arguments: tuple[Any, ...] = ()
+    reuses: tuple[Reuse, ...] = ()
     after: int = 0
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        """Numbers of the blocks that hold something before the kernel runs."""
+        loads, reuses = (one.block for one in self.loads), (one.block for one in self.reuses)
+        return frozenset([*loads, *reuses])
 
 
 def _anywhere(step: int) -> int:
@@ -162,7 +192,7 @@ class Schedule:
     kernels
         What steps compute.
     reading, writing
-        How many steps load at the same time, and how many store.
+        How many steps load at the same time, beside the one whose kernel runs, and how many store.
     restart
         The step to begin with if all steps below a number are stored and durable, and memory is gone.
         By default that number: right where no buffer is kept.
