@@ -246,7 +246,9 @@ class Run:
             if self._loading or not current:
                 return False
             if current[0].number != live.number - 1:
-                raise Broken(f"{self.schedule.name}: step {live.number} takes of one that is left out")
+                raise Broken(
+                    f"{self.schedule.name}: step {live.number} takes of one that is left out"
+                )
         return all(
             # What is kept changes when nobody has to work with it any more.
             not self._is_stored_from(number)
