@@ -1,5 +1,6 @@
 """Schedules: what `check` refuses, and that `Run` does what one step after the other would do."""
 
+import importlib
 import math
 import random
 from dataclasses import replace
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore import _core
+from outcore import _core, tiling
 from outcore.schedule import Block, Broken, Buffer, Load, Reuse, Run, Schedule, Step, Store, check
 
 F8 = np.dtype("f8")
@@ -240,6 +241,32 @@ def test_a_run_on_disk(tmp_path, target):
         run.finish()
     assert _core.memory_state()[0] == before
     np.testing.assert_array_equal(2 * data, b[...])
+
+
+@pytest.mark.parametrize(
+    "words", [{}, {"order": "F"}, {"dtype": "f4"}, {"chunks": (70, 90)}], ids=str
+)
+def test_conversions_and_loops_pass_the_check(tmp_path, monkeypatch, words):
+    carry, blocks = (importlib.import_module(f"outcore.{n}") for n in ("convert.carry", "blocks"))
+    checked = []
+
+    def run(schedule, arrays, plain=Run, **more):
+        check(schedule, [a.shape for a in arrays], range(1, len(arrays)))
+        checked.append(schedule)
+        return plain(schedule, arrays, **more)
+
+    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(blocks, "Run", run)
+    monkeypatch.setattr(tiling, "_LARGE_TILE", 1 << 12)
+    data = np.arange(900 * 1100.0).reshape(900, 1100)
+    a = outcore.create(tmp_path / "a.zarr", data=data, chunks=(200, 300))
+    target = tmp_path / ("b.zarr" if "chunks" in words else "b.npy")
+    outcore.convert(a, target, memory="8 MiB", **words)
+    for shape, overlap in (((200, 300), 0), ((200, 300), (30, 2)), ((17, 1100), (5, 0)), (None, 2)):
+        for key, block in a.blocks(shape, overlap=overlap):
+            np.testing.assert_array_equal(data[key], block)
+    assert len(checked) == 5
+    assert checked[0].steps > 1
 
 
 def test_steps_that_are_done_are_left_out(tmp_path):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from outcore.convert.shares import Shares
 from outcore.disk import DiskArray
 from outcore.journal import Journal
-from outcore.schedule import Block, Buffer, Load, Run, Schedule, Section, Step, Store
+from outcore.schedule import Block, Buffer, Load, Run, Schedule, Step, Store, elements
 
 __all__ = ["Progress", "carry", "copying"]
 
@@ -37,7 +37,7 @@ def carry(shares: Shares, journal: Journal, progress: Progress) -> None:
     """Bring over the tiles that `journal` does not know as durable, and record them there."""
     tiles, reader, writer = shares.tiles, shares.reader, shares.writer
     item, total = reader.dtype.itemsize, reader.nbytes
-    done = sum(_elements(tiles.key(k)) for k in journal.done) * item
+    done = sum(elements(tiles.key(k)) for k in journal.done) * item
     progress(done, total)
     if len(journal.done) == len(tiles):
         return
@@ -46,7 +46,7 @@ def carry(shares: Shares, journal: Journal, progress: Progress) -> None:
     def stored(number: int) -> None:
         nonlocal done
         checkpoints.written(number)
-        done += _elements(tiles.key(number)) * item
+        done += elements(tiles.key(number)) * item
         progress(done, total)
 
     try:
@@ -64,10 +64,10 @@ def copying(shares: Shares) -> Schedule:
     that one has its own.
     """
     tiles, reader, writer, reads = shares.tiles, shares.reader, shares.writer, shares.reads
-    elements = max(math.prod(tiles.tile), 1)
+    most = max(math.prod(tiles.tile), 1)
     same = reader.dtype == writer.dtype
-    source = Buffer(elements, reader.dtype, writer.order, copies=reads + same)
-    cast = () if same else (Buffer(elements, writer.dtype, writer.order),)
+    source = Buffer(most, reader.dtype, writer.order, copies=reads + same)
+    cast = () if same else (Buffer(most, writer.dtype, writer.order),)
 
     def step(number: int) -> Step:
         section = tiles.key(number)
@@ -93,10 +93,6 @@ def copying(shares: Shares) -> Schedule:
 def _cast(blocks: Sequence[NDArray[Any]]) -> None:
     source, target = blocks
     np.copyto(target, source, casting="unsafe")
-
-
-def _elements(section: Section) -> int:
-    return math.prod(part.stop - part.start for part in section)
 
 
 class _Checkpoints:

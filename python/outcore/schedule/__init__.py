@@ -17,6 +17,7 @@ from outcore.schedule.value import (
     Section,
     Step,
     Store,
+    elements,
 )
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "Step",
     "Store",
     "check",
+    "elements",
 ]

@@ -112,8 +112,6 @@ class Run:
         Its arrays, in its order.
     done
         Numbers of steps that are not done again.
-    first
-        The step to begin with.
     stored
         Called with the number of each step that was handed to the system whole, in order, on the
         thread that drives the run.
@@ -132,13 +130,12 @@ class Run:
         arrays: Sequence[OnDisk],
         *,
         done: Container[int] = (),
-        first: int = 0,
         stored: Callable[[int], object] = lambda number: None,
         memory: Memory | None = None,
     ) -> None:
         self.schedule, self._arrays, self._stored = schedule, arrays, stored
         # One by one: there may be more steps than there is memory for a list of them.
-        self._todo = (k for k in range(first, schedule.steps) if k not in done)
+        self._todo = (k for k in range(schedule.steps) if k not in done)
         self._next = next(self._todo, None)
         self._loading: deque[_Live] = deque()
         self._current: _Live | None = None

@@ -6,8 +6,8 @@ budget, go on after a kill. Written as loops, each would do all of that by itsel
 beforehand what it will move, or prove that it fits.
 Idea. What a plan is to an access, a schedule is to a computation. It names arrays and buffers and says
 what each of its steps loads, computes and stores. Step `k` is a pure function of `k`, so a schedule of
-any length costs nothing to hold. Others print it, check it (`check`), count it (`count`) and run it
-(`run`); none of them knows which algorithm made it.
+any length costs nothing to hold. Others check it (`check`) and run it (`run`); none of them knows which
+algorithm made it.
 
 Invariants. Equal shapes, layouts, budgets and figures give equal schedules. A step changes the blocks
 that it names and nothing else.
@@ -26,7 +26,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Block", "Buffer", "Kernel", "Load", "Reuse", "Schedule", "Section", "Step", "Store"]
+__all__ = [
+    "Block",
+    "Buffer",
+    "Kernel",
+    "Load",
+    "Reuse",
+    "Schedule",
+    "Section",
+    "Step",
+    "Store",
+    "elements",
+]
 
 Shape = tuple[int, ...]
 #: First index, and one past the last, along each axis: slices of plain integers without a step.
@@ -168,10 +179,6 @@ class Step:
         return frozenset([*loads, *reuses])
 
 
-def _anywhere(step: int) -> int:
-    return step
-
-
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """
@@ -193,9 +200,6 @@ class Schedule:
         What steps compute.
     reading, writing
         How many steps load at the same time, beside the one whose kernel runs, and how many store.
-    restart
-        The step to begin with if all steps below a number are stored and durable, and memory is gone.
-        By default that number: right where no buffer is kept.
     """
 
     name: str
@@ -206,7 +210,6 @@ class Schedule:
     kernels: tuple[Kernel, ...] = ()
     reading: int = 1
     writing: int = 1
-    restart: Callable[[int], int] = _anywhere
 
     @property
     def held(self) -> int:
