@@ -11,6 +11,13 @@ ENDS = "a_transfer_that_the_system_cuts_short_goes_on_and_one_that_ends_is_an_er
 
 MUTANTS = [
     Mutant(
+        file=f"{IO}/claim.rs",
+        before="        if *holders > 0 && !system::is_held(file) {",
+        after="        if *holders == usize::MAX {",
+        killed_by="cargo outcore-io claim who_opens_a_claimed_file_waits",
+        why="who opens a file that many threads write would wait until the kernel takes it from them, 45 s",
+    ),
+    Mutant(
         file=DEEP,
         before="Ok(got) if stage.writing && got < piece.len => {",
         after="Ok(got) if stage.writing && got > piece.len => {",

@@ -54,13 +54,17 @@ pub struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Claims a file; `None` if somebody else has it open, or if that cannot be known.
+    /// Claims a file; `None` if somebody else has it open, or waits to, or if that cannot be known.
     pub fn new(file: &OpenFile) -> Option<Claim<'_>> {
         let lease = file.lease();
         if !file.writable() || lease.forks != system::forks() {
             return None;
         }
         let mut holders = lease.holders();
+        if *holders > 0 && !system::is_held(file) {
+            // Somebody waits for the others to give it back: if more joined them, he would for ever.
+            return None;
+        }
         if *holders == 0 {
             // The kernel takes our second descriptor for somebody else's.
             file.release_direct();

@@ -57,6 +57,7 @@ fn who_opens_a_claimed_file_waits() {
             assert!(start.elapsed() < Duration::from_secs(20), "nobody asked for the file");
             std::thread::sleep(Duration::from_millis(1));
         }
+        assert!(Claim::new(&file).is_none(), "who waits would wait for this one, too");
         drop(first);
         std::thread::sleep(Duration::from_millis(20));
         assert!(!other.is_finished(), "one claim is left");
