@@ -10,6 +10,7 @@
 //! | `access.rs`  | an access to plans that run |
 //! | `chunks.rs`  | a chunked array to batches |
 //! | `collective.rs` | the plan of a collective, and its copies |
+//! | `compute/`   | kernels on blocks that are in memory
 //! | `records.rs` | what ranks told each other, to what is wanted of each array |
 //! | `table.rs`   | a chunk table kept by a format's library |
 //! | `terms.rs`   | the machine and the wishes to terms |
@@ -40,6 +41,7 @@ mod buffers;
 mod cast;
 mod chunks;
 mod collective;
+mod compute;
 mod distribution;
 mod empty;
 mod errors;

@@ -1,0 +1,1 @@
+//! Sums and other reductions, in an order that depends on the indices alone.

@@ -1,0 +1,1 @@
+//! Weighted sums of neighbours.

@@ -1,0 +1,11 @@
+//! Kernels on blocks that are in memory: NumPy arrays to slices.
+//!
+//! | file | translates |
+//! |---|---|
+//! | `merge.rs`   | merging sorted runs |
+//! | `reduce.rs`  | reductions |
+//! | `stencil.rs` | stencils |
+
+pub mod merge;
+pub mod reduce;
+pub mod stencil;
