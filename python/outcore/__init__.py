@@ -25,7 +25,6 @@ from outcore.collective import (
     read_all,
     write_all,
 )
-from outcore.convert import convert
 from outcore.disk import DiskArray
 from outcore.dist import Align, DistArray, Distribution, ProcessGrid
 from outcore.errors import (
@@ -48,6 +47,9 @@ from outcore.errors import (
 from outcore.formats import Entry, ls
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
 from outcore.hints import Hints, MemoryLimit, memory
+from outcore.jobs import ComputeReport, Planned
+from outcore.ooc.convert import convert
+from outcore.ooc.transpose import rechunk, transpose
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
 from outcore.requests import IORequest
@@ -70,6 +72,7 @@ __all__ = [
     "CollectiveError",
     "CollectiveReport",
     "Communicator",
+    "ComputeReport",
     "Damage",
     "DiskArray",
     "DistArray",
@@ -90,6 +93,7 @@ __all__ = [
     "Part",
     "PathTypeError",
     "PermissionDeniedError",
+    "Planned",
     "ProcessGrid",
     "Report",
     "SectionError",
@@ -107,6 +111,8 @@ __all__ = [
     "memory",
     "open",
     "read_all",
+    "rechunk",
+    "transpose",
     "verify",
     "write_all",
 ]

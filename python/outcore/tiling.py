@@ -37,6 +37,7 @@ from outcore.formats.layout import ArrayInfo, Chunked, ShardSource
 __all__ = ["Side", "Tiling", "choose", "grid_of", "passes", "smallest"]
 
 Shape = tuple[int, ...]
+Order = str | tuple[int, ...]
 # Along one axis, edges at a regular distance: the distance, and how far behind an edge index 0 lies.
 Edges = tuple[int, int]
 # Along one axis, cells of equal length: the length, where in its cell index 0 lies, and the step from
@@ -64,7 +65,7 @@ class Side:
     itemsize
         Bytes of an element there.
     order
-        ``"C"`` or ``"F"``.
+        ``"C"``, ``"F"``, or the axes from the one that runs fastest to the slowest.
     chunks
         Chunk grid, or None.
     whole
@@ -77,7 +78,7 @@ class Side:
     """
 
     itemsize: int
-    order: str
+    order: Order
     chunks: Shape | None = None
     whole: bool = False
     shards: Shape | None = None
@@ -146,6 +147,25 @@ class Side:
         apart = [(n // math.gcd(n, step), start // step) for n, start, step in cells]
         return [(n, start % n) for n, start in apart]
 
+    def permuted(self, axes: Sequence[int]) -> Side:
+        """
+        The same side, for whoever counts axes otherwise: axis `n` of it is their axis ``axes[n]``.
+
+        Examples
+        --------
+        >>> Side(8, "C", (10, 20)).permuted((1, 0))
+        Side(itemsize=8, order=(0, 1), chunks=(20, 10), whole=False, shards=None, start=None, step=None)
+        """
+        ndim = len(axes)
+        back = sorted(range(ndim), key=axes.__getitem__)
+
+        def theirs(lengths: Shape | None) -> Shape | None:
+            return lengths and tuple(lengths[n] for n in back)
+
+        order = tuple(axes[n] for n in _fastest_first(self.order, ndim))
+        chunks, shards, start, step = map(theirs, (self.chunks, self.shards, self.start, self.step))
+        return replace(self, order=order, chunks=chunks, shards=shards, start=start, step=step)
+
     @property
     def chunk_bytes(self) -> int:
         """Bytes of a chunk that has to be held whole; 0 if there is none."""
@@ -157,8 +177,7 @@ class Side:
             return max(self.chunk_bytes, _LONG_RUN)
         full = self.chunks or tuple(shape)
         length = self.itemsize
-        axes = range(len(shape)) if self.order == "F" else reversed(range(len(shape)))
-        for axis in axes:
+        for axis in _fastest_first(self.order, len(shape)):
             length *= min(tile[axis], full[axis])
             if tile[axis] < full[axis]:
                 break
@@ -177,7 +196,7 @@ class Tiling:
     tile
         Distance from one tile to the next, and their shape but for what follows.
     order
-        ``"C"`` or ``"F"``.
+        Of their numbers: ``"C"``, ``"F"``, or the axes from the one that runs fastest to the slowest.
     first
         Per axis, how far behind the edge of a tile index 0 lies: the first tile is so much smaller, or
         larger if it is negative. None: 0.
@@ -187,7 +206,7 @@ class Tiling:
 
     shape: Shape
     tile: Shape
-    order: str
+    order: Order
     first: Shape | None = None
     overlap: Shape | None = None
 
@@ -214,10 +233,9 @@ class Tiling:
         return math.prod(self.grid)
 
     @property
-    def _fastest_first(self) -> range:
+    def _fastest_first(self) -> Sequence[int]:
         """The axes, in the order in which tiles count along them."""
-        ndim = len(self.shape)
-        return range(ndim) if self.order == "F" else range(ndim - 1, -1, -1)
+        return _fastest_first(self.order, len(self.shape))
 
     def key(self, number: int) -> tuple[slice, ...]:
         """Where tile `number` lies."""
@@ -297,6 +315,12 @@ def _floors(count: int, step: int, first: int, unit: int) -> int:
     return total
 
 
+def _fastest_first(order: Order, ndim: int) -> Sequence[int]:
+    if isinstance(order, tuple):
+        return order
+    return range(ndim) if order == "F" else range(ndim - 1, -1, -1)
+
+
 def grid_of(shape: Sequence[int], tile: Sequence[int]) -> Shape:
     """Number of tiles along each axis."""
     return tuple(-(-length // size) for length, size in zip(shape, tile, strict=True))
@@ -309,7 +333,7 @@ def passes(tiles: Tiling, grid: Shape | None, side: Side) -> int:
     What a tile shares with the one before it along the fastest axis is not handled again.
     """
     ndim, many = len(tiles.shape), [n > 1 for n in tiles.grid]
-    fast = range(ndim) if tiles.order == "F" else range(ndim - 1, -1, -1)
+    fast = _fastest_first(tiles.order, ndim)
     kept = next((axis for axis in fast if many[axis]), None)
     counts = (
         tiles.meetings(axis, cells, again=axis != kept)
@@ -392,7 +416,7 @@ class _Choice:
         self.item = max(source.itemsize, target.itemsize)
         axes = range(len(shape))
         # Ties go to the axis that runs fastest in the target, so that writing is in order.
-        self.fast_first = list(axes) if target.order == "F" else list(reversed(axes))
+        self.fast_first = list(_fastest_first(target.order, len(axes)))
         self.handled = [
             (side, grid, math.prod(grid))
             for side, grid in (

@@ -8,7 +8,7 @@ ORDER = "tests/unit/test_schedule.py::test_a_run_does_what_one_step_after_the_ot
 
 MUTANTS = [
     Mutant(
-        file="python/outcore/convert/carry.py",
+        file="python/outcore/jobs/checkpoints.py",
         before="            self._target.flush()\n            self._journal.commit(steps)\n",
         after="            self._journal.commit(steps)\n            self._target.flush()\n",
         killed_by=(
@@ -18,7 +18,7 @@ MUTANTS = [
         why="after a crash a conversion would go on from tiles that are not on the disk",
     ),
     Mutant(
-        file="python/outcore/convert/carry.py",
+        file="python/outcore/jobs/checkpoints.py",
         before="        steps, self._written = self._written, []\n",
         after="        steps = self._written\n",
         killed_by=f"{CHECKPOINTS}::test_a_tile_that_was_written_during_a_flush_waits_for_the_next_one",
@@ -81,7 +81,7 @@ MUTANTS = [
         why="two processes would make the same file at the same time",
     ),
     Mutant(
-        file="python/outcore/convert/job.py",
+        file="python/outcore/jobs/job.py",
         before='"source time": None if changes else os.stat(source).st_mtime_ns',
         after='"source time": None',
         killed_by="tests/unit/test_convert.py::test_another_job_is_not_resumed",

@@ -130,7 +130,7 @@ MUTANTS = [
     ),
     # Conversions into a file that exists
     Mutant(
-        file="python/outcore/convert/target.py",
+        file="python/outcore/jobs/target.py",
         before="            partial = formats.staged(outer + tail, format) or outer + tail\n",
         after="            partial = outer + tail\n",
         killed_by=(
@@ -140,7 +140,7 @@ MUTANTS = [
         why="a conversion that fails would have destroyed the dataset that it was to replace",
     ),
     Mutant(
-        file="python/outcore/convert/target.py",
+        file="python/outcore/jobs/target.py",
         before="                formats.publish(self.final, format=self.format, exclusive=not self.overwrite)\n",
         after="                formats.publish(self.final, format=self.format, exclusive=False)\n",
         killed_by=f"{INSIDE}::test_a_name_that_is_taken_is_refused_before_and_after",

@@ -8,10 +8,10 @@ import pytest
 
 import outcore
 from outcore import tiling
-from outcore.convert.carry import _Checkpoints
+from outcore.jobs.checkpoints import Checkpoints
 from outcore.schedule import run
 
-carry = importlib.import_module("outcore.convert.carry")
+carry = importlib.import_module("outcore.jobs.checkpoints")
 WAYS = ("started", "over")
 
 
@@ -36,7 +36,7 @@ def often(monkeypatch):
 
 def test_tiles_are_recorded_after_the_flush_that_covers_them(often):
     target = Target()
-    points = _Checkpoints(target, target)
+    points = Checkpoints([target], target)
     for step in range(3):
         points.written(step)
         points._join()
@@ -55,7 +55,7 @@ def test_a_tile_that_was_written_during_a_flush_waits_for_the_next_one(often):
         assert go_on.wait(30)
 
     target.flush = slowly
-    points = _Checkpoints(target, target)
+    points = Checkpoints([target], target)
     points.written(0)
     assert begun.wait(30)
     points.written(1)
@@ -73,7 +73,7 @@ def test_nothing_is_recorded_if_the_flush_fails(often, at_the_end):
         raise OSError("the disk is full")
 
     target.flush = fail
-    points = _Checkpoints(target, target)
+    points = Checkpoints([target], target)
     points._last = float("inf") if at_the_end else points._last
     with pytest.raises(OSError, match="the disk is full"):  # noqa: PT012, either may tell
         points.written(0)
@@ -111,7 +111,7 @@ def requests(tmp_path, monkeypatch):
             return Watched(start(self, *words, **options), (name, number))
 
         monkeypatch.setattr(outcore.DiskArray, name, watched)
-    monkeypatch.setattr(_Checkpoints, "written", lambda _, k: log.append(("recorded", "iwrite", k)))
+    monkeypatch.setattr(Checkpoints, "written", lambda _, k: log.append(("recorded", "iwrite", k)))
     np.save(tmp_path / "a.npy", np.zeros((1024, 1024)))
     return log
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import tiling
-from outcore.convert.carry import _Checkpoints
+from outcore.jobs.checkpoints import Checkpoints
 
 SUFFIX = {"raw": "bin", "npy": "npy", "hdf5": "h5", "netcdf4": "nc", "zarr": "zarr"}
 CHUNKED = ("hdf5", "netcdf4", "zarr")
@@ -152,15 +152,15 @@ def test_tiles_are_read_one_by_one_where_that_is_better_or_all_that_fits(
 def test_tiles_take_more_of_the_budget_where_nothing_is_encoded(tmp_path, monkeypatch, codec, most):
     from outcore import _core
 
-    job = importlib.import_module("outcore.convert.job")
+    job = importlib.import_module("outcore.jobs.job")
     held = []
 
-    def carry(shares, *rest, carry=job.carry):
-        held.append(shares.held)
-        carry(shares, *rest)
+    def run(schedule, *rest, run=job.Run, **words):
+        held.append(schedule.held)
+        return run(schedule, *rest, **words)
 
     data = make(tmp_path / "a.npy", (2048, 2048), "f8")
-    monkeypatch.setattr(job, "carry", carry)
+    monkeypatch.setattr(job, "Run", run)
     words = {"order": "F"} if codec == "none" else {"chunks": (128, 128), "compression": codec}
     target = tmp_path / ("b.npy" if codec == "none" else "b.zarr")
     _core.reset_memory_peak()
@@ -417,9 +417,9 @@ def test_an_interrupted_conversion_goes_on(tmp_path, name, words, monkeypatch):
     assert not (tmp_path / name.partition("::")[0]).exists()
     steps = []
     monkeypatch.setattr(
-        _Checkpoints,
+        Checkpoints,
         "written",
-        lambda self, k, old=_Checkpoints.written: (steps.append(k), old(self, k)),
+        lambda self, k, old=Checkpoints.written: (steps.append(k), old(self, k)),
     )
     seen = []
     outcore.convert(
@@ -454,7 +454,7 @@ def test_another_job_is_not_resumed(tmp_path):
 
 KILLED = """
 import importlib, sys, time, outcore
-importlib.import_module("outcore.convert.carry")._CHECKPOINT = 0.0
+importlib.import_module("outcore.jobs.checkpoints")._CHECKPOINT = 0.0
 src, dst = sys.argv[1:3]
 pause = float(sys.argv[4])
 def progress(done, total):

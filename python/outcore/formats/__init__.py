@@ -312,6 +312,11 @@ def discard(path: str, *, format: str | None = None) -> None:
     _maker(outer, format).discard(outer, inner)  # type: ignore[attr-defined]
 
 
+def format_of_new(path: str, format: str | None = None) -> str:
+    """The name of the format that a new array at `path` would have."""
+    return _maker(split_path(path)[0], format).NAME
+
+
 def _maker(outer: str, format: str | None) -> Format:
     return _by_suffix(outer, {}) if format is None else _by_name(format)
 

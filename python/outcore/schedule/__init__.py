@@ -6,7 +6,7 @@ functions that return a schedule; nothing here knows any of them.
 """
 
 from outcore.schedule.check import Broken, check
-from outcore.schedule.run import Memory, Run
+from outcore.schedule.run import Memory, OnDisk, Run
 from outcore.schedule.value import (
     Block,
     Buffer,
@@ -27,6 +27,7 @@ __all__ = [
     "Kernel",
     "Load",
     "Memory",
+    "OnDisk",
     "Reuse",
     "Run",
     "Schedule",

@@ -26,7 +26,13 @@ class Broken(Exception):
     """A schedule that must not be run: a defect of whoever made it."""
 
 
-def check(schedule: Schedule, shapes: Sequence[Shape], results: Iterable[int] = ()) -> None:
+def check(
+    schedule: Schedule,
+    shapes: Sequence[Shape],
+    results: Iterable[int] = (),
+    *,
+    again: bool = False,
+) -> None:
     """
     Walk over all steps of a schedule; raise if one breaks a rule.
 
@@ -39,18 +45,25 @@ def check(schedule: Schedule, shapes: Sequence[Shape], results: Iterable[int] = 
     results
         Numbers of the arrays whose elements are undefined before the first step; each of these must be
         stored whole.
+    again
+        Whoever goes on after a kill does steps again that were done, so nothing is stored over what the
+        schedule finds at its beginning and loads.
 
     Raises
     ------
     Broken
         With the step and the rule.
     """
-    _Walk(schedule, shapes, set(results)).all()
+    _Walk(schedule, shapes, set(results), again=again).all()
 
 
 class _Walk:
-    def __init__(self, schedule: Schedule, shapes: Sequence[Shape], results: set[int]) -> None:
-        self.schedule, self.shapes, self.results = schedule, shapes, results
+    def __init__(
+        self, schedule: Schedule, shapes: Sequence[Shape], results: set[int], *, again: bool
+    ) -> None:
+        self.schedule, self.shapes, self.results, self.again = schedule, shapes, results, again
+        #: Of each array: sections that were loaded as they were at the beginning, in part at least.
+        self.found: list[list[tuple[tuple[int, int], ...]]] = [[] for _ in shapes]
         #: Of each array: sections that were stored, with the numbers of the last steps that did.
         self.stored: list[dict[tuple[tuple[int, int], ...], int]] = [{} for _ in shapes]
         self.kept: dict[int, Shape] = {}
@@ -132,6 +145,10 @@ class _Walk:
         if not _lies_in(load.section, self.shapes[load.array]):
             raise self.broken(f"{load.section} is no section of {self.schedule.arrays[load.array]}")
         block, size = step.blocks[load.block], _size(load.section)
+        if load.axes is not None:
+            if sorted(load.axes) != list(range(len(size))):
+                raise self.broken(f"{load.axes} permutes no {len(size)} axes")
+            size = tuple(size[axis] for axis in load.axes)
         if load.at is None:
             fits = size == block.shape
         else:
@@ -151,8 +168,15 @@ class _Walk:
             found += common
         if load.array in self.results and found < _volume(wanted):
             raise self.broken(f"it reads what is not stored of {self.schedule.arrays[load.array]}")
+        if self.again and found < _volume(wanted):
+            self.found[load.array].append(wanted)
 
     def write(self, array: int, box: tuple[tuple[int, int], ...], step: Step) -> None:
+        if any(meet(box, other) for other in self.found[array]):
+            raise self.broken(
+                f"it stores over what was loaded of {self.schedule.arrays[array]}, and so cannot be "
+                "done again"
+            )
         stored = self.stored[array]
         # Kept disjoint: what is stored again goes out of the older boxes.
         for other in [one for one in stored if meet(box, one)]:

@@ -29,13 +29,17 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.requests import IORequest
 from outcore.schedule.check import Broken
-from outcore.schedule.value import Block, Buffer, Schedule, Section, Step
+from outcore.schedule.value import Block, Buffer, Load, Schedule, Section, Step
 
 __all__ = ["OnDisk", "Run"]
 
 
 class OnDisk(Protocol):
     """What a schedule needs of an array."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its elements."""
 
     def iread(self, key: Section, *, out: NDArray[Any]) -> IORequest[Any]:
         """Start to read a section."""
@@ -111,7 +115,8 @@ class Run:
     arrays
         Its arrays, in its order.
     done
-        Numbers of steps that are not done again.
+        Numbers of steps that are not done again, unless one that is not done, and that needs what they
+        have kept, follows them.
     stored
         Called with the number of each step that was handed to the system whole, in order, on the
         thread that drives the run.
@@ -134,8 +139,7 @@ class Run:
         memory: Memory | None = None,
     ) -> None:
         self.schedule, self._arrays, self._stored = schedule, arrays, stored
-        # One by one: there may be more steps than there is memory for a list of them.
-        self._todo = (k for k in range(schedule.steps) if k not in done)
+        self._todo = _left(schedule, done)
         self._next = next(self._todo, None)
         self._loading: deque[_Live] = deque()
         self._current: _Live | None = None
@@ -165,8 +169,10 @@ class Run:
             self._retire()
         live = self._loading.popleft()
         self._current = live
-        for load in live.loads:
-            load.wait()
+        for request in live.loads:
+            request.wait()
+        for load in live.step.loads:
+            self._swap_bytes(load, live)
         while not self._may_compute(live):
             self._retire()
         live.take(live.missing)
@@ -187,7 +193,7 @@ class Run:
         self._current = None
         self._storing.append(live)
         for store in live.step.stores:
-            part = live.view(store.block)[store.at or ...]
+            part = store.place(live.view(store.block))
             live.stores.append(self._arrays[store.array].iwrite(store.section, part))
         live.give_back(stored=False)
         self._begin_loads()
@@ -230,8 +236,19 @@ class Run:
                 assert self._current is not None
                 live.view(reuse.block)[reuse.at] = self._current.view(reuse.source)[reuse.source_at]
             for load in live.step.loads:
-                out = live.view(load.block)[load.at or ...]
-                live.loads.append(self._arrays[load.array].iread(load.section, out=out))
+                live.loads.append(self._read(load, load.place(live.view(load.block))))
+
+    def _read(self, load: Load, place: NDArray[Any]) -> IORequest[Any]:
+        array = self._arrays[load.array]
+        if array.dtype != place.dtype and array.dtype.newbyteorder("=") == place.dtype:
+            # As it is in the file, for now.
+            place = place.view(array.dtype)
+        return array.iread(load.section, out=place)
+
+    def _swap_bytes(self, load: Load, live: _Live) -> None:
+        place = load.place(live.view(load.block))
+        if self._arrays[load.array].dtype != place.dtype:
+            place.byteswap(inplace=True)
 
     def _may_load(self, live: _Live) -> bool:
         """Whether all that it waits for is stored, and there is memory to load into."""
@@ -289,6 +306,21 @@ class Run:
         self._storing.popleft()
         live.give_back(stored=True)
         self._stored(live.number)
+
+
+def _left(schedule: Schedule, done: Container[int]) -> Iterator[int]:
+    """The steps that are to be done: in full, each run of steps of which one is not done."""
+    # One by one: there may be more steps than there is memory for a list of them.
+    begin, complete = 0, True
+    for number in range(schedule.steps):
+        step = schedule.step(number)
+        if not (step.continues or step.reuses):
+            begin, complete = number, True
+        if complete and number not in done:
+            yield from range(begin, number)
+            complete = False
+        if not complete:
+            yield number
 
 
 def _has(live: _Live, buffer: int) -> bool:

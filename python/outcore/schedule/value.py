@@ -108,12 +108,21 @@ class Load:
         Number of the block in the step.
     at
         Where in the block the section goes; None: it is all of it.
+    axes
+        The place in the block is the section with its axes permuted as by `numpy.transpose`; None: as
+        they are.
     """
 
     array: int
     section: Section
     block: int
     at: Section | None = None
+    axes: tuple[int, ...] | None = None
+
+    def place(self, block: NDArray[Any]) -> NDArray[Any]:
+        """The section's place in a block, as an array of the section's shape."""
+        part = block[self.at or ...]
+        return part if self.axes is None else part.transpose(np.argsort(self.axes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,10 @@ class Step:
     after
         Steps below this number have to be stored before this one loads. It neither reads nor stores
         anything that a step from there on stores.
+    continues
+        It needs what earlier steps have kept: who goes on with an interrupted run does not begin here.
+    work
+        Operations of the kernel, in the unit of the schedule's `rate`.
     """
 
     blocks: tuple[Block, ...]
@@ -171,6 +184,8 @@ class Step:
     arguments: tuple[Any, ...] = ()
     reuses: tuple[Reuse, ...] = ()
     after: int = 0
+    continues: bool = False
+    work: int = 0
 
     @property
     def loaded(self) -> frozenset[int]:
@@ -200,6 +215,9 @@ class Schedule:
         What steps compute.
     reading, writing
         How many steps load at the same time, beside the one whose kernel runs, and how many store.
+    rate
+        Operations (`Step.work`) that its kernels do in a second, for predictions; 0 if what they take is
+        not worth counting.
     """
 
     name: str
@@ -210,6 +228,7 @@ class Schedule:
     kernels: tuple[Kernel, ...] = ()
     reading: int = 1
     writing: int = 1
+    rate: float = 0.0
 
     @property
     def held(self) -> int:

@@ -1,8 +1,8 @@
 """
-The new array: where it grows, what it keeps of the old one, how it takes its name.
+A new array: where it grows, what it keeps of another one, how it takes its name.
 
-Problem. A conversion may stop anywhere; whoever opens the target's name then must not find half an
-array. And formats differ in what they can say of an array besides its elements.
+Problem. A job may stop anywhere; whoever opens the name of its result then must not find half an array.
+And formats differ in what they can say of an array besides its elements.
 Idea. The array is made under a name of its own beside the final one and renamed at the end (decision
 0006); inside a container that exists already the format does both (`formats.staged`), or it is made in
 place (Zarr). What it should keep (attributes, fill value, axes) is tried together, then with as little
@@ -18,12 +18,10 @@ import contextlib
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
-
-import numpy as np
 
 from outcore import formats
 from outcore.disk import DiskArray
@@ -31,6 +29,7 @@ from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedE
 from outcore.formats import durable
 from outcore.formats.zarr_tree import check_replaceable
 from outcore.hints import Hints
+from outcore.jobs.operation import Result
 from outcore.opening import create, open
 
 __all__ = ["Place", "Target"]
@@ -55,8 +54,8 @@ class Place:
     format: str | None
 
     @classmethod
-    def of(cls, dst: str, array: DiskArray, overwrite: bool, format: str | None) -> Place:
-        """For a target `dst`; refuses what is not to be replaced."""
+    def of(cls, dst: str, reads: Sequence[str], overwrite: bool, format: str | None) -> Place:
+        """For a target `dst`; refuses what is not to be replaced, and what the job reads."""
         outer, inner = formats.split_path(dst.rstrip("/"))
         if os.path.islink(outer):
             outer = os.path.realpath(outer)  # the link stays, as with `create`
@@ -67,7 +66,9 @@ class Place:
         name = outer + (inner.replace("/", ".") if inner else "")
         there = os.path.lexists(outer)
         durable.refuse_special(outer)
-        if there and os.path.realpath(outer) == _real(array.path) and not _other(array, inner):
+        if there and any(
+            os.path.realpath(outer) == _real(path) and not _other(path, inner) for path in reads
+        ):
             raise UsageError(
                 f"{dst!r} is the array that is read; choose another name",
                 code="same-file",
@@ -144,22 +145,21 @@ def _real(path: str) -> str:
     return os.path.realpath(formats.split_path(path)[0])
 
 
-def _other(array: DiskArray, inner: str | None) -> bool:
+def _other(path: str, inner: str | None) -> bool:
     """Whether `inner` names another array of the same container."""
-    here = formats.split_path(array.path)[1]
+    here = formats.split_path(path)[1]
     return inner is not None and here is not None and inner != here
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be made of `array`, and where."""
+    """What is to be made, and where."""
 
-    array: DiskArray
+    result: Result
     place: Place
-    dtype: np.dtype[Any]
     #: As the user gave it; None if the suffix tells.
     format: str | None
-    #: For `outcore.create`, beyond what is kept of `array`.
+    #: For `outcore.create`, beyond what the result should keep.
     wishes: Mapping[str, Any]
 
     def hints(self, memory: int) -> Hints:
@@ -168,23 +168,24 @@ class Target:
         return Hints.of(Hints(memory=memory, exclusive=not self.place.inside))
 
     def reopen(self, memory: int) -> DiskArray:
-        """What an interrupted conversion left, to go on with."""
+        """What an interrupted job left, to go on with."""
         words: dict[str, Any] = {} if self.format is None else {"format": self.format}
         if not os.path.lexists(self.place.partial_outer):
             raise self._gone()
-        if self.array.format == "raw" or self.format == "raw":
-            words = {**words, "dtype": self.dtype, "shape": self.array.shape, **self.wishes}
+        shape, dtype = self.result.shape, self.result.dtype
+        if formats.format_of_new(self.place.partial, self.format) == "raw":
+            words = {**words, "dtype": dtype, "shape": shape, **self.wishes}
         try:
             target: DiskArray = open(self.place.partial, "r+", hints=self.hints(memory), **words)
         except FormatError as error:
             if error.code == "no-such-array":
                 raise self._gone() from error
             raise
-        if target.shape != self.array.shape or target.dtype != self.dtype:
+        if target.shape != shape or target.dtype != dtype:
             target.close()
             raise UsageError(
-                f"the unfinished copy of {self.place.final!r} is not what the interrupted conversion "
-                "left; start again without resume",
+                f"the unfinished {self.place.final!r} is not what the interrupted job left; start again "
+                "without resume",
                 code="other-job",
                 path=self.place.final,
             )
@@ -192,23 +193,16 @@ class Target:
 
     def _gone(self) -> StorageError:
         return StorageError(
-            f"the unfinished copy of {self.place.final!r} is gone; start again without resume",
+            f"the unfinished {self.place.final!r} is gone; start again without resume",
             code="not-found",
             path=self.place.final,
             errno=2,
         )
 
     def create(self, memory: int) -> DiskArray:
-        """An empty array that keeps of the old one what its format can."""
+        """An empty array that has of what it should keep what its format can."""
         self.place.discard()
-        kept = {
-            "fill_value": self.array.fill_value,
-            "dims": self.array.dims,
-            "attrs": dict(self.array.attrs) or None,
-            "chunks": self.array.chunks,
-            "order": "F" if self.array.order == "F" else None,
-        }
-        kept = {k: v for k, v in kept.items() if v is not None and k not in self.wishes}
+        kept = {k: v for k, v in self.result.kept.items() if v is not None and k not in self.wishes}
         if "shards" in self.wishes:
             kept.pop("chunks", None)
         refusal: UnsupportedError | UsageError | None = None
@@ -217,8 +211,8 @@ class Target:
             try:
                 target = create(
                     self.place.partial,
-                    self.array.shape,
-                    self.dtype,
+                    self.result.shape,
+                    self.result.dtype,
                     exclusive=not (self.place.overwrite and self.place.inside),
                     hints=self.hints(memory),
                     format=self.format,
@@ -236,8 +230,8 @@ class Target:
             if told:
                 warnings.warn(
                     f"{self.place.final!r}: {target.format} cannot keep {', '.join(told)} of "
-                    f"{self.array.path!r}",
-                    stacklevel=4,
+                    f"{self.result.source!r}",
+                    stacklevel=9,
                 )
             return target
         raise refusal or UnsupportedError(

@@ -3,18 +3,12 @@ From any format, chunking, order and dtype to any other, within the budget.
 
 Problem. Source and target rarely like the same pieces, the array does not fit in memory, the job takes
 hours, and the machine may go down in the middle.
-Idea. `outcore.tiling` cuts the array into tiles that suit both sides. While one tile is written the
-next is read, and the one after it too if there is memory, so that the disk is not idle where one read
-ends and the next begins; the buffers are counted in the budget. The target grows under a name of its own
-and takes its place when it is complete and durable; a journal beside it says which tiles are durable.
+Idea. It is a copy (`outcore.ooc.copying`): tiles that suit both sides, read ahead and written behind.
+The target grows under a name of its own and takes its place when it is complete and durable; a
+journal beside it says which tiles are durable (`outcore.jobs`).
 
 Invariants. What is at the target's name is the old array or the complete new one (except inside an
-existing Zarr group). A buffer is touched by one of read, cast and
-write at a time. Resuming never mixes two jobs.
-
-Here is what the user calls. `job` runs one conversion from the first step to the last, with `target`
-(the new array: where it grows, what it keeps of the old one), `shares` (which tiles, and who gets which
-part of the budget) and `carry` (the tiles on their way, and the points from which a job can go on).
+existing Zarr group). Resuming never mixes two jobs.
 """
 
 from __future__ import annotations
@@ -27,14 +21,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from outcore import formats
-from outcore.convert.job import Job
-from outcore.convert.target import Place, Target
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
-from outcore.formats.paths import one_name
 from outcore.formats.spec import as_dtype
-from outcore.hints import memory, nbytes
-from outcore.journal import Journal
+from outcore.jobs import Operation, Result, again, complete
+from outcore.ooc.copying import copying
 from outcore.opening import open
 
 __all__ = ["convert"]
@@ -122,27 +113,19 @@ def convert(
     >>> np.load("columns.npy").flags.f_contiguous
     True
     """
-    wishes = {"order": order, "chunks": chunks, "shards": shards, "compression": compression}
-    wishes = {k: v for k, v in wishes.items() if v is not None and v != "none"}
     if casting not in _CASTINGS:
         raise UsageError(
             f"casting={casting!r} is no rule for casts; rules: {', '.join(_CASTINGS)}",
             code="bad-casting",
         )
-    for name in ("data", "exclusive", "hints", "shape"):
-        if name in options:
-            raise UsageError(
-                f"convert() has no option {name!r}: it copies all of `src`; beside wishes for the new "
-                "array it takes memory=, progress=, resume=, overwrite=, casting= and source=",
-                code="unknown-option",
-            )
     if source is not None and not (isinstance(source, Mapping) and all(map(_is_text, source))):
         raise UsageError(
             f"source={source!r} is no mapping of options for opening {src!r}, such as {{'dtype': 'f4'}}",
             code="bad-option",
         )
+    new = {"order": order, "chunks": chunks, "shards": shards, "compression": compression}
+    how = {"memory": memory, "progress": progress, "resume": resume, "overwrite": overwrite}
     formats.check_new(dst, format, options)
-    budget = _budget(memory)
     with _opened(src, source or {}) as array:
         kind = array.dtype if dtype is None else _dtype(dtype)
         if not np.can_cast(array.dtype, kind, casting):
@@ -152,17 +135,21 @@ def convert(
                 code="bad-cast",
                 path=array.path,
             )
-        place = Place.of(one_name(dst), array, overwrite, format)
-        job = Job(Target(array, place, kind, format, {**wishes, **options}), budget)
-        with place.named(), Journal(place.journal) as journal:
-            job.run(journal, resume, progress or (lambda done, total: None))
+        kept = {
+            "fill_value": array.fill_value,
+            "dims": array.dims,
+            "attrs": dict(array.attrs) or None,
+            "chunks": array.chunks,
+            "order": "F" if array.order == "F" else None,
+        }
+        result = Result(array.shape, kind, kept, array.path)
+        plan = copying("convert", array.shape, (array.dtype, kind))
+        operation = Operation("convert", (array,), (result,), plan)
+        complete(operation, dst, {**how, "format": format, **new, **options}).close()
 
 
 def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
-    if isinstance(src, DiskArray):
-        # A handle of our own, which the caller's close does not touch.
-        return DiskArray(src.info, "r", src.hints, src._options)
-    array: DiskArray = open(src, **options)
+    array: DiskArray = again(src) if isinstance(src, DiskArray) else open(src, **options)
     return array
 
 
@@ -177,8 +164,3 @@ def _dtype(wanted: DTypeLike) -> np.dtype[Any]:
             f"dtype {kind} would add axes to the array; convert to {kind.base}", code="bad-dtype"
         )
     return kind
-
-
-def _budget(wanted: int | str | None) -> int:
-    limit = int(memory())
-    return limit if wanted is None else min(nbytes(wanted), limit)

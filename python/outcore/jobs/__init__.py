@@ -1,0 +1,44 @@
+"""
+Jobs: computations over arrays on disk, from the call to the result.
+
+An algorithm (`outcore.ooc`) says what it reads, what it makes and how it plans (`Operation`). Here is
+what is the same for all of them: `inputs` (paths and arrays), `outputs` (where results go) and
+`target` (a new array under another name), `shares` (who gets which part of the budget), `job`
+(journal, restart, phases) with `checkpoints`, and `report` (what will be moved, and what was).
+"""
+
+from outcore.jobs.complete import Planned, complete
+from outcore.jobs.inputs import Source, again, opened
+from outcore.jobs.memory import InMemory
+from outcore.jobs.operation import (
+    Bound,
+    Disk,
+    Later,
+    Operation,
+    Phase,
+    Program,
+    Result,
+    Terms,
+    TooLittle,
+)
+from outcore.jobs.report import ComputeReport, Measured
+
+__all__ = [
+    "Bound",
+    "ComputeReport",
+    "Disk",
+    "InMemory",
+    "Later",
+    "Measured",
+    "Operation",
+    "Phase",
+    "Planned",
+    "Program",
+    "Result",
+    "Source",
+    "Terms",
+    "TooLittle",
+    "again",
+    "complete",
+    "opened",
+]

@@ -1,0 +1,155 @@
+"""The door: from an operation and what the user said to results, or to what it would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from outcore.errors import UsageError
+from outcore.hints import memory as promise
+from outcore.hints import nbytes
+from outcore.jobs.inputs import again
+from outcore.jobs.job import Job
+from outcore.jobs.operation import Operation
+from outcore.jobs.outputs import outputs
+from outcore.jobs.report import ComputeReport
+
+__all__ = ["Planned", "complete"]
+
+
+class Planned:
+    """
+    A computation that has not run: what it will do, and afterwards what it did.
+
+    Attributes
+    ----------
+    report
+        The `ComputeReport`; after `run` with what was measured beside it.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("rows.npy", np.ones((300, 400)))
+    >>> planned = outcore.transpose("rows.npy", out="columns.npy", explain=True)
+    >>> planned.report.read_bytes, planned.report.must_move
+    (960000, 1920000)
+    >>> planned.run().shape
+    (400, 300)
+    >>> planned.report.measured.written_bytes
+    960000
+    """
+
+    def __init__(self, operation: Operation, out: Any, how: Mapping[str, Any]) -> None:
+        self._operation, self._out, self._how = operation, out, {**how, "explain": False}
+        self.report: ComputeReport = _job(operation, out, how)[0].explained()
+
+    def run(self) -> Any:
+        """
+        Do it.
+
+        Returns
+        -------
+        DiskArray, numpy.ndarray or tuple
+            What the call without ``explain=True`` returns.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> planned = outcore.transpose(np.arange(6).reshape(2, 3), explain=True)
+        >>> planned.run()[0]
+        array([0, 3])
+        """
+        inputs = tuple(again(array) for array in self._operation.inputs)
+        operation = replace(self._operation, inputs=inputs)
+        try:
+            results, self.report = _run(operation, self._out, self._how)
+        finally:
+            for array in inputs:
+                array.close()
+        return _few(results)
+
+    def __repr__(self) -> str:
+        return str(self.report)
+
+
+def complete(operation: Operation, out: Any, how: Mapping[str, Any]) -> Any:
+    """
+    Run an operation, or tell what it would do.
+
+    Parameters
+    ----------
+    operation
+        What is to be computed.
+    out
+        Where the result goes: a path, an open array, a NumPy array, or None (a temporary array on
+        disk; a NumPy array if the result is small). A tuple of these if there are several results.
+    how
+        What every algorithm takes:
+
+        ``memory``: bytes that it may hold, as a number or as text (``"256 MiB"``). By default, and at
+        most, what `outcore.memory` allows.
+
+        ``progress``: called as ``progress(done, total)``, in bytes that are read, from this thread.
+
+        ``resume``: go on where the same call was interrupted; if it was not, start at the beginning.
+
+        ``overwrite``: replace what is at the path; it is there, complete, until the new array is.
+
+        ``explain``: return a `Planned` instead of the result.
+
+        Everything else are options of `outcore.create` for the new arrays: ``format``, ``chunks``,
+        ``order``, ``compression``, ...
+
+    Returns
+    -------
+    DiskArray, numpy.ndarray, tuple or Planned
+        A tuple if there are several results.
+    """
+    if how.get("explain"):
+        return Planned(operation, out, how)
+    return _few(_run(operation, out, how)[0])
+
+
+def _few(results: Sequence[Any]) -> Any:
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+# What is the operation's to say, or makes no sense for a result.
+_UNSAID = ("format", "order", "chunks", "shards", "compression")
+_NOT_WISHES = ("data", "exclusive", "hints", "shape", "comm")
+
+
+def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, bool, Any]:
+    words = dict(how)
+    limit = int(promise())
+    wanted = words.pop("memory", None)
+    budget = limit if wanted is None else min(nbytes(wanted), limit)
+    progress = words.pop("progress", None) or (lambda done, total: None)
+    resume, overwrite = bool(words.pop("resume", False)), bool(words.pop("overwrite", False))
+    words.pop("explain", None)
+    for name in _NOT_WISHES:
+        if name in words:
+            raise UsageError(
+                f"{operation.name}() has no option {name!r}; beside its arguments and wishes for the "
+                "new array it takes out=, memory=, progress=, resume=, overwrite= and explain=",
+                code="unknown-option",
+            )
+    # None, or no compression, is no wish: the format has its own.
+    wishes = {
+        k: v
+        for k, v in words.items()
+        if k not in _UNSAID or (v is not None and not (isinstance(v, str) and v == "none"))
+    }
+    places = outputs(
+        operation.name, operation.inputs, operation.results, out, wishes, overwrite=overwrite
+    )
+    return Job(operation, places, budget, wishes), resume, progress
+
+
+def _run(
+    operation: Operation, out: Any, how: Mapping[str, Any]
+) -> tuple[Sequence[Any], ComputeReport]:
+    job, resume, progress = _job(operation, out, how)
+    report = job.run(resume, progress)
+    return [one.opened() for one in job.outputs], report

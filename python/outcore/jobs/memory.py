@@ -1,0 +1,96 @@
+"""
+Arrays in memory, where an operation expects arrays on disk.
+
+Problem. One operand may be small, or a result, and a schedule should not care.
+Idea. The two calls that a schedule makes, done at once, by a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["InMemory"]
+
+
+class _Done:
+    """A request that had nothing to wait for."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """It is done."""
+
+    def cancel(self) -> bool:
+        """Too late."""
+        return False
+
+    def finish(self, *, unwanted: bool = False) -> None:
+        """It is done."""
+
+
+class InMemory:
+    """
+    An array in memory.
+
+    Parameters
+    ----------
+    data
+        The array; it is read and written in place.
+    path
+        What messages call it.
+    """
+
+    info = None
+
+    def __init__(self, data: NDArray[Any], path: str) -> None:
+        self.data, self.path = data, path
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        return self.data.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.data.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.data.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the elements."""
+        return self.data.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.data.nbytes
+
+    @property
+    def order(self) -> str:
+        """``"F"`` if the first axis runs fastest."""
+        return "F" if self.data.flags.fnc else "C"
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.data[key].copy()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.data[key] = value
+
+    def iread(self, key: Any, *, out: NDArray[Any]) -> Any:
+        """Read a section."""
+        out[...] = self.data[key]
+        return _Done()
+
+    def iwrite(self, key: Any, value: NDArray[Any]) -> Any:
+        """Write a section."""
+        self.data[key] = value
+        return _Done()
+
+    def close(self) -> None:
+        """Let go of it."""

@@ -1,0 +1,265 @@
+"""
+Operations: what is to be computed, and how an algorithm answers.
+
+Problem. Whoever runs a computation has to know what it reads and makes, without knowing the
+algorithm; and an algorithm should see shapes, layouts, memory and the machine, and nothing else.
+Idea. An operation names its inputs and results and brings a function that plans. It is asked once the
+results exist and their layouts are known, with the memory that there is for buffers, and answers with a
+program: schedules that follow each other, and temporary arrays between them. Nothing in a program
+knows who made it.
+
+Invariants. Equal terms give equal programs: that is what lets an interrupted job go on.
+
+Reference: PASSION, section 5: what a compiler would make of an array program is a program here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from outcore.formats.layout import ArrayInfo
+from outcore.schedule import OnDisk, Schedule
+from outcore.tiling import Side
+
+__all__ = [
+    "Array",
+    "Bound",
+    "Disk",
+    "Later",
+    "Operation",
+    "Phase",
+    "Program",
+    "Result",
+    "Terms",
+    "TooLittle",
+]
+
+Shape = tuple[int, ...]
+
+
+class Array(OnDisk, Protocol):
+    """An array of an operation: on disk, or in memory."""
+
+    @property
+    def shape(self) -> Shape:
+        """Length of each axis."""
+
+    @property
+    def order(self) -> str:
+        """``"C"`` or ``"F"``: which axis runs fastest where it is stored."""
+
+    @property
+    def path(self) -> str:
+        """For people."""
+
+
+class TooLittle(Exception):
+    """
+    An algorithm that cannot work with the memory there is for buffers.
+
+    Parameters
+    ----------
+    needed
+        Bytes with which it can.
+    """
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(f"{needed} bytes of buffers are needed")
+        self.needed = needed
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """
+    An array that is to be made.
+
+    Parameters
+    ----------
+    shape, dtype
+        Of it.
+    kept
+        What it should have if its format can: words for `outcore.create` (``chunks``, ``order``,
+        ``dims``, ``attrs``, ``fill_value``). What the user asks for goes before it.
+    source
+        The array of which it keeps that, for messages.
+    small
+        The user gets it as a NumPy array, unless he says where it is to go.
+    """
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+    small: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """
+    Figures of the disk that an array lies on; see `outcore.measured`.
+
+    Parameters
+    ----------
+    gap
+        Bytes that are cheaper to read than to skip.
+    latency
+        Seconds that one more request costs, with others under way.
+    rate
+        Bytes per second of large requests.
+    """
+
+    gap: int
+    latency: float
+    rate: float
+
+    def seconds(self, requests: int, nbytes: int) -> float:
+        """What requests of so many bytes together take."""
+        return requests * self.latency + nbytes / self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """
+    What an algorithm plans with.
+
+    Parameters
+    ----------
+    room
+        Bytes that the buffers of a phase may take together.
+    infos
+        Of inputs and results, in this order; None for what is in memory.
+    disk
+        Figures of the slowest disk among them.
+    cores
+        Processors that kernels have.
+    """
+
+    room: int
+    infos: tuple[ArrayInfo | None, ...]
+    disk: Disk
+    cores: int
+
+    def side(self, number: int) -> Side | None:
+        """What an array presents to a copy; None if it is in memory."""
+        info = self.infos[number]
+        return None if info is None else Side.of(info)
+
+    def order(self, number: int) -> str:
+        """In which order its elements are stored: ``"C"`` or ``"F"``."""
+        info = self.infos[number]
+        return "C" if info is None else info.order
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """
+    A phase whose schedule follows from what the phases before have stored.
+
+    Parameters
+    ----------
+    name, steps, held
+        As the schedule will say.
+    loaded, stored
+        Bytes that it will load and store.
+    at_once
+        How many operations on each array will be under way at once, at most.
+    make
+        The schedule, from the arrays of the program; equal arrays give equal schedules.
+    """
+
+    name: str
+    steps: int
+    held: int
+    loaded: int
+    stored: int
+    at_once: Mapping[int, int]
+    make: Callable[[Sequence[Any]], Schedule]
+
+
+Phase = Schedule | Later
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """
+    Bytes that any way to compute it has to move with this memory, and the name of that bound.
+
+    Parameters
+    ----------
+    nbytes
+        Loaded and stored together.
+    name
+        Such as ``"inputs and results once"``.
+    """
+
+    nbytes: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """
+    How it is computed.
+
+    Parameters
+    ----------
+    phases
+        One after the other. They count the arrays of the operation: inputs, results, temporaries.
+    method
+        The way that was chosen and why, in one sentence.
+    bound
+        What has to be moved in any case.
+    temporaries
+        Arrays between phases.
+    """
+
+    phases: tuple[Phase, ...]
+    method: str
+    bound: Bound
+    temporaries: tuple[Result, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """Of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+    @property
+    def held(self) -> int:
+        """Bytes of the buffers of the phase that has most."""
+        return max((phase.held for phase in self.phases), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """
+    What is to be computed.
+
+    Parameters
+    ----------
+    name
+        As the user calls it, such as ``"transpose"``.
+    inputs
+        Arrays that are read.
+    results
+        Arrays that are made.
+    plan
+        From terms to a program. Raises `TooLittle`.
+    arguments
+        What else makes two calls the same: values that JSON can hold, or whose `repr` says what they
+        are.
+    """
+
+    name: str
+    inputs: tuple[Any, ...]
+    results: tuple[Result, ...]
+    plan: Callable[[Terms], Program]
+    arguments: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,324 @@
+"""
+Where results go: a new array under a name, an open array, one that goes away, or memory.
+
+Problem. ``out=`` may say four things, and a job should not have to tell them apart.
+Idea. Each is an output: it begins (and gives the array that steps store into), and it ends, well or not.
+
+Invariants. A new array has its name only when it is complete. What was there before is untouched until
+then. A temporary array goes away with its handle, also when the process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core, formats
+from outcore.disk import DiskArray
+from outcore.errors import BudgetError, StorageError, UsageError
+from outcore.formats.layout import share_bytes
+from outcore.formats.paths import one_name
+from outcore.hints import Hints
+from outcore.jobs.memory import InMemory
+from outcore.jobs.operation import Result
+from outcore.jobs.target import Place, Target
+from outcore.opening import create, open
+
+__all__ = ["Named", "Output", "outputs", "scratch_folder", "temporary"]
+
+
+class Output(Protocol):
+    """Where one result goes."""
+
+    def begin(self, budget: int, *, again: bool) -> Any:
+        """The array that steps store into; `again` if an interrupted job left it."""
+
+    def publish(self) -> None:
+        """It is complete."""
+
+    def opened(self) -> Any:
+        """What the user gets, when it is complete."""
+
+    def discard(self) -> None:
+        """The job failed, and nobody will go on with it."""
+
+
+class Named:
+    """A new array, which gets its name when it is complete."""
+
+    def __init__(self, target: Target) -> None:
+        self.target, self.place = target, target.place
+
+    def begin(self, budget: int, *, again: bool) -> DiskArray:
+        """Create it under another name, or open what is there."""
+        return self.target.reopen(budget) if again else self.target.create(budget)
+
+    def publish(self) -> None:
+        """Give it its name, unless a job that was killed then has done so."""
+        if self.place.in_place or os.path.lexists(self.place.partial_outer):
+            self.place.publish()
+
+    def opened(self) -> DiskArray:
+        """The complete array."""
+        words: dict[str, Any] = {} if self.target.format is None else {"format": self.target.format}
+        result = self.target.result
+        if formats.format_of_new(self.place.final, self.target.format) == "raw":
+            words |= {"dtype": result.dtype, "shape": result.shape, **self.target.wishes}
+        array: DiskArray = open(self.place.final, "r+", **words)
+        return array
+
+    def discard(self) -> None:
+        """Remove what was begun."""
+        with contextlib.suppress(StorageError):  # the first error is the one to tell
+            self.place.discard()
+
+
+class _Given:
+    """An array that the user has opened."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def begin(self, budget: int, *, again: bool) -> Any:
+        return self.array
+
+    def publish(self) -> None:
+        """It has its place."""
+
+    def opened(self) -> Any:
+        return self.array.data if isinstance(self.array, InMemory) else self.array
+
+    def discard(self) -> None:
+        """It is the user's."""
+
+
+class _Returned:
+    """A NumPy array, counted in the budget while the job runs."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+
+    def begin(self, budget: int, *, again: bool) -> InMemory:
+        nbytes = self.result.nbytes
+        if nbytes > budget // 2:
+            raise BudgetError(
+                f"the result of {nbytes} bytes is more than half of the budget of {budget}. Say where "
+                "it is to go (out=), or raise memory= (and outcore.memory)",
+                code="budget-too-small",
+                needed=2 * nbytes,
+            )
+        self.reserved = _core.Reservation("a result", nbytes)
+        self.array = InMemory(np.zeros(self.result.shape, self.result.dtype), "the result")
+        return self.array
+
+    def publish(self) -> None:
+        self.reserved.release()
+
+    def opened(self) -> NDArray[Any]:
+        return self.array.data
+
+    def discard(self) -> None:
+        if hasattr(self, "reserved"):
+            self.reserved.release()
+
+
+class _Temporary:
+    """An array on disk that goes away with its handle."""
+
+    def __init__(self, result: Result, folder: str, wishes: Mapping[str, Any]) -> None:
+        self.result, self.folder, self.wishes = result, folder, wishes
+
+    def begin(self, budget: int, *, again: bool) -> DiskArray:
+        self.array = temporary(self.result, self.folder, self.wishes)
+        return self.array
+
+    def publish(self) -> None:
+        """It has no name."""
+
+    def opened(self) -> DiskArray:
+        return self.array
+
+    def discard(self) -> None:
+        if hasattr(self, "array"):
+            self.array.close()
+            self.array._gone()  # type: ignore[attr-defined]
+
+
+def outputs(
+    operation: str,
+    inputs: Sequence[Any],
+    results: Sequence[Result],
+    out: Any,
+    wishes: Mapping[str, Any],
+    *,
+    overwrite: bool,
+) -> list[Output]:
+    """
+    What ``out=`` says: one output for each result.
+
+    Parameters
+    ----------
+    operation
+        Name of it, for messages.
+    inputs
+        The arrays that are read.
+    results
+        What is to be made.
+    out
+        None, a path, an open array or a NumPy array; a tuple of these if there are several results.
+    wishes
+        For `outcore.create`, and ``format``.
+    overwrite
+        Replace what is there.
+    """
+    outs = out if isinstance(out, tuple) else (out,) * (1 if out is not None else len(results))
+    if len(outs) != len(results):
+        raise UsageError(
+            f"{operation}: out= names {len(outs)} arrays for {len(results)} results; give a tuple "
+            "with one for each (None: a temporary one)",
+            code="bad-out",
+        )
+    named = sum(isinstance(one, str | os.PathLike) for one in outs)
+    if wishes and not named and any(one is not None for one in outs):
+        raise UsageError(
+            f"{operation}: {', '.join(wishes)} say how a new array is made; out= is one that exists",
+            code="unknown-option",
+        )
+    folder = scratch_folder([a.path for a in inputs if isinstance(a, DiskArray)])
+    made: list[Output] = []
+    for one, result in zip(outs, results, strict=True):
+        if one is None:
+            made.append(_Returned(result) if result.small else _Temporary(result, folder, wishes))
+        elif isinstance(one, str | os.PathLike):
+            made.append(_named(one, inputs, result, wishes, overwrite=overwrite))
+        else:
+            made.append(_Given(_checked(operation, one, inputs, result)))
+    places = [one.place.final for one in made if isinstance(one, Named)]
+    if len(set(places)) < len(places):
+        raise UsageError(f"{operation}: out= names one array twice", code="bad-out")
+    return made
+
+
+def _named(
+    path: str | os.PathLike[str],
+    inputs: Sequence[Any],
+    result: Result,
+    wishes: Mapping[str, Any],
+    *,
+    overwrite: bool,
+) -> Named:
+    words = dict(wishes)
+    format = words.pop("format", None)
+    formats.check_new(path, format, {k: v for k, v in words.items() if k not in _CREATE})
+    reads = [a.path for a in inputs if isinstance(a, DiskArray)]
+    place = Place.of(one_name(path), reads, overwrite, format)
+    return Named(Target(result, place, format, words))
+
+
+# What `outcore.create` takes for every format.
+_CREATE = ("order", "chunks", "shards", "compression")
+
+
+def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) -> Any:
+    """An array that exists, as one that the result can be stored into."""
+    if isinstance(out, np.ndarray):
+        out = InMemory(out, "out=")
+        writable, shared = (
+            out.data.flags.writeable,
+            any(isinstance(a, InMemory) and np.may_share_memory(a.data, out.data) for a in inputs),
+        )
+    elif isinstance(out, DiskArray):
+        out._check_open("write to")
+        writable, shared = (
+            out.writable,
+            any(isinstance(a, DiskArray) and share_bytes(a.info, out.info) for a in inputs),
+        )
+    else:
+        raise UsageError(
+            f"{operation}: out={out!r} is no path, open array or NumPy array", code="bad-out"
+        )
+    if not writable:
+        raise UsageError(
+            f"{operation}: {out.path!r} cannot be written to; open it with mode 'r+'",
+            code="read-only",
+            path=out.path,
+        )
+    if tuple(out.shape) != result.shape:
+        raise UsageError(
+            f"{operation}: out= has shape {tuple(out.shape)}, the result {result.shape}",
+            code="out-mismatch",
+            path=out.path,
+        )
+    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+        raise UsageError(
+            f"{operation}: the result is {result.dtype} and cannot be cast to {out.dtype}, the dtype of "
+            "out=, under casting='same_kind'",
+            code="bad-cast",
+            path=out.path,
+        )
+    if shared:
+        raise UsageError(
+            f"{operation}: out= shares elements with an input, which are still read when the first ones "
+            "are written; choose another array",
+            code="same-file",
+            path=out.path,
+        )
+    return out
+
+
+def scratch_folder(near: Sequence[str]) -> str:
+    """
+    Where temporary arrays go.
+
+    ``OUTCORE_SCRATCH``, else the folder of the first input that may be written to, else that of the
+    system.
+    """
+    said = os.environ.get("OUTCORE_SCRATCH")
+    if said:
+        return said
+    for path in near:
+        folder = os.path.dirname(os.path.realpath(formats.split_path(path)[0]))
+        if os.access(folder, os.W_OK):
+            return folder
+    return tempfile.gettempdir()
+
+
+def temporary(result: Result, folder: str, wishes: Mapping[str, Any] | None = None) -> DiskArray:
+    """
+    An array on disk that goes away with its handle, or with the process.
+
+    Its name says which process made it, so that those of a process that was killed can be found.
+    """
+    words = dict(wishes or {})
+    kept = {k: v for k, v in result.kept.items() if k == "order" and v is not None}
+    suffix = {"zarr2": ".zarr", "zarr": ".zarr", "hdf5": ".h5", "netcdf4": ".nc"}.get(
+        words.get("format", ""),
+        ".zarr" if {"chunks", "shards", "compression"} & set(words) else ".npy",
+    )
+    name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}{suffix}"
+    path = os.path.join(folder, name)
+    inner = "::/data" if suffix in (".h5", ".nc") else ""
+    hints = Hints.of(Hints(exclusive=True))
+    array = create(
+        path + inner, result.shape, result.dtype, exclusive=True, hints=hints, **{**kept, **words}
+    )
+    array._gone = weakref.finalize(array, _remove, path, os.getpid())  # type: ignore[attr-defined]
+    return array
+
+
+def _remove(path: str, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a child after a fork
+    with contextlib.suppress(OSError):
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)

@@ -1,0 +1,284 @@
+"""
+Who gets which part of the budget.
+
+Problem. Buffers, reads and writes share one budget. Large buffers make long requests; what they leave
+decides how fast an operation runs, and without a certain least (a chunk, what its codec holds) it
+does not run at all.
+Idea. Half of the budget is for buffers where something is decoded or encoded, and three quarters where
+the operations only move bytes; all that can be had if nothing would fit then. The core knows best what
+an operation needs: it is asked, and what it asks for more makes the buffers smaller. What is left
+over is shared between the operations that are under way at the same time.
+
+Invariants. Buffers and operations together stay within the budget, less a slack. Who resumes plans with
+the memory of the run that was interrupted, whatever there is today.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import zip_longest
+from typing import Any
+
+from outcore.disk import DiskArray, Mode
+from outcore.errors import BudgetError
+from outcore.jobs.memory import InMemory
+from outcore.jobs.operation import Disk, Later, Operation, Phase, Program, Terms, TooLittle
+from outcore.schedule import Load, Schedule, Store
+from outcore.tiling import Side
+
+__all__ = ["Cut", "Settled", "sampled", "settle"]
+
+# What an operation on uncompressed data is given at least, unless there are very many at once.
+_LITTLE = 256 * 2**10
+_LEAST = 4 * 2**10
+# One part in so many is for what codecs hold besides, and for tables of chunks.
+_SLACK = 8
+# Of the budget, for buffers: operations that decode or encode hold chunks, the others little beyond what
+# is on its way; there, longer runs are worth more.
+_CODED_SHARE, _PLAIN_SHARE = Fraction(1, 2), Fraction(3, 4)
+# How often a larger budget is tried before it is told.
+_TRIES = 8
+# Steps of a phase that are looked at.
+_SAMPLES = 33
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a program follows from, beside the operation: kept in the journal."""
+
+    room: int
+    gap: int
+    latency_ns: int
+    rate: int
+    cores: int
+
+    @property
+    def disk(self) -> Disk:
+        """The figures that count."""
+        return Disk(self.gap, self.latency_ns / 1e9, float(self.rate))
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A program that fits, and the memory that each operation on an array may hold."""
+
+    program: Program
+    cut: Cut
+    #: Of each array, temporaries included; 0 for what is in memory.
+    memory: tuple[int, ...]
+
+
+def settle(operation: Operation, made: Sequence[Any], budget: int, cut: Cut | None) -> Settled:
+    """
+    Share the budget.
+
+    Parameters
+    ----------
+    operation
+        What is to be computed.
+    made
+        The arrays of its results.
+    budget
+        Bytes of everything.
+    cut
+        Of the run that was interrupted, if there was one.
+
+    Raises
+    ------
+    BudgetError
+        With the budget that would do.
+    """
+    arrays = [*operation.inputs, *made]
+    try:
+        return _Sharing(operation, arrays, budget, cut).settled()
+    except _TooSmall as error:
+        needed, first = error.needed, error
+    # With other buffers operations may need other amounts: what is told is tried before.
+    for _ in range(_TRIES):
+        try:
+            _Sharing(operation, arrays, needed, cut).settled()
+            break
+        except _TooSmall as error:
+            needed = max(error.needed, needed + 1)
+        except BudgetError:
+            break
+    raise first.told(operation, budget, needed)
+
+
+def sampled(schedule: Schedule) -> Iterator[int]:
+    """Numbers of some steps, evenly spread, the first and the last among them."""
+    most = min(schedule.steps, _SAMPLES)
+    return iter(sorted({k * (schedule.steps - 1) // max(most - 1, 1) for k in range(most)}))
+
+
+class _TooSmall(Exception):
+    """A budget that does not do, and bytes that may."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(needed)
+        self.needed = needed
+
+    def told(self, operation: Operation, budget: int, needed: int) -> BudgetError:
+        names = [a.path for a in operation.inputs]
+        return BudgetError(
+            f"{operation.name} of {', '.join(map(repr, names))} needs {needed} bytes (buffers for "
+            f"the smallest steps, and what their operations hold), the budget is {budget}. Raise "
+            "memory= (and outcore.memory), or choose smaller chunks",
+            code="budget-too-small",
+            path=names[0] if names else None,
+            needed=needed,
+        )
+
+
+class _Sharing:
+    def __init__(
+        self, operation: Operation, arrays: list[Any], budget: int, cut: Cut | None
+    ) -> None:
+        self.operation, self.arrays, self.budget, self.known = operation, arrays, budget, cut
+        self.usable = budget - budget // _SLACK
+        first = len(operation.inputs)
+        self.needs = [_least(a, write=n >= first) for n, a in enumerate(arrays)]
+        #: How many operations on each array are under way at once, at most.
+        self.at_once = [int(not isinstance(a, InMemory)) for a in arrays]
+
+    def settled(self) -> Settled:
+        while True:
+            program, cut = self.program()
+            self.at_once = [
+                max(a, b)
+                for a, b in zip_longest(self.at_once, self.operations(program), fillvalue=0)
+            ]
+            needs = self.least()
+            total = program.held + self.held(needs)
+            if total > self.usable:
+                if self.known is not None or program.held <= self.room():
+                    raise _TooSmall(_with_slack(total))
+                continue  # planned with what there was before it was known how many operations there are
+            spare = (self.usable - total) // max(sum(self.at_once), 1)
+            memory = tuple(n + spare if k else 0 for n, k in zip(needs, self.at_once, strict=True))
+            if not self.wants_more(program, memory):
+                return Settled(program, cut, memory)
+
+    def least(self) -> list[int]:
+        """Of each array, what an operation is given at least."""
+        most = self.budget // (8 * max(sum(self.at_once), 1))
+        little = max(min(_LITTLE, most), _LEAST)
+        both = zip_longest(self.needs, self.at_once, fillvalue=0)
+        return [max(n, little) if k else 0 for n, k in both]
+
+    def held(self, needs: Sequence[int]) -> int:
+        """Bytes of all operations that are under way at once."""
+        return sum(n * k for n, k in zip(needs, self.at_once, strict=True))
+
+    def room(self) -> int:
+        """Bytes that are left for buffers."""
+        return max(self.usable - self.held(self.least()), 0)
+
+    def program(self) -> tuple[Program, Cut]:
+        infos = tuple(a.info for a in self.arrays[: self.named])
+        if self.known is not None:
+            terms = Terms(self.known.room, infos, self.known.disk, self.known.cores)
+            return self.operation.plan(terms), self.known
+        left = self.room()
+        coded = any(info is not None and Side.of(info).whole for info in infos)
+        wanted = int(self.budget * (_CODED_SHARE if coded else _PLAIN_SHARE))
+        figures = self.figures()
+        for room in sorted({min(left, wanted), left}):
+            cut = Cut(room, *figures, len(os.sched_getaffinity(0)))
+            try:
+                return self.operation.plan(Terms(room, infos, cut.disk, cut.cores)), cut
+            except TooLittle as error:
+                refused = error
+        raise _TooSmall(_with_slack(refused.needed + self.held(self.least())))
+
+    @property
+    def named(self) -> int:
+        """How many arrays the operation names: inputs and results."""
+        return len(self.operation.inputs) + len(self.operation.results)
+
+    def figures(self) -> tuple[int, int, int]:
+        """Gap, latency in nanoseconds and rate of the slowest disk."""
+        disks = [a._core.disk()[:3] for a in self.arrays if isinstance(a, DiskArray)]
+        gap, latency, rate = min(
+            disks, key=lambda disk: disk[2], default=(1 << 15, 15_000, 2 << 30)
+        )
+        return gap, latency, rate
+
+    def operations(self, program: Program) -> list[int]:
+        """How many operations on each array are under way at once, at most."""
+        most = [0] * (self.named + len(program.temporaries))
+        for phase in program.phases:
+            for array, count in _at_once(phase).items():
+                most[array] = max(most[array], count)
+        for n, array in enumerate(self.arrays[: self.named]):
+            most[n] = 0 if isinstance(array, InMemory) else max(most[n], 1)
+        return most
+
+    def wants_more(self, program: Program, memory: tuple[int, ...]) -> bool:
+        """Whether an operation needs more than it has; then the next try gives it that."""
+        seen: set[tuple[int, bool, tuple[int, ...]]] = set()
+        for phase in program.phases:
+            if isinstance(phase, Later):
+                continue
+            for k in sampled(phase):
+                step = phase.step(k)
+                for load in (*step.loads, *step.stores):
+                    write = isinstance(load, Store)
+                    shape = tuple(part.stop - part.start for part in load.section)
+                    array = self.arrays[load.array] if load.array < self.named else None
+                    if not isinstance(array, DiskArray) or (load.array, write, shape) in seen:
+                        continue
+                    seen.add((load.array, write, shape))
+                    if self.needs_more(load, array, memory[load.array], write=write):
+                        return True
+        return False
+
+    def needs_more(self, load: Load, array: DiskArray, memory: int, *, write: bool) -> bool:
+        with opened(array, memory, write=write) as handle:
+            try:
+                handle.explain(load.section, write=write)
+            except BudgetError as error:
+                if error.needed is None or error.needed <= self.needs[load.array]:
+                    raise
+                self.needs[load.array] = error.needed
+                return True
+        return False
+
+
+def opened(array: DiskArray, memory: int, *, write: bool) -> DiskArray:
+    """A handle of its own on an array, whose operations hold so many bytes at most."""
+    mode: Mode = "r+" if write else "r"
+    return DiskArray(array.info, mode, replace(array.hints, memory=memory), array._options)
+
+
+def _least(array: Any, *, write: bool) -> int:
+    """Bytes without which not even one chunk can be read or written."""
+    if isinstance(array, InMemory):
+        return 0
+    chunk = tuple(slice(0, n) for n in array.chunks or (1,) * array.ndim)
+    with opened(array, 1, write=write) as poor:
+        try:
+            poor.explain(chunk, write=write)
+        except BudgetError as error:
+            return error.needed or 0
+    return 0
+
+
+def _at_once(phase: Phase) -> dict[int, int]:
+    if isinstance(phase, Later):
+        return dict(phase.at_once)
+    found: dict[int, int] = {}
+    for k in sampled(phase):
+        step = phase.step(k)
+        for array in {load.array for load in (*step.loads, *step.stores)}:
+            loads = sum(load.array == array for load in step.loads) * phase.reading
+            stores = sum(store.array == array for store in step.stores) * phase.writing
+            found[array] = max(found.get(array, 0), loads + stores)
+    return found
+
+
+def _with_slack(needed: int) -> int:
+    return -(-needed * _SLACK // (_SLACK - 1)) + _SLACK

@@ -1,0 +1,112 @@
+"""
+The schedule of a copy: tile by tile, with axes permuted and elements cast on the way.
+
+Problem. Two layouts rarely like the same pieces.
+Idea. `outcore.tiling` cuts the array into tiles that suit both. The core permutes axes while it
+reads, so a tile is in memory once; only where its dtype changes is there a second buffer, and a kernel.
+
+Reference: PASSION, section 4.1 (slabs), and the transpose of section 4.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import tiling
+from outcore.jobs import Bound, Program, Terms, TooLittle
+from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.tiling import Side, Tiling
+
+__all__ = ["copying"]
+
+# Tiles that are read at the same time, from files that need no decoding.
+_READS = 2
+
+
+def copying(
+    name: str,
+    shape: tuple[int, ...],
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    axes: Sequence[int] | None = None,
+) -> Callable[[Terms], Program]:
+    """
+    How to plan a copy.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    shape
+        Of the source.
+    dtypes
+        Of the source and of the target.
+    axes
+        Axis `n` of the target is axis ``axes[n]`` of the source; None: as they are.
+    """
+    permutation = tuple(range(len(shape))) if axes is None else tuple(axes)
+
+    def plan(terms: Terms) -> Program:
+        source = terms.side(0) or Side(dtypes[0].itemsize, "C")
+        target = (terms.side(1) or Side(dtypes[1].itemsize, "C")).permuted(permutation)
+        same = dtypes[0] == dtypes[1]
+        # One tile is read while another is written.
+        per_element = dtypes[0].itemsize + dtypes[1].itemsize
+        tiles = tiling.choose(shape, source, target, terms.room // per_element)
+        if not isinstance(tiles, Tiling):
+            raise TooLittle(tiles * per_element)
+        most = max(math.prod(tiles.tile), 1)
+        # Reads that decode share the processor, not an idle disk: one is enough for them.
+        reads = 1 if source.whole else min(_READS, max(len(tiles), 1))
+        if reads > 1 and most * (per_element + dtypes[0].itemsize) > 2 * terms.room // 3:
+            reads = 1
+        order = terms.order(1)
+        buffers: tuple[Buffer, ...] = (Buffer(most, dtypes[0], order, copies=reads + same),)
+        if not same:
+            buffers += (Buffer(most, dtypes[1], order),)
+        schedule = _schedule(name, tiles, buffers, permutation, reads)
+        size = math.prod(shape)
+        runs = " x ".join(map(str, tiles.tile)) or "one element"
+        return Program(
+            (schedule,),
+            f"{len(tiles)} tiles of {runs}, which suit the files of both",
+            Bound(size * per_element, "input and result once"),
+        )
+
+    return plan
+
+
+def _schedule(
+    name: str, tiles: Tiling, buffers: tuple[Buffer, ...], axes: tuple[int, ...], reads: int
+) -> Schedule:
+    plain = axes == tuple(range(len(axes)))
+
+    def step(number: int) -> Step:
+        section = tiles.key(number)
+        there = tuple(section[axis] for axis in axes)
+        shape = tuple(part.stop - part.start for part in there)
+        return Step(
+            blocks=tuple(Block(n, shape) for n in range(len(buffers))),
+            loads=(Load(0, section, 0, axes=None if plain else axes),),
+            stores=(Store(1, there, len(buffers) - 1),),
+            kernel=0 if len(buffers) > 1 else None,
+        )
+
+    return Schedule(
+        name=name,
+        arrays=("source", "target"),
+        buffers=buffers,
+        steps=len(tiles),
+        make=step,
+        kernels=(_cast,),
+        reading=reads,
+    )
+
+
+def _cast(blocks: Sequence[NDArray[Any]]) -> None:
+    source, target = blocks
+    np.copyto(target, source, casting="unsafe")
