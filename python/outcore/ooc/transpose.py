@@ -42,7 +42,7 @@ def transpose(
     Raises
     ------
     UsageError
-        ``bad-axes``: `axes` is no permutation; or `out` does not fit, or is `a`.
+        ``bad-axis``: `axes` is no permutation; or `out` does not fit, or is `a`.
     BudgetError
         Not even one chunk of each side fits; ``needed`` says what would do.
     StorageError
@@ -95,7 +95,7 @@ def _permutation(ndim: int, axes: Sequence[SupportsIndex] | None) -> tuple[int, 
     if sorted(found) != list(range(ndim)):
         raise UsageError(
             f"transpose: axes={axes!r} is no permutation of 0 to {ndim - 1}; give each of these once",
-            code="bad-axes",
+            code="bad-axis",
         )
     return found
 
