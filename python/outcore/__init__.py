@@ -49,6 +49,7 @@ from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Stri
 from outcore.hints import Hints, MemoryLimit, memory
 from outcore.jobs import ComputeReport, Planned
 from outcore.ooc.convert import convert
+from outcore.ooc.map_blocks import apply_along_axis, map_blocks
 from outcore.ooc.transpose import rechunk, transpose
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
@@ -103,11 +104,13 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "apply_along_axis",
     "assign",
     "convert",
     "create",
     "explain_all",
     "ls",
+    "map_blocks",
     "memory",
     "open",
     "read_all",

@@ -1,0 +1,343 @@
+"""
+A function on blocks: of one or several arrays, with what lies around each block, into one or several
+others.
+
+Problem. Most computations on large arrays look at one place at a time, and at what lies around it.
+Idea. Blocks of whole chunks, as large as the memory allows. A block comes with its halo; at the ends
+of the array the halo is made of elements inside (or of a constant), as SciPy's filters do. What a
+block shares with the one before it is copied from there and not read again.
+
+Invariants. Each element of a result is computed once, and from the same elements wherever blocks are
+cut, if the function looks no further than the halo.
+
+Reference: PASSION, section 4.2 (prefetch) and 4.3 (reuse of what neighbouring slabs share).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import tiling
+from outcore.errors import UsageError
+from outcore.jobs import Bound, Program, Terms, TooLittle
+from outcore.schedule import Block, Buffer, Load, Reuse, Schedule, Section, Step, Store
+from outcore.tiling import Side, Tiling
+
+__all__ = ["BOUNDARIES", "Around", "blockwise", "filled", "per_axis"]
+
+Shape = tuple[int, ...]
+
+#: SciPy's names of what lies beyond the ends of an array, and NumPy's for `numpy.pad`.
+BOUNDARIES = {
+    "constant": "constant",
+    "nearest": "edge",
+    "reflect": "symmetric",
+    "mirror": "reflect",
+    "wrap": "wrap",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """
+    What a block has around it.
+
+    Parameters
+    ----------
+    widths
+        Along each axis, elements on either side.
+    boundary
+        What lies beyond the ends of the array: a key of `BOUNDARIES`, or None (blocks end there).
+    cval
+        The element beyond, if it is ``"constant"``.
+    """
+
+    widths: Shape
+    boundary: str | None = None
+    cval: Any = 0
+
+    def held(self, tile: Sequence[int]) -> int:
+        """Elements of a block of this shape and what is around it."""
+        return math.prod(n + 2 * w for n, w in zip(tile, self.widths, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """
+    One axis of one block: where its elements come from.
+
+    Parameters
+    ----------
+    length
+        Of the block and its halo.
+    parts
+        Sections of the array with their places in the block.
+    """
+
+    length: int
+    parts: tuple[tuple[slice, slice], ...]
+    #: Elements before and after those that are there, to be filled.
+    missing: tuple[int, int]
+
+
+def _axis(low: int, high: int, width: int, length: int, boundary: str | None) -> _Axis:
+    begin, end = low - width, high + width
+    inner = slice(max(begin, 0), min(end, length))
+    if boundary is None:
+        return _Axis(
+            inner.stop - inner.start, ((inner, slice(0, inner.stop - inner.start)),), (0, 0)
+        )
+    before, after = inner.start - begin, end - inner.stop
+    place = slice(before, before + inner.stop - inner.start)
+    parts = [(inner, place)]
+    if boundary == "wrap":
+        # From the other end; a halo is at most as long as the axis.
+        if before:
+            parts.append((slice(length - before, length), slice(0, before)))
+        if after:
+            parts.append((slice(0, after), slice(place.stop, place.stop + after)))
+        before = after = 0
+    return _Axis(end - begin, tuple(parts), (before, after))
+
+
+def filled(
+    block: NDArray[Any], missing: Sequence[tuple[int, int]], boundary: str, cval: Any
+) -> None:
+    """Fill what is missing at the ends of a block from the elements that are there."""
+    for axis, (before, after) in enumerate(missing):
+        if not before and not after:
+            continue
+        length = block.shape[axis]
+        lanes = np.moveaxis(block, axis, 0)
+        if boundary == "constant":
+            lanes[:before] = lanes[length - after :] = cval
+            continue
+        mode: Any = BOUNDARIES[boundary]
+        source = np.pad(np.arange(before, length - after), (before, after), mode=mode)
+        for n in (*range(before), *range(length - after, length)):
+            lanes[n] = lanes[source[n]]
+
+
+def blockwise(
+    name: str,
+    shape: Shape,
+    sources: Sequence[tuple[Shape, np.dtype[Any]]],
+    results: Sequence[np.dtype[Any]],
+    kernel: Callable[..., None],
+    around: Around,
+    *,
+    given: Shape | None = None,
+    work: int = 0,
+    rate: float = 0.0,
+) -> Callable[[Terms], Program]:
+    """
+    How to plan a function on blocks.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    shape
+        Of the results, which the shapes of all sources can be broadcast to.
+    sources
+        Shape and dtype of each.
+    results
+        Dtype of each.
+    kernel
+        ``kernel(blocks, key)``: blocks of the sources, then those of the results; `key` is where
+        these lie.
+    around
+        The halo of the blocks of sources that have the full length of an axis.
+    given
+        Shape of blocks; None: chosen.
+    work, rate
+        Operations for an element of the result, and how many are done in a second.
+    """
+    made = len(sources)
+    native = [dtype.newbyteorder("=") for _, dtype in sources]
+
+    def plan(terms: Terms) -> Program:
+        per_element = 2 * (sum(d.itemsize for d in native) + sum(d.itemsize for d in results))
+        tiles = _tiles(terms, shape, around, per_element, given, made)
+        largest = tuple(
+            min(n + 2 * w, length if around.boundary is None else n + 2 * w)
+            for n, w, length in zip(tiles.largest, around.widths, shape, strict=True)
+        )
+        buffers = [
+            Buffer(_broadcast(one, largest, shape), dtype, terms.order(k), copies=2)
+            for k, ((one, _), dtype) in enumerate(zip(sources, native, strict=True))
+        ]
+        buffers += [
+            Buffer(math.prod(tiles.largest), dtype, terms.order(made + k), copies=2)
+            for k, dtype in enumerate(results)
+        ]
+        schedule = Schedule(
+            name=name,
+            arrays=tuple(f"array {n}" for n in range(made + len(results))),
+            buffers=tuple(buffers),
+            steps=len(tiles),
+            make=_Steps(shape, tuple(one for one, _ in sources), len(results), tiles, around, work),
+            kernels=(kernel,),
+            rate=rate,
+        )
+        read = sum(math.prod(one) * dtype.itemsize for one, dtype in sources)
+        written = math.prod(shape) * sum(dtype.itemsize for dtype in results)
+        again = " with what is around them" if any(around.widths) else ""
+        return Program(
+            (schedule,),
+            f"{len(tiles)} blocks of {' x '.join(map(str, tiles.tile)) or 'one element'}{again}",
+            Bound(read + written, "inputs and results once"),
+        )
+
+    return plan
+
+
+def _broadcast(one: Shape, largest: Shape, shape: Shape) -> int:
+    """Elements of the largest block of a source."""
+    tail = largest[len(shape) - len(one) :]
+    full = shape[len(shape) - len(one) :]
+    axes = zip(one, tail, full, strict=True)
+    return math.prod(1 if n == 1 and whole != 1 else most for n, most, whole in axes)
+
+
+def _tiles(
+    terms: Terms, shape: Shape, around: Around, per_element: int, given: Shape | None, made: int
+) -> Tiling:
+    """Blocks that fit with what is around them."""
+    if given is not None:
+        tiles = Tiling(shape, tuple(map(max, given, (1,) * len(shape))), terms.order(made))
+        needed = around.held(tiles.largest) * per_element
+        if needed > terms.room:
+            raise TooLittle(needed)
+        return tiles
+    target = terms.side(made) or Side(max(per_element // 4, 1), "C")
+    source = terms.side(0) if made else None
+    source = source if source is not None and len(shape) == _ndim(terms, 0) else target
+    most = terms.room // per_element
+    while True:
+        found = tiling.choose(shape, source, target, max(most, 1), cut=True)
+        if not isinstance(found, Tiling):
+            raise TooLittle(around.held(shape) * per_element)
+        needed = around.held(found.largest) * per_element
+        if needed <= terms.room:
+            return found
+        if most <= 1:
+            raise TooLittle(needed)
+        most = most * 3 // 4
+
+
+def _ndim(terms: Terms, number: int) -> int:
+    info = terms.infos[number]
+    return -1 if info is None else len(info.shape)
+
+
+class _Steps:
+    """Step `k` computes tile `k` of the results."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        sources: Sequence[Shape],
+        results: int,
+        tiles: Tiling,
+        around: Around,
+        work: int,
+    ) -> None:
+        self.shape, self.sources, self.results = shape, sources, results
+        self.tiles, self.around, self.work = tiles, around, work
+
+    def __call__(self, number: int) -> Step:
+        key = self.tiles.key(number)
+        size = tuple(part.stop - part.start for part in key)
+        blocks, loads, reuses, missing = [], [], [], []
+        before = self.tiles.key(number - 1) if number else None
+        for n, one in enumerate(self.sources):
+            axes = self.axes(key, one)
+            blocks.append(Block(n, tuple(axis.length for axis in axes)))
+            missing.append(tuple(axis.missing for axis in axes))
+            shared = None if before is None else self.shared(self.axes(before, one), axes)
+            if shared is None:
+                loads += [Load(n, part, n, place) for part, place in _product(axes)]
+                continue
+            axis, there, here, rest, place = shared
+            whole = [slice(0, one.length) for one in axes]
+            theirs, mine = list(whole), list(whole)
+            theirs[axis], mine[axis] = there, here
+            reuses.append(Reuse(n, tuple(mine), n, tuple(theirs)))
+            if rest.stop > rest.start:
+                parts = list(axes)
+                parts[axis] = _Axis(axes[axis].length, ((rest, place),), axes[axis].missing)
+                loads += [Load(n, part, n, at) for part, at in _product(parts)]
+        first = len(self.sources)
+        blocks += [Block(first + k, size) for k in range(self.results)]
+        return Step(
+            blocks=tuple(blocks),
+            loads=tuple(loads),
+            stores=tuple(Store(first + k, key, first + k) for k in range(self.results)),
+            kernel=0,
+            arguments=(key, tuple(missing)),
+            reuses=tuple(reuses),
+            work=self.work * math.prod(size),
+        )
+
+    def axes(self, key: Section, one: Shape) -> list[_Axis]:
+        found = []
+        skipped = len(self.shape) - len(one)
+        for axis, length in enumerate(one):
+            part = key[skipped + axis]
+            if length == 1 and self.shape[skipped + axis] != 1:
+                found.append(_Axis(1, ((slice(0, 1), slice(0, 1)),), (0, 0)))
+            else:
+                width = self.around.widths[skipped + axis]
+                found.append(_axis(part.start, part.stop, width, length, self.around.boundary))
+        return found
+
+    def shared(
+        self, before: Sequence[_Axis], now: Sequence[_Axis]
+    ) -> tuple[int, slice, slice, slice, slice] | None:
+        """
+        What the block before has of this one, if they differ along one axis only.
+
+        The axis; the part there, and here; what has to be read, and its place.
+        """
+        moved = [n for n, (a, b) in enumerate(zip(before, now, strict=True)) if a != b]
+        if len(moved) != 1 or self.around.boundary == "wrap":
+            return None
+        axis = moved[0]
+        (old, old_at), (new, new_at) = before[axis].parts[0], now[axis].parts[0]
+        low, high = max(old.start, new.start), min(old.stop, new.stop)
+        if low != new.start or high <= low:
+            return None
+        there = slice(old_at.start + low - old.start, old_at.start + high - old.start)
+        here = slice(new_at.start, new_at.start + high - low)
+        return axis, there, here, slice(high, new.stop), slice(here.stop, new_at.stop)
+
+
+def _product(axes: Sequence[_Axis]) -> list[tuple[Section, Section]]:
+    """All sections, with their places in the block."""
+    found: list[tuple[Section, Section]] = [((), ())]
+    for axis in axes:
+        found = [((*a, part), (*b, place)) for a, b in found for part, place in axis.parts]
+    return found
+
+
+def per_axis(value: Any, ndim: int, what: str) -> Shape:
+    """One integer of at least 0, or one for each axis."""
+    try:
+        given = tuple(value) if np.iterable(value) else (value,) * ndim
+        found = tuple(operator.index(n) for n in given)
+    except TypeError:
+        found = ()
+    if len(found) != ndim or any(n < 0 for n in found):
+        raise UsageError(
+            f"{what}={value!r} for {ndim} axes; give an integer of at least 0, or one for each axis",
+            code="bad-blocks",
+        )
+    return found

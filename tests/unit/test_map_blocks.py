@@ -1,0 +1,154 @@
+"""Functions on blocks and on lines, beside NumPy and SciPy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage
+
+import outcore
+from outcore.ooc.blockwise import BOUNDARIES, filled
+
+SHAPES = [(), (0, 4), (13,), (1, 9), (11, 13), (6, 5, 7), (3, 4, 2, 5)]
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(SHAPES),
+    st.sampled_from(["i4", "f4", "f8", "c16", ">f8"]),
+    st.sampled_from(["a.npy", "a.zarr", "a.h5::/x"]),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_a_function_of_two_arrays(tmp_path_factory, shape, dtype, name, whole, seed):
+    folder, rng = tmp_path_factory.mktemp("m"), np.random.default_rng(seed)
+    x = (rng.random(shape) * 100).astype(dtype)
+    y = (rng.random(shape[-1:]) * 100).astype("f4")
+    a = outcore.create(f"{folder}/{name}", data=x)
+    blocks = None if whole else [int(rng.integers(1, n + 2)) for n in shape]
+    both = outcore.map_blocks(lambda p, q: (p + q, p * 2), a, y, blocks=blocks, memory="2 MiB")
+    expected = (x.astype(x.dtype.newbyteorder("=")) + y, x * 2)
+    for one, wanted in zip(both, expected, strict=True):
+        assert one.dtype == wanted.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(wanted, one[...])
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from([(13,), (1, 9), (11, 13), (6, 5, 7)]),
+    st.sampled_from(list(BOUNDARIES)),
+    st.data(),
+)
+def test_what_lies_around_a_block(shape, boundary, data):
+    """Sums over boxes, as SciPy does them: wherever blocks are cut."""
+    widths = tuple(data.draw(st.integers(0, min(n, 3))) for n in shape)
+    blocks = tuple(data.draw(st.integers(1, n + 1)) for n in shape)
+    x = np.random.default_rng(1).integers(0, 1000, shape)
+    weights = np.ones([2 * w + 1 for w in widths], int)
+
+    def box(block):
+        return ndimage.correlate(block, weights, mode="constant")
+
+    found = outcore.map_blocks(box, x, halo=widths, boundary=boundary, cval=5, blocks=blocks)
+    expected = ndimage.correlate(x, weights, mode=boundary, cval=5)
+    np.testing.assert_array_equal(expected, found[...])
+
+
+def test_blocks_end_where_the_array_does():
+    x = np.arange(10.0)
+    seen = []
+
+    def look(block, key):
+        seen.append((key[0].start, key[0].stop, block[0], block[-1]))
+        return block
+
+    found = outcore.map_blocks(look, x, halo=2, blocks=(4,), pass_key=True, dtype="f8")
+    assert seen == [(0, 4, 0, 5), (4, 8, 2, 9), (8, 10, 6, 9)]
+    np.testing.assert_array_equal(x, found[...])
+
+
+def test_what_neighbours_share_is_read_once(tmp_path):
+    a = outcore.create(tmp_path / "a.npy", data=np.random.default_rng(0).random((512, 256)))
+    mean = lambda b: (b[:-2] + b[1:-1] + b[2:]) / 3  # noqa: E731
+    planned = outcore.map_blocks(
+        mean, a, halo=(1, 0), boundary="nearest", blocks=(32, None), explain=True
+    )
+    planned.run()
+    assert planned.report.read_bytes == planned.report.measured.read_bytes == a.nbytes
+
+
+def test_filling_reaches_further_than_the_block(tmp_path):
+    for boundary in ("nearest", "reflect", "mirror"):
+        x = np.arange(3.0)
+        block = np.zeros(11)
+        block[4:7] = x
+        filled(block, [(4, 4)], boundary, 0)
+        np.testing.assert_array_equal(np.pad(x, 4, mode=BOUNDARIES[boundary]), block)
+
+
+BAD = {
+    "no array": (lambda: outcore.map_blocks(np.sqrt), "at least one"),
+    "shapes": (lambda: outcore.map_blocks(np.add, np.ones(3), np.ones(4)), "broadcast"),
+    "boundary": (
+        lambda: outcore.map_blocks(np.sqrt, np.ones(3), halo=1, boundary="no"),
+        "not known",
+    ),
+    "halo": (lambda: outcore.map_blocks(np.sqrt, np.ones(3), halo=-1), "at least 0"),
+    "too far": (lambda: outcore.map_blocks(np.sqrt, np.ones(3), halo=4, boundary="wrap"), "longer"),
+    "blocks": (lambda: outcore.map_blocks(np.sqrt, np.ones(3), blocks=(0,)), "at least 1"),
+    "shape": (lambda: outcore.map_blocks(lambda b: b[:1], np.ones(3)), "returned a block"),
+    "cast": (
+        lambda: outcore.map_blocks(lambda b: b * 0.5, np.ones(3, int), dtype=int),
+        "cannot be cast",
+    ),
+    "several": (
+        lambda: outcore.map_blocks(lambda b: b, np.ones(3), dtype=("f8", "f8")),
+        "2 results",
+    ),
+    "option": (lambda: outcore.map_blocks(np.sqrt, np.ones(3), memroy=1), "memroy"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_calls_are_refused(case):
+    call, match = BAD[case]
+    with pytest.raises(outcore.UsageError, match=match):
+        call()
+
+
+def test_an_error_of_the_function_is_the_callers(tmp_path):
+    a = outcore.create(tmp_path / "a.npy", data=np.ones((100, 100)))
+
+    def fail(block):
+        raise ZeroDivisionError("of the function")
+
+    with pytest.raises(ZeroDivisionError, match="of the function"):
+        outcore.map_blocks(fail, a, out=tmp_path / "b.npy", dtype="f8")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy"]
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from([(13,), (1, 9), (11, 13), (6, 5, 7)]),
+    st.sampled_from(["i4", "f8", ">f4"]),
+    st.data(),
+)
+def test_functions_of_lines(tmp_path_factory, shape, dtype, data):
+    folder = tmp_path_factory.mktemp("l")
+    x = np.random.default_rng(2).integers(0, 100, shape).astype(dtype)
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    a = outcore.create(folder / "a.npy", data=x, order=data.draw(st.sampled_from("CF")))
+    for function in (np.sort, np.ptp, lambda line: np.outer(line[:2], line[:3])):
+        expected = np.apply_along_axis(function, axis, x.astype(x.dtype.newbyteorder("=")))
+        found = outcore.apply_along_axis(function, axis, a, memory="1 MiB")
+        np.testing.assert_array_equal(expected, found[...])
+
+
+def test_lines_that_do_not_fit_are_refused_with_what_would_do(tmp_path):
+    x = np.arange(600_000.0).reshape(3, 200_000)
+    with pytest.raises(outcore.BudgetError) as refused:
+        outcore.apply_along_axis(np.cumsum, 1, x, memory="2 MiB")
+    found = outcore.apply_along_axis(np.cumsum, 1, x, memory=refused.value.needed)
+    np.testing.assert_array_equal(np.cumsum(x, 1), found[...])
+    with pytest.raises(outcore.UsageError, match="axis"):
+        outcore.apply_along_axis(np.sum, 2, x)
