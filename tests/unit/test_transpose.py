@@ -83,11 +83,11 @@ def test_what_describes_an_array_moves_with_its_axes(tmp_path):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_each_byte_is_moved_once(tmp_path, order):
     """Exact counts: what is read and written of a transposition that the budget cuts into many tiles."""
-    shape = (1024, 2048)
+    shape = (256, 8192)
     a = outcore.create(tmp_path / "a.npy", data=content(shape, "f8"), order=order)
     planned = outcore.transpose(a, out=tmp_path / "b.npy", memory="12 MiB", explain=True)
     told = planned.report
-    assert told.steps > 2
+    assert told.steps > 1
     assert told.must_move == 2 * a.nbytes <= told.read_bytes + told.written_bytes
     with planned.run() as b:
         np.testing.assert_array_equal(content(shape, "f8").T, b[...])
