@@ -9,8 +9,10 @@ what is the same for all of them: `inputs` (paths and arrays), `outputs` (where 
 
 from outcore.jobs.complete import Planned, complete
 from outcore.jobs.inputs import Source, again, opened
+from outcore.jobs.leftovers import Unfinished, clean, resume, unfinished
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import (
+    SMALLEST,
     Bound,
     Disk,
     Later,
@@ -24,6 +26,7 @@ from outcore.jobs.operation import (
 from outcore.jobs.report import ComputeReport, Measured
 
 __all__ = [
+    "SMALLEST",
     "Bound",
     "ComputeReport",
     "Disk",
@@ -38,7 +41,11 @@ __all__ = [
     "Source",
     "Terms",
     "TooLittle",
+    "Unfinished",
     "again",
+    "clean",
     "complete",
     "opened",
+    "resume",
+    "unfinished",
 ]

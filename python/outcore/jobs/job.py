@@ -26,6 +26,7 @@ from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats import durable
+from outcore.jobs.calls import written
 from outcore.jobs.checkpoints import Checkpoints
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Array, Operation, Program, Result
@@ -36,7 +37,7 @@ from outcore.journal import Journal
 from outcore.opening import create, open
 from outcore.schedule import Run, Schedule, elements
 
-__all__ = ["Job", "Progress"]
+__all__ = ["Job", "Progress", "temporary_path"]
 
 Progress = Callable[[int, int], None]
 
@@ -85,6 +86,25 @@ class Job:
             result = self.operation.results[n]
             told |= {f"{name} shape": list(result.shape), f"{name} dtype": repr(result.dtype)}
         return told | {k: repr(v) for k, v in {**self.operation.arguments, **self.wishes}.items()}
+
+    def begun(self, settled: Settled) -> dict[str, Any]:
+        """What the journal keeps beside it: what the program follows from, and how to go on."""
+        partial = [
+            [
+                _absolute(one.place.final if one.place.inside else one.place.partial),
+                one.place.format,
+            ]
+            for one in self.named
+        ]
+        outs = [
+            _absolute(one.place.final) if isinstance(one, Named) else None for one in self.outputs
+        ]
+        return {
+            "cut": asdict(settled.cut),
+            "program": _digest(settled.program),
+            "partial": partial,
+            "call": written(self.operation, outs, self.budget, self.wishes),
+        }
 
     def explained(self) -> ComputeReport:
         """What it would do."""
@@ -168,10 +188,10 @@ class Job:
                     for target in targets:
                         target._core.expect_flush()
                     steps = settled.program.steps + 1  # the last one: all is durable
-                    digest = _digest(settled.program)
+                    begun = self.begun(settled)
                     if not going_on:
-                        journal.begin(job, {**asdict(settled.cut), "program": digest}, steps)
-                    elif steps != journal.steps or digest != journal.cut["program"]:
+                        journal.begin(job, begun, steps)
+                    elif steps != journal.steps or begun["program"] != journal.cut["program"]:
                         raise journal.bad()
                 under_way = True
                 report.measured = Measured()
@@ -200,7 +220,7 @@ class Job:
 
     def _remove_temporaries(self, journal: Journal) -> None:
         n = 0
-        while os.path.exists(path := _temporary_path(journal.path, n)):
+        while os.path.exists(path := temporary_path(journal.path, n)):
             os.unlink(path)
             n += 1
 
@@ -233,7 +253,7 @@ class Job:
             return [temporary(one, scratch_folder(near)) for one in program.temporaries]
         made = []
         for n, result in enumerate(program.temporaries):
-            path = _temporary_path(self.named[0].place.journal, n)
+            path = temporary_path(self.named[0].place.journal, n)
             if again:
                 array: DiskArray = open(path, "r+", format="npy")
                 made.append(array)
@@ -401,7 +421,8 @@ def _on_disk(arrays: Sequence[Any]) -> Iterator[DiskArray]:
     return (a for a in arrays if isinstance(a, DiskArray))
 
 
-def _temporary_path(journal: str, n: int) -> str:
+def temporary_path(journal: str, n: int) -> str:
+    """Where temporary array `n` of the job with this journal is."""
     stem = journal.removesuffix(".outcore-journal")
     return durable.neighbour(stem, f".outcore-temporary-{n}")
 
@@ -409,9 +430,9 @@ def _temporary_path(journal: str, n: int) -> str:
 def _cut(journal: Journal) -> Cut:
     """What the program of the interrupted run followed from."""
     try:
-        fields = {k: v for k, v in journal.cut.items() if k != "program"}
+        fields = journal.cut["cut"]
         cut = Cut(**fields)
-    except (TypeError, AttributeError):
+    except (TypeError, KeyError):
         raise journal.bad() from None
     if not all(type(n) is int and 0 <= n < 2**62 for n in fields.values()) or not cut.rate:
         raise journal.bad()

@@ -26,6 +26,7 @@ from outcore.schedule import OnDisk, Schedule
 from outcore.tiling import Side
 
 __all__ = [
+    "SMALLEST",
     "Array",
     "Bound",
     "Disk",
@@ -39,6 +40,9 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
+#: Bytes of the buffers of the smallest steps that are worth their time: with less, plans say
+#: `TooLittle`.
+SMALLEST = 256 * 2**10
 
 
 class Array(OnDisk, Protocol):
@@ -254,8 +258,13 @@ class Operation:
     plan
         From terms to a program. Raises `TooLittle`.
     arguments
-        What else makes two calls the same: values that JSON can hold, or whose `repr` says what they
-        are.
+        What else makes two calls the same: keywords that would repeat this one, or whose `repr` says
+        what they are.
+    repeatable
+        The function of `outcore` that has this name, called with these inputs and with `arguments` as
+        keywords, is this operation.
+    out_name
+        Its keyword that says where results go.
     """
 
     name: str
@@ -263,3 +272,5 @@ class Operation:
     results: tuple[Result, ...]
     plan: Callable[[Terms], Program]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    repeatable: bool = True
+    out_name: str = "out"

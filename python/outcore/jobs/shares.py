@@ -102,7 +102,7 @@ def settle(operation: Operation, made: Sequence[Any], budget: int, cut: Cut | No
             _Sharing(operation, arrays, needed, cut).settled()
             break
         except _TooSmall as error:
-            needed = max(error.needed, needed + 1)
+            needed = max(error.needed, needed + needed // 32)
         except BudgetError:
             break
     raise first.told(operation, budget, needed)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from outcore import tiling
 from outcore.errors import UsageError
-from outcore.jobs import Bound, Program, Terms, TooLittle
+from outcore.jobs import SMALLEST, Bound, Program, Terms, TooLittle
 from outcore.schedule import Block, Buffer, Load, Reuse, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
 
@@ -217,6 +217,9 @@ def _tiles(
         if needed > terms.room:
             raise TooLittle(needed)
         return tiles
+    least = min(math.prod(shape), SMALLEST // max(per_element, 1)) * per_element
+    if terms.room < least:
+        raise TooLittle(least)
     target = terms.side(made) or Side(max(per_element // 4, 1), "C")
     source = terms.side(0) if made else None
     source = source if source is not None and len(shape) == _ndim(terms, 0) else target

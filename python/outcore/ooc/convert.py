@@ -144,7 +144,14 @@ def convert(
         }
         result = Result(array.shape, kind, kept, array.path)
         plan = copying("convert", array.shape, (array.dtype, kind))
-        operation = Operation("convert", (array,), (result,), plan)
+        operation = Operation(
+            "convert",
+            (array,),
+            (result,),
+            plan,
+            {"dtype": kind, "casting": casting},
+            out_name="dst",
+        )
         complete(operation, dst, {**how, "format": format, **new, **options}).close()
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import tiling
-from outcore.jobs import Bound, Program, Terms, TooLittle
+from outcore.jobs import SMALLEST, Bound, Program, Terms, TooLittle
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Side, Tiling
 
@@ -56,6 +56,11 @@ def copying(
         same = dtypes[0] == dtypes[1]
         # One tile is read while another is written.
         per_element = dtypes[0].itemsize + dtypes[1].itemsize
+        size = math.prod(shape)
+        # A budget for less would be no favour: it would take for ever.
+        least = min(size, SMALLEST // max(per_element, 1)) * per_element
+        if terms.room < least:
+            raise TooLittle(least)
         tiles = tiling.choose(shape, source, target, terms.room // per_element)
         if not isinstance(tiles, Tiling):
             raise TooLittle(tiles * per_element)
@@ -69,7 +74,6 @@ def copying(
         if not same:
             buffers += (Buffer(most, dtypes[1], order),)
         schedule = _schedule(name, tiles, buffers, permutation, reads)
-        size = math.prod(shape)
         runs = " x ".join(map(str, tiles.tile)) or "one element"
         return Program(
             (schedule,),

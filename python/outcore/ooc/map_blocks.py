@@ -145,7 +145,8 @@ def map_blocks(
             "cval": cval,
             "blocks": given,
         }
-        found = complete(Operation("map_blocks", inputs, results, plan, arguments), out, how)
+        operation = Operation("map_blocks", inputs, results, plan, arguments, repeatable=False)
+        found = complete(operation, out, how)
         return (found,) if several and len(dtypes) == 1 and not how.get("explain") else found
 
 
@@ -368,7 +369,7 @@ def apply_along_axis(
         said = {"function": name, "axis": number, "args": args, "kwargs": kwargs}
         plan = _lines(a.shape, number, a.dtype, first, kernel)
         result = Result(shape, first.dtype, {}, a.path)
-        operation = Operation("apply_along_axis", (a,), (result,), plan, said)
+        operation = Operation("apply_along_axis", (a,), (result,), plan, said, repeatable=False)
         return complete(operation, out, how)
 
 

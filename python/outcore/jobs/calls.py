@@ -1,0 +1,124 @@
+"""
+Calls as text: what a journal keeps, so that a job can go on without the program that began it.
+
+Idea. Everything in a call that JSON can hold, and dtypes and small arrays beside it. An operation
+says by its arguments which keywords would make it again; its inputs come first, and its results go
+where they went.
+
+Invariants. A call that cannot be written down as a whole is not written down.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from outcore.disk import DiskArray
+from outcore.jobs.operation import Operation
+
+__all__ = ["repeated", "written"]
+
+# Elements of an array that is written down.
+_MOST = 10_000
+
+
+def written(
+    operation: Operation, outs: Sequence[str | None], budget: int, wishes: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """
+    A call as values that JSON can hold; None if it cannot be written down.
+
+    Parameters
+    ----------
+    operation
+        What is computed.
+    outs
+        The paths of its results; None for one that has no name.
+    budget
+        Bytes that it may hold.
+    wishes
+        For the new arrays.
+    """
+    if not operation.repeatable or None in outs:
+        return None
+    inputs = []
+    for array in operation.inputs:
+        if not isinstance(array, DiskArray):
+            return None
+        inputs.append({"path": array._where, "options": dict(array._options)})
+    try:
+        return {
+            "function": operation.name,
+            "inputs": [_encoded(one) for one in inputs],
+            "out": list(outs),
+            "out_name": operation.out_name,
+            "arguments": {k: _encoded(v) for k, v in operation.arguments.items()},
+            "how": {k: _encoded(v) for k, v in wishes.items()},
+            "memory": budget,
+        }
+    except TypeError:
+        return None
+
+
+def repeated(call: Mapping[str, Any], **words: Any) -> Any:
+    """Make a call again, with further keywords."""
+    outcore = importlib.import_module("outcore")
+    inputs = [_decoded(one) for one in call["inputs"]]
+    arrays = [outcore.open(one["path"], **one["options"]) for one in inputs]
+    try:
+        outs = call["out"]
+        how = {
+            **{k: _decoded(v) for k, v in call["arguments"].items()},
+            **{k: _decoded(v) for k, v in call["how"].items()},
+            call["out_name"]: outs[0] if len(outs) == 1 else tuple(outs),
+            "memory": call["memory"],
+        }
+        return getattr(outcore, call["function"])(*arrays, **{**how, **words})
+    finally:
+        for array in arrays:
+            array.close()
+
+
+def _encoded(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, slice):
+        return {"slice": [_encoded(v) for v in (value.start, value.stop, value.step)]}
+    if isinstance(value, np.dtype):
+        return {"dtype": _encoded(np.lib.format.dtype_to_descr(value))}
+    if isinstance(value, np.generic | np.ndarray):
+        if value.size > _MOST or value.dtype.hasobject:
+            raise TypeError(f"{value.size} elements of {value.dtype}")
+        return {"array": _encoded(value.tolist()), "of": value.dtype.str}
+    if isinstance(value, Mapping):
+        return {"mapping": [[_encoded(k), _encoded(v)] for k, v in value.items()]}
+    if isinstance(value, tuple):
+        return {"tuple": [_encoded(v) for v in value]}
+    if isinstance(value, list):
+        return [_encoded(v) for v in value]
+    raise TypeError(type(value).__qualname__)
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    kind = next(iter(value))
+    inner = value[kind]
+    if kind == "complex":
+        return complex(*inner)
+    if kind == "slice":
+        return slice(*(_decoded(v) for v in inner))
+    if kind == "dtype":
+        return np.lib.format.descr_to_dtype(_decoded(inner))
+    if kind == "array":
+        return np.array(_decoded(inner), value["of"])[()]
+    if kind == "tuple":
+        return tuple(_decoded(v) for v in inner)
+    return {_decoded(k): _decoded(v) for k, v in inner}

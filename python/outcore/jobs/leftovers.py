@@ -1,0 +1,219 @@
+"""
+Jobs that were interrupted: found, continued, or removed with all that they left.
+
+Problem. After a kill there are a journal, unfinished arrays and temporary ones, and who finds them weeks
+later should neither guess what they are nor remove what a running job works on.
+Idea. The journal says what the job is, how far it came, what it left and, if it can be written down, the
+call that goes on with it. Who holds a journal is at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from outcore import formats
+from outcore.errors import OutcoreError, UsageError
+from outcore.formats import durable
+from outcore.jobs.calls import repeated
+from outcore.jobs.job import temporary_path
+from outcore.journal import Journal
+
+__all__ = ["Unfinished", "clean", "resume", "unfinished"]
+
+_JOURNAL = ".outcore-journal"
+_SCRATCH = re.compile(r"\.outcore-scratch-(\d+)-[0-9a-f]+\.\w+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """
+    A job that has not ended, or an array that a process which is gone has left.
+
+    Parameters
+    ----------
+    path
+        Of the journal, or of the array.
+    operation
+        Name of it; ``"a temporary array"``; ``"unknown"`` if the journal is damaged.
+    targets
+        Names that its results would have.
+    done, steps
+        How far it came.
+    state
+        ``"running"`` (another process holds it), ``"resumable"`` (`resume` goes on with it),
+        ``"repeat"`` (the same call with ``resume=True`` does, in Python) or ``"left"`` (nobody can).
+    call
+        What `resume` calls.
+    partial
+        Unfinished arrays, and their formats.
+    """
+
+    path: str
+    operation: str
+    targets: tuple[str, ...]
+    done: int
+    steps: int
+    state: str
+    call: dict[str, Any] | None
+    partial: tuple[tuple[str, str | None], ...]
+
+
+def unfinished(folder: str | os.PathLike[str] = ".") -> list[Unfinished]:
+    """
+    Jobs in a folder that have not ended.
+
+    Parameters
+    ----------
+    folder
+        Where results, or temporary arrays, were to be.
+
+    Returns
+    -------
+    list of Unfinished
+        Sorted by path.
+
+    Examples
+    --------
+    >>> from outcore import jobs
+    >>> jobs.unfinished(".")
+    []
+    """
+    return sorted(_found(os.fspath(folder)), key=lambda one: one.path)
+
+
+def _found(folder: str) -> Iterator[Unfinished]:
+    with durable.os_errors("listing", folder):
+        names = os.listdir(folder)
+    for name in names:
+        path = os.path.join(folder, name)
+        scratch = _SCRATCH.match(name)
+        if scratch and not _is_alive(int(scratch[1])):
+            yield Unfinished(path, "a temporary array", (), 0, 0, "left", None, ((path, None),))
+        elif name.endswith(_JOURNAL) and os.path.isfile(path):
+            yield _entry(path)
+
+
+def _entry(path: str) -> Unfinished:
+    try:
+        with Journal(path) as journal:
+            job, kept = (
+                dict(journal.job or {}),
+                journal.cut if isinstance(journal.cut, dict) else {},
+            )
+            done, steps = len(journal.done), max(journal.steps - 1, 0)
+    except UsageError:
+        return Unfinished(path, "in use", (), 0, 0, "running", None, ())
+    except OutcoreError:
+        return Unfinished(path, "unknown", (), 0, 0, "left", None, ())
+    targets = tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( \d+)?", k))
+    partial = tuple((str(p), f) for p, f in kept.get("partial", ()))
+    call = kept.get("call")
+    state = "left" if not job else "resumable" if call else "repeat"
+    return Unfinished(
+        path, str(job.get("operation", "unknown")), targets, done, steps, state, call, partial
+    )
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def resume(
+    folder: str | os.PathLike[str] = ".",
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
+    """
+    Go on with all jobs in a folder whose calls were written down.
+
+    Parameters
+    ----------
+    folder
+        Where results were to be.
+    progress
+        Called as ``progress(done, total)`` for each of them.
+
+    Returns
+    -------
+    list of str
+        Names of the results that are complete now.
+
+    Raises
+    ------
+    OutcoreError
+        What a job raises; those after it are not begun.
+
+    Examples
+    --------
+    >>> from outcore import jobs
+    >>> jobs.resume(".")
+    []
+    """
+    complete: list[str] = []
+    for one in unfinished(folder):
+        if one.state == "resumable" and one.call is not None:
+            found = repeated(one.call, resume=True, progress=progress)
+            for array in found if isinstance(found, tuple) else (found,):
+                if array is not None and hasattr(array, "close"):
+                    array.close()
+            complete += one.targets
+    return complete
+
+
+def clean(one: Unfinished) -> None:
+    """
+    Remove a job and all that it left.
+
+    Parameters
+    ----------
+    one
+        Of `unfinished`.
+
+    Raises
+    ------
+    UsageError
+        ``in-use``: it is running.
+
+    Examples
+    --------
+    >>> from outcore import jobs
+    >>> for one in jobs.unfinished("."):
+    ...     jobs.clean(one)
+    """
+    if not one.path.endswith(_JOURNAL):
+        _remove(one.path)
+        return
+    # Held while it is removed: nobody goes on with it meanwhile.
+    with Journal(one.path) as journal:
+        for path, format in one.partial:
+            outer, inner = formats.split_path(path)
+            if inner is not None and ".outcore-partial" not in os.path.basename(outer):
+                with contextlib.suppress(OutcoreError):
+                    formats.discard(path, format=format)
+            else:
+                _remove(outer)
+        n = 0
+        while os.path.exists(path := temporary_path(one.path, n)):
+            _remove(path)
+            n += 1
+        journal.remove()
+
+
+def _remove(path: str) -> None:
+    with durable.os_errors("removing", path), contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)

@@ -1,0 +1,97 @@
+"""Every algorithm on arrays on disk, as one call that the tests of all of them make."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import outcore
+
+MIB = 2**20
+
+
+@dataclass
+class Case:
+    """
+    One call of an algorithm.
+
+    Parameters
+    ----------
+    inputs
+        The arrays; each test stores them in files.
+    call
+        ``call(*inputs, out=..., **how)``.
+    expected
+        From the inputs in memory, what NumPy gives; a tuple if there are several results.
+    memory
+        A budget at which there are several steps.
+    exact
+        Results are equal, not close.
+    outs
+        Suffixes of the results; none if the result is returned in memory.
+    repeatable
+        Its journal says how to go on with it.
+    """
+
+    inputs: Sequence[np.ndarray]
+    call: Callable[..., Any]
+    expected: Callable[..., Any]
+    memory: int = MIB
+    exact: bool = True
+    outs: Sequence[str] = (".npy",)
+    repeatable: bool = True
+    words: dict[str, Any] = field(default_factory=dict)
+
+
+def random(*shape, dtype="f8", seed=0):
+    return (np.random.default_rng(seed).random(shape) * 1000).astype(dtype)
+
+
+#: By name: made when they are asked for.
+CASES: dict[str, Callable[[], Case]] = {
+    "transpose": lambda: Case([random(500, 900)], outcore.transpose, np.transpose),
+    "transpose of 3 axes": lambda: Case(
+        [random(60, 70, 90, dtype="f4")],
+        lambda a, **how: outcore.transpose(a, (2, 0, 1), **how),
+        lambda a: a.transpose(2, 0, 1),
+    ),
+    "rechunk": lambda: Case(
+        [random(500, 900)],
+        lambda a, **how: outcore.rechunk(a, (500, 30), **how),
+        lambda a: a,
+        outs=[".zarr"],
+        memory=2 * MIB,
+    ),
+    "convert": lambda: Case(
+        [random(500, 900)],
+        lambda a, out, **how: outcore.convert(a, out, dtype="f4", order="F", **how),
+        lambda a: a.astype("f4"),
+    ),
+    "map_blocks": lambda: Case(
+        [random(700, 400), random(400, seed=1)],
+        lambda a, b, **how: outcore.map_blocks(
+            lambda p, q: (p[1:-1] + q, p[2:] - p[:-2]),
+            a,
+            b,
+            halo=(1, 0),
+            boundary="nearest",
+            dtype=("f8", "f8"),
+            **how,
+        ),
+        lambda a, b: (
+            a + b,
+            np.diff(np.pad(a, ((1, 1), (0, 0)), mode="edge"), axis=0)[1:]
+            + np.diff(np.pad(a, ((1, 1), (0, 0)), mode="edge"), axis=0)[:-1],
+        ),
+        outs=[".npy", ".npy"],
+        exact=False,
+        repeatable=False,
+    ),
+    "apply_along_axis": lambda: Case(
+        [random(300, 400)],
+        lambda a, **how: outcore.apply_along_axis(np.sort, 0, a, **how),
+        lambda a: np.sort(a, axis=0),
+        repeatable=False,
+    ),
+}

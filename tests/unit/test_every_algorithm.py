@@ -1,0 +1,241 @@
+"""What holds for every algorithm: its schedule, its bytes, its memory, restart, and what is refused."""
+
+import importlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcore
+from algorithms import CASES
+from outcore import _core, jobs
+from outcore.schedule import Run, check
+
+job = importlib.import_module("outcore.jobs.job")
+checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture(params=CASES)
+def case(request, tmp_path, monkeypatch):
+    """A case in a folder, with its inputs in files."""
+    found = CASES[request.param]()
+    monkeypatch.chdir(tmp_path)
+    found.paths = []
+    for n, data in enumerate(found.inputs):
+        np.save(f"in{n}.npy", data)
+        found.paths.append(f"in{n}.npy")
+    found.out = tuple(f"out{n}{suffix}" for n, suffix in enumerate(found.outs))
+    return found
+
+
+def run(case, **words):
+    """Its results, as NumPy arrays."""
+    if case.outs:
+        words["out"] = case.out if len(case.out) > 1 else case.out[0]
+    found = case.call(*case.paths, **{"memory": case.memory, **case.words, **words})
+    if found is None:  # convert
+        found = outcore.open(case.out[0])
+    arrays = []
+    for one in found if isinstance(found, tuple) else (found,):
+        arrays.append(np.asarray(one[...]))
+        if isinstance(one, outcore.DiskArray):
+            one.close()
+    return arrays
+
+
+def must_be_right(case, found):
+    expected = case.expected(*case.inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    assert len(found) == len(expected)
+    for one, wanted in zip(found, expected, strict=True):
+        if case.exact:
+            np.testing.assert_array_equal(wanted, one)
+        else:
+            np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
+
+
+def test_schedules_pass_the_check_and_can_be_done_again(case, monkeypatch):
+    checked = []
+
+    def checking(schedule, arrays, **more):
+        check(schedule, [a.shape for a in arrays], again=True)
+        checked.append(schedule)
+        return Run(schedule, arrays, **more)
+
+    monkeypatch.setattr(job, "Run", checking)
+    must_be_right(case, run(case))
+    assert sum(schedule.steps for schedule in checked) > 1
+
+
+def test_it_stays_within_the_budget(case):
+    limit = outcore.memory()
+    _core.reset_memory_peak()
+    before = _core.memory_state()[0]
+    run(case)
+    assert _core.memory_state()[2] - before <= case.memory
+    assert _core.memory_state()[0] == before
+    assert outcore.memory() == limit
+
+
+def test_what_it_moves_is_what_it_says_and_not_less_than_it_must(case):
+    if case.call is outcore.convert or "convert" in str(case.call.__code__.co_names):
+        pytest.skip("convert has no explain=")
+    words = {"out": case.out if len(case.out) > 1 else case.out[0]} if case.outs else {}
+    planned = case.call(*case.paths, **{"memory": case.memory, **case.words, **words}, explain=True)
+    told = planned.report
+    assert told.steps > 1
+    assert told.read_bytes + told.written_bytes >= told.must_move > 0
+    assert told.peak_bytes <= case.memory
+    assert told.bound in str(planned)
+    planned.run()
+    assert "measured" in str(planned)
+
+
+def test_who_is_interrupted_goes_on(case, monkeypatch):
+    """At every point of the work; the bytes are those of a run that nobody interrupted."""
+    if not case.outs:
+        pytest.skip("what is returned in memory begins anew")
+    monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
+    must_be_right(case, run(case))
+    whole = [content(name) for name in case.out]
+    calls = []
+    run(case, overwrite=True, progress=lambda done, total: calls.append(done))
+    points = sorted({1, 2, len(calls) // 2, len(calls) - 1})
+    for point in points:
+        for name in case.out:
+            remove(name)
+        stop_after(case, point)
+        assert not any(os.path.exists(name) for name in case.out)
+        seen = []
+        run(case, resume=True, progress=lambda done, total: seen.append(done))  # noqa: B023
+        assert [content(name) for name in case.out] == whole
+        assert left() == []
+
+
+KILLED = """
+import sys, importlib
+import algorithms
+importlib.import_module("outcore.jobs.checkpoints")._CHECKPOINT = 0.0
+case = algorithms.CASES[sys.argv[1]]()
+paths = [f"in{n}.npy" for n in range(len(case.inputs))]
+out = tuple(f"out{n}{suffix}" for n, suffix in enumerate(case.outs))
+tell = lambda done, total: print(done, flush=True)
+words = {"out": out if len(out) > 1 else out[0], "resume": True, "progress": tell}
+case.call(*paths, **{"memory": case.memory, **case.words, **words})
+"""
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(5, id="5_slow")])
+def test_who_is_killed_goes_on(case, request, kills):
+    """At a random moment; the bytes are those of a run that nobody killed."""
+    if not case.outs:
+        pytest.skip("what is returned in memory begins anew")
+    run(case)
+    whole = [content(name) for name in case.out]
+    for name in case.out:
+        remove(name)
+    name = request.node.callspec.params["case"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    chance = random.Random(kills)
+    command = [sys.executable, "-c", KILLED, name]
+    for _ in range(kills):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+            for _ in range(chance.randint(1, 4)):
+                process.stdout.readline()
+            time.sleep(chance.random() * 0.02)
+            process.send_signal(signal.SIGKILL)
+    if not all(os.path.exists(name) for name in case.out):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    assert [content(name) for name in case.out] == whole
+    assert left() == []
+
+
+def stop_after(case, calls):
+    count = 0
+
+    def stop(done, total):
+        nonlocal count
+        count += 1
+        if count > calls:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(case, progress=stop)
+
+
+def test_a_journal_says_how_to_go_on(case, monkeypatch):
+    if not case.outs:
+        pytest.skip("what is returned in memory has no journal")
+    monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
+    stop_after(case, 2)
+    (entry,) = jobs.unfinished()
+    assert entry.state == ("resumable" if case.repeatable else "repeat")
+    assert 0 < entry.done < entry.steps
+    if case.repeatable:
+        assert jobs.resume() == [os.path.abspath(name) for name in case.out]
+        must_be_right(case, [outcore.open(name)[...] for name in case.out])
+    else:
+        assert jobs.resume() == []
+        jobs.clean(entry)
+        assert not any(os.path.exists(name) for name in case.out)
+    assert left() == []
+
+
+def test_another_input_is_noticed(case, monkeypatch):
+    if not case.outs:
+        pytest.skip("what is returned in memory has no journal")
+    monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
+    stop_after(case, 2)
+    time.sleep(0.01)
+    np.save("in0.npy", np.array(case.inputs[0]) + case.inputs[0].dtype.type(1))
+    with pytest.raises(outcore.UsageError, match="source time"):
+        run(case, resume=True)
+
+
+def test_a_budget_that_is_too_small_is_told_with_one_that_does(case):
+    with pytest.raises(outcore.BudgetError) as refused:
+        run(case, memory=1000)
+    assert left() == []
+    must_be_right(case, run(case, memory=refused.value.needed))
+
+
+def test_a_failure_leaves_no_trace_and_inputs_are_as_they_were(case, monkeypatch):
+    before = [content(path) for path in case.paths]
+
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(outcore.DiskArray, "iwrite", fail)
+    monkeypatch.setattr("outcore.jobs.memory.InMemory.iwrite", fail)
+    with pytest.raises(OSError, match="space"):
+        run(case)
+    assert left() == []
+    assert [content(path) for path in case.paths] == before
+
+
+def content(path):
+    """All bytes of a file or folder."""
+    if os.path.isdir(path):
+        names = sorted(os.path.join(a, b) for a, _, files in os.walk(path) for b in files)
+        return [(os.path.relpath(name, path), Path(name).read_bytes()) for name in names]
+    return Path(path).read_bytes()
+
+
+def remove(path):
+    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def left():
+    """What is in the folder beside inputs and results."""
+    return [n for n in os.listdir() if not n.startswith(("in", "out")) or ".outcore" in n]
