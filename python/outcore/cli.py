@@ -1,5 +1,5 @@
 """
-The command line: ``outcore info | ls | explain | convert | verify | bench | simulate``.
+The command line: ``outcore info | ls | explain | convert | run | jobs | ...``.
 
 Each command prints for people, or one JSON document with ``--json``. Errors go to stderr with their
 stable code. Exit status: 0 done, and what was looked at is in order; 1 something is damaged; 2 the call
@@ -13,8 +13,6 @@ import argparse
 import contextlib
 import dataclasses
 import io
-import json
-import math
 import os
 import re
 import signal
@@ -22,13 +20,14 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 import outcore
-from outcore import formats, measured
+from outcore import cli_run, formats, measured
+from outcore.cli_output import Bar, print_json
 from outcore.cli_words import parse_lengths, parse_options, parse_section
 from outcore.collective.choose import METHODS
 from outcore.collective.foresee import Disk, foresee
@@ -250,6 +249,8 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--overwrite", action="store_true", help="replace the target")
     convert.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
+    cli_run.arguments(command, reads)
+
     verify = command("verify", _verify, "read everything, list what is damaged")
     verify.epilog = (
         "Exit status: 0 everything is in order, 1 something is damaged, 2 the call makes no sense, 3 "
@@ -317,29 +318,6 @@ def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
 
 
 # Printing
-
-
-def _print_json(document: Any) -> None:
-    print(json.dumps(_plain(document), indent=2, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    """As JSON has it: numbers that it lacks, and all else, are text."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | set | frozenset | tuple):
-        return [_plain(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain(dataclasses.asdict(value))
-    return str(value)
 
 
 def _dtype_text(dtype: np.dtype[Any]) -> Any:
@@ -438,7 +416,7 @@ def _info(words: Any) -> int:
             name: report if isinstance(report, dict) else dataclasses.asdict(report)
             for name, report in reports.items()
         }
-        _print_json({**facts, "accesses": costs})
+        print_json({**facts, "accesses": costs})
         return 0
     for name, value in facts.items():
         if name == "nbytes":
@@ -465,7 +443,7 @@ def _info(words: Any) -> int:
 def _ls(words: Any) -> int:
     entries = formats.ls(words.path)
     if words.json:
-        _print_json(
+        print_json(
             [
                 {
                     "path": e.path,
@@ -509,7 +487,7 @@ def _explain(words: Any) -> int:
         else:
             report = array.explain(key, write=words.write)
     if words.json:
-        _print_json(dataclasses.asdict(report))
+        print_json(dataclasses.asdict(report))
     else:
         print(report)
     return 0
@@ -533,7 +511,7 @@ def _explain_ranks(words: Any) -> int:
         if words.svg is not None:
             _write_picture(words.svg, draw(counted, what))
     if words.json:
-        _print_json({**dataclasses.asdict(seen.report), "alone": alone, "together": together})
+        print_json({**dataclasses.asdict(seen.report), "alone": alone, "together": together})
         return 0
     print(seen.report)
     about = "" if exact else "about "
@@ -567,7 +545,7 @@ def _convert(words: Any) -> int:
     if "," in (words.compression or ""):
         wishes["compression"] = words.compression.split(",")
     size, kept = 0, -1
-    with _Bar("converting", quiet=words.quiet or words.json) as bar:
+    with Bar("converting", quiet=words.quiet or words.json) as bar:
 
         def progress(done: int, total: int) -> None:
             nonlocal size, kept
@@ -590,7 +568,7 @@ def _convert(words: Any) -> int:
     seconds = time.monotonic() - started
     if words.json:
         answer = {"target": words.target, "nbytes": size, "seconds": seconds}
-        _print_json({**answer, "resumed_nbytes": kept})
+        print_json({**answer, "resumed_nbytes": kept})
     else:
         rate = human(int((size - kept) / max(seconds, 1e-9)))
         before = f", {human(kept)} of it before" if kept else ""
@@ -599,12 +577,12 @@ def _convert(words: Any) -> int:
 
 
 def _verify(words: Any) -> int:
-    with _Bar("verifying", quiet=words.quiet or words.json) as bar:
+    with Bar("verifying", quiet=words.quiet or words.json) as bar:
         found = outcore.verify(words.path, progress=bar, **parse_options(words.set))
     closed = sum(d.code in _NOT_READ and d.reason not in _DAMAGE for d in found)
     damaged = len(found) - closed
     if words.json:
-        _print_json({"path": words.path, "damages": found})
+        print_json({"path": words.path, "damages": found})
     else:
         for damage in found:
             print(damage)
@@ -621,7 +599,7 @@ def _bench(words: Any) -> int:
         )
     figures = measured.measure(words.folder, file_bytes=nbytes(words.size), slice_ms=words.slice)
     if words.json:
-        _print_json(figures)
+        print_json(figures)
         return 0
     way = "past the page cache" if figures["direct"] else "through the page cache (no direct I/O)"
     print(f"{figures['mount']}, {figures['engine']}, {way}")
@@ -651,62 +629,11 @@ def _bench(words: Any) -> int:
 
 
 def _simulate(words: Any) -> int:
-    return simulation.run(words, _print_json, _write_picture)
+    return simulation.run(words, print_json, _write_picture)
 
 
 def _rates(rates: Sequence[int]) -> str:
     return ", ".join(f"{human(rate)}/s" for rate in rates)
-
-
-class _Bar:
-    """A progress bar on stderr: tqdm's if it is installed, else plain text; none if piped."""
-
-    def __init__(self, title: str, quiet: bool, stream: TextIO | None = None) -> None:
-        self._stream: TextIO | None = stream or sys.stderr
-        self._title = title
-        self._quiet = quiet or self._stream is None or not self._stream.isatty()
-        self._started = time.monotonic()
-        self._first: int | None = None
-        self._shown = 0.0
-        self._bar: Any = None
-        if not self._quiet:
-            try:
-                from tqdm import tqdm
-            except ImportError:
-                return
-            self._bar = tqdm(
-                desc=title, unit="B", unit_scale=True, file=self._stream, dynamic_ncols=True
-            )
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._quiet:
-            return
-        if self._bar is not None:
-            self._bar.total = total
-            if self._first is None:
-                self._first = self._bar.initial = done
-            self._bar.update(done - self._bar.n)
-            return
-        if self._first is None:
-            self._first = done
-        now = time.monotonic()
-        if now - self._shown < 0.2 and done < total:
-            return
-        self._shown = now
-        rate = (done - self._first) / max(now - self._started, 1e-9)
-        left = f"{(total - done) / rate:.0f} s left" if rate > 0 else "waiting"
-        share = done / total if total else 1.0
-        text = f"{self._title} {share:4.0%}  {human(done)}  {human(int(rate))}/s  {left}"
-        print(f"\r{text:<70}", end="", file=self._stream, flush=True)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        elif not self._quiet and self._shown:
-            print(file=self._stream)
 
 
 if __name__ == "__main__":

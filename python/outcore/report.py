@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BlocksReport", "Report", "human", "human_time"]
+__all__ = ["BlocksReport", "Report", "counted", "human", "human_time"]
 
 
 def human(count: int) -> str:
@@ -46,7 +46,13 @@ def human_time(nanoseconds: int) -> str:
     return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """
+    So many of something.
+
+    >>> counted(1, "tile"), counted(3, "tile")
+    ('1 tile', '3 tiles')
+    """
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
@@ -130,14 +136,14 @@ class Report:
             ("writes", self.writes, self.written_bytes),
         ):
             if count:
-                lines.append((name, f"{_count(count, 'request')}, {human(size)}{share}"))
+                lines.append((name, f"{counted(count, 'request')}, {human(size)}{share}"))
         if self.mapped_bytes:
             lines.append(("mapping", f"{human(self.mapped_bytes)} copied, no requests{share}"))
         if self.decodes or self.encodes or self.kept:
             kept = f", {self.kept} kept" if self.kept else ""
             lines.append(("chunks", f"{self.decodes} decoded, {self.encodes} encoded{kept}"))
         peak = f"{human(self.peak_bytes)} besides the result, of {human(self.budget)}"
-        lines.append(("memory", f"{peak}, in {_count(self.rounds, 'round')}"))
+        lines.append(("memory", f"{peak}, in {counted(self.rounds, 'round')}"))
         if self.cached is not None:
             lines.append(("cached", f"about {self.cached:.0%} of the pages"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
@@ -200,7 +206,7 @@ class BlocksReport:
         to = "" if self.target is None else f" to {self.target}"
         lines = [
             (what, f"{self.path}{to}, {human(self.bytes)}"),
-            ("blocks", f"{_count(self.blocks, 'block')} of at most {self.shape}"),
+            ("blocks", f"{counted(self.blocks, 'block')} of at most {self.shape}"),
         ]
         for name, number, times in (
             ("decoded", self.chunks, self.decodes),

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.cli import _Bar, main, parse_section
+from outcore.cli import main, parse_section
+from outcore.cli_output import Bar
 
 
 @pytest.fixture(autouse=True)
@@ -404,7 +405,7 @@ def test_the_bar_shows_share_rate_and_time_left(monkeypatch, with_tqdm):
     if not with_tqdm:
         monkeypatch.setitem(sys.modules, "tqdm", None)
     terminal = Terminal()
-    with _Bar("converting", quiet=False, stream=terminal) as bar:
+    with Bar("converting", quiet=False, stream=terminal) as bar:
         bar(0, 1000)
         time.sleep(0.25)
         bar(500, 1000)
@@ -415,7 +416,7 @@ def test_the_bar_shows_share_rate_and_time_left(monkeypatch, with_tqdm):
 
 
 def test_the_bar_is_silent_in_a_pipe(capsys):
-    with _Bar("converting", quiet=False) as bar:
+    with Bar("converting", quiet=False) as bar:
         bar(1, 2)
     assert capsys.readouterr() == ("", "")
 

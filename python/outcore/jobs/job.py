@@ -139,8 +139,7 @@ class Job:
 
     def _report(self, settled: Settled, arrays: Sequence[Any]) -> ComputeReport:
         program = settled.program
-        peak = program.held + sum(settled.memory)
-        return told(self.operation.name, program, arrays, settled.cut.disk, peak)
+        return told(self.operation.name, program, arrays, settled.cut.disk, settled.needed)
 
     def run(self, resume: bool, progress: Progress) -> ComputeReport:
         """All of it; with `resume`, what the journal says is left of it."""
@@ -149,6 +148,9 @@ class Job:
                 stack.enter_context(one.place.named())
             journal = None
             if self.named:
+                # Who was killed between the last step and the end has given results their names already.
+                if not (resume and os.path.exists(self.named[0].place.journal)):
+                    self._refuse_existing()
                 journal = stack.enter_context(Journal(self.named[0].place.journal))
             elif resume:
                 raise UsageError(
@@ -166,6 +168,7 @@ class Job:
         if going_on and journal is not None and self._is_publishing(journal):
             self._publish(journal)
             return self._nothing_left()
+        self._refuse_existing()
         under_way = False
         temporaries: list[DiskArray] = []
         try:
@@ -209,6 +212,10 @@ class Job:
                 array._gone()
         self._publish(journal)
         return report
+
+    def _refuse_existing(self) -> None:
+        for one in self.named:
+            one.place.refuse_existing()
 
     def _publish(self, journal: Journal | None) -> None:
         """Give the results their names; who was killed here goes on here."""

@@ -110,7 +110,7 @@ def _entry(path: str) -> Unfinished:
     except UsageError:
         return Unfinished(path, "in use", (), 0, 0, "running", None, ())
     except OutcoreError:
-        return Unfinished(path, "unknown", (), 0, 0, "left", None, ())
+        return Unfinished(path, "unknown", (), 0, 0, "left", None, ())  # no journal
     targets = tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( \d+)?", k))
     partial = tuple((str(p), f) for p, f in kept.get("partial", ()))
     call = kept.get("call")
@@ -192,7 +192,7 @@ def clean(one: Unfinished) -> None:
     >>> for one in jobs.unfinished("."):
     ...     jobs.clean(one)
     """
-    if not one.path.endswith(_JOURNAL):
+    if one.operation == "unknown" or not one.path.endswith(_JOURNAL):
         _remove(one.path)
         return
     # Held while it is removed: nobody goes on with it meanwhile.

@@ -71,7 +71,7 @@ class ComputeReport:
     operations
         Of its kernels.
     peak_bytes
-        Memory of buffers and of the operations on arrays, at most.
+        Memory that buffers and the operations on arrays need.
     seconds
         What it will take, by the figures of the disk and of the kernels.
     measured

@@ -69,6 +69,8 @@ class Settled:
     cut: Cut
     #: Of each array, temporaries included; 0 for what is in memory.
     memory: tuple[int, ...]
+    #: Bytes that buffers and operations need at least; what is left over makes operations faster.
+    needed: int
 
 
 def settle(operation: Operation, made: Sequence[Any], budget: int, cut: Cut | None) -> Settled:
@@ -160,7 +162,7 @@ class _Sharing:
             spare = (self.usable - total) // max(sum(self.at_once), 1)
             memory = tuple(n + spare if k else 0 for n, k in zip(needs, self.at_once, strict=True))
             if not self.wants_more(program, memory):
-                return Settled(program, cut, memory)
+                return Settled(program, cut, memory, total)
 
     def least(self) -> list[int]:
         """Of each array, what an operation is given at least."""

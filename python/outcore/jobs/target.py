@@ -74,13 +74,6 @@ class Place:
                 code="same-file",
                 path=dst,
             )
-        if there and inner is None and not overwrite:
-            raise StorageError(
-                f"{dst!r} exists already; pass overwrite=True to replace it",
-                code="already-exists",
-                path=dst,
-                errno=17,
-            )
         if inner is None and os.path.isdir(outer):
             check_replaceable(outer)
         tail = f"::{inner}" if inner is not None else ""
@@ -93,6 +86,17 @@ class Place:
             stem, suffix = outer, ""
         partial = durable.neighbour(stem, f".outcore-partial{suffix}")
         return cls(outer + tail, outer, partial + tail, partial, journal, overwrite, format)
+
+    def refuse_existing(self) -> None:
+        """Refuse to replace what is there, unless that was said."""
+        if self.inside or self.overwrite or not os.path.lexists(self.outer):
+            return
+        raise StorageError(
+            f"{self.final!r} exists already; pass overwrite=True to replace it",
+            code="already-exists",
+            path=self.final,
+            errno=17,
+        )
 
     @property
     def inside(self) -> bool:

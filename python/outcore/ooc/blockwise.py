@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from outcore import tiling
 from outcore.errors import UsageError
 from outcore.jobs import SMALLEST, Bound, Program, Terms, TooLittle
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Reuse, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
 
@@ -189,10 +190,11 @@ def blockwise(
         )
         read = sum(math.prod(one) * dtype.itemsize for one, dtype in sources)
         written = math.prod(shape) * sum(dtype.itemsize for dtype in results)
+        size = " x ".join(map(str, tiles.tile)) or "one element"
         again = " with what is around them" if any(around.widths) else ""
         return Program(
             (schedule,),
-            f"{len(tiles)} blocks of {' x '.join(map(str, tiles.tile)) or 'one element'}{again}",
+            f"{counted(len(tiles), 'block')} of {size}{again}",
             Bound(read + written, "inputs and results once"),
         )
 

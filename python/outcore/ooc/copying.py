@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from outcore import tiling
 from outcore.jobs import SMALLEST, Bound, Program, Terms, TooLittle
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Side, Tiling
 
@@ -77,7 +78,7 @@ def copying(
         runs = " x ".join(map(str, tiles.tile)) or "one element"
         return Program(
             (schedule,),
-            f"{len(tiles)} tiles of {runs}, which suit the files of both",
+            f"{counted(len(tiles), 'tile')} of {runs}, which suit the files of both",
             Bound(size * per_element, "input and result once"),
         )
 

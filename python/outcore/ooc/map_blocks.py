@@ -24,6 +24,7 @@ from outcore.jobs import (
     opened,
 )
 from outcore.ooc.blockwise import BOUNDARIES, Around, blockwise, filled, per_axis
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
 
@@ -423,7 +424,7 @@ def _lines(
         total = math.prod(others)
         return Program(
             (schedule,),
-            f"{len(tiles)} blocks of whole lines, {lines} at most",
+            f"{counted(len(tiles), 'block')} of whole lines, {lines} at most",
             Bound(total * (shape[axis] * dtype.itemsize + first.nbytes), "input and result once"),
         )
 

@@ -1,0 +1,173 @@
+"""Where results go, what jobs leave behind, and how they end."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore import jobs
+from outcore.jobs.outputs import scratch_folder
+from outcore.journal import Journal
+
+DATA = np.arange(35_000.0).reshape(250, 140)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", DATA)
+
+
+@pytest.mark.parametrize("name", ["b.npy", "b.zarr", "b.h5::/x", "b.nc::/x"])
+def test_an_open_array_is_written_in_place(name):
+    out = outcore.create(name, (140, 250), "f8")
+    assert outcore.transpose("a.npy", out=out) is out
+    np.testing.assert_array_equal(DATA.T, out[...])
+    out.close()
+    np.testing.assert_array_equal(DATA.T, outcore.open(name)[...])
+
+
+def test_a_result_in_memory_and_a_cast():
+    out = np.zeros((140, 250), "f4")
+    assert outcore.transpose("a.npy", out=out) is out
+    np.testing.assert_array_equal(DATA.T.astype("f4"), out)
+
+
+def test_temporary_arrays_go_away_with_their_handle():
+    b = outcore.transpose("a.npy")
+    assert len(os.listdir()) == 2
+    np.testing.assert_array_equal(DATA.T, b[...])
+    c = outcore.transpose(b, out="c.npy")
+    del b
+    gc.collect()
+    assert sorted(os.listdir()) == ["a.npy", "c.npy"]
+    np.testing.assert_array_equal(DATA, c[...])
+
+
+def test_temporary_arrays_go_away_with_the_process():
+    code = "import outcore; b = outcore.transpose('a.npy'); print(b.path)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    assert os.listdir() == ["a.npy"]
+
+
+def test_what_a_dead_process_left_is_found_and_removed():
+    code = "import os, outcore; b = outcore.transpose('a.npy'); os._exit(0)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    alive = outcore.transpose("a.npy")
+    (left,) = jobs.unfinished()
+    assert left.state == "left"
+    jobs.clean(left)
+    assert sorted(os.listdir()) == sorted(["a.npy", os.path.basename(alive.path)])
+
+
+def test_scratch_is_where_the_user_says(monkeypatch, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setenv("OUTCORE_SCRATCH", str(elsewhere))
+    assert scratch_folder(["a.npy"]) == str(elsewhere)
+    b = outcore.transpose("a.npy")
+    assert os.path.dirname(b.path) == str(elsewhere)
+
+
+REFUSED = {
+    "itself": (lambda: outcore.transpose("a.npy", out="a.npy"), "is the array that is read"),
+    "itself, open": (
+        lambda: outcore.transpose("a.npy", (0, 1), out=outcore.open("a.npy", "r+")),
+        "shares elements",
+    ),
+    "its memory": (lambda: (lambda x: outcore.transpose(x, out=x))(np.ones((3, 3))), "shares"),
+    "shape": (lambda: outcore.transpose("a.npy", out=np.ones((3, 3))), "shape"),
+    "dtype": (lambda: outcore.transpose("a.npy", out=np.ones((140, 250), int)), "cannot be cast"),
+    "read only": (
+        lambda: outcore.transpose("a.npy", (0, 1), out=outcore.open("a.npy")),
+        "cannot be written",
+    ),
+    "nothing": (lambda: outcore.transpose("a.npy", out=3), "no path"),
+    "two for one": (lambda: outcore.transpose("a.npy", out=("b.npy", "c.npy")), "names 2 arrays"),
+    "twice": (
+        lambda: outcore.map_blocks(lambda b: (b, b), "a.npy", out=("b.npy", "b.npy")),
+        "one array twice",
+    ),
+    "wishes for an open array": (
+        lambda: outcore.transpose("a.npy", out=np.ones((140, 250)), chunks=3),
+        "one that exists",
+    ),
+    "resume without a name": (lambda: outcore.transpose("a.npy", resume=True), "needs a path"),
+    "option": (lambda: outcore.transpose("a.npy", out="b.npy", chunsk=3), "chunsk"),
+    "hints": (lambda: outcore.transpose("a.npy", out="b.npy", hints={}), "no option 'hints'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_before_anything_changes(case):
+    call, match = REFUSED[case]
+    with pytest.raises(outcore.UsageError, match=match):
+        call()
+    gc.collect()
+    assert os.listdir() == ["a.npy"]
+    np.testing.assert_array_equal(DATA, np.load("a.npy"))
+
+
+def test_what_is_there_stays_until_it_is_replaced():
+    np.save("b.npy", np.ones(3))
+    with pytest.raises(outcore.AlreadyExistsError, match="overwrite=True"):
+        outcore.transpose("a.npy", out="b.npy")
+    with pytest.raises(ZeroDivisionError):
+        outcore.map_blocks(lambda b: 1 / 0, "a.npy", dtype="f8", out="b.npy", overwrite=True)
+    assert sorted(os.listdir()) == ["a.npy", "b.npy"]
+    np.testing.assert_array_equal(np.ones(3), np.load("b.npy"))
+    outcore.transpose("a.npy", out="b.npy", overwrite=True).close()
+    np.testing.assert_array_equal(DATA.T, np.load("b.npy"))
+
+
+def test_who_is_killed_between_two_names_goes_on(monkeypatch):
+    """All is durable, one result has its name, the other has not: only that is left to be done."""
+
+    def both(**how):
+        return outcore.map_blocks(
+            lambda b: (b + 1, b * 2), "a.npy", dtype=("f8", "f8"), out=("b.npy", "c.npy"), **how
+        )
+
+    publish = jobs.job.Named.publish
+
+    def killed(self):
+        if self.place.final == "c.npy":
+            raise KeyboardInterrupt
+        publish(self)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(jobs.job.Named, "publish", killed)
+        both()
+    assert os.path.exists("b.npy")
+    assert not os.path.exists("c.npy")
+    with pytest.raises(outcore.AlreadyExistsError):
+        both()
+    for one in both(resume=True):
+        one.close()
+    np.testing.assert_array_equal(DATA + 1, np.load("b.npy"))
+    np.testing.assert_array_equal(DATA * 2, np.load("c.npy"))
+    assert sorted(os.listdir()) == ["a.npy", "b.npy", "c.npy"]
+
+
+def test_a_running_job_is_left_alone():
+    with Journal("b.npy.outcore-journal") as journal:
+        journal.begin({"operation": "transpose"}, {}, 3)
+        (one,) = jobs.unfinished()
+        assert one.state == "running"
+        with pytest.raises(outcore.UsageError, match="held by another"):
+            jobs.clean(one)
+    assert jobs.unfinished()[0].state == "repeat"
+
+
+def test_a_damaged_journal_is_told_and_can_be_removed():
+    with open("b.npy.outcore-journal", "w") as file:
+        file.write("no journal\n")
+    (one,) = jobs.unfinished()
+    assert (one.operation, one.state) == ("unknown", "left")
+    jobs.clean(one)
+    assert os.listdir() == ["a.npy"]
