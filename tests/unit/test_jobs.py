@@ -140,9 +140,10 @@ def test_who_is_killed_between_two_names_goes_on(monkeypatch):
             raise KeyboardInterrupt
         publish(self)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(jobs.job.Named, "publish", killed)
-        both()
+        with pytest.raises(KeyboardInterrupt):
+            both()
     assert os.path.exists("b.npy")
     assert not os.path.exists("c.npy")
     with pytest.raises(outcore.AlreadyExistsError):
