@@ -22,6 +22,7 @@ __all__ = [
     "Records",
     "Reservation",
     "SharedMemory",
+    "StencilPass",
     "Stop",
     "__version__",
     "assign",
@@ -402,6 +403,40 @@ class Collective:
     ) -> int: ...
 
 def file_id(file: int | str) -> tuple[int, int, int]: ...
+
+@final
+class StencilPass:
+    def __new__(
+        cls,
+        shape: Sequence[int],
+        taps: Sequence[tuple[Sequence[int], float, float]],
+        boundary: Sequence[str],
+        *,
+        width: int,
+        double: bool,
+        fill: tuple[float, float],
+        levels: int,
+        rows: int,
+        columns: int | None,
+        measured: bool,
+    ) -> Self: ...
+    @property
+    def positions(self) -> int: ...
+    def ready(self, start: int, stop: int) -> tuple[int, int]: ...
+    @property
+    def kept(self) -> int: ...
+    @property
+    def scratch(self) -> int: ...
+    def run(
+        self,
+        new: NDArray[Any],
+        out: NDArray[Any],
+        kept: NDArray[Any],
+        scratch: NDArray[Any],
+        changes: NDArray[np.float64],
+        start: int,
+        stop: int,
+    ) -> None: ...
 
 @final
 class Stop:

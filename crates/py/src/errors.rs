@@ -339,6 +339,7 @@ pub const CODES: &[(&str, Class)] = &[
     ("block-too-large", Class::Budget),
     ("nested-call", Class::Usage),
     ("panic", Class::Internal),
+    ("bad-block", Class::Internal),
 ];
 
 /// Code to class name, for the table of error codes and its test.

@@ -82,6 +82,8 @@ mod _core {
     #[pymodule_export]
     use crate::collective::Collective;
     #[pymodule_export]
+    use crate::compute::stencil::StencilPass;
+    #[pymodule_export]
     use crate::distribution::{exchange_plan, Distribution, Grid};
     #[pymodule_export]
     use crate::errors::error_codes;

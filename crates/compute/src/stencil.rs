@@ -1,1 +1,0 @@
-//! Weighted sums of neighbours.

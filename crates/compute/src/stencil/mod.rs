@@ -1,0 +1,20 @@
+//! Stencils: weighted sums of neighbours, many steps of them in one pass, and medians of windows.
+//!
+//! | file | what |
+//! |---|---|
+//! | `boundary.rs` | what lies beyond the ends of an axis |
+//! | `sums.rs`     | weighted sums along a run of elements |
+//! | `sweep.rs`    | the geometry of a pass over an array that makes many time steps |
+//! | `tile.rs`     | what one lane does of it: one tile, one time step after the other |
+//! | `rank.rs`     | the element of a given rank in a window: medians, minima, maxima |
+
+mod boundary;
+mod sums;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+pub use boundary::Boundary;
+pub use sums::Real;
+pub use sweep::{Problem, Refused, Sweep, Tap};

@@ -1,0 +1,370 @@
+//! A pass over an array that makes many time steps of a stencil: what is where, and who does what.
+//!
+//! Problem. Step after step reads and writes the array once each. A pass that makes `levels` steps reads it
+//! once and writes it once; but the rows of all levels that are under way do not fit a cache, and rows of
+//! one level that are recomputed, or taken from the wrong level, change the result.
+//!
+//! Idea. Hyper-rows of the slowest axis come in order. Level `t` lags `t * radius` rows behind level 0, so
+//! that all it needs is there; of each level the last `2 * radius` hyper-rows are kept, nothing else. The
+//! second axis is cut into tiles that lag in the same way (parallelograms), so that a tile goes through all
+//! levels within the cache; from tile to tile go the last `2 * radius` columns of each level. Positions count
+//! the rows of level 0: in the rows `[p, q)` of positions level `t` has the rows `[p - t r, q - t r)`.
+//!
+//! A ring (`Wrap` along the slowest axis) has no first row: level `t` begins with row `t r` and goes round
+//! to it. Its first `2 r` hyper-rows are kept until the end for that. So this, too, neither computes nor
+//! reads anything twice.
+//!
+//! Lanes. Rows are cut into bands. A band needs of the band before only what was kept, cell by cell (a tile,
+//! a level), in the same order: lanes take bands and follow each other, one cell behind.
+//!
+//! Invariants. Each element of each level is computed once, as the same sum. How rows and columns are cut,
+//! and the number of lanes, changes no bit.
+//!
+//! References: Wonnacott, "Using time skewing to eliminate idle time due to memory bandwidth and network
+//! limitations", IPDPS 2000; Wolf, Lam, "A data locality optimizing algorithm", PLDI 1991 (skewing, then
+//! tiling).
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use outcore_io::cpu::side_by_side;
+
+use super::boundary::Boundary;
+use super::sums::{Real, Taps};
+use super::tile::Lane;
+
+/// A neighbour, and the weight of it.
+#[derive(Debug, Clone)]
+pub struct Tap<T> {
+    /// How far it is, along each axis.
+    pub offset: Vec<i64>,
+    /// Its weight: real and imaginary part.
+    pub weight: (T, T),
+}
+
+/// What a pass does.
+#[derive(Debug, Clone)]
+pub struct Problem<T> {
+    /// Extents of the array, that of the slowest axis first.
+    pub shape: Vec<usize>,
+    /// Numbers in an element: 1, or 2 of complex arrays.
+    pub width: usize,
+    /// What lies beyond the ends of each axis.
+    pub boundary: Vec<Boundary>,
+    /// The number of `Boundary::Constant`: real and imaginary part.
+    pub fill: (T, T),
+    /// The stencil, in the order in which products are added.
+    pub taps: Vec<Tap<T>>,
+    /// Time steps of the pass.
+    pub levels: usize,
+    /// Hyper-rows of a band.
+    pub rows: usize,
+    /// Columns of a tile; none if rows are not cut.
+    pub columns: Option<usize>,
+    /// Whether the largest change of each step is wanted.
+    pub measured: bool,
+}
+
+/// A pass that cannot be, or blocks that do not fit it.
+#[derive(Debug)]
+pub struct Refused(pub &'static str);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// A pass, as geometry.
+#[derive(Debug)]
+pub struct Sweep<T> {
+    pub(super) shape: Vec<i64>,
+    pub(super) width: usize,
+    pub(super) radius: Vec<i64>,
+    pub(super) boundary: Vec<Boundary>,
+    pub(super) fill: [T; 2],
+    pub(super) levels: usize,
+    pub(super) rows: i64,
+    /// Columns of a tile, if rows are cut.
+    pub(super) columns: Option<i64>,
+    pub(super) measured: bool,
+    /// Numbers from one element to the next along each axis, in the array and in a tile.
+    pub(super) strides: Vec<usize>,
+    pub(super) local: Vec<usize>,
+    /// Extents of a tile, with all its neighbours.
+    pub(super) extents: Vec<i64>,
+    pub(super) taps: Taps<T>,
+}
+
+/// What lanes share.
+pub(super) struct Shared<'a, T> {
+    pub new: &'a [T],
+    /// Position of the first row of `new`, and one past the last row of the bands.
+    pub from: i64,
+    pub to: i64,
+    /// What is kept of each cell, tile by tile and level by level.
+    pub cells: Vec<Mutex<&'a mut [T]>>,
+    /// Rows of the last level, for each band.
+    pub out: Vec<Mutex<&'a mut [T]>>,
+    /// Cells that each band has done with.
+    pub done: Vec<AtomicUsize>,
+    next: AtomicUsize,
+    changes: Mutex<&'a mut [f64]>,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T: Real> Sweep<T> {
+    /// A pass that does this.
+    pub fn new(problem: Problem<T>) -> Result<Sweep<T>, Refused> {
+        let Problem { shape, width, boundary, fill, taps, levels, rows, columns, measured } =
+            problem;
+        let axes = shape.len();
+        let fits = axes > 0
+            && boundary.len() == axes
+            && taps.iter().all(|tap| tap.offset.len() == axes)
+            && matches!(width, 1 | 2)
+            && shape.iter().all(|n| *n > 0);
+        if !fits || levels == 0 || rows == 0 || columns == Some(0) {
+            return Err(Refused("a stencil with axes that do not fit its array, or without any"));
+        }
+        let radius: Vec<i64> = (0..axes)
+            .map(|axis| taps.iter().map(|tap| tap.offset[axis].abs()).max().unwrap_or(0))
+            .collect();
+        let columns = columns.filter(|_| axes > 1 && boundary[1] != Boundary::Wrap);
+        let columns = columns.map(|n| n as i64);
+        let shape: Vec<i64> = shape.into_iter().map(|n| n as i64).collect();
+        let extents: Vec<i64> = (0..axes)
+            .map(|axis| match axis {
+                0 => rows as i64 + 2 * radius[0],
+                1 => columns.unwrap_or(shape[1]) + 2 * radius[1],
+                _ => shape[axis] + 2 * radius[axis],
+            })
+            .collect();
+        let strides = packed(&shape, width)?;
+        let local = packed(&extents, width)?;
+        let flat = |tap: &Tap<T>| {
+            let steps = tap.offset.iter().zip(&local);
+            steps.map(|(offset, stride)| *offset as isize * *stride as isize).sum()
+        };
+        let imaginary: Vec<T> = taps.iter().map(|tap| tap.weight.1).collect();
+        let complex = imaginary.iter().any(|part| *part != T::default());
+        if complex && width != 2 {
+            return Err(Refused("complex weights of real elements"));
+        }
+        let taps = Taps {
+            offsets: taps.iter().map(flat).collect(),
+            weights: taps.iter().map(|tap| tap.weight.0).collect(),
+            imaginary: complex.then_some(imaginary),
+        };
+        Ok(Sweep {
+            shape,
+            width,
+            radius,
+            boundary,
+            fill: [fill.0, fill.1],
+            levels,
+            rows: rows as i64,
+            columns,
+            measured,
+            strides,
+            local,
+            extents,
+            taps,
+        })
+    }
+
+    /// Positions of the whole pass: rows of the array, and what the last level lags behind.
+    pub fn positions(&self) -> i64 {
+        let rounds = if self.is_ring() { 2 } else { 1 };
+        self.shape[0] + rounds * self.levels as i64 * self.radius[0]
+    }
+
+    pub(super) fn is_ring(&self) -> bool {
+        self.boundary[0] == Boundary::Wrap && self.radius[0] > 0
+    }
+
+    /// First row of a level, and one past its last; rows of a ring count on beyond its end.
+    pub(super) fn domain(&self, level: usize) -> (i64, i64) {
+        let first = if self.is_ring() { level as i64 * self.radius[0] } else { 0 };
+        (first, first + self.shape[0])
+    }
+
+    /// Rows of a level that positions below `position` make: one past the last.
+    pub(super) fn reached(&self, level: usize, position: i64) -> i64 {
+        let (first, last) = self.domain(level);
+        (position - level as i64 * self.radius[0]).clamp(first, last)
+    }
+
+    /// Rows of the last level that the positions `[from, to)` make; of a ring they count on beyond its end.
+    pub fn ready(&self, from: i64, to: i64) -> (i64, i64) {
+        (self.reached(self.levels, from), self.reached(self.levels, to))
+    }
+
+    /// Tiles along the second axis.
+    pub(super) fn tiles(&self) -> i64 {
+        self.columns.map_or(1, |columns| {
+            let lag = self.levels as i64 * self.radius[1];
+            (self.shape[1] + lag + columns - 1) / columns
+        })
+    }
+
+    /// Columns of a level in a tile.
+    pub(super) fn span(&self, tile: i64, level: usize) -> (i64, i64) {
+        let Some(columns) = self.columns else {
+            return (0, self.shape.get(1).copied().unwrap_or(1));
+        };
+        let first = tile * columns - level as i64 * self.radius[1];
+        (first.clamp(0, self.shape[1]), (first + columns).clamp(0, self.shape[1]))
+    }
+
+    /// Numbers of a hyper-row of what is kept of a cell.
+    pub(super) fn kept_row(&self, tile: i64, level: usize) -> usize {
+        let (first, last) = self.span(tile, level);
+        match self.columns {
+            Some(_) => (last - first) as usize * self.local[1],
+            None => self.local[0],
+        }
+    }
+
+    /// Hyper-rows that are kept of a cell: the last ones, and of a ring the first ones.
+    pub(super) fn kept_rows(&self) -> usize {
+        let both = if self.is_ring() { 4 } else { 2 };
+        both * self.radius[0] as usize
+    }
+
+    /// Numbers that are kept from call to call.
+    pub fn kept(&self) -> usize {
+        let tiles = 0..self.tiles();
+        let cells = tiles.flat_map(|tile| (0..self.levels).map(move |level| (tile, level)));
+        let row: usize = cells.map(|(tile, level)| self.kept_row(tile, level)).sum();
+        row * self.kept_rows()
+    }
+
+    /// Numbers that a lane works with.
+    pub fn scratch(&self) -> usize {
+        let edges = match self.columns {
+            Some(_) => self.levels * self.extents[0] as usize * self.edge(),
+            None => 0,
+        };
+        2 * self.extents[0] as usize * self.local[0] + edges
+    }
+
+    /// Numbers of a row that go from a tile to the next.
+    pub(super) fn edge(&self) -> usize {
+        2 * self.radius[1] as usize * self.local[1]
+    }
+
+    /// Advances all levels by the positions `[from, to)`.
+    ///
+    /// `new` are those of the rows `[from, to)` that the array has; `out` are the rows `ready(from, to)` of
+    /// the last level. `kept` is what the calls before left; `scratch` is for as many lanes as fit. `changes`
+    /// has the largest change that each step made so far, and is raised; it is not looked at if the pass is
+    /// not measured.
+    pub fn run(
+        &self,
+        new: &[T],
+        out: &mut [T],
+        kept: &mut [T],
+        scratch: &mut [T],
+        changes: &mut [f64],
+        (from, to): (i64, i64),
+    ) -> Result<(), Refused> {
+        let row = self.strides[0];
+        let rows = |from: i64, to: i64| (to - from).max(0) as usize * row;
+        let (first, last) = self.ready(from, to);
+        let fits = (0..=to).contains(&from)
+            && to <= self.positions()
+            && new.len() == rows(from, to.min(self.shape[0]))
+            && out.len() == rows(first, last)
+            && kept.len() >= self.kept()
+            && scratch.len() >= self.scratch()
+            && (!self.measured || changes.len() == self.levels);
+        if !fits {
+            return Err(Refused("blocks that do not fit the rows of a pass"));
+        }
+        let bands = ((to - from + self.rows - 1) / self.rows) as usize;
+        let cells =
+            (0..self.tiles()).flat_map(|tile| (0..self.levels).map(move |level| (tile, level)));
+        let lengths = cells.map(|(tile, level)| self.kept_rows() * self.kept_row(tile, level));
+        let outs = (0..bands).map(|band| {
+            let (first, last) = self.band(band, from, to);
+            let (first, last) = self.ready(first, last);
+            rows(first, last)
+        });
+        let shared = Shared {
+            new,
+            from,
+            to,
+            cells: dealt(kept, lengths),
+            out: dealt(out, outs),
+            done: (0..bands).map(|_| AtomicUsize::new(0)).collect(),
+            next: AtomicUsize::new(0),
+            changes: Mutex::new(changes),
+        };
+        let scratches: Mutex<Vec<&mut [T]>> =
+            Mutex::new(scratch.chunks_exact_mut(self.scratch()).collect());
+        let lanes = lock(&scratches).len().min(bands.max(1));
+        side_by_side(lanes, &|_| {
+            let Some(scratch) = lock(&scratches).pop() else { return };
+            let mut lane = Lane::new(self, scratch);
+            loop {
+                let band = shared.next.fetch_add(1, Ordering::Relaxed);
+                if band >= bands {
+                    break;
+                }
+                lane.band(&shared, band);
+            }
+            if self.measured {
+                let mut changes = lock(&shared.changes);
+                for (most, bits) in changes.iter_mut().zip(&lane.changes) {
+                    let change = self.change_of(*bits);
+                    // What is not a number stays.
+                    if change.is_nan() || change > *most {
+                        *most = change;
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn change_of(&self, bits: i64) -> f64 {
+        match self.width {
+            1 => T::of_magnitude(bits),
+            _ => f64::of_magnitude(bits).sqrt(),
+        }
+    }
+
+    /// Positions of a band of a call.
+    pub(super) fn band(&self, band: usize, from: i64, to: i64) -> (i64, i64) {
+        let first = from + band as i64 * self.rows;
+        (first, (first + self.rows).min(to))
+    }
+}
+
+/// Strides of packed memory, in numbers.
+fn packed(extents: &[i64], width: usize) -> Result<Vec<usize>, Refused> {
+    let mut strides = vec![0; extents.len()];
+    let mut stride = width;
+    for (slot, n) in strides.iter_mut().zip(extents).rev() {
+        *slot = stride;
+        let next = usize::try_from(*n).ok().and_then(|n| stride.checked_mul(n));
+        stride =
+            next.filter(|n| *n <= isize::MAX as usize / 64).ok_or(Refused("too many elements"))?;
+    }
+    Ok(strides)
+}
+
+/// Memory dealt out in parts of these lengths, one after the other.
+fn dealt<T>(mut memory: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<Mutex<&mut [T]>> {
+    let part = |length: usize| {
+        let (part, rest) = std::mem::take(&mut memory).split_at_mut(length);
+        memory = rest;
+        Mutex::new(part)
+    };
+    lengths.map(part).collect()
+}
