@@ -50,6 +50,7 @@ from outcore.hints import Hints, MemoryLimit, memory
 from outcore.jobs import ComputeReport, Planned
 from outcore.ooc.convert import convert
 from outcore.ooc.map_blocks import apply_along_axis, map_blocks
+from outcore.ooc.stencil import stencil
 from outcore.ooc.transpose import rechunk, transpose
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
@@ -115,6 +116,7 @@ __all__ = [
     "open",
     "read_all",
     "rechunk",
+    "stencil",
     "transpose",
     "verify",
     "write_all",

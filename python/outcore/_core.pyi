@@ -19,6 +19,7 @@ __all__ = [
     "Distribution",
     "Grid",
     "Loop",
+    "RankFilter",
     "Records",
     "Reservation",
     "SharedMemory",
@@ -291,6 +292,30 @@ def simulate_together(
 ) -> dict[str, int]: ...
 
 @final
+class RankFilter:
+    def __new__(
+        cls,
+        dtype: str,
+        shape: Sequence[int],
+        size: Sequence[int],
+        origin: Sequence[int],
+        boundary: Sequence[str],
+        fill: float,
+        rank: int,
+    ) -> Self: ...
+    @property
+    def scratch(self) -> int: ...
+    def run(
+        self,
+        block: NDArray[Any],
+        begin: int,
+        out: NDArray[Any],
+        start: int,
+        stop: int,
+        scratch: NDArray[Any],
+    ) -> None: ...
+
+@final
 class Records:
     def __new__(cls, rows: NDArray[np.int64]) -> Self: ...
     @property
@@ -418,7 +443,7 @@ class StencilPass:
         levels: int,
         rows: int,
         columns: int | None,
-        measured: bool,
+        measured: tuple[int, int] | None,
     ) -> Self: ...
     @property
     def positions(self) -> int: ...

@@ -82,7 +82,7 @@ mod _core {
     #[pymodule_export]
     use crate::collective::Collective;
     #[pymodule_export]
-    use crate::compute::stencil::StencilPass;
+    use crate::compute::stencil::{Rank, StencilPass};
     #[pymodule_export]
     use crate::distribution::{exchange_plan, Distribution, Grid};
     #[pymodule_export]

@@ -6,9 +6,12 @@
 //! | `sums.rs`     | weighted sums along a run of elements |
 //! | `sweep.rs`    | the geometry of a pass over an array that makes many time steps |
 //! | `tile.rs`     | what one lane does of it: one tile, one time step after the other |
+//! | `network.rs`  | networks of comparators |
 //! | `rank.rs`     | the element of a given rank in a window: medians, minima, maxima |
 
 mod boundary;
+mod network;
+mod rank;
 mod sums;
 mod sweep;
 #[cfg(test)]
@@ -16,5 +19,6 @@ mod tests;
 mod tile;
 
 pub use boundary::Boundary;
+pub use rank::{Ordered, RankFilter};
 pub use sums::Real;
 pub use sweep::{Problem, Refused, Sweep, Tap};

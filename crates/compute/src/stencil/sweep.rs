@@ -62,8 +62,8 @@ pub struct Problem<T> {
     pub rows: usize,
     /// Columns of a tile; none if rows are not cut.
     pub columns: Option<usize>,
-    /// Whether the largest change of each step is wanted.
-    pub measured: bool,
+    /// Whether the largest change of each step is wanted: of these columns, if there is a second axis.
+    pub measured: Option<(i64, i64)>,
 }
 
 /// A pass that cannot be, or blocks that do not fit it.
@@ -88,7 +88,7 @@ pub struct Sweep<T> {
     pub(super) rows: i64,
     /// Columns of a tile, if rows are cut.
     pub(super) columns: Option<i64>,
-    pub(super) measured: bool,
+    pub(super) measured: Option<(i64, i64)>,
     /// Numbers from one element to the next along each axis, in the array and in a tile.
     pub(super) strides: Vec<usize>,
     pub(super) local: Vec<usize>,
@@ -282,7 +282,7 @@ impl<T: Real> Sweep<T> {
             && out.len() == rows(first, last)
             && kept.len() >= self.kept()
             && scratch.len() >= self.scratch()
-            && (!self.measured || changes.len() == self.levels);
+            && (self.measured.is_none() || changes.len() == self.levels);
         if !fits {
             return Err(Refused("blocks that do not fit the rows of a pass"));
         }
@@ -318,7 +318,7 @@ impl<T: Real> Sweep<T> {
                 }
                 lane.band(&shared, band);
             }
-            if self.measured {
+            if self.measured.is_some() {
                 let mut changes = lock(&shared.changes);
                 for (most, bits) in changes.iter_mut().zip(&lane.changes) {
                     let change = self.change_of(*bits);

@@ -147,7 +147,7 @@ fn problems() -> impl Strategy<Value = (Problem<f64>, i64, usize, u64)> {
                     levels,
                     rows,
                     columns,
-                    measured: true,
+                    measured: Some((0, i64::MAX)),
                 }
             });
         (problem, 1i64..12, 1usize..4, any::<u64>())
@@ -192,10 +192,30 @@ fn what_is_no_number_is_the_largest_change() {
         levels: 2,
         rows: 7,
         columns: None,
-        measured: true,
+        measured: Some((0, i64::MAX)),
     };
     let (_, changes) = pass(&problem, &[1.0; 40], 9, 2);
     assert!(changes.iter().all(|change| change.is_nan()));
+}
+
+#[test]
+fn the_largest_change_is_that_of_the_wanted_columns() {
+    for (shape, expected) in [(vec![5, 9], 3.0), (vec![5, 9, 2], 3.0)] {
+        let axes = shape.len();
+        let problem = Problem {
+            boundary: vec![Boundary::Nearest; axes],
+            taps: vec![Tap { offset: vec![0; axes], weight: (2.0, 0.0) }],
+            width: 1,
+            fill: (0.0, 0.0),
+            levels: 1,
+            rows: 2,
+            columns: Some(4),
+            measured: Some((2, 4)),
+            shape,
+        };
+        let x: Vec<f64> = indices(&problem.shape).iter().map(|index| index[1] as f64).collect();
+        assert_eq!(vec![expected], pass(&problem, &x, 3, 2).1);
+    }
 }
 
 #[test]
@@ -209,7 +229,7 @@ fn blocks_that_do_not_fit_are_refused() {
         levels: 1,
         rows: 4,
         columns: None,
-        measured: false,
+        measured: None,
     };
     let sweep = Sweep::new(problem.clone()).unwrap();
     let (mut kept, mut scratch) = (vec![0.0; sweep.kept()], vec![0.0; sweep.scratch()]);

@@ -310,10 +310,13 @@ impl<T: Real> Job<'_, T> {
                         out.copy_from_slice(old);
                     } else if length > 0 {
                         weighted(out, self.x, source, &sweep.taps);
-                        if sweep.measured {
+                        if let Some(columns) = sweep.measured {
+                            let (from, to) = counted(index, last, low, high, columns);
+                            let (new, old) =
+                                (&out[from * width..to * width], &old[from * width..to * width]);
                             let change = match width {
-                                1 => change(out, old),
-                                _ => change_of_pairs(out, old),
+                                1 => change(new, old),
+                                _ => change_of_pairs(new, old),
                             };
                             self.change = change.max(self.change);
                         }
@@ -324,6 +327,21 @@ impl<T: Real> Job<'_, T> {
             },
         );
         self.change
+    }
+}
+
+/// Elements of a run from `low` to `high` that lie in these columns.
+#[inline(always)]
+fn counted(index: &[i64], last: usize, low: i64, high: i64, columns: (i64, i64)) -> (usize, usize) {
+    let all = (high - low) as usize;
+    match last {
+        0 => (0, all),
+        1 => {
+            let from = columns.0.clamp(low, high);
+            ((from - low) as usize, (columns.1.clamp(from, high) - low) as usize)
+        }
+        _ if (columns.0..columns.1).contains(&index[1]) => (0, all),
+        _ => (0, 0),
     }
 }
 

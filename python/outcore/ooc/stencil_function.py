@@ -1,0 +1,247 @@
+"""
+Many steps of a function of neighbours in one pass: what `_core.StencilPass` is to weights.
+
+Problem. A step may be anything that NumPy can compute from a block and the elements around it.
+Idea. As in the core: positions count the rows of level 0 along the slowest axis, level `t` lags `t`
+times the halo behind, and of each level the rows that the next one still needs are kept. A function
+gets whole rows, as many as there are.
+
+Invariants. Each element of each level is computed once. What lies outside of the array is there
+before the function is called.
+
+Reference: Wonnacott, "Using time skewing to eliminate idle time", IPDPS 2000.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.errors import UsageError
+
+__all__ = ["FunctionPass", "sources"]
+
+Function = Callable[[NDArray[Any]], Any]
+
+
+def sources(boundary: str, first: int, last: int, n: int) -> NDArray[np.int64]:
+    """
+    The elements of an axis of length `n` that stand for the indices from `first` to `last`.
+
+    -1: a number stands for it.
+
+    Examples
+    --------
+    >>> sources("reflect", -2, 4, 3)
+    array([1, 0, 0, 1, 2, 2])
+    """
+    index = np.arange(first, last)
+    if boundary in ("constant", "untouched"):
+        return np.where((index >= 0) & (index < n), index, -1)
+    if boundary == "nearest":
+        return np.clip(index, 0, n - 1)
+    if boundary == "wrap":
+        return index % n
+    if boundary == "reflect":
+        at = index % (2 * n)
+        return np.minimum(at, 2 * n - 1 - at)
+    at = index % max(2 * n - 2, 1)  # mirror
+    return np.minimum(at, 2 * n - 2 - at)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPass:
+    """
+    Many steps of a function in one pass over an array, the slowest axis first.
+
+    Parameters
+    ----------
+    shape, dtype
+        Of the array, and of all levels.
+    function
+        From a block with its halo to new elements: of the block's shape, or without the halo.
+    halo
+        Neighbours that it needs, along each axis.
+    boundary, cval
+        What lies beyond the ends of each axis.
+    levels
+        Steps of the pass.
+    backwards
+        The function gets axes in the opposite order.
+    measured
+        Columns (of the second axis) whose largest change is wanted.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    function: Function
+    halo: tuple[int, ...]
+    boundary: tuple[str, ...]
+    cval: Any
+    levels: int
+    backwards: bool
+    rows: int
+    measured: tuple[int, int] | None
+
+    @property
+    def ring(self) -> bool:
+        """Whether the slowest axis has no first row."""
+        return self.boundary[0] == "wrap" and self.halo[0] > 0
+
+    @property
+    def positions(self) -> int:
+        """Of the whole pass."""
+        return self.shape[0] + (2 if self.ring else 1) * self.levels * self.halo[0]
+
+    def _domain(self, level: int) -> tuple[int, int]:
+        first = level * self.halo[0] if self.ring else 0
+        return first, first + self.shape[0]
+
+    def _reached(self, level: int, position: int) -> int:
+        first, last = self._domain(level)
+        return min(max(position - level * self.halo[0], first), last)
+
+    def ready(self, start: int, stop: int) -> tuple[int, int]:
+        """Rows of the last level that positions make; of a ring they count on beyond its end."""
+        return self._reached(self.levels, start), self._reached(self.levels, stop)
+
+    @property
+    def kept(self) -> int:
+        """Elements that are kept from call to call."""
+        rows = (4 if self.ring else 2) * self.halo[0]
+        return self.levels * rows * math.prod(self.shape[1:])
+
+    @property
+    def scratch(self) -> int:
+        """Elements of two levels of a call: rows with all their neighbours, and new ones."""
+        around = [n + 2 * h for n, h in zip(self.shape[1:], self.halo[1:], strict=True)]
+        rows = self.rows + 2 * self.halo[0]
+        return rows * (2 * math.prod(self.shape[1:]) + math.prod(around))
+
+    def run(
+        self,
+        new: NDArray[Any],
+        out: NDArray[Any],
+        kept: NDArray[Any],
+        scratch: NDArray[Any],
+        changes: NDArray[np.float64],
+        start: int,
+        stop: int,
+    ) -> None:
+        """Advance all levels by the positions from `start` to `stop`."""
+        inner, halo, count = self.shape[1:], self.halo[0], stop - start
+        size = math.prod(inner)
+        twice = 2 * halo
+        rows = twice + count
+        levels = [
+            scratch[k * (self.rows + twice) * size :][: rows * size].reshape(rows, *inner)
+            for k in range(2)
+        ]
+        held = (4 if self.ring else 2) * halo
+        kept = kept[: self.kept].reshape(self.levels, held, *inner)
+        around = scratch[2 * (self.rows + twice) * size :]
+        here = levels[0]
+        here[twice : twice + len(new)] = new
+        for level in range(self.levels):
+            last, head = kept[level, :twice], kept[level, twice:]
+            # Rows of this level: the first of `here` is this one.
+            corner = start - level * halo - twice
+            here[:twice] = last
+            last[...] = here[count : count + twice]
+            first, end = self._domain(level)
+            if self.ring:
+                for g in range(
+                    self._reached(level, start), min(self._reached(level, stop), first + twice)
+                ):
+                    head[g - first] = here[g - corner]
+                for g in range(max(end, corner), min(corner + rows, end + twice)):
+                    here[g - corner] = head[(g - first) % self.shape[0]]
+            low, high = self._reached(level + 1, start), self._reached(level + 1, stop)
+            there = levels[(level + 1) % 2]
+            if low < high:
+                result = (
+                    out
+                    if level == self.levels - 1
+                    else there[low - (start - (level + 1) * halo - twice) :][: high - low]
+                )
+                change = self._advance(here, corner, low, high, around, result)
+                if self.measured is not None:
+                    changes[level] = np.maximum(changes[level], change)
+            here = there
+
+    def _given(self, axes: tuple[int, ...]) -> tuple[int, ...]:
+        """Axes in the order in which the function has them."""
+        return axes[::-1] if self.backwards else axes
+
+    def _advance(
+        self,
+        here: NDArray[Any],
+        corner: int,
+        low: int,
+        high: int,
+        around: NDArray[Any],
+        result: NDArray[Any],
+    ) -> float:
+        """Rows `low` to `high` of the next level; their largest change."""
+        halo = self.halo
+        if self.ring:
+            rows = np.arange(low - halo[0], high + halo[0])
+        else:
+            rows = sources(self.boundary[0], low - halo[0], high + halo[0], self.shape[0])
+        index = [np.where(rows >= 0, rows - corner, -1) if not self.ring else rows - corner]
+        for axis in range(1, len(self.shape)):
+            n = self.shape[axis]
+            index.append(sources(self.boundary[axis], -halo[axis], n + halo[axis], n))
+        shape = tuple(map(len, index))
+        block = around[: math.prod(shape)].reshape(shape)
+        if len(shape) == 1:
+            np.take(here, index[0], out=block, mode="wrap")
+            block[index[0] < 0] = self.cval
+        else:
+            # Row by row: what an index of all axes makes would be another block.
+            for n, row in enumerate(index[0]):
+                block[n] = self.cval if row < 0 else _around(here[row], index[1:], self.cval)
+        given = block.T if self.backwards else block
+        made = np.asarray(self.function(given))
+        if made.shape == given.shape:
+            made = made[
+                tuple(slice(h, n - h) for h, n in zip(self._given(halo), made.shape, strict=True))
+            ]
+        old = block[tuple(slice(h, n - h) for h, n in zip(halo, shape, strict=True))]
+        if made.shape != self._given(old.shape) or not np.can_cast(
+            made.dtype, self.dtype, "same_kind"
+        ):
+            raise UsageError(
+                f"stencil: the function made an array of shape {made.shape} and dtype {made.dtype} of a "
+                f"block of shape {given.shape}; it should have that shape, or {self._given(old.shape)} "
+                f"without the halo, and a dtype that can be cast to {self.dtype} (dtype= says another)",
+                code="bad-function",
+            )
+        made = made.T if self.backwards else made
+        np.copyto(result, made, casting="same_kind")
+        for axis, boundary in enumerate(self.boundary):
+            if boundary == "untouched" and halo[axis]:
+                first = low if axis == 0 else 0
+                at = np.arange(first, first + result.shape[axis])
+                stays = (at < halo[axis]) | (at >= self.shape[axis] - halo[axis])
+                result[(slice(None),) * axis + (stays,)] = old[(slice(None),) * axis + (stays,)]
+        if self.measured is None or not result.size:
+            return 0.0
+        columns = (slice(None), slice(*self.measured)) if result.ndim > 1 else (slice(None),)
+        change = np.abs(np.subtract(result[columns], old[columns]))
+        return float(change.max(initial=0.0))
+
+
+def _around(row: NDArray[Any], index: Sequence[NDArray[np.int64]], cval: Any) -> NDArray[Any]:
+    """A hyper-row with its neighbours along the other axes."""
+    for axis, wanted in enumerate(index):
+        row = np.take(row, wanted, axis)
+        missing = wanted < 0
+        if missing.any():
+            row[(slice(None),) * axis + (missing,)] = cval
+    return row
