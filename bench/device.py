@@ -12,11 +12,13 @@ by the device itself in the same run (`Floor`).
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -131,44 +133,71 @@ def seconds(device: Device, begin: np.ndarray, end: np.ndarray) -> float:
     return max(len(begin) * device.latency + total / device.rate, total / device.ceiling)
 
 
+def huge_pages(nbytes: int) -> np.ndarray:
+    """Memory for direct I/O, in place already.
+
+    Private, because shared memory has no huge pages, and direct I/O into small pages is three times
+    slower.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    mapped = mmap.mmap(-1, nbytes + (2 << 20), flags=flags)
+    mapped.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(mapped, np.uint8)
+    memory = whole[-whole.ctypes.data % (2 << 20) :][:nbytes]
+    memory.fill(1)
+    return memory
+
+
+@functools.cache
+def load_floor() -> Any:
+    """The compiled call of `peers/floor.c`."""
+    call = compiled(Path(__file__).parent / "peers" / "floor.c").floor_run
+    call.restype = ctypes.c_int64
+    return call
+
+
+def floor_run(
+    fd: int,
+    offset: np.ndarray,
+    length: np.ndarray,
+    memory: np.ndarray,
+    slot: int,
+    *,
+    write: bool = False,
+) -> None:
+    """Requests of at most `slot` bytes past the page cache, as many at once as `memory` has slots."""
+    result = load_floor()(
+        ctypes.c_int(fd),
+        ctypes.c_int(write),
+        ctypes.c_int64(len(offset)),
+        ctypes.c_void_p(offset.ctypes.data),
+        ctypes.c_void_p(length.ctypes.data),
+        ctypes.c_void_p(memory.ctypes.data),
+        ctypes.c_int64(slot),
+        ctypes.c_int64(memory.nbytes // slot),
+    )
+    if result:
+        raise OSError(-result, os.strerror(-result))
+
+
 class Floor:
     """The device itself doing these requests, at depth, past the page cache (`peers/floor.c`)."""
 
     SLOTS = 16
 
     def __init__(self, path: Path, begin: np.ndarray, end: np.ndarray, write: bool = False) -> None:
-        source = Path(__file__).parent / "peers" / "floor.c"
-        self._call = compiled(source).floor_run
-        self._call.restype = ctypes.c_int64
         self._write = write
         self._fd = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_DIRECT)
         self._offset = np.ascontiguousarray(begin, dtype=np.int64)
         self._length = np.ascontiguousarray(end - begin, dtype=np.int64)
         self._slot = -(-int(self._length.max()) // PAGE) * PAGE
         self._slots = min(self.SLOTS if self._slot > 65536 else 128, len(begin))
-        # Private memory, because shared memory has no huge pages, and direct I/O into small pages
-        # is three times slower.
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._map = mmap.mmap(-1, self._slot * self._slots + (2 << 20), flags=flags)
-        self._map.madvise(mmap.MADV_HUGEPAGE)
-        whole = np.frombuffer(self._map, np.uint8)
-        self._memory = whole[-whole.ctypes.data % (2 << 20) :]
-        self._memory.fill(1)
+        self._memory = huge_pages(self._slot * self._slots)
+        load_floor()
 
     def run(self) -> None:
         """All requests, once; what is written is on the disk then, whatever it is."""
-        result = self._call(
-            ctypes.c_int(self._fd),
-            ctypes.c_int(self._write),
-            ctypes.c_int64(len(self._offset)),
-            ctypes.c_void_p(self._offset.ctypes.data),
-            ctypes.c_void_p(self._length.ctypes.data),
-            ctypes.c_void_p(self._memory.ctypes.data),
-            ctypes.c_int64(self._slot),
-            ctypes.c_int64(self._slots),
-        )
-        if result:
-            raise OSError(-result, os.strerror(-result))
+        floor_run(self._fd, self._offset, self._length, self._memory, self._slot, write=self._write)
         if self._write:
             os.fdatasync(self._fd)
 

@@ -16,7 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-CASES = ("sections", "writes", "latency", "chunks", "convert", "collective", "many", "exchange")
+CASES = (
+    *("sections", "writes", "latency", "chunks", "convert"),
+    *("collective", "many", "exchange", "compute"),
+)
 
 
 def main() -> None:
@@ -48,7 +51,7 @@ def main() -> None:
         help="of collectives",
     )
     parser.add_argument("--library", nargs="+", choices=["openmpi", "mpich"], help="of collectives")
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--repeat", type=int, help="runs of each (5; compute: 3)")
     parser.add_argument("--only", nargs="+", help="cases whose name is, or contains, one of these")
     parser.add_argument("--no-others", dest="others", action="store_false")
     parser.add_argument(
@@ -61,15 +64,31 @@ def main() -> None:
         ],
         help="candidates of a collective left out, as pread on a slow device: half a minute a row",
     )
+    add = parser.add_argument_group("compute").add_argument
+    add("--rows", nargs="+", default=[], help="rows: names, or their beginnings (median, sum); all")
+    add(
+        "--scale",
+        type=int,
+        choices=[1, 2, 4, 8, 16],
+        help="edges divided by this, budgets with them",
+    )
+    add("--peers", nargs="+", default=[], help="only these peers, as: 'by hand' dask")
+    add("--cores", type=int, default=2)
+    add("--patience", type=float, default=600.0, help="seconds after which anybody is stopped")
+    results = Path(__file__).parent / "results"
+    add("--results", type=Path, default=results, help="where raw figures go (bench/results)")
     parser.add_argument("--folder", help="where the files are made (kept); default: a temp folder")
     options = parser.parse_args()
     temporary = options.folder is None
     folder = Path(options.folder or tempfile.mkdtemp(prefix="outcore-bench-"))
     folder.mkdir(parents=True, exist_ok=True)
-    options.folder = folder
+    options.folder, options.temporary = folder, temporary
+    repeat, scale = options.repeat, options.scale
     try:
         for name in options.cases or CASES:
             print(f"\n# {name}")
+            options.repeat = repeat or (3 if name == "compute" else 5)
+            options.scale = scale or (8 if options.size == "quick" and not options.cases else 1)
             importlib.import_module(f"cases.{name}").run(options)
     finally:
         if temporary:

@@ -1,0 +1,102 @@
+"""outcore itself, through its public functions; run by `worker.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import outcore
+
+# What a task calls: the first that exists.
+_CALLS = {
+    "transpose": ("transpose",),
+    "rechunk": ("rechunk", "convert"),
+    "matmul": ("matmul",),
+    "jacobi": ("stencil",),
+    "fft2": ("fft2",),
+    "cholesky": ("cholesky",),
+    "lu": ("lu",),
+    "median": ("median_filter",),
+    "sum": ("sum",),
+    "mean_var": ("statistics", "mean_var"),
+    "sort": ("sort",),
+}
+FIVE_POINTS = ((0.0, 0.25, 0.0), (0.25, 0.0, 0.25), (0.0, 0.25, 0.0))
+
+
+def _name(task: str) -> str:
+    return next((name for name in _CALLS[task] if hasattr(outcore, name)), "")
+
+
+def missing(task: str) -> str:
+    """Why a task cannot be done, or nothing."""
+    return "" if _name(task) else "not there"
+
+
+def _call(task: str, *arguments: Any, memory: int, **words: Any) -> Any:
+    outcore.memory(memory)
+    return getattr(outcore, _name(task))(*arguments, memory=memory, **words)
+
+
+def transpose(inputs: list[str], out: str, memory: int, cores: int) -> None:
+    """`outcore.transpose`."""
+    _call("transpose", inputs[0], (1, 0), out=out, memory=memory)
+
+
+def rechunk(inputs: list[str], out: str, memory: int, cores: int, chunks: list[int]) -> None:
+    """`outcore.rechunk`; before there was one, `outcore.convert`."""
+    if _name("rechunk") == "rechunk":
+        _call("rechunk", inputs[0], tuple(chunks), out=out, memory=memory, compression="none")
+    else:
+        outcore.convert(inputs[0], out, chunks=tuple(chunks), compression="none", memory=memory)
+
+
+def matmul(inputs: list[str], out: str, memory: int, cores: int) -> None:
+    """`outcore.matmul`."""
+    _call("matmul", *inputs, out=out, memory=memory)
+
+
+def jacobi(inputs: list[str], out: str, memory: int, cores: int, steps: int) -> None:
+    """`outcore.stencil` with the mean of four neighbours; the border stays."""
+    weights = np.array(FIVE_POINTS)
+    _call("jacobi", inputs[0], weights, mode="untouched", steps=steps, out=out, memory=memory)
+
+
+def fft2(inputs: list[str], out: str, memory: int, cores: int) -> None:
+    """`outcore.fft2`."""
+    _call("fft2", inputs[0], out=out, memory=memory)
+
+
+def cholesky(inputs: list[str], out: str, memory: int, cores: int) -> None:
+    """`outcore.cholesky`, the lower factor."""
+    _call("cholesky", inputs[0], out=out, memory=memory)
+
+
+def lu(inputs: list[str], out: str, memory: int, cores: int) -> dict[str, Any]:
+    """`outcore.lu`."""
+    found = _call("lu", inputs[0], out=out, memory=memory)
+    permutation = np.asarray(found[-1])
+    return {"save": lambda: np.save(f"{out}.permutation.npy", permutation)}
+
+
+def median(inputs: list[str], out: str, memory: int, cores: int, size: int) -> None:
+    """`outcore.median_filter`."""
+    _call("median", inputs[0], size, mode="reflect", out=out, memory=memory)
+
+
+def sum(inputs: list[str], out: str, memory: int, cores: int, axis: int) -> dict[str, Any]:
+    """`outcore.sum`."""
+    found = _call("sum", inputs[0], axis=axis, memory=memory)
+    return {"save": lambda: np.save(out, np.asarray(found))}
+
+
+def mean_var(inputs: list[str], out: str, memory: int, cores: int) -> dict[str, Any]:
+    """Mean and variance along axis 0, in one pass."""
+    found = _call("mean_var", inputs[0], axis=0, memory=memory)
+    return {"save": lambda: np.save(out, np.stack([np.asarray(found.mean), np.asarray(found.var)]))}
+
+
+def sort(inputs: list[str], out: str, memory: int, cores: int) -> None:
+    """`outcore.sort`."""
+    _call("sort", inputs[0], out=out, memory=memory)
