@@ -1,7 +1,7 @@
 """
 What the papers measured, as data.
 
-The figures are in the two ``.toml`` files beside this one, as printed; what could not be read for
+The figures are in the three ``.toml`` files beside this one, as printed; what could not be read for
 certain, or contradicts another table, carries a ``note``.
 
 >>> from outcore.model import tables
@@ -23,21 +23,27 @@ from importlib import resources
 from typing import Any
 
 __all__ = [
+    "SIEVED_COLUMNS",
     "Improvement",
     "Measurement",
     "ProgramTime",
     "astro3d",
     "improvements",
     "measurements",
+    "passion",
     "programs",
     "sections",
 ]
 
 
+# Of the slabs of tables 10 and 11 of the PASSION report.
+SIEVED_COLUMNS = 16
+
+
 @dataclass(frozen=True)
 class Measurement:
     """
-    A cell of tables 1 to 8 of the extended two-phase paper.
+    A cell of tables 1 to 8 of the extended two-phase paper, or of the PASSION report.
 
     Attributes
     ----------
@@ -53,9 +59,9 @@ class Measurement:
         How many processors take part.
     method
         ``"direct"``, ``"static"`` or ``"dynamic"``: without two phases, with fixed file domains, with
-        those of the bounding section.
+        those of the bounding section. Of the report: see `passion`.
     seconds
-        What the paper says.
+        What the paper says; of table 11 a number of requests or elements.
     note
         What is doubtful; empty if nothing is.
     """
@@ -134,6 +140,63 @@ def _measurements() -> Iterator[Measurement]:
                 )
         if doubts:
             raise LookupError(f"doubts about cells that table {table['number']} lacks: {doubts}")
+
+
+def passion(table: int) -> tuple[Measurement, ...]:
+    """
+    Give the cells of table 3, 4, 10, 11 or 13 of the PASSION report.
+
+    The methods are those of the columns: ``direct``, ``two-phase`` and ``reuse`` (3), slabs as a part
+    of the local array, ``1/16`` (4), ``direct`` and ``sieve`` (10, 11), ``waiting`` and
+    ``prefetching`` (13). The operations of table 11 are ``requests`` and ``elements``.
+    """
+    return tuple(cell for cell in _passion() if cell.table == table)
+
+
+@functools.cache
+def _passion() -> tuple[Measurement, ...]:
+    data = _load("passion-report")
+    found = []
+
+    def cell(
+        table: int,
+        operation: str,
+        shape: list[int],
+        ranks: int,
+        method: str,
+        value: float,
+        **more: Any,
+    ) -> None:
+        words = {"case": "", "kind": "distinct", "section": "", "itemsize": 4, "order": "F", **more}
+        found.append(
+            Measurement(
+                table=table,
+                operation=operation,
+                shape=tuple(shape),
+                ranks=ranks,
+                method=method,
+                seconds=float(value),
+                **words,
+            )
+        )
+
+    for row in data["laplace"]["rows"]:
+        for method, value in zip(data["laplace"]["methods"], row["seconds"], strict=True):
+            cell(3, "laplace", row["shape"], row["ranks"], method, value)
+    for row in data["fft"]["rows"]:
+        for slabs, value in zip(data["fft"]["slabs"], row["seconds"], strict=True):
+            cell(4, "fft", data["fft"]["shape"], row["ranks"], f"1/{slabs}", value, itemsize=8)
+    sieving = data["sieving"]
+    for row in sieving["rows"]:
+        for operation in ("read", "write", "requests", "elements"):
+            table = 10 if operation in ("read", "write") else 11
+            for method, value in zip(sieving["methods"], row[operation], strict=True):
+                words = {"section": row["section"], "kind": "strided"}
+                cell(table, operation, sieving["shape"], sieving["ranks"], method, value, **words)
+    for row in data["prefetch"]["rows"]:
+        for method, value in zip(("waiting", "prefetching"), row["seconds"], strict=True):
+            cell(13, "matmul", data["prefetch"]["shape"], row["ranks"], method, value, itemsize=8)
+    return tuple(found)
 
 
 def programs() -> tuple[ProgramTime, ...]:

@@ -1,8 +1,8 @@
 """
 The command ``outcore simulate``: a table for people, one JSON document, or a picture.
 
-``--paper`` prints the papers' tables, theirs beside ours. Else methods are simulated for numbers of
-ranks on a machine, which has a name, is a TOML file, or is changed by options.
+``--paper`` prints the papers' tables, theirs beside ours, or one of them. Else methods are simulated
+for numbers of ranks on a machine, which has a name, is a TOML file, or is changed by options.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from outcore.report import human
 from outcore.simulate.cases import CASES, case, written_case
 from outcore.simulate.methods import METHODS, Case, Method, Outcome, simulate
 from outcore.simulate.paper import CALIBRATED, Cell, Summary, extended, multi, summaries
+from outcore.simulate.programs import TABLES
 
 __all__ = ["TEXT", "arguments", "run"]
 
@@ -47,11 +48,14 @@ nothing is read but --machine and nothing written but --svg. Exit status: 0, or
 outcore simulate --case blocks --bytes 64MiB --write --svg time.svg
 outcore simulate --machine delta --ranks 4,16,64 \\
     --section '(1+8p:16+8p:1, 1:4096:1)' --shape 4096,4096
+outcore simulate --paper 'passion 10'
 
 Methods and tables: Thakur, Choudhary, "An Extended Two-Phase Method for
 Accessing Sections of Out-of-Core Arrays", sections 3 to 5; Memik, Kandemir,
 Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
-section 6. How well the models fit: docs/design/0015-simulated-machines.md.
+section 6; Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime
+Library for Parallel I/O", sections 4.3 and 4.5.
+How well the models fit: docs/design/0015-simulated-machines.md.
 """
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
@@ -60,7 +64,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.epilog, parser.formatter_class = _MORE, argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("--paper", action="store_true", help="the papers' tables, theirs beside ours")
+    add(
+        "--paper",
+        nargs="?",
+        const="all",
+        metavar="TABLE",
+        help="the papers' tables, theirs beside ours, or one: 'extended 1' to 'extended 10', "
+        "'multi 4' to 'multi 6', 'passion 3', 4, 10, 11",
+    )
     add("--machine", metavar="NAME", help="delta, sp2, today (the default), or a TOML file")
     add("--ranks", default="1000,10000,100000", help="numbers of ranks (1000,10000,100000)")
     add("--case", default="columns", choices=tuple(CASES), help="what each rank wants (columns)")
@@ -247,7 +258,7 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
         models = [machine("delta", **changes), machine("sp2", **changes)]
     else:
         models = [machine(words.machine, **changes)] * 2
-    cells = extended(models[0]) + multi(models[1])
+    cells = _cells(words.paper, *models)
     facts = summaries(cells)
     if words.json:
         print_json(
@@ -264,12 +275,38 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
         _print_table(facts_of, table)
     _print_summary(facts, summaries(cells, fitted=False))
     if words.machine is None and not changes:
-        for name, what in CALIBRATED.items():
-            print(f"{name} was calibrated on {what}.")
+        used = {"sp2" if cell.paper == "multi" else "delta" for cell in cells}
+        for name in sorted(used):
+            print(f"{name} was calibrated on {CALIBRATED[name]}.")
     return 0
 
 
-_TITLES = {"extended": "Extended two-phase method", "multi": "Multi-collective I/O"}
+def _cells(asked: str, delta: Machine, sp2: Machine) -> list[Cell]:
+    """Give the cells of all tables, or of the one that is asked for."""
+    name = " ".join(asked.lower().split())
+    if name == "all":
+        programs = [cell for table in TABLES.values() for cell in table(delta)]
+        return extended(delta) + multi(sp2) + programs
+    if name in TABLES:
+        return TABLES[name](delta)
+    paper, _, number = name.partition(" ")
+    if paper == "extended" and number in map(str, range(1, 9)):
+        return extended(delta, table=int(number))
+    if paper == "multi" and number in ("4", "5", "6"):
+        return [cell for cell in multi(sp2) if cell.table == int(number)]
+    raise UsageError(
+        f"--paper {asked!r}: there are 'extended 1' to 'extended 10', 'multi 4' to 'multi 6', "
+        "'passion 3', 'passion 4', 'passion 10', 'passion 11'",
+        code="bad-option",
+    )
+
+
+_TITLES = {
+    "extended": "Extended two-phase method",
+    "multi": "Multi-collective I/O",
+    "passion": "PASSION report",
+}
+_UNIT_NAMES = {"s": "seconds", "%": "percent saved"}
 
 
 def _print_table(facts: Summary, cells: Sequence[Cell]) -> None:
@@ -277,9 +314,10 @@ def _print_table(facts: Summary, cells: Sequence[Cell]) -> None:
     rows = list(dict.fromkeys(cell.row for cell in cells))
     places = {(cell.row, cell.ranks, cell.column): cell for cell in cells}
     wide = max(len(row) for row in rows) + 2
-    unit = "seconds" if cells[0].unit == "s" else "percent saved"
+    unit = _UNIT_NAMES.get(cells[0].unit, "of one processor")
     print(f"{_TITLES[facts.paper]}, table {facts.table} ({unit})")
     names = {"static": "stat", "dynamic": "dyn", "saved": "", "six calls": "six", "one call": "one"}
+    names["two-phase"] = "2-phase"
     heads = [f"{ranks} {names.get(name, name)}".strip() for ranks, name in columns]
     print(" " * (wide + 6) + "".join(f"{head:>10}" for head in heads))
     for row in rows:
@@ -293,7 +331,8 @@ def _print_table(facts: Summary, cells: Sequence[Cell]) -> None:
 def _told(cell: Cell, label: str) -> str:
     if label == "ratio":
         return f"x{cell.ratio:.2f}" + ("*" if cell.fitted else " ")
-    return f"{cell.theirs if label == 'theirs' else cell.ours:.4g}"
+    value = cell.theirs if label == "theirs" else cell.ours
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _print_summary(facts: Sequence[Summary], predicted: Sequence[Summary]) -> None:
