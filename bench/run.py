@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 CASES = (
     *("sections", "writes", "latency", "chunks", "convert"),
-    *("collective", "many", "exchange", "compute"),
+    *("collective", "many", "exchange", "compute", "papers"),
 )
 
 
@@ -65,6 +65,8 @@ def main() -> None:
         help="candidates of a collective left out, as pread on a slow device: half a minute a row",
     )
     add = parser.add_argument_group("compute").add_argument
+    more = parser.add_argument_group("papers").add_argument
+    more("--tables", nargs="+", default=[], help="as 'passion 10' 'extended 9'; all of them")
     add("--rows", nargs="+", default=[], help="rows: names, or their beginnings (median, sum); all")
     add(
         "--scale",

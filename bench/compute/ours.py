@@ -19,7 +19,7 @@ _CALLS = {
     "lu": ("lu",),
     "median": ("median_filter",),
     "sum": ("sum",),
-    "mean_var": ("statistics", "mean_var"),
+    "mean_var": ("statistics",),
     "sort": ("sort",),
 }
 FIVE_POINTS = ((0.0, 0.25, 0.0), (0.25, 0.0, 0.25), (0.0, 0.25, 0.0))
@@ -60,7 +60,7 @@ def matmul(inputs: list[str], out: str, memory: int, cores: int) -> None:
 def jacobi(inputs: list[str], out: str, memory: int, cores: int, steps: int) -> None:
     """`outcore.stencil` with the mean of four neighbours; the border stays."""
     weights = np.array(FIVE_POINTS)
-    _call("jacobi", inputs[0], weights, mode="untouched", steps=steps, out=out, memory=memory)
+    _call("jacobi", inputs[0], weights, boundary="untouched", steps=steps, out=out, memory=memory)
 
 
 def fft2(inputs: list[str], out: str, memory: int, cores: int) -> None:
@@ -93,8 +93,8 @@ def sum(inputs: list[str], out: str, memory: int, cores: int, axis: int) -> dict
 
 def mean_var(inputs: list[str], out: str, memory: int, cores: int) -> dict[str, Any]:
     """Mean and variance along axis 0, in one pass."""
-    found = _call("mean_var", inputs[0], axis=0, memory=memory)
-    return {"save": lambda: np.save(out, np.stack([np.asarray(found.mean), np.asarray(found.var)]))}
+    found = _call("mean_var", inputs[0], axis=0, what=("mean", "var"), memory=memory)
+    return {"save": lambda: np.save(out, np.stack([found["mean"], found["var"]]))}
 
 
 def sort(inputs: list[str], out: str, memory: int, cores: int) -> None:

@@ -89,7 +89,7 @@ def test_two_phases_win_in_whole_programs_as_they_did(cells):
 def test_a_product_reads_a_once_b_for_each_block_of_rows_and_writes_c_once(n, ranks):
     useful = [
         each.times * simulate(each.case, machine("delta"), "direct").useful
-        for each in programs._product(n, ranks)
+        for each in programs.product(n, ranks)
     ]
     assert useful == [4 * n * n, 4 * n * n * n // programs._ROWS, 4 * n * n]
 
@@ -97,7 +97,7 @@ def test_a_product_reads_a_once_b_for_each_block_of_rows_and_writes_c_once(n, ra
 @pytest.mark.parametrize("ranks", [8, 16, 128])
 def test_an_iteration_writes_each_element_once_and_reads_borders_twice(ranks):
     n = 1024
-    accesses = list(programs._laplace_blocks(n, ranks))
+    accesses = list(programs.laplace_blocks(n, ranks))
     assert {each.times for each in accesses} == {10}
     useful = {False: 0, True: 0}
     for each in accesses:

@@ -33,7 +33,7 @@ from outcore.model.machine import Machine, machine
 from outcore.simulate.methods import Array, Case, Method, Outcome, simulate
 from outcore.simulate.paper import Cell
 
-__all__ = ["TABLES", "fft", "laplace", "programs", "sieving"]
+__all__ = ["TABLES", "Access", "fft", "laplace", "laplace_blocks", "product", "programs", "sieving"]
 
 _REAL, _COMPLEX = 4, 16
 _ROWS, _COLUMNS = 256, 128
@@ -64,7 +64,7 @@ def _global(n: int, sections: Sequence[tuple[int, Section]], write: bool, ranks:
 # ---------------------------------------------------- tables 9 and 10 of the extended two-phase paper
 
 
-def _product(n: int, ranks: int) -> Iterator[Access]:
+def product(n: int, ranks: int) -> Iterator[Access]:
     """GAXPY: rows of A stay while all of B passes, a block of C after the other is written."""
     rows, columns = min(_ROWS, n), min(_COLUMNS, n)
     high, wide = n // rows, n // columns
@@ -76,7 +76,7 @@ def _product(n: int, ranks: int) -> Iterator[Access]:
     yield Access(_global(n, c, True, ranks), high * wide)
 
 
-def _laplace_blocks(n: int, ranks: int) -> Iterator[Access]:
+def laplace_blocks(n: int, ranks: int) -> Iterator[Access]:
     """Blocks are dealt to processors in turn: read with their border, written without."""
     blocks = ranks * _BLOCKS_EACH
     down = 1 << (blocks.bit_length() - 1) // 2
@@ -104,8 +104,8 @@ def programs(model: Machine | None = None) -> list[Cell]:
     """
     model = model or machine("delta")
     kinds: dict[str, Callable[[int, int], Iterator[Access]]] = {
-        "matmul": _product,
-        "laplace": _laplace_blocks,
+        "matmul": product,
+        "laplace": laplace_blocks,
     }
     found = []
     for cell in tables.programs():

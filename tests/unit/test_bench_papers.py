@@ -1,0 +1,97 @@
+"""The papers' tables of `bench`: what they count and how they are printed, all tiny."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outcore.model import tables
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bench():
+    """The modules of `bench`, for these tests only."""
+    before = set(sys.modules)
+    sys.path.append(str(BENCH))
+    yield
+    sys.path.remove(str(BENCH))
+    for name in set(sys.modules) - before:
+        where = getattr(sys.modules[name], "__file__", None) or ""
+        if where.startswith(str(BENCH)):
+            del sys.modules[name]
+
+
+def asked(folder, *names, **words):
+    more = {"repeat": 1, "cache": ["warm"], "results": folder, "size": "quick", "ranks": [2]}
+    return argparse.Namespace(tables=names, folder=folder, **{**more, **words})
+
+
+def test_direct_access_here_needs_the_requests_of_the_report(tmp_path):
+    from papers import local_files
+
+    found = local_files.counts(tmp_path)
+    direct = [cell for cell in tables.passion(11) if cell.method == "direct"]
+    assert len(direct) == 10
+    for cell in direct:
+        here = found[cell.section, cell.operation]
+        assert here["direct"] == cell.seconds
+        if cell.operation == "requests":
+            assert 0 < here["sieve"] < 20
+        else:
+            assert cell.seconds < here["sieve"] <= 65536
+
+
+def test_sieving_moves_what_it_should(tmp_path, monkeypatch):
+    from papers import local_files
+
+    found = local_files.sieving(tmp_path, "warm", repeat=1, files=2)
+    assert len(found) == 10
+    for row in found.values():
+        assert not row.wrong
+        assert set(row.seconds) == {"direct", "sieve", "outcore"}
+    monkeypatch.setattr(local_files.np, "array_equal", lambda *_: False)
+    found = local_files.sieving(tmp_path, "warm", repeat=1, files=1)
+    assert all(row.wrong == {"direct", "sieve", "outcore"} for row in found.values())
+
+
+def test_tables_are_printed(tmp_path, capsys):
+    from cases import papers
+
+    papers.run(asked(tmp_path, "passion 11"))
+    said = capsys.readouterr().out
+    assert "| (1:2048:2, 1:32:2) requests | 16384 | 2 | 16384 |" in said
+    with pytest.raises(SystemExit, match="no table is called 'passion 12'"):
+        papers.run(asked(tmp_path, "passion 12"))
+
+
+def test_what_does_not_exist_is_said(tmp_path, capsys, monkeypatch):
+    import outcore
+    from cases import papers
+
+    for name in ("stencil", "fft2", "matmul"):
+        monkeypatch.delattr(outcore, name, raising=False)
+    papers.run(asked(tmp_path, "passion 3", "passion 4", "passion 13"))
+    said = capsys.readouterr().out
+    for name in ("stencil", "fft2", "matmul"):
+        assert f"here: not there (outcore.{name})" in said
+    assert "| theirs, 16 | 617 | 562 | 503 | 485 |" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("table", [9, 10])
+def test_ranks_access_what_the_programs_do(table):
+    from papers import ranks_of
+
+    n, ranks = 1024, 4
+    for access in ranks_of.accesses(table, n, ranks):
+        (array,) = access.case.arrays
+        assert array.shape == (n, n)
+        seen = np.zeros((n, n), np.int8)
+        for _, section in array.sections:
+            seen[section] += 1
+        if access.case.write or table == 9:
+            assert seen.max() == 1
