@@ -15,6 +15,7 @@ from pathlib import Path
 
 LISTS = (
     "collectives",
+    "computations",
     "conversions",
     "files_of_formats",
     "lengths",

@@ -9,8 +9,8 @@ ORDER = "tests/unit/test_schedule.py::test_a_run_does_what_one_step_after_the_ot
 MUTANTS = [
     Mutant(
         file="python/outcore/jobs/checkpoints.py",
-        before="            self._target.flush()\n            self._journal.commit(steps)\n",
-        after="            self._journal.commit(steps)\n            self._target.flush()\n",
+        before="                target.flush()\n            self._journal.commit(steps)\n",
+        after="                self._journal.commit(steps)\n                target.flush()\n",
         killed_by=(
             f"{CHECKPOINTS}::test_tiles_are_recorded_after_the_flush_that_covers_them",
             f"{CHECKPOINTS}::test_nothing_is_recorded_if_the_flush_fails",
@@ -33,7 +33,7 @@ MUTANTS = [
     ),
     Mutant(
         file=RUN,
-        before="        for load in live.loads:\n            load.wait()\n",
+        before="        for request in live.loads:\n            request.wait()\n",
         after="",
         killed_by=ORDER,
         why="a kernel would compute with what is not yet loaded",
@@ -82,8 +82,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/jobs/job.py",
-        before='"source time": None if changes else os.stat(source).st_mtime_ns',
-        after='"source time": None',
+        before='f"{name} time": _last_change(array, outers)',
+        after='f"{name} time": None',
         killed_by="tests/unit/test_convert.py::test_another_job_is_not_resumed",
         why="a conversion would go on with a source that was changed: half old, half new",
     ),

@@ -390,9 +390,7 @@ def test_a_warning_that_is_made_an_error_loses_nothing():
 
 def test_what_belongs_to_another_conversion_is_said_too():
     interrupt()
-    with pytest.warns(
-        UserWarning, match=r"another job \(different dtype, target dtype\)"
-    ) as told:
+    with pytest.warns(UserWarning, match=r"another job \(different dtype, target dtype\)") as told:
         outcore.convert("big.npy", "b.npy", dtype="f4", **WISHES)
     assert "resume" not in str(told[0].message)
 

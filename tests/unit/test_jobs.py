@@ -10,8 +10,10 @@ import pytest
 
 import outcore
 from outcore import jobs
+from outcore.jobs import Bound, Operation, Program, Result, complete, opened
 from outcore.jobs.outputs import scratch_folder
 from outcore.journal import Journal
+from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 
 DATA = np.arange(35_000.0).reshape(250, 140)
 
@@ -153,6 +155,126 @@ def test_who_is_killed_between_two_names_goes_on(monkeypatch):
     np.testing.assert_array_equal(DATA + 1, np.load("b.npy"))
     np.testing.assert_array_equal(DATA * 2, np.load("c.npy"))
     assert sorted(os.listdir()) == ["a.npy", "b.npy", "c.npy"]
+
+
+def two_phases(log, *, backwards=False):
+    """Twice the array, through a temporary one; what is done is logged."""
+    cut = 50
+
+    def kernel(blocks):
+        blocks[0] *= 2
+
+    def phase(source, target, kernels):
+        def step(k):
+            k = 4 - k if backwards else k
+            section = (slice(k * cut, (k + 1) * cut), slice(0, 140))
+            return Step(
+                (Block(0, (cut, 140)),),
+                (Load(source, section, 0),),
+                (Store(target, section, 0),),
+                kernel=0 if kernels else None,
+            )
+
+        buffer = Buffer(cut * 140, np.dtype("f8"), copies=2)
+        return Schedule("phase", ("a", "b", "t"), (buffer,), 5, step, kernels)
+
+    def plan(terms):
+        phases = phase(0, 2, ()), phase(2, 1, (kernel,))
+        temporary = (Result((250, 140), np.dtype("f8")),)
+        return Program(phases, "two phases", Bound(2 * DATA.nbytes, "once"), temporary)
+
+    def call(**how):
+        with opened("a.npy") as inputs:
+            result = (Result(DATA.shape, DATA.dtype),)
+            operation = Operation("double", inputs, result, plan, repeatable=False)
+            return complete(operation, "b.npy", {"memory": "4 MiB", **how})
+
+    return call
+
+
+@pytest.fixture
+def log(monkeypatch):
+    """What becomes of the files of a job, in order: reads, writes, flushes, and the new name."""
+    found = []
+    for name in ("iread", "iwrite", "flush"):
+        old = getattr(outcore.DiskArray, name)
+
+        def logged(self, *words, name=name, old=old, **more):
+            found.append((name, os.path.basename(self.path).rpartition("outcore-")[2]))
+            return old(self, *words, **more)
+
+        monkeypatch.setattr(outcore.DiskArray, name, logged)
+    publish = jobs.job.Named.publish
+    monkeypatch.setattr(
+        jobs.job.Named, "publish", lambda self: (found.append(("name", "")), publish(self))
+    )
+    return found
+
+
+def test_a_phase_begins_when_those_before_it_are_durable(log):
+    two_phases(log)().close()
+    np.testing.assert_array_equal(2 * DATA, np.load("b.npy"))
+    last = max(k for k, entry in enumerate(log) if entry == ("iwrite", "temporary-0"))
+    first = log.index(("iread", "temporary-0"))
+    assert ("flush", "temporary-0") in log[last:first]
+    assert sorted(os.listdir()) == ["a.npy", "b.npy"]
+
+
+def test_a_result_gets_its_name_when_it_is_durable(log):
+    outcore.transpose("a.npy", out="b.npy").close()
+    last = max(k for k, entry in enumerate(log) if entry[0] == "iwrite")
+    assert ("flush", "partial.npy") in log[last : log.index(("name", ""))]
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_after(calls):
+    def progress(done, total):
+        nonlocal calls
+        calls -= 1
+        if calls < 0:
+            raise Stop
+
+    return progress
+
+
+def test_temporary_arrays_are_what_the_job_left_or_it_does_not_go_on(log, monkeypatch):
+    monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
+    call = two_phases(log)
+    with pytest.raises(Stop):
+        call(progress=stop_after(7))
+    os.rename("b.npy.outcore-temporary-0", "elsewhere")
+    with pytest.raises(outcore.NotFoundError):
+        call(resume=True)
+    os.rename("elsewhere", "b.npy.outcore-temporary-0")
+    log.clear()
+    call(resume=True).close()
+    assert ("iwrite", "temporary-0") not in log, "the first phase was done"
+    np.testing.assert_array_equal(2 * DATA, np.load("b.npy"))
+    assert sorted(os.listdir()) == ["a.npy", "b.npy"]
+
+
+def test_steps_that_were_cut_otherwise_are_not_mixed(log, monkeypatch):
+    """As after an update of outcore whose plans differ."""
+    monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
+    with pytest.raises(Stop):
+        two_phases(log)(progress=stop_after(3))
+    with pytest.raises(outcore.FormatError, match="start the job again"):
+        two_phases(log, backwards=True)(resume=True)
+
+
+def test_what_appeared_meanwhile_is_not_replaced(log, monkeypatch):
+    monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
+    with pytest.raises(Stop):
+        two_phases(log)(progress=stop_after(7))
+    np.save("b.npy", np.ones(3))
+    log.clear()
+    with pytest.raises(outcore.AlreadyExistsError):
+        two_phases(log)(resume=True)
+    assert log == []
+    np.testing.assert_array_equal(np.ones(3), np.load("b.npy"))
 
 
 def test_a_running_job_is_left_alone():

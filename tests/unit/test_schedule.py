@@ -281,6 +281,61 @@ def test_steps_that_are_done_are_left_out(tmp_path):
     np.testing.assert_array_equal(np.repeat([2.0, 0, 2, 0, 2], 1000), b[...])
 
 
+@pytest.mark.parametrize("done", [(), {0}, {0, 1, 2}, {0, 1, 3}, {0, 1, 2, 3, 4}, {4}])
+def test_what_was_kept_is_made_again(done):
+    """Sums of three steps each: who goes on in their midst begins where they begin."""
+
+    def add(blocks, first):
+        kept, loaded = blocks
+        kept[...] = loaded if first else kept + loaded
+
+    def make(k):
+        stores = (Store(1, section(k // 3), 0),) if k % 3 == 2 else ()
+        named = (Block(1, (SIZE,)), Block(0, (SIZE,)))
+        first = k % 3 == 0
+        return Step(named, (Load(0, section(k), 1),), stores, 0, (first,), continues=not first)
+
+    memory = (Buffer(SIZE, F8, copies=2), Buffer(SIZE, F8, kept=True))
+    schedule = Schedule("sums", ("a", "b"), memory, 6, make, (add,))
+    check(schedule, [(WHOLE,), (2 * SIZE,)], [1], again=True)
+    data, chance, log = np.arange(WHOLE) + 1.0, random.Random(1), []
+    result = data[: 6 * SIZE].reshape(2, 3, SIZE).sum(axis=1).ravel()
+    # What was done whole is there; the rest is not.
+    found = np.where(np.repeat([{0, 1, 2} <= set(done), False], SIZE), result, -1)
+    stored = []
+    arrays = [Late(data, chance, log), Late(found, chance, log)]
+    with Run(schedule, arrays, done=done, stored=stored.append) as run:
+        run.finish()
+    np.testing.assert_array_equal(result, found)
+    assert stored == [k for k in range(6) if k >= 3 or not {0, 1, 2} <= set(done)]
+
+
+def test_axes_are_permuted_and_bytes_swapped_on_the_way(tmp_path):
+    data = np.arange(60.0).reshape(3, 4, 5).astype(">f8")
+    a = outcore.create(tmp_path / "a.npy", data=data)
+    b = outcore.create(tmp_path / "b.npy", (5, 3, 4), "f8")
+    here, there = (tuple(slice(0, n) for n in one.shape) for one in (a, b))
+
+    def look(blocks):
+        np.testing.assert_array_equal(data.transpose(1, 2, 0), blocks[0])
+
+    step = Step(
+        (Block(0, (4, 5, 3)),),
+        (Load(0, here, 0, axes=(1, 2, 0)),),
+        (Store(1, there, 0, axes=(2, 0, 1)),),
+        kernel=0,
+    )
+    schedule = Schedule("permute", ("a", "b"), (Buffer(60, F8),), 1, lambda k: step, (look,))
+    check(schedule, [a.shape, b.shape], [1])
+    with Run(schedule, (a, b)) as run:
+        run.finish()
+    np.testing.assert_array_equal(data.transpose(2, 0, 1), b[...])
+    for axes, rule in (((0, 1, 2), "does not fit"), ((0, 0, 1), "permutes no")):
+        wrong = replace(step, loads=(Load(0, here, 0, axes=axes),))
+        with pytest.raises(Broken, match=rule):
+            check(replace(schedule, make=lambda k, wrong=wrong: wrong), [a.shape, b.shape])
+
+
 def test_a_run_that_is_left_halfway_stops(tmp_path):
     a = outcore.create(tmp_path / "a.npy", data=np.ones(50_000))
     b = outcore.create(tmp_path / "b.npy", (50_000,), "f8")
@@ -355,6 +410,14 @@ RULES = {
     ],
     "never stored": [Step(BLOCK, (LOAD,), (STORE,))],
 }
+
+
+def test_what_was_found_is_not_stored_over_if_steps_may_be_done_again():
+    steps = [Step(BLOCK, (LOAD,)), Step(BLOCK, (), (Store(0, (slice(3, 8),), 0),), after=1)]
+    schedule = Schedule("again", ("a", "b"), (Buffer(SIZE, F8),), 2, steps.__getitem__)
+    check(schedule, [(WHOLE,), (8,)])
+    with pytest.raises(Broken, match="done again"):
+        check(schedule, [(WHOLE,), (8,)], again=True)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -315,9 +315,6 @@ class Job:
         finally:
             if checkpoints is not None:
                 checkpoints.finish()
-        if journal is not None:
-            for target in targets:
-                target.flush()
         measured.seconds = time.monotonic() - clock
         measured.peak_bytes = _core.memory_state()[2]
         for array, old in zip(_on_disk(arrays), before, strict=True):

@@ -1,0 +1,73 @@
+"""Computations: durable points, restart, and what a schedule may do."""
+
+from mutants import Mutant
+
+JOB = "python/outcore/jobs/job.py"
+JOBS = "tests/unit/test_jobs.py"
+SCHEDULE = "tests/unit/test_schedule.py"
+
+MUTANTS = [
+    Mutant(
+        file=JOB,
+        before="                if checkpoints is not None and len(program.phases) > 1:\n",
+        after="                if False:\n",
+        killed_by=f"{JOBS}::test_a_phase_begins_when_those_before_it_are_durable",
+        why="a phase would store over what a step before it, done again after a crash, has to load",
+    ),
+    Mutant(
+        file=JOB,
+        before="        finally:\n            if checkpoints is not None:\n                checkpoints.finish()\n",
+        after="        finally:\n            pass\n",
+        killed_by=f"{JOBS}::test_a_result_gets_its_name_when_it_is_durable",
+        why="after a crash there would be half an array under the name of the result",
+    ),
+    Mutant(
+        file=JOB,
+        before=' or begun["program"] != journal.cut["program"]',
+        after="",
+        killed_by=f"{JOBS}::test_steps_that_were_cut_otherwise_are_not_mixed",
+        why="steps of two programs would be mixed, some elements never computed",
+    ),
+    Mutant(
+        file=JOB,
+        before="            if again:\n                array: DiskArray",
+        after="            if again and os.path.exists(path):\n                array: DiskArray",
+        killed_by=f"{JOBS}::test_temporary_arrays_are_what_the_job_left_or_it_does_not_go_on",
+        why="a job would go on with an empty temporary array",
+    ),
+    Mutant(
+        file=JOB,
+        before="        self._refuse_existing()\n        under_way",
+        after="        under_way",
+        killed_by=f"{JOBS}::test_what_appeared_meanwhile_is_not_replaced",
+        why="a job that goes on would work for hours and then be refused its name",
+    ),
+    Mutant(
+        file="python/outcore/schedule/run.py",
+        before="            yield from range(begin, number)\n",
+        after="",
+        killed_by=f"{SCHEDULE}::test_what_was_kept_is_made_again",
+        why="who goes on would add to sums that nobody has begun",
+    ),
+    Mutant(
+        file="python/outcore/schedule/check.py",
+        before="            self.found[load.array].append(wanted)\n",
+        after="            pass\n",
+        killed_by=f"{SCHEDULE}::test_what_was_found_is_not_stored_over_if_steps_may_be_done_again",
+        why="a step that is done again could load what it has stored",
+    ),
+    Mutant(
+        file="python/outcore/jobs/outputs.py",
+        before="    if shared:\n",
+        after="    if False:\n",
+        killed_by=f"{JOBS}::test_what_cannot_be_is_refused_before_anything_changes",
+        why="a computation would read what it has written over its input",
+    ),
+    Mutant(
+        file="python/outcore/jobs/leftovers.py",
+        before="        if scratch and not _is_alive(int(scratch[1])):\n",
+        after="        if scratch:\n",
+        killed_by=f"{JOBS}::test_what_a_dead_process_left_is_found_and_removed",
+        why="the temporary array of a running process would be removed",
+    ),
+]
