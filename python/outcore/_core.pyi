@@ -28,6 +28,7 @@ __all__ = [
     "__version__",
     "assign",
     "brief_record",
+    "decode_words",
     "error_codes",
     "exchange_plan",
     "failed_record",
@@ -35,9 +36,13 @@ __all__ = [
     "is_inside",
     "keep_chunks_after",
     "kept_chunks",
+    "keys_with_places",
     "measure_disk",
     "memory_limit",
     "memory_state",
+    "merge_runs",
+    "merge_scratch",
+    "narrow_cuts",
     "read_many",
     "reads_here",
     "record",
@@ -47,6 +52,7 @@ __all__ = [
     "set_memory_limit",
     "simulate_alone",
     "simulate_together",
+    "sort_parts",
     "wait_for_loops",
     "whole_in_turn",
     "writes",
@@ -486,3 +492,32 @@ def whole_in_turn(work: Callable[[], object]) -> None: ...
 def is_inside() -> bool: ...
 def reads_here(device: int, inode: int) -> bool: ...
 def refuse_nested(path: str, what: str) -> NoReturn: ...
+def sort_parts(
+    words: NDArray[np.unsignedinteger[Any]], width: int, kind: str, part: int
+) -> None: ...
+def decode_words(words: NDArray[np.unsignedinteger[Any]], kind: str) -> None: ...
+def merge_scratch(runs: int, bytes: int) -> int: ...
+def merge_runs(
+    words: NDArray[np.unsignedinteger[Any]],
+    lens: Sequence[int],
+    out: NDArray[np.unsignedinteger[Any]],
+    scratch: NDArray[np.unsignedinteger[Any]],
+    width: int,
+    kind: str,
+    decoded: bool,
+) -> None: ...
+def narrow_cuts(
+    ranges: Sequence[tuple[int, int]],
+    rank: int,
+    distance: int,
+    seen: NDArray[np.unsignedinteger[Any]],
+    width: int,
+    kind: str,
+) -> list[tuple[int, int]]: ...
+def keys_with_places(
+    words: NDArray[np.unsignedinteger[Any]],
+    width: int,
+    kind: str,
+    places: tuple[int, int],
+    out: NDArray[np.uint64],
+) -> None: ...

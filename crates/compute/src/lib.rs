@@ -8,6 +8,8 @@
 //! processor has.
 
 pub mod merge;
+pub mod order;
 pub mod reduce;
 pub mod simd;
+pub mod sort;
 pub mod stencil;

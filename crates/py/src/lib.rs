@@ -82,6 +82,10 @@ mod _core {
     #[pymodule_export]
     use crate::collective::Collective;
     #[pymodule_export]
+    use crate::compute::merge::{
+        decode_words, keys_with_places, merge_runs, merge_scratch, narrow_cuts, sort_parts,
+    };
+    #[pymodule_export]
     use crate::compute::stencil::{Rank, StencilPass};
     #[pymodule_export]
     use crate::distribution::{exchange_plan, Distribution, Grid};

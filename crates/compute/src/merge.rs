@@ -1,1 +1,0 @@
-//! Merging sorted runs.
