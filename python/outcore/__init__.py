@@ -50,6 +50,8 @@ from outcore.hints import Hints, MemoryLimit, memory
 from outcore.jobs import ComputeReport, Planned
 from outcore.ooc.convert import convert
 from outcore.ooc.map_blocks import apply_along_axis, map_blocks
+from outcore.ooc.searching import searchsorted
+from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.stencil import stencil
 from outcore.ooc.transpose import rechunk, transpose
 from outcore.opening import create, open
@@ -106,6 +108,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "apply_along_axis",
+    "argsort",
     "assign",
     "convert",
     "create",
@@ -116,6 +119,8 @@ __all__ = [
     "open",
     "read_all",
     "rechunk",
+    "searchsorted",
+    "sort",
     "stencil",
     "transpose",
     "verify",

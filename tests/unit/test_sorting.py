@@ -1,0 +1,181 @@
+"""Sorting, beside NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcore
+from outcore.ooc import runs
+
+SHAPES = [(), (0,), (1,), (7,), (1, 9), (9, 1), (5, 0, 3), (12, 11), (64, 3, 17), (3, 4, 5, 6)]
+LONG = [(20011,), (3, 7001), (7001, 3), (2, 5003, 2), (101, 211), (70001,)]
+DTYPES = ["?", "i1", "u2", ">i4", "i8", "u8", "f2", "f4", ">f8", "f8", "c8", ">c16", "M8[s]"]
+FORMATS = ["a.npy", "a.zarr", "a.h5::/x"]
+
+
+def content(shape, dtype, rng, few):
+    """Numbers with NaN, infinities and both zeros; few different ones, or many."""
+    dtype, size = np.dtype(dtype), math.prod(shape)
+    bits = rng.integers(0, 256, (size, dtype.itemsize), dtype=np.uint8)
+    if dtype.kind == "b":
+        data = bits[:, 0] > 127
+    elif dtype.kind in "fc" and not few:
+        data = (rng.standard_normal(size) * 100).astype(dtype)
+    else:
+        data = np.ascontiguousarray(bits).view(dtype.newbyteorder("="))[:, 0].astype(dtype)
+    if few and dtype.kind != "b":
+        special = [0, 1, 3, 5, 7]
+        if dtype.kind in "fc":
+            special += [-0.0, np.nan, np.inf, -np.inf, -3]
+        if dtype.kind == "c":
+            special += [complex(np.nan, 1), complex(2, np.nan), complex(-0.0, -1), complex(0, -2)]
+        if dtype.kind == "M":
+            special = np.array([3, -3, "NaT", 0], dtype)
+        data = np.array(special).astype(dtype)[rng.integers(0, len(special), size)]
+    return data.reshape(shape)
+
+
+def stored(folder, data, name, rng):
+    words = {}
+    if "npy" in name:
+        words["order"] = rng.choice(["C", "F"])
+    elif data.ndim and data.size:
+        words["chunks"] = tuple(int(rng.integers(max(n // 4, 1), n + 1)) for n in data.shape)
+        words["compression"] = "zstd"
+    return outcore.create(f"{folder}/{name}", data=data, **words)
+
+
+def budget(call, memory):
+    """The smallest budget that does, or a number."""
+    if memory != "smallest":
+        return memory
+    with pytest.raises(outcore.BudgetError) as refused:
+        call(memory=1)
+    return refused.value.needed
+
+
+def same(expected, found):
+    """Of equal value; -0.0 is 0.0, and each NaN is a NaN."""
+    assert expected.dtype == found.dtype
+    np.testing.assert_array_equal(expected, found)
+
+
+@settings(max_examples=120)
+@given(
+    st.sampled_from(SHAPES + LONG),
+    st.sampled_from(DTYPES),
+    st.sampled_from(FORMATS),
+    st.sampled_from(["b.npy", "b.zarr", None]),
+    st.sampled_from(["smallest", "2 MiB", "64 MiB"]),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_it_is_numpys(tmp_path_factory, shape, dtype, source, target, memory, few, seed):
+    folder, rng = tmp_path_factory.mktemp("s"), np.random.default_rng(seed)
+    data = content(shape, dtype, rng, few)
+    axis = rng.choice([None, *range(-len(shape), len(shape))])
+    with stored(folder, data, source, rng) as a:
+        for name, numpys in (("sort", np.sort), ("argsort", np.argsort)):
+
+            def call(name=name, **words):
+                if target is not None:
+                    words["out"] = f"{folder}/{name}-{target}"
+                return getattr(outcore, name)(a, axis, **words)
+
+            held = budget(call, memory) if data.size else "1 MiB"
+            with call(memory=held) as b:
+                same(numpys(data, axis, kind="stable"), b[...])
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from(LONG),
+    st.sampled_from(["f8", "c16", "f4", "i2"]),
+    st.integers(0, 2**32),
+)
+def test_memory_makes_no_difference_to_any_bit(tmp_path_factory, shape, dtype, seed):
+    folder, rng = tmp_path_factory.mktemp("s"), np.random.default_rng(seed)
+    data = content(shape, dtype, rng, few=True)
+    axis = int(rng.integers(len(shape)))
+    with stored(folder, data, "a.npy", rng) as a:
+        first = outcore.sort(a, axis, memory="64 MiB")[...]
+        least = budget(lambda **words: outcore.sort(a, axis, **words), "smallest")
+        again = outcore.sort(a, axis, memory=least)[...]
+    assert first.tobytes() == again.tobytes()
+    # Nor is any bit lost: the words are those of the source (NumPy's own sort makes one NaN of all).
+    word = f"u{data.itemsize // (1 + (data.dtype.kind == 'c'))}"
+    assert np.array_equal(*(np.sort(one.reshape(-1).view(word)) for one in (data, first)))
+
+
+def test_many_passes(tmp_path):
+    data = np.random.default_rng(1).integers(0, 1000, 300_000)
+    planned = outcore.sort(data, memory="400 KiB", out=tmp_path / "b.npy", explain=True)
+    assert "passes" in planned.report.method
+    same(np.sort(data), planned.run()[...])
+    same(np.argsort(data, kind="stable"), outcore.argsort(data, memory="400 KiB")[...])
+
+
+def test_text_and_records_in_memory():
+    text = np.array([["pear", "fig"], ["apple", "kiwi"]])
+    for axis in (0, 1, None):
+        same(np.sort(text, axis), outcore.sort(text, axis)[...])
+        same(np.argsort(text, axis, kind="stable"), outcore.argsort(text, axis)[...])
+    records = np.array([(2, 1.0), (1, 5.0), (1, 2.0)], [("a", "i4"), ("b", "f8")])
+    same(np.sort(records), outcore.sort(records)[...])
+
+
+def test_what_is_refused(tmp_path):
+    a = outcore.create(tmp_path / "a.npy", data=np.arange(6.0).reshape(2, 3))
+    for axis in (2, -3, "x", 1.5):
+        with pytest.raises(outcore.UsageError, match="axis") as error:
+            outcore.sort(a, axis)
+        assert error.value.code == "bad-axis"
+    with pytest.raises(outcore.UsageError, match="no kind"):
+        outcore.argsort(a, kind="bogo")
+    with pytest.raises(outcore.UsageError, match="not both"):
+        outcore.sort(a, kind="stable", stable=True)
+    with pytest.raises(outcore.UnsupportedError, match="no order"):
+        outcore.sort(np.zeros(3, "V5"))
+    with pytest.raises(outcore.UsageError):
+        outcore.sort(a, out=a)
+    same(np.arange(6.0).reshape(2, 3), a[...])
+
+
+def test_long_lines_are_read_twice_and_written_twice(tmp_path):
+    data = np.random.default_rng(2).random(1_000_000)
+    outcore.create(tmp_path / "a.npy", data=data)
+    planned = outcore.sort(tmp_path / "a.npy", memory="4 MiB", out=tmp_path / "b.npy", explain=True)
+    report = planned.report
+    assert (2 * data.nbytes, 2 * data.nbytes) == (report.read_bytes, report.written_bytes)
+    assert data.nbytes * 2 <= report.must_move <= data.nbytes * 4
+    same(np.sort(data), planned.run()[...])
+    measured = planned.report.measured
+    moved = measured.read_bytes + measured.written_bytes
+    # Looks at the runs, beside the elements.
+    assert 4 * data.nbytes <= moved <= 4.3 * data.nbytes
+    assert measured.peak_bytes <= 4 << 20
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort"])
+def test_an_interrupted_merge_goes_on(tmp_path, monkeypatch, name):
+    data = np.random.default_rng(3).integers(0, 5000, 200_000)
+    outcore.create(tmp_path / "a.npy", data=data)
+    words = {"memory": "1 MiB", "out": tmp_path / "b.npy"}
+    call = getattr(outcore, name)
+    real, calls = runs._Kernel.__call__, []
+
+    def fails(self, blocks, lens):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        real(self, blocks, lens)
+
+    monkeypatch.setattr(runs._Kernel, "__call__", fails)
+    with pytest.raises(KeyboardInterrupt):
+        call(tmp_path / "a.npy", **words)
+    with call(tmp_path / "a.npy", resume=True, **words) as b:
+        same(getattr(np, name)(data, kind="stable"), b[...])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "b.npy"]
