@@ -383,7 +383,7 @@ RULES = {
     "waits for steps below 1": [Step(BLOCK, after=1)],
     "too large": [Step((Block(0, (SIZE + 1,)),))],
     "two blocks in one": [Step(BLOCK * 2)],
-    "changes its shape": [Step((Block(1, (2,)),)), Step((Block(1, (3,)),))],
+    "changes its shape": [Step((Block(1, (2,)),)), Step((Block(1, (3,)),), continues=True)],
     "no kernel 1": [Step(BLOCK, kernel=1)],
     "no section": [Step(BLOCK, (Load(0, (slice(38, 43),), 0),))],
     "no section of b": [Step(BLOCK, (), (Store(1, (slice(0, 5), slice(0, 5)), 0),))],

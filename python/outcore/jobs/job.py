@@ -67,6 +67,11 @@ class Job:
         """The outputs that get names."""
         return [one for one in self.outputs if isinstance(one, Named)]
 
+    @property
+    def left(self) -> int:
+        """Bytes that there are beside results that stay in memory."""
+        return self.budget - sum(one.held for one in self.outputs)
+
     def description(self) -> dict[str, Any]:
         """What makes two jobs the same."""
         outers = [os.path.realpath(one.place.outer) for one in self.named]
@@ -112,7 +117,7 @@ class Job:
         try:
             for output, result in zip(self.outputs, self.operation.results, strict=True):
                 made.append(self._stand_in(output, result))
-            settled = settle(self.operation, made, self.budget, None)
+            settled = settle(self.operation, made, self.left, None)
             arrays = self._handles([*self.operation.inputs, *made], settled)
             try:
                 return self._report(settled, arrays)
@@ -175,7 +180,7 @@ class Job:
             made = [one.begin(self.budget, again=going_on) for one in self.outputs]
             try:
                 cut = _cut(journal) if going_on and journal else None
-                settled = settle(self.operation, made, self.budget, cut)
+                settled = settle(self.operation, made, self.left, cut)
                 temporaries = self._temporaries(settled.program, again=going_on)
                 arrays = self._handles([*self.operation.inputs, *made, *temporaries], settled)
             finally:
@@ -300,14 +305,17 @@ class Job:
                         first = last
                         continue
                 schedule = phase if isinstance(phase, Schedule) else phase.make(arrays)
+                recorded = _Recorded(schedule, first, checkpoints)
 
-                def stored(number: int, first: int = first, schedule: Schedule = schedule) -> None:
-                    if checkpoints is not None:
-                        checkpoints.written(first + number)
+                def stored(
+                    number: int, schedule: Schedule = schedule, recorded: _Recorded = recorded
+                ) -> None:
+                    recorded.stored(number)
                     count.stored(schedule, number)
 
                 with Run(schedule, arrays, done=done, stored=stored) as run:
                     run.finish()
+                recorded.finish()
                 if checkpoints is not None and len(program.phases) > 1:
                     checkpoints.finish()
                 first = last
@@ -409,6 +417,27 @@ class _Count:
     def _step(self, schedule: Schedule, number: int) -> int:
         loads = schedule.step(number).loads
         return sum(elements(one.section) * self.arrays[one.array].dtype.itemsize for one in loads)
+
+
+class _Recorded:
+    """Steps for the journal: those that store nothing go with the next one that stores something."""
+
+    def __init__(self, schedule: Schedule, first: int, checkpoints: Checkpoints | None) -> None:
+        self.schedule, self.first, self.checkpoints = schedule, first, checkpoints
+        self.waiting: list[int] = []
+
+    def stored(self, number: int) -> None:
+        """A step was handed to the system."""
+        self.waiting.append(self.first + number)
+        if self.schedule.step(number).stores:
+            self.finish()
+
+    def finish(self) -> None:
+        """Record what waits."""
+        for step in self.waiting:
+            if self.checkpoints is not None:
+                self.checkpoints.written(step)
+        self.waiting.clear()
 
 
 class _Shifted(Container[int]):

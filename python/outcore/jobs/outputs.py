@@ -38,6 +38,10 @@ __all__ = ["Named", "Output", "outputs", "scratch_folder", "temporary"]
 class Output(Protocol):
     """Where one result goes."""
 
+    @property
+    def held(self) -> int:
+        """Bytes of the budget that it takes while the job runs."""
+
     def begin(self, budget: int, *, again: bool) -> Any:
         """The array that steps store into; `again` if an interrupted job left it."""
 
@@ -53,6 +57,8 @@ class Output(Protocol):
 
 class Named:
     """A new array, which gets its name when it is complete."""
+
+    held = 0
 
     def __init__(self, target: Target) -> None:
         self.target, self.place = target, target.place
@@ -84,6 +90,8 @@ class Named:
 class _Given:
     """An array that the user has opened."""
 
+    held = 0
+
     def __init__(self, array: Any) -> None:
         self.array = array
 
@@ -104,10 +112,10 @@ class _Returned:
     """A NumPy array, counted in the budget while the job runs."""
 
     def __init__(self, result: Result) -> None:
-        self.result = result
+        self.result, self.held = result, result.nbytes
 
     def begin(self, budget: int, *, again: bool) -> InMemory:
-        nbytes = self.result.nbytes
+        nbytes = self.held
         if nbytes > budget // 2:
             raise BudgetError(
                 f"the result of {nbytes} bytes is more than half of the budget of {budget}. Say where "
@@ -132,6 +140,8 @@ class _Returned:
 
 class _Temporary:
     """An array on disk that goes away with its handle."""
+
+    held = 0
 
     def __init__(self, result: Result, folder: str, wishes: Mapping[str, Any]) -> None:
         self.result, self.folder, self.wishes = result, folder, wishes

@@ -109,6 +109,8 @@ class _Walk:
 
     def blocks(self, step: Step) -> None:
         used: set[int] = set()
+        if not step.continues:
+            self.kept.clear()
         for block in step.blocks:
             buffer = self.schedule.buffers[block.buffer]
             if math.prod(block.shape) > buffer.elements:

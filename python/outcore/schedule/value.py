@@ -70,7 +70,7 @@ class Buffer:
         on, until it is stored, or else until its kernel has ended.
     kept
         What is in it stays there for later steps: an accumulator, a panel that is used again. There is
-        one copy, and its blocks have one shape.
+        one copy, and steps that continue each other have blocks of one shape in it.
     """
 
     elements: int
