@@ -32,6 +32,8 @@ class Case:
         Suffixes of the results; none if the result is returned in memory.
     repeatable
         Its journal says how to go on with it.
+    begun
+        Calls of ``progress`` after which something has been stored.
     """
 
     inputs: Sequence[np.ndarray]
@@ -41,6 +43,7 @@ class Case:
     exact: bool = True
     outs: Sequence[str] = (".npy",)
     repeatable: bool = True
+    begun: int = 2
     words: dict[str, Any] = field(default_factory=dict)
 
 
@@ -93,5 +96,18 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, **how: outcore.apply_along_axis(np.sort, 0, a, **how),
         lambda a: np.sort(a, axis=0),
         repeatable=False,
+    ),
+    "matmul by blocks": lambda: Case(
+        [random(400, 500), random(500, 300, seed=1)],
+        lambda a, b, **how: outcore.matmul(a, b, method="blocks", **how),
+        np.matmul,
+        exact=False,
+        begun=10,
+    ),
+    "matmul by slabs": lambda: Case(
+        [random(400, 300), random(300, 500, seed=1)],
+        lambda a, b, **how: outcore.matmul(a, b, method="slabs", **how),
+        np.matmul,
+        exact=False,
     ),
 }

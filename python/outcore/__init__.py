@@ -53,6 +53,7 @@ from outcore.ooc.map_blocks import apply_along_axis, map_blocks
 from outcore.ooc.searching import searchsorted
 from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.stencil import stencil
+from outcore.ooc.matmul import matmul
 from outcore.ooc.transpose import rechunk, transpose
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
@@ -115,6 +116,7 @@ __all__ = [
     "explain_all",
     "ls",
     "map_blocks",
+    "matmul",
     "memory",
     "open",
     "read_all",

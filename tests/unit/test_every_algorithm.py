@@ -180,7 +180,7 @@ def test_a_journal_says_how_to_go_on(case, monkeypatch):
     if not case.outs:
         pytest.skip("what is returned in memory has no journal")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
-    stop_after(case, 2)
+    stop_after(case, case.begun)
     (entry,) = jobs.unfinished()
     assert entry.state == ("resumable" if case.repeatable else "repeat")
     assert 0 < entry.done < entry.steps
@@ -198,7 +198,7 @@ def test_another_input_is_noticed(case, monkeypatch):
     if not case.outs:
         pytest.skip("what is returned in memory has no journal")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
-    stop_after(case, 2)
+    stop_after(case, case.begun)
     time.sleep(0.01)
     np.save("in0.npy", np.array(case.inputs[0]) + case.inputs[0].dtype.type(1))
     with pytest.raises(outcore.UsageError, match="source time"):

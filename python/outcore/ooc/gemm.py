@@ -1,0 +1,120 @@
+"""
+Products that are added to what is there: ``c += a @ b``, by the BLAS that SciPy brings.
+
+Problem. `numpy.matmul` can put a product into an array, and cannot add it: a sum over blocks would need
+room for a second result, and a pass over both of them for each block. `scipy.linalg.blas` adds, and
+holds the interpreter's lock meanwhile: seconds, for large blocks, in which no other thread runs.
+Idea. SciPy gives the addresses of BLAS functions to whoever is compiled (`scipy.linalg.cython_blas`);
+they are called here through `ctypes`, which lets go of the lock.
+
+Invariants. Nothing is called before shapes, dtypes and strides were compared; no copies are made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["adds", "product"]
+
+_NAMES = {"f": "sgemm", "d": "dgemm", "F": "cgemm", "D": "zgemm"}
+# Lengths are 32-bit integers.
+_LONGEST = 2**30
+
+
+def adds(dtype: np.dtype[Any]) -> bool:
+    """Whether `product` can do it for this type: BLAS has it, and SciPy is installed."""
+    return dtype.isnative and dtype.char in _NAMES and _function(dtype.char) is not None
+
+
+def product(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> None:
+    """
+    Put the product of two matrices into a third one, or add it: ``c += a @ b``.
+
+    Parameters
+    ----------
+    c, a, b
+        Of shapes ``(m, n)``, ``(m, k)`` and ``(k, n)`` and one dtype for which `adds` is true; in each,
+        elements follow each other along one of the two axes.
+    add
+        What is in `c` is a part of the sum; else it is not looked at.
+    """
+    (m, n), k = c.shape, a.shape[1]
+    if a.shape != (m, k) or b.shape != (k, n) or not a.dtype == b.dtype == c.dtype:
+        raise ValueError(
+            f"{c.shape} {c.dtype} is no sum of {a.shape} {a.dtype} @ {b.shape} {b.dtype}"
+        )
+    if not k and not add:
+        c[...] = 0
+    if not (m and n and k):
+        return
+    if max(m, n, k) > _LONGEST:
+        _halves(c, a, b, add=add)
+        return
+    item = c.itemsize
+    if c.strides[0] != item or (m > 1 and c.strides[1] == item):
+        # By columns, as BLAS has it: the transposed of c is the product of the transposed.
+        c, a, b = c.T, b.T, a.T
+        m, n = n, m
+    (of_c, ld_c), (of_a, ld_a), (of_b, ld_b) = _stored(c), _stored(a), _stored(b)
+    function = _function(c.dtype.char)
+    if of_c != b"N" or not c.flags.writeable or function is None:
+        raise ValueError(f"no product can be added to an array of strides {c.strides}")
+    one, old = np.ones(1, c.dtype), np.full(1, add, c.dtype)
+    integers = [ctypes.byref(ctypes.c_int(value)) for value in (m, n, k, ld_a, ld_b, ld_c)]
+    function(
+        of_a, of_b, *integers[:3], one.ctypes.data, a.ctypes.data, integers[3], b.ctypes.data,
+        integers[4], old.ctypes.data, c.ctypes.data, integers[5],
+    )  # fmt: skip
+
+
+def _halves(c: NDArray[Any], a: NDArray[Any], b: NDArray[Any], *, add: bool) -> None:
+    (m, n), k = c.shape, a.shape[1]
+    if k == max(m, n, k):
+        for part in (slice(0, k // 2), slice(k // 2, k)):
+            product(c, a[:, part], b[part], add=add or part.start > 0)
+    elif m >= n:
+        for part in (slice(0, m // 2), slice(m // 2, m)):
+            product(c[part], a[part], b, add=add)
+    else:
+        for part in (slice(0, n // 2), slice(n // 2, n)):
+            product(c[:, part], a, b[:, part], add=add)
+
+
+def _stored(matrix: NDArray[Any]) -> tuple[bytes, int]:
+    """How BLAS has to take a matrix, and the distance of its columns (of its rows)."""
+    item, (rows, columns), (down, across) = matrix.itemsize, matrix.shape, matrix.strides
+    if (down == item or rows == 1) and (across >= rows * item or columns == 1):
+        return b"N", max(across // item, rows) if columns > 1 else rows
+    if (across == item or columns == 1) and (down >= columns * item or rows == 1):
+        return b"T", max(down // item, columns) if rows > 1 else columns
+    raise ValueError(
+        f"a matrix of strides {matrix.strides} is stored neither by columns nor by rows"
+    )
+
+
+@functools.cache
+def _function(char: str) -> Callable[..., None] | None:
+    """The BLAS function of a type; None if there is none that can be called."""
+    try:
+        table = importlib.import_module("scipy.linalg.cython_blas").__pyx_capi__
+    except (ImportError, AttributeError):
+        return None
+    capsule = table.get(_NAMES[char])
+    name_of, address_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    address_of.restype, address_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name = name_of(capsule) if capsule is not None else None
+    # Its name is its type: with longer integers it would be another one.
+    words = [word.strip() for word in (name or b"").partition(b"(")[2].rstrip(b")").split(b",")]
+    if [n for n, word in enumerate(words) if word == b"int *"] != [2, 3, 4, 7, 9, 12]:
+        return None
+    assert name is not None
+    chars, others = [ctypes.c_char_p] * 2, [ctypes.c_void_p] * 11
+    return ctypes.CFUNCTYPE(None, *chars, *others)(address_of(capsule, name))
