@@ -50,10 +50,10 @@ from outcore.hints import Hints, MemoryLimit, memory
 from outcore.jobs import ComputeReport, Planned
 from outcore.ooc.convert import convert
 from outcore.ooc.map_blocks import apply_along_axis, map_blocks
+from outcore.ooc.matmul import matmul
 from outcore.ooc.searching import searchsorted
 from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.stencil import stencil
-from outcore.ooc.matmul import matmul
 from outcore.ooc.transpose import rechunk, transpose
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
