@@ -51,6 +51,20 @@ def random(*shape, dtype="f8", seed=0):
     return (np.random.default_rng(seed).random(shape) * 1000).astype(dtype)
 
 
+JACOBI = [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]]
+
+
+def jacobi(a, steps):
+    for _ in range(steps):
+        b = a.copy()
+        b[1:-1, 1:-1] = (
+            (a[:-2, 1:-1] * a.dtype.type(0.25) + a[1:-1, :-2] * a.dtype.type(0.25))
+            + a[1:-1, 2:] * a.dtype.type(0.25)
+        ) + a[2:, 1:-1] * a.dtype.type(0.25)
+        a = b
+    return a
+
+
 #: By name: made when they are asked for.
 CASES: dict[str, Callable[[], Case]] = {
     "transpose": lambda: Case([random(500, 900)], outcore.transpose, np.transpose),
@@ -90,6 +104,30 @@ CASES: dict[str, Callable[[], Case]] = {
         outs=[".npy", ".npy"],
         exact=False,
         repeatable=False,
+    ),
+    "stencil": lambda: Case(
+        [random(400, 300)],
+        lambda a, **how: outcore.stencil(a, JACOBI, steps=20, boundary="untouched", **how),
+        lambda a: jacobi(a, 20),
+    ),
+    "stencil in several passes": lambda: Case(
+        [random(64, 20000, dtype="f4")],
+        lambda a, **how: outcore.stencil(a, JACOBI, steps=3, boundary="untouched", **how),
+        lambda a: jacobi(a, 3),
+        begun=6,
+    ),
+    "sort": lambda: Case(
+        [random(300_000)], lambda a, **how: outcore.sort(a, **how), lambda a: np.sort(a)
+    ),
+    "sort of lines": lambda: Case(
+        [random(700, 400)],
+        lambda a, **how: outcore.sort(a, 0, **how),
+        lambda a: np.sort(a, 0),
+    ),
+    "argsort": lambda: Case(
+        [random(200_000, dtype="f4")],
+        lambda a, **how: outcore.argsort(a, **how),
+        lambda a: np.argsort(a, stable=True),
     ),
     "apply_along_axis": lambda: Case(
         [random(300, 400)],

@@ -22,6 +22,8 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
@@ -90,7 +92,7 @@ class Job:
                 told[name] = _absolute(output.place.final)
             result = self.operation.results[n]
             told |= {f"{name} shape": list(result.shape), f"{name} dtype": repr(result.dtype)}
-        return told | {k: repr(v) for k, v in {**self.operation.arguments, **self.wishes}.items()}
+        return told | {k: _said(v) for k, v in {**self.operation.arguments, **self.wishes}.items()}
 
     def begun(self, settled: Settled) -> dict[str, Any]:
         """What the journal keeps beside it: what the program follows from, and how to go on."""
@@ -485,6 +487,14 @@ def _digest(program: Program) -> str:
 def _absolute(path: str) -> str:
     outer, inner = formats.split_path(path)
     return os.path.realpath(outer) + (f"::{inner}" if inner is not None else "")
+
+
+def _said(value: Any) -> str:
+    """An argument, as text that tells it from others."""
+    if isinstance(value, np.ndarray):
+        digest = hashlib.sha256(value.tobytes()).hexdigest()[:16]
+        return f"{value.dtype.str} array of {value.shape}, {digest}"
+    return repr(value)
 
 
 # Files of a folder that are looked at for the time of their last change.

@@ -107,7 +107,9 @@ def stencil(
     StorageError
         The system said no. What was done stays if `out` is a path: call again with ``resume=True``.
 
-    Notes ----- Products are added in the order of the weights, each rounded in the dtype of the
+    Notes
+    -----
+    Products are added in the order of the weights, each rounded in the dtype of the
     result; weights of 0 are left out. The bits of the result depend neither on the budget nor on
     the number of processors.
 
@@ -136,13 +138,21 @@ def stencil(
         kept |= {"attrs": attrs, "order": order}
         result = Result(source.shape, task.dtype, kept, source.path)
         arguments = {
-            "weights": task.told,
+            "weights": task.told if callable(weights) else np.asarray(weights),
             "steps": task.steps,
             "boundary": task.boundary,
             "cval": complex(cval),
             "until": until,
+            "dtype": task.dtype,
         }
-        operation = Operation("stencil", (source,), (result,), planning(task), arguments)
+        operation = Operation(
+            "stencil",
+            (source,),
+            (result,),
+            planning(task),
+            arguments,
+            repeatable=not callable(weights) and callback is None,
+        )
         return complete(operation, out, how)  # type: ignore[no-any-return]
 
 
