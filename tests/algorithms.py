@@ -148,4 +148,15 @@ CASES: dict[str, Callable[[], Case]] = {
         np.matmul,
         exact=False,
     ),
+    "sort of all elements": lambda: Case(
+        [random(700, 300, dtype="f4")],
+        lambda a, **how: outcore.sort(a, None, **how),
+        lambda a: np.sort(a, None),
+    ),
+    "searchsorted": lambda: Case(
+        [np.sort(random(5_000)), random(400, 500, seed=1)],
+        outcore.searchsorted,
+        np.searchsorted,
+        memory=2 * MIB,
+    ),
 }

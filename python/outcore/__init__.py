@@ -55,6 +55,7 @@ from outcore.ooc.searching import searchsorted
 from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.stencil import stencil
 from outcore.ooc.transpose import rechunk, transpose
+from outcore.ooc.unique import unique
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
 from outcore.requests import IORequest
@@ -125,6 +126,7 @@ __all__ = [
     "sort",
     "stencil",
     "transpose",
+    "unique",
     "verify",
     "write_all",
 ]

@@ -35,12 +35,12 @@ from outcore.jobs import (
     complete,
     opened,
 )
-from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
 
 __all__ = ["searchsorted"]
 
-# Elements at equal distances that are looked at for few values.
+# Elements at equal distances that are looked at for few values, at most.
 _LOOKS = 4096
 # Values that are searched for at once: their places are made anew each time.
 _PIECE = 8192
@@ -145,7 +145,7 @@ def _searching(
     def plan(terms: Terms) -> Program:
         per_element = 2 * native.itemsize + kernel.casts * common.itemsize
         per_value = theirs.itemsize + kernel.casts_values * common.itemsize + place.itemsize
-        least = min(length * per_element + size * per_value, SMALLEST)
+        least = min(max(length, 1) * per_element + max(size, 1) * per_value, SMALLEST)
         if terms.room < least:
             raise TooLittle(least)
         name = "searchsorted"
@@ -153,14 +153,18 @@ def _searching(
             length * native.itemsize + size * (theirs.itemsize + place.itemsize),
             "array, values and result once",
         )
-        distance = -(-length // _LOOKS)
-        looks = terms.disk.seconds(_LOOKS + size, size * distance * native.itemsize)
+        # As many looks as cost what they save.
+        disk, nbytes = terms.disk, length * native.itemsize
+        best = math.isqrt(int(size * nbytes / max(disk.rate * disk.latency, 1.0))) + 1
+        distance = max(-(-length // min(best, _LOOKS)), 1)
+        count = -(-length // distance)
+        looks = disk.seconds(count + size, size * distance * native.itemsize)
         plain = terms.infos[0] is not None and not getattr(terms.side(0), "whole", False)
         fits = size * (per_value + 64) + distance * per_element + _LOOKS * 16 <= terms.room
-        if plain and fits and size > 0 and looks < terms.disk.seconds(1, length * native.itemsize):
+        if plain and fits and size > 0 and looks < disk.seconds(1, nbytes):
             few = _Few(name, arrays, length, size, distance, kernel, shape)
             bound = Bound(size * (theirs.itemsize + place.itemsize), "values and result once")
-            return Program((few.phase(),), f"looks at {_LOOKS} elements, then between them", bound)
+            return Program((few.phase(),), f"looks at {count} elements, then between them", bound)
         piece = max(min(length, terms.room // 8 // per_element), 1)
         most = max((terms.room - piece * per_element) // per_value, 1)
         tile = list(shape)
@@ -183,7 +187,9 @@ def _searching(
         def step(number: int) -> Step:
             tile, at = divmod(number, pieces)
             key = tiles.key(tile)
-            box = tuple(part.stop - part.start for part in key)
+            # What is kept has one shape; what is cut off the end of it is contiguous all the same.
+            box = tiles.largest
+            here = tuple(slice(0, part.stop - part.start) for part in key)
             part = slice(min(at * piece, length), min((at + 1) * piece, length))
             count = part.stop - part.start
             blocks = [Block(0, (count,)), Block(1, box), Block(2, box)]
@@ -194,10 +200,10 @@ def _searching(
             loads = [Load(0, (part,), 0)]
             return Step(
                 blocks=tuple(blocks),
-                loads=(*loads, Load(1, key, 1)) if at == 0 else tuple(loads),
-                stores=(Store(2, key, 2),) if at == pieces - 1 else (),
+                loads=(*loads, Load(1, key, 1, here)) if at == 0 else tuple(loads),
+                stores=(Store(2, key, 2, here),) if at == pieces - 1 else (),
                 kernel=0,
-                arguments=(at == 0,),
+                arguments=(here, at == 0),
                 continues=at > 0,
             )
 
@@ -217,15 +223,16 @@ class _Search:
         self.native, self.theirs, self.common, self.side = native, theirs, common, side
         self.casts, self.casts_values = native != common, theirs != common
 
-    def __call__(self, blocks: Sequence[NDArray[Any]], first: bool) -> None:
-        block, values, places = blocks[:3]
+    def __call__(self, blocks: Sequence[NDArray[Any]], here: Section, first: bool) -> None:
+        block, values, places = blocks[0], blocks[1][here or ...], blocks[2][here or ...]
         if self.casts:
             np.copyto(blocks[3], block, casting="unsafe")
             block = blocks[3]
         if self.casts_values:
+            cast = blocks[-1][here or ...]
             if first:
-                np.copyto(blocks[-1], values, casting="unsafe")
-            values = blocks[-1]
+                np.copyto(cast, values, casting="unsafe")
+            values = cast
         if first:
             places[...] = 0
         flat, found = values.reshape(-1), places.reshape(-1)
