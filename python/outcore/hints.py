@@ -56,8 +56,10 @@ class Hints:
         (copies out of a file mapping), ``"list"`` (many small requests at depth), or ``"auto"``.
     cache
         ``"keep"`` reads through the page cache, ``"bypass"`` past it (direct I/O), ``"auto"`` decides
-        by the size of the access and by what is cached already. Writes always go through it.
-        ``"bypass"`` also decodes compressed chunks anew instead of keeping them.
+        by the size of the access and by what is cached already. Writes go through it, but for large
+        ones to an array that nobody else writes (`exclusive`) with ``"bypass"``, or with ``"auto"``
+        where the page cache would not hold the array. ``"bypass"`` also decodes compressed chunks anew
+        instead of keeping them.
     memory
         Bytes of buffer one operation on this array may hold, as a number or as text
         (``"64 MiB"``). Never more than `outcore.memory` allows.

@@ -13,6 +13,8 @@ of the two sides' runs, so that a transposition ends in tiles with long runs on 
 copy in slabs. Runs that are read count for less than runs that are written: a short read is a short
 request to the disk, while short writes wait in the page cache for their neighbours. It stops when both
 runs are long and the tile is large enough: more would only delay the first write.
+Where the page cache is too small to wait in, both count alike; edges lie between pages of the target if
+they can, so that no page is written twice, and whole rows or columns are tried as well.
 
 Invariants. Tiles are disjoint but for the overlap that was asked for, cover the array, lie on a regular
 grid, and hold at most `most` elements. Whole units of the target are not cut unless the caller allows it
@@ -75,6 +77,9 @@ class Side:
     start, step
         Per axis, how far behind an edge of a chunk (or shard, if there are any) index 0 lies, and how
         far it is to the next index: what is copied may be a section. None: at an edge, and 1.
+    pages
+        What is written passes the page cache: bytes of a page, and how far behind the beginning of one
+        element 0 lies. None: it waits there for its neighbours.
     """
 
     itemsize: int
@@ -84,6 +89,7 @@ class Side:
     shards: Shape | None = None
     start: Shape | None = None
     step: Shape | None = None
+    pages: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, info: ArrayInfo) -> Side:
@@ -115,8 +121,9 @@ class Side:
         Examples
         --------
         >>> side = Side(8, "C", (10, 10), whole=True)
-        >>> side.section([(3, 1, 1), (25, 50, 1)], [(1, False)])
-        Side(itemsize=8, order='C', chunks=(10,), whole=True, shards=None, start=(5,), step=(1,))
+        >>> part = side.section([(3, 1, 1), (25, 50, 1)], [(1, False)])
+        >>> part.chunks, part.start, part.step
+        ((10,), (5,), (1,))
         """
         if self.chunks is None:
             return self
@@ -153,8 +160,9 @@ class Side:
 
         Examples
         --------
-        >>> Side(8, "C", (10, 20)).permuted((1, 0))
-        Side(itemsize=8, order=(0, 1), chunks=(20, 10), whole=False, shards=None, start=None, step=None)
+        >>> side = Side(8, "C", (10, 20)).permuted((1, 0))
+        >>> side.order, side.chunks
+        ((0, 1), (20, 10))
         """
         ndim = len(axes)
         back = sorted(range(ndim), key=axes.__getitem__)
@@ -432,16 +440,38 @@ class _Choice:
         unit: list[Edges] = []
         for unit in self.units():
             if self.volume(unit) <= most:
-                return self.tiling(self.grown(unit, most))
+                found = list(self.candidates(unit, most))
+                return self.tiling(min(found, key=self.requests) if len(found) > 1 else found[0])
         if cut and (thin := self.thinned(unit, most)) is not None:
             return self.tiling(thin)
         return self.volume(self.slab(None) if cut else unit)
+
+    def candidates(self, unit: list[Edges], most: int) -> Iterator[list[Edges]]:
+        """Tiles to choose from, the most wanted first."""
+        yield self.grown(unit, most)
+        if self.target.pages is None or not all(self.shape):
+            return
+        # Rows, or columns, as a whole: one long run instead of many that end within pages.
+        for side in (self.target, self.source):
+            for axis in _fastest_first(side.order, len(self.shape)):
+                whole = self.replaced(unit, axis, (self.shape[axis], 0))
+                if self.volume(whole) <= most:
+                    yield self.grown(whole, most)
+                break
+
+    def requests(self, tile: list[Edges]) -> float:
+        """Runs for an element, on both sides."""
+        sizes = [size for size, _ in tile]
+        sides = (self.source, self.target)
+        return sum(side.itemsize / min(side.run(sizes, self.shape), _LONG_RUN) for side in sides)
 
     # What a tile is made of
 
     def units(self) -> Iterator[list[Edges]]:
         """The most wanted first; the last is the least that will do."""
         ndim, source, target = len(self.shape), self.source, self.target
+        if (paged := self.paged()) is not None:
+            yield self.slab(paged)
         must = target.edges(target.chunks if target.whole else None, ndim)
         shard = target.edges(target.shards, ndim) if target.shards else must
         loose = target.edges(target.shards or target.chunks, ndim)
@@ -450,6 +480,19 @@ class _Choice:
         yield self.whole_unit()
         yield self.slab(shard)
         yield self.slab(must)
+
+    def paged(self) -> list[Edges] | None:
+        """Edges between pages of the target, if all of its rows have them at the same places."""
+        ndim, source, target = len(self.shape), self.source, self.target
+        if target.pages is None or source.chunks or target.chunks or not ndim:
+            return None
+        (page, lead), item = target.pages, target.itemsize
+        fast = next(iter(_fastest_first(target.order, ndim)))
+        if page % item or lead % item or (ndim > 1 and self.shape[fast] * item % page):
+            return None
+        edges = [(1, 0)] * ndim
+        edges[fast] = page // item, lead // item
+        return edges
 
     def whole_unit(self) -> list[Edges]:
         """The least that cuts nothing that is handled whole."""
@@ -504,7 +547,8 @@ class _Choice:
         sizes = [size for size, _ in tile]
         here = min(self.source.run(sizes, self.shape), _LONG_RUN)
         there = min(self.target.run(sizes, self.shape), _LONG_RUN)
-        return min(here, there * _READ_LENGTH), here + there * _READ_LENGTH
+        there *= _READ_LENGTH if self.target.pages is None else 1
+        return min(here, there), here + there
 
     def is_long(self, tile: list[Edges]) -> bool:
         sizes = [size for size, _ in tile]

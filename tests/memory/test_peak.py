@@ -11,11 +11,11 @@ import os
 import shutil
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import numpy as np
 import pytest
+from groups import make_group
 
 import outcore
 
@@ -40,27 +40,6 @@ def folder(tmp_path_factory):
     outcore.convert(path / "a.npy", f"{path}/a.h5::/a", chunks=(512, 1024), compression="gzip")
     yield path
     shutil.rmtree(path)
-
-
-def make_group(limit):
-    """A control group with this memory limit, version 1 or 2; None where that is not possible."""
-    name = f"outcore-test-{uuid.uuid4().hex[:8]}"
-    for parent, file in (
-        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
-        (Path("/sys/fs/cgroup"), "memory.max"),
-    ):
-        group = parent / name
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        try:
-            (group / file).write_text(str(limit))
-        except OSError:
-            group.rmdir()
-            continue
-        return group
-    return None
 
 
 CASES = [

@@ -7,6 +7,8 @@ ARRAY = "crates/py/src/array.rs"
 HAZARDS = "tests/unit/test_disk_hazards.py"
 WHOLE = "tests/unit/test_whole_or_refused.py::test_"
 ALONE = "tests/conformance/test_alone.py"
+PAST = "tests/unit/test_past_cache.py"
+SMALL = "tests/memory/test_page_cache.py"
 NESTED = "tests/unit/test_nested_calls.py"
 AT_EXIT = "tests/unit/test_requests_at_exit.py"
 REQUESTS = "python/outcore/requests.py"
@@ -73,8 +75,8 @@ MUTANTS = [
     ),
     Mutant(
         file=ACCESS,
-        before="let (alone, path) = (step.plan.writes_back(), &self.described.path);",
-        after="let (alone, path) = (false, &self.described.path);",
+        before="let alone = step.plan.writes_back() || step.plan.past_cache().is_some();",
+        after="let alone = step.plan.past_cache().is_some();",
         killed_by="tests/unit/test_access.py::test_two_threads_write_between_each_other_in_an_exclusive_array",
         why="a window that is written back would undo what another thread wrote into its holes",
     ),
@@ -152,6 +154,27 @@ MUTANTS = [
         after="            if false && self.holders()",
         killed_by=f"{NESTED}::test_a_handler_writes_into_windows_that_are_being_written",
         why="a write inside a write would wait for itself for ever",
+    ),
+    Mutant(
+        file=ACCESS,
+        before="let alone = step.plan.writes_back() || step.plan.past_cache().is_some();",
+        after="let alone = step.plan.writes_back();",
+        killed_by=f"{PAST}::test_nobody_else_writes_meanwhile",
+        why="pages that are made dirty beside direct writes may reach into these: the flush fails",
+    ),
+    Mutant(
+        file="crates/py/src/terms.rs",
+        before="    if !terms.direct || !wishes.exclusive {\n",
+        after="    if !terms.direct {\n",
+        killed_by=f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
+        why="direct writes beside those of other programs may make a flush fail",
+    ),
+    Mutant(
+        file="crates/py/src/terms.rs",
+        before="    let block = if scarce { terms.block.max(probe::page_size()) } else { terms.block };\n",
+        after="    let block = terms.block;\n",
+        killed_by=f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
+        why="a page would be written past the page cache and through it",
     ),
     Mutant(
         file="crates/py/src/guard.rs",

@@ -5,6 +5,7 @@ from mutants import Mutant
 IO = "crates/io/src"
 DEEP = f"{IO}/exec/deep.rs"
 SHORT = "cargo outcore-io exec::tests::bytes_that_are_missing_at_the_end_of_a_request_are_an_error"
+PAST = "cargo outcore-io exec::past_tests"
 NAMES = "cargo outcore-io files::tests"
 CRASH = "cargo outcore-io crash"
 ENDS = "a_transfer_that_the_system_cuts_short_goes_on_and_one_that_ends_is_an_error"
@@ -30,6 +31,20 @@ MUTANTS = [
         after="Ok(got) if !stage.writing && piece.offset + (got as i64) < piece.offset => {",
         killed_by=SHORT,
         why="the end of a read would be whatever was in memory",
+    ),
+    Mutant(
+        file=DEEP,
+        before="                if self.next == self.past && self.is_busy() {",
+        after="                if self.next == u64::MAX && self.is_busy() {",
+        killed_by=f"{PAST}::no_block_is_written_before_the_sides_of_all_runs_are",
+        why="pages that are made dirty beside direct writes may reach into these: the flush fails",
+    ),
+    Mutant(
+        file=f"{IO}/exec/lane.rs",
+        before="                channel if write => channel.written(offset, offset + e.len, block),",
+        after="                Channel::Head | Channel::Tail if write => (offset, offset + e.len),",
+        killed_by=f"{PAST}::the_file_has_every_byte_wherever_runs_begin",
+        why="direct writes would be rounded outward, over what lies beside the section",
     ),
     Mutant(
         file=f"{IO}/files.rs",

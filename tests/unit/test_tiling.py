@@ -183,3 +183,37 @@ def test_a_copy_whose_chunks_lie_askew_grows_where_that_saves_decoding():
     tiles = choose((60, 60), source, target, 300)
     assert tiles.tile == (30, 10)
     assert passes(tiles, source.chunks, source) == (3 + 4 + 1) * 6
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(st.one_of(st.integers(1, 300), st.just(256)), min_size=1, max_size=2),
+    st.sampled_from([1, 2, 4, 8, 16, 12]),
+    st.sampled_from([(0, "C", "F"), (128, "F", "C"), (10, "C", "C")]),
+    st.integers(400, 9000),
+)
+def test_edges_lie_between_pages_where_all_rows_have_them_there(shape, item, sides, most):
+    page, (lead, here, there) = 256, sides
+    target = Side(item, there, pages=(page, lead % page))
+    tiles = choose(tuple(shape), Side(8, here), target, most)
+    assert isinstance(tiles, Tiling)
+    assert math.prod(tiles.tile) <= most
+    seen = np.zeros(shape, np.int8)
+    for k in range(len(tiles)):
+        seen[tiles.key(k)] += 1
+    assert (seen == 1).all()
+    fast = 0 if there == "F" else len(shape) - 1
+    alike = len(shape) == 1 or shape[fast] * item % page == 0
+    if page % item == 0 and lead % item == 0 and alike and page // item <= most:
+        edges = [tiles.ends(fast, k)[0] for k in range(1, tiles.grid[fast])]
+        assert all((lead + edge * item) % page == 0 for edge in edges)
+
+
+def test_whole_rows_are_taken_where_runs_would_end_within_pages():
+    """Of 786 432 elements, rows of 8248 bytes as they are, not cut in two."""
+    source, target = Side(8, "F"), Side(8, "C", pages=(4096, 128))
+    assert choose((8000, 1031), source, target, 786_432).tile[1] == 1031
+    # Without pages short writes wait for their neighbours.
+    assert choose((8000, 1031), source, Side(8, "C"), 786_432).tile[1] < 1031
+    # As many requests on both sides.
+    assert choose((8192, 8192), Side(4, "F"), target, 1 << 22).tile == (2048, 2048)

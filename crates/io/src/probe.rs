@@ -344,6 +344,13 @@ impl MemoryLimits {
         };
         (smaller / 4).max(LEAST_BUDGET)
     }
+
+    /// Whether the page cache holds so many bytes of a file until they are whole, beside `held` bytes of
+    /// other memory. Half of it at most: others want some, too, and the system keeps a part clean.
+    pub fn caches(self, bytes: u64, held: u64) -> bool {
+        let smaller = self.cgroup.into_iter().chain(self.available).min();
+        smaller.is_none_or(|smaller| bytes <= smaller.saturating_sub(held) / 2)
+    }
 }
 
 /// Asks the control groups (versions 1 and 2) and `/proc/meminfo`.
@@ -404,6 +411,15 @@ mod tests {
         fs::write(&path, vec![1u8; len as usize]).unwrap();
         let file = fs::File::options().read(true).write(true).open(&path).unwrap();
         (path, file)
+    }
+
+    #[test]
+    fn the_page_cache_holds_half_of_what_others_leave() {
+        let limits = |cgroup, available| MemoryLimits { cgroup, available };
+        let group = limits(Some(128), Some(10_000));
+        assert!(group.caches(32, 64) && !group.caches(33, 64) && !group.caches(1, 200));
+        assert!(limits(None, Some(128)).caches(64, 0) && !limits(None, Some(128)).caches(65, 0));
+        assert!(limits(None, None).caches(u64::MAX, 0));
     }
 
     #[test]

@@ -134,6 +134,9 @@ impl Places<'_> {
         self.inside(Place::File(t.file), e.offset, e.len, &e.count, &e.stride)?;
         self.inside(t.memory, t.at, e.len, &e.count, &t.at_stride)?;
         let target = if read { &t.at_stride } else { &e.stride };
+        if read && matches!(t.channel, Channel::Head | Channel::Tail) {
+            return Err(broken(1, || format!("a read of parts of blocks: {t:?}")));
+        }
         if t.channel == Channel::Direct {
             self.direct(t, read)?;
         } else if !nests(e.len, &e.count, target) {
@@ -167,21 +170,17 @@ impl Places<'_> {
         if first & -block < 0 || round_up(end, block) > self.slot {
             return Err(broken(1, || format!("direct transfer leaves its slot: {t:?}")));
         }
-        let regular = t.at_stride.iter().all(|s| s % block == 0);
         let residue = worst_residue(t.at, t.at_stride.iter().copied(), block);
         let longest = round_up(residue.saturating_add(e.len), block);
-        if read {
-            if !nests(longest, &e.count, &t.at_stride) {
-                return Err(broken(2, || format!("rounded extents meet in {t:?}")));
-            }
-        } else if e.len % block != 0
-            || e.offset % block != 0
-            || !regular
-            || !nests(e.len, &e.count, &e.stride)
-        {
-            return Err(broken(1, || format!("direct write of parts of blocks: {t:?}")));
+        // A write stays inside of its extents.
+        let apart = match read {
+            true => nests(longest, &e.count, &t.at_stride),
+            false => nests(e.len, &e.count, &e.stride),
+        };
+        match apart {
+            true => Ok(()),
+            false => Err(broken(2, || format!("extents meet in {t:?}"))),
         }
-        Ok(())
     }
 
     fn copy(&self, m: &Move) -> Result<(), PlanError> {

@@ -27,6 +27,8 @@ pub(crate) struct Choice {
     pub forced: bool,
     /// Straight and mapped, half of the bytes each, so that two threads can write.
     pub halves: bool,
+    /// A write past the page cache.
+    pub past: bool,
 }
 
 /// Data is taken as cached from this share of pages on.
@@ -48,13 +50,13 @@ pub(crate) const LONE_DIRTY: i64 = 1_500;
 impl Choice {
     /// A choice without alternatives.
     pub fn only(method: Method, forced: bool) -> Choice {
-        Choice { method, prices: [None; 4], forced, halves: false }
+        Choice { method, prices: [None; 4], forced, halves: false, past: false }
     }
 
     fn cheapest(prices: [Option<(Method, i64)>; 4]) -> Choice {
         let best = prices.iter().flatten().min_by_key(|(_, price)| *price);
         let method = best.map_or(Method::List, |(method, _)| *method);
-        Choice { method, prices, forced: false, halves: false }
+        Choice { method, prices, forced: false, halves: false, past: false }
     }
 }
 
@@ -358,9 +360,23 @@ fn cold(nest: &Nest, means: Means, terms: &Terms) -> [Option<(Method, i64)>; 4] 
     }
 }
 
-/// Whether a list passes the page cache. Writes never do: a direct write has to take its range out
-/// of the cache, and where somebody else (or the odd bytes at its own ends) dirties a folio that
-/// reaches into that range, the kernel cannot, and reports EIO at the next `fsync`.
+/// Whether a write passes the page cache, because that would not hold it: large ones of long runs into
+/// files that nobody else writes. A direct write has to take its range out of the cache, and where
+/// somebody else dirties a folio that reaches into that range, the kernel cannot, and reports EIO at the
+/// next `fsync`.
+pub(crate) fn writes_past(nest: &Nest, means: Means, terms: &Terms) -> bool {
+    let run = nest.extent(nest.level(1));
+    means.direction == Direction::Write
+        && terms.scarce
+        && terms.direct
+        && terms.exclusive
+        && terms.method.is_none()
+        && terms.cached_permille < 500
+        && run >= (terms.straight / 8).max(3 * means.block)
+        && nest.bytes() >= times(terms.straight, 4)
+}
+
+/// Whether a list passes the page cache. Writes do so in their own way (`writes_past`).
 pub(crate) fn goes_direct(nest: &Nest, means: Means, terms: &Terms) -> bool {
     if !terms.direct || means.direction == Direction::Write {
         return false;
@@ -375,6 +391,12 @@ impl Choice {
     /// One sentence: why this method. Prices are for one chunk if `of_chunk`.
     pub fn why(&self, cached_permille: i64, of_chunk: bool) -> String {
         let name = self.method.name();
+        if self.past {
+            return format!(
+                "{name}, past the page cache, because that would not hold what is written until its \
+                 neighbours come"
+            );
+        }
         if self.forced {
             return format!("{name}, because a hint asks for it");
         }

@@ -52,9 +52,9 @@ fn boxes_cost(b: &Nest, way: Way, means: Means, times: i64, starts: Vec<Axis>, c
     match way {
         Way::Straight { paged } => emit::straight_cost(b, paged, means, times, cost),
         Way::Mapped => cost.mapped_bytes = emit::add(cost.mapped_bytes, times, b.bytes()),
-        Way::Gather(how) => {
+        Way::Gather(how) | Way::Sides(how) => {
             let len = b.extent(how.level);
-            if how.channel == Channel::Cached {
+            if how.channel != Channel::Direct {
                 let extents = times.saturating_mul(b.steps(how.level));
                 emit::gather_cost(len, how, means, 0, extents, cost);
                 return;
@@ -62,7 +62,10 @@ fn boxes_cost(b: &Nest, way: Way, means: Means, times: i64, starts: Vec<Axis>, c
             let mut loops = starts;
             loops.extend_from_slice(&b.axes[..how.level]);
             for (residue, n) in residues(b.base, &loops, means.unit(how)) {
-                emit::gather_cost(len, how, means, residue, n, cost);
+                match way {
+                    Way::Sides(_) => emit::sides_cost(len, means, residue, n, cost),
+                    _ => emit::gather_cost(len, how, means, residue, n, cost),
+                }
             }
         }
     }

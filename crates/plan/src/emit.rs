@@ -7,6 +7,7 @@
 //! | gather   | extents, small gaps included, into the slot | a move out of the slot   |
 //! | home     | whole pages of runs, past the page cache    | the caller's array       |
 //! | patch    | a gather that is changed and written back   | a move into the slot     |
+//! | sides    | what is before and behind whole blocks of runs, of which a gather writes the whole blocks | a move into the slot |
 //!
 //! `Window` and `List` are both gathers; they differ in gap, channel and size. Whatever is counted
 //! here is emitted here, from the same functions: that is what keeps `Cost` exact.
@@ -308,14 +309,21 @@ pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut
     }
     let shape = slot_shape(b, how, means.block);
     let at = match how.channel {
-        Channel::Cached => slot,
         Channel::Direct => slot + b.base % means.block,
+        _ => slot,
     };
+    if means.direction == Direction::Write
+        && how.channel == Channel::Direct
+        && !has_blocks(b, how, means)
+    {
+        return shape.used; // `sides` writes all of it.
+    }
     let whole = extents_of(b, how, &shape, at);
     round.moves.push(copy(b, Place::Slot, at, &shape.stride, means.direction));
     match (means.direction, how.channel) {
-        (Direction::Read, Channel::Cached) => cut_requests(whole, means.request, &mut round.reads),
         (Direction::Read, Channel::Direct) => cut_direct_reads(whole, means, &mut round.reads),
+        (Direction::Read, _) => cut_requests(whole, means.request, &mut round.reads),
+        (Direction::Write, Channel::Direct) => cut_direct_writes(whole, means, &mut round.writes),
         (Direction::Write, _) => {
             let mut back = Vec::new();
             cut_requests(whole, means.request, &mut back);
@@ -326,6 +334,72 @@ pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut
         }
     }
     shape.used
+}
+
+/// Whether the runs of a box are so long that whole blocks are looked for in them.
+fn has_blocks(b: &Nest, how: Gather, means: Means) -> bool {
+    b.extent(how.level) >= means.block
+}
+
+/// The first elements of every run of a box, a block or more of them and less than all if that is
+/// possible; they are a box, too.
+fn first_block(b: &Nest, how: Gather, means: Means) -> Nest {
+    let mut counts: Vec<i64> = b.axes.iter().map(|a| a.count).collect();
+    let mut within = b.item;
+    for d in (how.level..b.axes.len()).rev() {
+        counts[d] = ((means.block - 1) / within + 1).min(b.axes[d].count);
+        within = within.saturating_mul(b.axes[d].count);
+    }
+    b.block(&counts)
+}
+
+/// What is before and behind the whole blocks of every run, through the page cache; short runs as they
+/// are. Returns the bytes of slot used.
+pub(crate) fn sides(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i64 {
+    let cached = Gather { channel: Channel::Cached, ..how };
+    if !has_blocks(b, how, means) {
+        return gather(b, cached, means, slot, round);
+    }
+    let first = first_block(b, how, means);
+    let shape = slot_shape(&first, cached, means.block);
+    let behind = |d: usize| b.axes[d].count - first.axes[d].count;
+    let steps = how.level..b.axes.len();
+    let last = Nest {
+        base: b.base + steps.clone().map(|d| behind(d) * b.axes[d].file).sum::<i64>(),
+        user: b.user + steps.map(|d| behind(d) * b.axes[d].user).sum::<i64>(),
+        ..first.clone()
+    };
+    let on_border =
+        |at| at % means.block == 0 && b.axes[..how.level].iter().all(|a| a.file % means.block == 0);
+    let sides = [
+        (&first, Channel::Head, slot, on_border(b.base)),
+        (&last, Channel::Tail, slot + shape.used, on_border(b.base + b.extent(how.level))),
+    ];
+    for (part, channel, at, _) in sides.into_iter().filter(|(.., on_border)| !on_border) {
+        round.moves.push(copy(part, Place::Slot, at, &shape.stride, means.direction));
+        round.writes.push(Transfer { channel, ..extents_of(part, cached, &shape, at) });
+    }
+    2 * shape.used
+}
+
+/// Slot bytes of `sides`.
+pub(crate) fn sides_used(b: &Nest, how: Gather, means: Means) -> i64 {
+    let cached = Gather { channel: Channel::Cached, ..how };
+    match has_blocks(b, how, means) {
+        true => 2 * slot_used(&first_block(b, how, means), cached, means.block),
+        false => slot_used(b, cached, means.block),
+    }
+}
+
+/// Counts `times` extents of `len` bytes of `sides` that begin at `residue` modulo the block.
+pub(crate) fn sides_cost(len: i64, means: Means, residue: i64, times: i64, cost: &mut Cost) {
+    let (head, _, tail) = ends(residue, len, means.block);
+    let (number, bytes) = match len < means.block {
+        true => (requests(len, means.request), len),
+        false => (i64::from(head > 0) + i64::from(tail > 0), head + tail),
+    };
+    cost.writes = add(cost.writes, times, number);
+    cost.written_bytes = add(cost.written_bytes, times, bytes);
 }
 
 /// Counts `times` extents of a gather that begin at `residue` modulo the block, or the page.
@@ -343,7 +417,7 @@ pub(crate) fn gather_cost(
         cost.read_bytes = add(cost.read_bytes, times, bytes);
     };
     match (means.direction, how.channel) {
-        (Direction::Read, Channel::Cached) => reads(plain, len),
+        (Direction::Read, Channel::Cached | Channel::Head | Channel::Tail) => reads(plain, len),
         (Direction::Read, Channel::Direct) if how.home => {
             let (head, whole, tail) = ends(residue, len, means.unit(how));
             let sides = i64::from(head > 0) + i64::from(tail > 0);
@@ -354,6 +428,12 @@ pub(crate) fn gather_cost(
         (Direction::Read, Channel::Direct) => {
             let rounded = round_up(residue.saturating_add(len), means.block);
             reads(requests(rounded, means.request), rounded);
+        }
+        (Direction::Write, Channel::Direct) => {
+            let (_, whole, _) = ends(residue, len, means.block);
+            let whole = if len < means.block { 0 } else { whole };
+            cost.writes = add(cost.writes, times, requests(whole, means.request));
+            cost.written_bytes = add(cost.written_bytes, times, whole);
         }
         (Direction::Write, _) => {
             if how.patch {
@@ -477,6 +557,26 @@ fn cut_direct_reads(whole: Transfer, means: Means, out: &mut Vec<Transfer>) {
     }
     for_each_extent(&whole, |mut one| {
         let first = means.request - one.extents.offset % means.block;
+        if one.extents.len <= first {
+            out.push(one);
+            return;
+        }
+        let head = split_off(&mut one, first);
+        out.push(head);
+        cut_requests(one, means.request, out);
+    });
+}
+
+/// Direct writes: requests begin and end at borders of blocks, but for the sides of the extent, which
+/// are written by others.
+fn cut_direct_writes(whole: Transfer, means: Means, out: &mut Vec<Transfer>) {
+    if whole.extents.len <= means.request {
+        out.push(whole);
+        return;
+    }
+    for_each_extent(&whole, |mut one| {
+        let border = round_up(one.extents.offset, means.block);
+        let first = border - one.extents.offset + means.request;
         if one.extents.len <= first {
             out.push(one);
             return;

@@ -30,6 +30,8 @@ pub(crate) enum Way {
     },
     Mapped,
     Gather(Gather),
+    /// What a gather that passes the page cache leaves of its runs.
+    Sides(Gather),
 }
 
 impl Way {
@@ -39,6 +41,7 @@ impl Way {
             Way::Straight { paged } => emit::straight(b, paged, means, round),
             Way::Mapped => emit::mapped(b, means, round),
             Way::Gather(how) => return emit::gather(b, how, means, slot, round),
+            Way::Sides(how) => return emit::sides(b, how, means, slot, round),
         }
         0
     }
@@ -138,6 +141,36 @@ pub(crate) fn cut_nest(
     }
 }
 
+/// Cuts a nest for a write past the page cache: the sides of its runs, which go through the page cache,
+/// and their whole blocks. None where the budget holds no runs that are worth it.
+///
+/// A direct write takes its range out of the page cache, and fails where somebody dirties a folio that
+/// reaches into this range meanwhile. So the sides of all runs are written before the first block, and
+/// nobody else writes (`terms.exclusive`, and one such plan at a time).
+pub(crate) fn cut_past(nest: Nest, means: Means, terms: &Terms) -> Option<[Piece; 2]> {
+    let wish = Wish {
+        gap: 1,
+        channel: Channel::Direct,
+        patch: false,
+        desired: 8 * terms.share,
+        along: terms.share / 4,
+        extents: EXTENTS / 4, // Each cut of a run may be a page that is written twice.
+        flight: 32 * terms.share,
+    };
+    let blocks = cut_gather(wish, nest, means, terms).ok()?;
+    let Way::Gather(how) = blocks.way else { return None };
+    let largest = blocks.nest.block(&blocks.cut.block);
+    let slot = emit::sides_used(&largest, how, means);
+    let lanes = blocks.lanes.min(terms.budget / slot.max(1));
+    let long = largest.extent(how.level) >= 2 * means.block;
+    if how.channel != Channel::Direct || !long || lanes < 1 {
+        return None;
+    }
+    let way = Way::Sides(how);
+    let sides = Piece { way, slot, lanes, ..blocks.clone() };
+    Some([sides, blocks])
+}
+
 /// The piece with what it has to read first, in smaller rounds: some are being read while others
 /// are being written. Without that where the budget does not hold it.
 fn fetching(piece: Piece, means: Means, terms: &Terms) -> Piece {
@@ -206,12 +239,15 @@ struct Wish {
     patch: bool,
     /// Slot size aimed at.
     desired: i64,
-    /// When tiles are wanted: bytes along the file first.
+    /// When tiles are wanted: bytes along the file first, and at least so many extents of them.
     along: i64,
+    extents: i64,
     /// Bytes that should be in flight at once, in as many rounds as that takes.
     flight: i64,
 }
 
+/// Extents of a tile: wide along memory for the copy.
+const EXTENTS: i64 = 64;
 /// Rounds that may be in flight because they are small.
 const FLYING: i64 = 16;
 
@@ -232,6 +268,7 @@ fn window(nest: &Nest, means: Means, terms: &Terms) -> Wish {
         patch,
         desired: terms.window,
         along: terms.share / 256,
+        extents: EXTENTS,
         flight: 0,
     }
 }
@@ -247,7 +284,7 @@ fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
     };
     let channel = if direct { Channel::Direct } else { Channel::Cached };
     let flight = if direct { 32 * terms.share } else { 0 };
-    Wish { gap, channel, patch: false, desired, along: terms.share / 4, flight }
+    Wish { gap, channel, patch: false, desired, along: terms.share / 4, extents: EXTENTS, flight }
 }
 
 fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Piece, PlanError> {
@@ -272,13 +309,14 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     let most = wish.desired.min(terms.request.saturating_mul(4096));
     let floor = terms.share.min(most);
     let desired = (whole / (2 * lanes)).clamp(floor, most).min(terms.budget / lanes);
-    let nest = if channel == Channel::Direct && whole > desired && !nest.divides(means.block) {
+    let reads_direct = channel == Channel::Direct && means.direction == Direction::Read;
+    let nest = if reads_direct && whole > desired && !nest.divides(means.block) {
         nest.in_bytes()
     } else {
         nest
     };
     // A tile is long along the file for the disk, and wide along memory for the copy.
-    let along = wish.along.min((desired / 64).max(terms.share / 64)).max(1);
+    let along = wish.along.min((desired / wish.extents).max(terms.share / 64)).max(1);
     let how = Growth { target: desired, along, tiles: !patch };
     let mut cut = grow(&nest, &how, measure);
     let largest = nest.block(&cut.block);

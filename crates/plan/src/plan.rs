@@ -6,6 +6,8 @@
 //!
 //! Order inside a round: `reads` and `chunk_reads`, then `moves`, then `writes` and `chunk_writes`.
 
+use crate::emit::round_up;
+
 /// Reading from disk to memory, or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -51,8 +53,27 @@ pub enum Channel {
     Cached,
     /// Past it (`O_DIRECT`). Every extent of a read is rounded outward to whole blocks in the file
     /// *and* in the slot, which is why slot addresses are congruent to file addresses modulo the
-    /// block. Extents of a write are whole blocks already.
+    /// block. Of an extent of a write, the whole blocks inside of it are written and nothing else.
     Direct,
+    /// Of an extent of a write, what lies before its first whole block, through the page cache.
+    Head,
+    /// The same of what lies behind its last whole block.
+    Tail,
+}
+
+impl Channel {
+    /// What is written of an extent `first..end` of the file. Head, whole blocks and tail are disjoint,
+    /// and together all of it.
+    pub fn written(self, first: i64, end: i64, block: i64) -> (i64, i64) {
+        let border = round_up(first, block);
+        let (inner, outer) = if border > end { (end, end) } else { (border, end & -block) };
+        match self {
+            Channel::Cached => (first, end),
+            Channel::Direct => (inner, outer),
+            Channel::Head => (first, inner),
+            Channel::Tail => (outer, end),
+        }
+    }
 }
 
 /// Where one end of a move or transfer lies.

@@ -13,7 +13,7 @@ use crate::cost::piece_cost;
 use crate::emit::{round_up, Means};
 use crate::error::PlanError;
 use crate::layout::{ChunkTable, Layout, Strided};
-use crate::method::{cut_nest, Piece, Way};
+use crate::method::{cut_nest, cut_past, Piece, Way};
 use crate::nest::{Axis, Nest};
 use crate::plan::{Cost, Direction, Family, Method, Round};
 use crate::section::Section;
@@ -47,6 +47,8 @@ pub struct Plan {
     contexts: i64,
     held: i64,
     cached_permille: i64,
+    /// Of a write past the page cache, the first round that is.
+    past: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +96,7 @@ impl Plan {
             contexts: 0,
             held: 0,
             cached_permille: terms.cached_permille,
+            past: None,
         };
         if request.section.is_empty() {
             return Ok(plan);
@@ -122,6 +125,11 @@ impl Plan {
         let nests = nest.clone().over_parts(&layout.parts)?;
         // Priced as a whole, but with the place in its pages that it has in its first file.
         let nest = Nest { base: nests.first().map_or(nest.base, |first| first.base), ..nest };
+        if choose::writes_past(&nest, self.means, terms) && self.past(&nests, terms)? {
+            return Ok(());
+        }
+        // A window that is written back makes pages dirty which the next tile makes dirty again.
+        let terms = &Terms { exclusive: terms.exclusive && !terms.scarce, ..terms.clone() };
         self.choice = match terms.method {
             None => choose::choose(&nest, self.means, terms),
             Some(Method::Mapped) if !terms.mapping => {
@@ -155,6 +163,33 @@ impl Plan {
         self.lanes = self.lanes.min(terms.budget / self.slot_bytes.max(1)).max(1);
         self.work = Work::Pieces(pieces);
         Ok(())
+    }
+
+    /// A write past the page cache: first the sides of all runs, then their whole blocks. False, and nothing
+    /// changed, where the budget does not hold that.
+    fn past(&mut self, nests: &[Nest], terms: &Terms) -> Result<bool, PlanError> {
+        let cut: Option<Vec<_>> =
+            nests.iter().map(|nest| cut_past(nest.clone(), self.means, terms)).collect();
+        let Some(cut) = cut else { return Ok(false) };
+        let (sides, blocks): (Vec<_>, Vec<_>) = cut.into_iter().map(|[s, b]| (s, b)).unzip();
+        let slot = sides.iter().chain(&blocks).map(|piece| piece.slot).max().unwrap_or(0);
+        let lanes = sides.iter().chain(&blocks).map(|piece| piece.lanes).min().unwrap_or(1);
+        let mut number = 0_u64;
+        let mut pieces = Vec::with_capacity(2 * sides.len());
+        let border = sides.len();
+        for piece in sides.into_iter().chain(blocks) {
+            if pieces.len() == border {
+                self.past = Some(number);
+            }
+            let next = number.checked_add(piece.rounds()).ok_or(PlanError::TooLarge("the plan"))?;
+            pieces.push((number, piece));
+            number = next;
+        }
+        self.choice = Choice { past: true, ..Choice::only(Method::List, false) };
+        (self.rounds, self.slot_bytes) = (number, slot);
+        self.lanes = lanes.min(terms.budget / slot.max(1)).max(1);
+        self.work = Work::Pieces(pieces);
+        Ok(true)
     }
 
     /// One half by calls, the other one through the mapping.
@@ -196,6 +231,12 @@ impl Plan {
         self.any(|piece| piece.fetch.is_some(), Cells::fetches)
     }
 
+    /// Of a write past the page cache, the first round that is: it may begin when all rounds before it
+    /// have ended, and nothing else may be written to the files meanwhile.
+    pub fn past_cache(&self) -> Option<u64> {
+        self.past
+    }
+
     /// Whether rounds write back what they read, changed.
     pub fn writes_back(&self) -> bool {
         self.any(Piece::patches, Cells::writes_back)
@@ -209,8 +250,8 @@ impl Plan {
         }
     }
 
-    /// What a plan that writes in place writes, file by file: extents that are a page or more apart. None
-    /// for chunks, and for windows that are written back as a whole.
+    /// What a plan that writes in place leaves in the page cache, file by file: extents that are a page or
+    /// more apart. None for chunks, for windows that are written back as a whole, and past the page cache.
     pub fn written(&self) -> Vec<(u32, Family)> {
         let of = |piece: &Piece| {
             let nest = &piece.nest;
@@ -221,6 +262,7 @@ impl Plan {
         match &self.work {
             Work::Cells(_) => Vec::new(),
             _ if self.means.direction == Direction::Read || self.writes_back() => Vec::new(),
+            _ if self.past.is_some() => Vec::new(),
             Work::Pieces(pieces) => pieces.iter().map(|(_, piece)| of(piece)).collect(),
             Work::Halves(halves) => halves.iter().map(of).collect(),
         }

@@ -49,6 +49,9 @@ pub struct Terms {
     pub home: Option<Home>,
     /// Whether nobody else writes the file, so that a window may be read, changed and written back.
     pub exclusive: bool,
+    /// Whether the page cache is too small for what is written: it has to be on the disk before its
+    /// neighbours come. `block` is a multiple of a page of the page cache then.
+    pub scarce: bool,
     /// Forced by a hint; `None` lets the planner choose.
     pub method: Option<Method>,
     /// What the machine does per second and per call.
@@ -185,6 +188,7 @@ impl Terms {
             direct: false,
             home: None,
             exclusive: false,
+            scarce: false,
             method: None,
             rates: Rates::MEASURED,
             coding: Coding::default(),

@@ -87,7 +87,12 @@ impl Display for Place {
 
 fn transfer(t: &Transfer, verb: &str, f: &mut Formatter<'_>) -> fmt::Result {
     let e = &t.extents;
-    let channel = if t.channel == Channel::Direct { "direct" } else { "cached" };
+    let channel = match t.channel {
+        Channel::Cached => "cached",
+        Channel::Direct => "direct",
+        Channel::Head => "cached, before whole blocks",
+        Channel::Tail => "cached, behind whole blocks",
+    };
     writeln!(
         f,
         "  {verb} file {} at {} | {} at {}: {} B{} ({channel})",

@@ -169,6 +169,7 @@ fn terms(dice: &mut Dice) -> Terms {
     t.mapping = dice.yes();
     t.direct = dice.below(4) > 0;
     t.exclusive = dice.yes();
+    t.scarce = dice.yes();
     t.method = dice.one_of(&[
         None,
         Some(Method::Straight),
@@ -584,6 +585,10 @@ fn kinds(case: &Case, method: &str, plan: Option<&Plan>) -> Vec<String> {
         for t in round.reads.iter().chain(&round.writes).filter(|t| t.channel == Channel::Direct) {
             let home = if t.memory == Place::User { " home" } else { "" };
             kinds.push(format!("direct {way} {layout}{home}"));
+            if t.extents.count.iter().zip(&t.extents.stride).any(|(_, s)| s % case.terms.block != 0)
+            {
+                kinds.push(format!("direct {way} {layout} anywhere in blocks"));
+            }
             if t.extents.count.len() > 1 {
                 kinds.push(format!("direct {way} {layout} families"));
             }
@@ -638,10 +643,10 @@ proptest! {
     #[test]
     fn rare_ways_do_what_was_asked(
         mut numbers in prop::collection::vec(any::<u32>(), 160),
-        way in 0..5_usize,
+        way in 0..6_usize,
         sizes in prop::collection::vec(any::<u32>(), 8),
     ) {
-        numbers[0] = [1, 0, 1, 0, 0][way];
+        numbers[0] = [1, 0, 1, 0, 0, 1][way];
         let mut case = case(numbers);
         let mut dice = Dice { numbers: sizes, next: 0 };
         let encoded = matches!(&case.layout, Layout::Chunked(l) if l.encoded);
@@ -653,8 +658,12 @@ proptest! {
         t.request = dice.one_of(&[16, 64, 256]);
         t.block = dice.one_of(&[16, 64]);
         let methods =
-            [Method::Window, Method::List, Method::List, Method::Mapped, Method::List];
+            [Method::Window, Method::List, Method::List, Method::Mapped, Method::List, Method::List];
         t.method = (!encoded).then_some(methods[way]);
+        if way == 5 {
+            (t.method, t.scarce, t.cached_permille) = (None, true, 0);
+            (t.straight, t.share) = (dice.one_of(&[16, 64]), dice.one_of(&[60, 300, 3000]));
+        }
         if way == 4 {
             at_home(&mut case, &mut dice);
         }

@@ -212,6 +212,20 @@ impl Open {
         self.found.disk_of(path.unwrap_or(Path::new(outer))).unwrap_or_else(terms::assumed)
     }
 
+    /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
+    pub fn past_cache(&self, wishes: &Wishes) -> i64 {
+        let (Layout::Strided(layout), Place::Files(files)) = (&self.described.layout, &self.place)
+        else {
+            return 0;
+        };
+        let terms = terms::terms(wishes, &self.found, files, None, None, 0);
+        let terms = terms::past_cache(terms, wishes, &self.found, layout);
+        match terms.scarce && wishes.method.is_none() {
+            true => terms.block,
+            false => 0,
+        }
+    }
+
     /// The engine for this array.
     pub fn engine(&self, wishes: &Wishes) -> &Chosen {
         self.engine.get_or_init(|| {
@@ -533,8 +547,11 @@ impl Open {
         let mut terms = terms::terms(access.wishes, &self.found, files, cached, None, budget);
         terms.flushed = self.flushed(access);
         terms.home = home(&self.described.layout, access);
-        if access.direction == Direction::Write && terms.cached_permille < 950 {
-            terms.stored = terms::stored(layout, access.section, files);
+        if access.direction == Direction::Write {
+            terms = terms::past_cache(terms, access.wishes, &self.found, layout);
+            if terms.cached_permille < 950 {
+                terms.stored = terms::stored(layout, access.section, files);
+            }
         }
         if access.direction == Direction::Write && access.wishes.crowds.load(Ordering::Relaxed) > 0
         {
@@ -662,7 +679,8 @@ impl Open {
         let _turn = self.turn(access, step, interrupts)?;
         let (low, high) = reach(step.section, access.strides, self.described.item());
         let waits = self.remember(access, step);
-        let flushed = self.flushed(access) && !waits;
+        let past = step.plan.past_cache().is_some();
+        let flushed = self.flushed(access) && !waits && !past;
         let interrupted = || wanted() || interrupts.check();
         let job = Job {
             plan: &step.plan,
@@ -724,7 +742,8 @@ impl Open {
         interrupts: &Interrupts,
     ) -> Result<Option<Turn<'_>>, Fault> {
         let in_place = access.direction == Direction::Write && step.sink.is_none();
-        let (alone, path) = (step.plan.writes_back(), &self.described.path);
+        let alone = step.plan.writes_back() || step.plan.past_cache().is_some();
+        let path = &self.described.path;
         in_place.then(|| self.windows.turn(alone, path, interrupts)).transpose()
     }
 

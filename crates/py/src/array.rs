@@ -227,6 +227,11 @@ impl Array {
         Ok(self.open()?.disk())
     }
 
+    /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
+    fn past_cache(&self) -> PyResult<i64> {
+        Ok(self.open()?.past_cache(&self.wishes))
+    }
+
     /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows.
     fn cached(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u32> {
         let open = self.open()?;

@@ -34,6 +34,7 @@ const DEEP: i64 = 4;
 pub struct Found {
     block: OnceLock<Option<i64>>,
     disk: OnceLock<Option<Figures>>,
+    scarce: OnceLock<bool>,
 }
 
 impl Found {
@@ -46,6 +47,13 @@ impl Found {
             let alignment = probe::direct_alignment(files.path(0).ok()?)?;
             Some(i64::from(alignment.memory.max(alignment.offset)).max(512))
         })
+    }
+
+    /// Whether the page cache is too small for an array of so many bytes; asked once, so that writes do
+    /// not change their ways for what other programs do.
+    fn scarce(&self, bytes: i64) -> bool {
+        let (bytes, held) = (u64::try_from(bytes).unwrap_or(0), Arena::global().limit());
+        *self.scarce.get_or_init(|| !probe::memory().caches(bytes, held))
     }
 
     /// The figures of the disk of the first file, if it was measured.
@@ -163,6 +171,19 @@ pub fn terms(
         }
     }
     terms
+}
+
+/// The terms for a write into an array, which may pass the page cache where nobody else writes the array,
+/// and the page cache would not hold it or is not wanted.
+pub fn past_cache(terms: Terms, wishes: &Wishes, found: &Found, layout: &Strided) -> Terms {
+    let bytes = layout.parts.iter().map(|part| part.len).sum();
+    if !terms.direct || !wishes.exclusive {
+        return terms;
+    }
+    let scarce = wishes.cache == Cache::Bypass || found.scarce(bytes);
+    // A page is either written past the page cache, or through it.
+    let block = if scarce { terms.block.max(probe::page_size()) } else { terms.block };
+    Terms { scarce, block, ..terms }
 }
 
 /// The figures of a disk that was not measured.

@@ -28,6 +28,7 @@ from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats import durable
+from outcore.hints import Hints
 from outcore.jobs.calls import written
 from outcore.jobs.checkpoints import Checkpoints
 from outcore.jobs.memory import InMemory
@@ -265,11 +266,11 @@ class Job:
         if not self.named:
             near = [a.path for a in self.operation.inputs if isinstance(a, DiskArray)]
             return [temporary(one, scratch_folder(near)) for one in program.temporaries]
-        made = []
+        made, ours = [], Hints.of(Hints(exclusive=True))
         for n, result in enumerate(program.temporaries):
             path = temporary_path(self.named[0].place.journal, n)
             if again:
-                array: DiskArray = open(path, "r+", format="npy")
+                array: DiskArray = open(path, "r+", format="npy", hints=ours)
                 made.append(array)
                 if (array.shape, array.dtype) != (result.shape, result.dtype):
                     raise UsageError(
@@ -279,7 +280,9 @@ class Job:
                     )
             else:
                 words = {k: v for k, v in result.kept.items() if k == "order"}
-                made.append(create(path, result.shape, result.dtype, format="npy", **words))
+                made.append(
+                    create(path, result.shape, result.dtype, format="npy", hints=ours, **words)
+                )
         return made
 
     def _carry(

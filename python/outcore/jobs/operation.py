@@ -16,12 +16,12 @@ Reference: PASSION, section 5: what a compiler would make of an array program is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from outcore.formats.layout import ArrayInfo
+from outcore.formats.layout import ArrayInfo, Strided
 from outcore.schedule import OnDisk, Schedule
 from outcore.tiling import Side
 
@@ -145,17 +145,28 @@ class Terms:
         Figures of the slowest disk among them.
     cores
         Processors that kernels have.
+    page
+        Bytes of a page where the page cache is too small for the results, which are written past it
+        then; else 0.
     """
 
     room: int
     infos: tuple[ArrayInfo | None, ...]
     disk: Disk
     cores: int
+    page: int = 0
 
     def side(self, number: int) -> Side | None:
         """What an array presents to a copy; None if it is in memory."""
         info = self.infos[number]
         return None if info is None else Side.of(info)
+
+    def target(self, number: int) -> Side | None:
+        """What a result presents to a copy into it; None if it is in memory."""
+        side, info = self.side(number), self.infos[number]
+        if side is None or info is None or not self.page or not isinstance(info.layout, Strided):
+            return side
+        return replace(side, pages=(self.page, info.layout.parts[0].offset % self.page))
 
     def order(self, number: int) -> str:
         """In which order its elements are stored: ``"C"`` or ``"F"``."""

@@ -24,6 +24,7 @@ from typing import Any
 
 from outcore.disk import DiskArray, Mode
 from outcore.errors import BudgetError
+from outcore.formats.layout import ArrayInfo
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Disk, Later, Operation, Phase, Program, Terms, TooLittle
 from outcore.schedule import Load, Schedule, Store
@@ -54,11 +55,16 @@ class Cut:
     latency_ns: int
     rate: int
     cores: int
+    page: int = 0
 
     @property
     def disk(self) -> Disk:
         """The figures that count."""
         return Disk(self.gap, self.latency_ns / 1e9, float(self.rate))
+
+    def terms(self, infos: tuple[ArrayInfo | None, ...]) -> Terms:
+        """What the algorithm plans with."""
+        return Terms(self.room, infos, self.disk, self.cores, self.page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +188,15 @@ class _Sharing:
     def program(self) -> tuple[Program, Cut]:
         infos = tuple(a.info for a in self.arrays[: self.named])
         if self.known is not None:
-            terms = Terms(self.known.room, infos, self.known.disk, self.known.cores)
-            return self.operation.plan(terms), self.known
+            return self.operation.plan(self.known.terms(infos)), self.known
         left = self.room()
         coded = any(info is not None and Side.of(info).whole for info in infos)
         wanted = int(self.budget * (_CODED_SHARE if coded else _PLAIN_SHARE))
         figures = self.figures()
         for room in sorted({min(left, wanted), left}):
-            cut = Cut(room, *figures, len(os.sched_getaffinity(0)))
+            cut = Cut(room, *figures, len(os.sched_getaffinity(0)), self.page())
             try:
-                return self.operation.plan(Terms(room, infos, cut.disk, cut.cores)), cut
+                return self.operation.plan(cut.terms(infos)), cut
             except TooLittle as error:
                 refused = error
         raise _TooSmall(_with_slack(refused.needed + self.held(self.least())))
@@ -208,6 +213,11 @@ class _Sharing:
             disks, key=lambda disk: disk[2], default=(1 << 15, 15_000, 2 << 30)
         )
         return gap, latency, rate
+
+    def page(self) -> int:
+        """Bytes of a page if results are written past the page cache; else 0."""
+        made = self.arrays[len(self.operation.inputs) : self.named]
+        return max((a._core.past_cache() for a in made if isinstance(a, DiskArray)), default=0)
 
     def operations(self, program: Program) -> list[int]:
         """How many operations on each array are under way at once, at most."""

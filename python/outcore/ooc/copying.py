@@ -53,7 +53,7 @@ def copying(
 
     def plan(terms: Terms) -> Program:
         source = terms.side(0) or Side(dtypes[0].itemsize, "C")
-        target = (terms.side(1) or Side(dtypes[1].itemsize, "C")).permuted(permutation)
+        target = (terms.target(1) or Side(dtypes[1].itemsize, "C")).permuted(permutation)
         same = dtypes[0] == dtypes[1]
         # One tile is read while another is written.
         per_element = dtypes[0].itemsize + dtypes[1].itemsize

@@ -49,6 +49,8 @@ struct Stage<'a> {
     direct: Vec<Arc<DirectFd>>,
     outstanding: usize,
     writing: bool,
+    /// Writes of its round are calls of the worker.
+    calls: bool,
 }
 
 impl Stage<'_> {
@@ -88,6 +90,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
             direct: Vec::new(),
             outstanding: 0,
             writing: false,
+            calls: false,
         });
         let mut driver = Driver {
             session: job.engine.session(depth(job.plan))?,
@@ -96,6 +99,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
             rounds,
             moving: 0,
             calls: job.plan.method() != Method::List,
+            past: job.plan.past_cache().unwrap_or(0),
             shared,
             send,
             receive,
@@ -134,6 +138,8 @@ struct Driver<'a> {
     moving: usize,
     /// Writes are calls of the worker.
     calls: bool,
+    /// The first round past the page cache, if there are others before it.
+    past: u64,
     shared: &'a Shared<'a>,
     send: Sender<Moved<'a>>,
     receive: Receiver<Moved<'a>>,
@@ -177,6 +183,10 @@ impl<'a> Driver<'a> {
         for number in 0..self.stages.len() {
             // A round without requests is over at once: its slot takes the next one.
             while self.next < self.rounds && self.is_free(number) && !self.shared.failed() {
+                // What is dirty must not reach into what passes the page cache meanwhile.
+                if self.next == self.past && self.is_busy() {
+                    return;
+                }
                 let k = self.next;
                 self.next += 1;
                 if let Err(error) = self.start(number, k, workers) {
@@ -184,6 +194,10 @@ impl<'a> Driver<'a> {
                 }
             }
         }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.moving > 0 || (0..self.stages.len()).any(|number| !self.is_free(number))
     }
 
     fn is_free(&self, number: usize) -> bool {
@@ -204,6 +218,7 @@ impl<'a> Driver<'a> {
         let Some(lane) = stage.lane.as_mut() else { return Ok(()) };
         let round = lane.round(k)?;
         stage.writing = false;
+        stage.calls = self.calls || k < self.past;
         let submitted = self.submit(number, &round.reads, false);
         self.stages[number].round = Some(round);
         submitted?;
@@ -234,7 +249,7 @@ impl<'a> Driver<'a> {
             let (pieces, outstanding) = (&mut stage.pieces, &mut stage.outstanding);
             let mut bytes = 0;
             let mut requests = 0;
-            lane.pieces(transfer, &mut |piece| {
+            lane.pieces(transfer, write, &mut |piece| {
                 let tag = ((number as u64) << 32) | pieces.len() as u64;
                 let Piece { offset, len, memory, .. } = piece;
                 pieces.push((piece, index));
@@ -313,7 +328,7 @@ impl<'a> Driver<'a> {
             return;
         }
         let (Some(round), Some(mut lane)) = (stage.round.take(), stage.lane.take()) else { return };
-        let calls = self.calls;
+        let calls = stage.calls;
         let chunks = round.chunk_reads.len() + round.chunk_writes.len();
         let bytes: i64 = round
             .moves
@@ -354,7 +369,7 @@ impl<'a> Driver<'a> {
         if let Err(error) = result {
             self.shared.fail(error);
         }
-        if round.writes.is_empty() || self.calls || self.shared.failed() {
+        if round.writes.is_empty() || stage.calls || self.shared.failed() {
             self.stages[number].files.clear();
             return;
         }

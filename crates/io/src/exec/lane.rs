@@ -172,21 +172,26 @@ impl<'a> Lane<'a> {
     pub(super) fn pieces(
         &self,
         transfer: &Transfer,
+        write: bool,
         each: &mut dyn FnMut(Piece) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let e = &transfer.extents;
         let base = self.base(transfer.memory);
-        let block = match transfer.channel {
-            Channel::Direct => self.bounds.block,
-            Channel::Cached => 1,
-        };
+        let block = self.bounds.block;
         let mut one = |offset: i64, at: i64| {
-            let (first, end) = (offset & -block, (offset + e.len + block - 1) & -block);
+            let (first, end) = match transfer.channel {
+                channel if write => channel.written(offset, offset + e.len, block),
+                Channel::Direct => (offset & -block, (offset + e.len + block - 1) & -block),
+                _ => (offset, offset + e.len),
+            };
+            if first == end {
+                return Ok(()); // No whole block in it, or nothing beside them.
+            }
             each(Piece {
                 offset: first,
                 len: (end - first) as usize,
                 memory: base.wrapping_offset((at - (offset - first)) as isize),
-                needed: offset + e.len,
+                needed: if write { end } else { offset + e.len },
             })
         };
         family(&e.count, &e.stride, &transfer.at_stride, (e.offset, transfer.at), &mut one)
@@ -198,7 +203,7 @@ impl<'a> Lane<'a> {
         for transfer in &round.reads {
             let file = self.shared.job.files.open(transfer.file)?;
             let (mut reads, mut bytes) = (0, 0);
-            self.pieces(transfer, &mut |piece| {
+            self.pieces(transfer, false, &mut |piece| {
                 self.go_on(&mut looked, piece.len)?;
                 reads += 1;
                 bytes += piece.len as i64;
@@ -231,7 +236,7 @@ impl<'a> Lane<'a> {
             let (mut writes, mut bytes) = (0, 0);
             let (mut first, mut end) = (i64::MAX, 0);
             let mut sent = (0, 0);
-            self.pieces(transfer, &mut |piece| {
+            self.pieces(transfer, true, &mut |piece| {
                 self.go_on(&mut looked, piece.len)?;
                 first = first.min(piece.offset);
                 end = end.max(piece.needed);

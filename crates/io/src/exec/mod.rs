@@ -337,6 +337,8 @@ impl Slots {
 #[cfg(test)]
 mod chunk_tests;
 #[cfg(test)]
+mod past_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod timing;

@@ -182,10 +182,16 @@ impl World {
                 let bytes = self.read(file, offset, len);
                 self.write(t.memory, memory, &bytes);
             } else {
-                let direct = t.channel == Channel::Direct;
-                assert!(!direct || (offset % self.block == 0 && len % self.block == 0));
-                let bytes = self.read(t.memory, memory, len);
-                self.write(file, offset, &bytes);
+                let (first, end) = t.channel.written(offset, offset + len, self.block);
+                let direct = t.channel == Channel::Direct && first < end;
+                assert!(!direct || (first % self.block == 0 && end % self.block == 0));
+                assert!(!direct || memory.rem_euclid(self.block) == offset % self.block);
+                let bytes = self.read(t.memory, memory + first - offset, end - first);
+                self.write(file, first, &bytes);
+                if first == end {
+                    continue;
+                }
+                counted = end - first;
             }
             let (n, bytes) = if read {
                 (&mut self.cost.reads, &mut self.cost.read_bytes)

@@ -1,0 +1,97 @@
+"""
+What is moved where the page cache is small, measured from outside.
+
+A process converts an array in a memory control group that leaves the page cache less than the result
+takes. If pages were written in part, put on the disk, and read again for their other parts, the kernel
+would count those bytes for this process: `read_bytes` and `write_bytes` of /proc/self/io.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from groups import make_group
+
+import outcore
+
+MIB = 2**20
+BUDGET = 16 * MIB
+ALLOWANCE = 64 * MIB
+HERE = Path(__file__).resolve().parent
+
+
+def cold(path, array):
+    """A file with this array, of which nothing is in the page cache."""
+    np.save(path, array)
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def moved(group, source, target, **words):
+    done = subprocess.run(
+        [
+            *(sys.executable, HERE / "moved_work.py", group, source, target, str(BUDGET)),
+            json.dumps(words),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+    return json.loads(done.stdout)
+
+
+# Rows of whole pages, and rows that begin anywhere in theirs.
+@pytest.mark.parametrize("shape", [(8192, 1024), (8000, 1031)])
+def test_a_transposing_conversion_moves_each_byte_once(tmp_path, shape):
+    group = make_group(BUDGET + ALLOWANCE)
+    if group is None:
+        pytest.skip("no control group can be made: what a small page cache costs is NOT tested")
+    source, target = tmp_path / "a.npy", tmp_path / "b.npy"
+    data = np.arange(shape[0] * shape[1], dtype="f8").reshape(shape)
+    cold(source, np.asfortranarray(data))
+    try:
+        read, written = moved(group, source, target, order="C")
+    finally:
+        group.rmdir()
+    result = np.load(target)
+    assert result.flags.c_contiguous
+    np.testing.assert_array_equal(data, result)
+    if read == 0:
+        pytest.skip("files of the temporary folder are on no disk: nothing is moved")
+    print(f"{read / data.nbytes:.3f} read, {written / data.nbytes:.3f} written")
+    assert read <= 1.1 * data.nbytes
+    assert written <= 1.1 * data.nbytes
+
+
+def test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not(tmp_path):
+    """Whoever asks is told, and nothing changes for arrays that others may write."""
+    made = []
+    for name, hints in {
+        "auto": {"exclusive": True},
+        "past": {"exclusive": True, "cache": "bypass"},
+        "kept": {"exclusive": True, "cache": "keep"},
+        "shared": {"cache": "bypass"},
+    }.items():
+        with outcore.create(tmp_path / f"{name}.npy", (256, 4096), "f8", hints=hints) as a:
+            # At pages of the file, which has 128 bytes before its elements.
+            report = str(a.explain(np.s_[:, 496:2544], write=True))
+            made.append((name, a._core.past_cache() > 0, "past the page cache" in report))
+            counts = a.explain(np.s_[:, 496:2544], write=True).writes
+            beside = a.explain(np.s_[:, 496 + 64 : 2544], write=True).writes
+            if name == "past" and made[-1][1]:
+                # 512 bytes further there is a part of a page, whatever the blocks of the disk are.
+                assert (counts, beside) == (256, 512)
+    if not made[1][1]:
+        pytest.skip("the file system has no direct I/O: writes past the page cache are NOT tested")
+    assert made == [
+        ("auto", False, False),
+        ("past", True, True),
+        ("kept", False, False),
+        ("shared", False, False),
+    ]
