@@ -159,4 +159,12 @@ CASES: dict[str, Callable[[], Case]] = {
         np.searchsorted,
         memory=2 * MIB,
     ),
+    "tensordot": lambda: Case(
+        [random(200, 8, 15), random(15, 180, 8, seed=1)],
+        lambda a, b, **how: outcore.tensordot(a, b, axes=((2, 1), (0, 2)), **how),
+        lambda a, b: np.tensordot(a, b, axes=((2, 1), (0, 2))),
+        exact=False,
+        memory=MIB // 2,
+        begun=4,
+    ),
 }

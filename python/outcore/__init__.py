@@ -54,6 +54,7 @@ from outcore.ooc.matmul import matmul
 from outcore.ooc.searching import searchsorted
 from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.stencil import stencil
+from outcore.ooc.tensordot import inner, outer, tensordot
 from outcore.ooc.transpose import rechunk, transpose
 from outcore.ooc.unique import unique
 from outcore.opening import create, open
@@ -115,16 +116,19 @@ __all__ = [
     "convert",
     "create",
     "explain_all",
+    "inner",
     "ls",
     "map_blocks",
     "matmul",
     "memory",
     "open",
+    "outer",
     "read_all",
     "rechunk",
     "searchsorted",
     "sort",
     "stencil",
+    "tensordot",
     "transpose",
     "unique",
     "verify",

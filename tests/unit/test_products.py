@@ -26,6 +26,10 @@ def checked(monkeypatch):
 
     def run(schedule, arrays, plain=Run, **more):
         check(schedule, [a.shape for a in arrays], range(2, len(arrays)), again=True)
+        for step in map(schedule.step, range(schedule.steps)):
+            inner, first = step.arguments[3:5]
+            if not first or (inner and len(step.loads) < 2):
+                assert step.continues  # it needs a part of the sum, or an operand, of steps before
         seen.append(schedule)
         return plain(schedule, arrays, **more)
 
@@ -66,7 +70,7 @@ def stored(folder, name, data, format):
     if format == "memory":
         return data
     if format.startswith("npy"):
-        np.save(folder / f"{name}.npy", data if format == "npy" else np.asfortranarray(data))
+        np.save(folder / f"{name}.npy", np.asarray(data, order="C" if format == "npy" else "F"))
         return folder / f"{name}.npy"
     if data.dtype.char == "g" or (format == "h5" and data.dtype.char == "?"):
         return data
@@ -161,17 +165,17 @@ def test_random_numbers_are_close(tmp_path, tiny, blas):
 @pytest.mark.parametrize("method", ["slabs", "blocks"])
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_bytes_are_those_that_were_planned(tmp_path, method, prefetch):
-    a = outcore.create(tmp_path / "a.npy", data=np.ones((1024, 1536)))
-    b = outcore.create(tmp_path / "b.npy", data=np.ones((1536, 1024)))
-    # Slabs of as many columns as fill a page of the result.
-    limit = "6 MiB" if method == "blocks" else "16 MiB"
+    # Long ones for slabs: their parts of the result are narrow, and pages are stored twice.
+    m, k, limit = (1024, 1536, "6 MiB") if method == "blocks" else (512, 6144, "16 MiB")
+    a = outcore.create(tmp_path / "a.npy", data=np.ones((m, k)))
+    b = outcore.create(tmp_path / "b.npy", data=np.ones((k, m)))
     planned = outcore.matmul(
         a, b, out=tmp_path / "c.npy", memory=limit, method=method, prefetch=prefetch, explain=True
     )
     report = planned.report
     assert report.method.startswith(method)
-    assert report.must_move >= a.nbytes + b.nbytes + 1024 * 1024 * 8
-    assert report.operations == 2 * 1024 * 1024 * 1536
+    assert report.must_move >= a.nbytes + b.nbytes + m * m * 8
+    assert report.operations == 2 * m * m * k
     planned.run().close()
     report = planned.report
     moved = report.measured.read_bytes + report.measured.written_bytes
@@ -207,6 +211,85 @@ def test_many_small_matrices(tmp_path):
     assert planned.report.steps < 20
     with planned.run() as c:
         np.testing.assert_array_equal(a @ b, c[...])
+
+
+SUMMED = [
+    ((3, 4, 5), (4, 3, 2), ((1, 0), (0, 1))),
+    ((3, 4, 5), (5, 4, 2), ((-1, -2), (0, 1))),
+    ((7, 3, 2, 5), (2, 6, 3), ((2, 1), (0, 2))),
+    ((6, 5), (6, 5), 2),
+    ((6, 5), (5, 6), 1),
+    ((6, 5), (3, 4), 0),
+    ((6,), (6,), 1),
+    ((4, 0), (0, 3), 1),
+    ((0, 4), (4, 3), 1),
+    ((1, 13, 2, 3), (13, 1, 4), ((1, 0), (0, 1))),
+    ((), (3,), 0),
+    ((4, 3), (3,), (1, 0)),
+]
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    case=st.sampled_from(SUMMED),
+    times=st.sampled_from([1, 1, 3]),
+    dtypes=st.tuples(*[st.sampled_from(["f8", "c8", "i4", ">f4", "?", "u1"])] * 2),
+    formats=st.tuples(*[st.sampled_from(FORMATS)] * 2),
+    budget=st.sampled_from([1, 30_000, "64 MiB"]),
+    order=st.sampled_from("CF"),
+)
+def test_tensordot_is_that_of_numpy(
+    tmp_path_factory, tiny, case, times, dtypes, formats, budget, order
+):
+    folder = tmp_path_factory.mktemp("tensordot")
+    shapes, axes = [tuple(n * times if n > 1 else n for n in one) for one in case[:2]], case[2]
+    a, b = (
+        some(shape, dtype, n) for n, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
+    )
+    x, y = stored(folder, "a", a, formats[0]), stored(folder, "b", b, formats[1])
+    words = {"out": folder / "c.npy", "order": order}
+    expected = np.tensordot(a, b, axes)
+    try:
+        c = outcore.tensordot(x, y, axes, memory=budget, **words)
+    except outcore.BudgetError as error:
+        c = outcore.tensordot(x, y, axes, memory=error.needed, **words)
+    with c:
+        assert expected.dtype.newbyteorder("=") == c.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(c[...], expected)
+
+
+def test_inner_and_outer(tmp_path):
+    a, b = some((5, 7, 6), "f8", 1), some((4, 6), "f4", 2)
+    x = outcore.create(tmp_path / "a.zarr", data=a, chunks=(2, 3, 6))
+    with outcore.inner(x, b) as c:
+        np.testing.assert_array_equal(np.inner(a, b), c[...])
+    with outcore.inner(x, 3.0) as c:
+        np.testing.assert_array_equal(np.inner(a, 3.0), c[...])
+    with outcore.outer(a[0, 0], b[1]) as c:
+        np.testing.assert_array_equal(np.outer(a[0, 0], b[1]), c[...])
+    assert outcore.inner(b[0], b[1]) == np.inner(b[0], b[1])
+    with pytest.raises(outcore.UsageError, match=r"tensordot\(a, b, 0\)"):
+        outcore.outer(x, b)
+
+
+@pytest.mark.parametrize(
+    ("axes", "code"),
+    [
+        (3, "bad-axis"),
+        (-1, "bad-axis"),
+        ((0, 5), "bad-axis"),
+        (((0, 0), (0, 1)), "bad-axis"),
+        (((0,), (0, 1)), "bad-axis"),
+        ("ab", "bad-axis"),
+        (1, "shape-mismatch"),
+    ],
+)
+def test_axes_that_do_not_go_together(axes, code):
+    with pytest.raises(outcore.UsageError) as refused:
+        outcore.tensordot(np.ones((3, 4)), np.ones((3, 4)), axes)
+    assert refused.value.code == code
 
 
 def test_into_memory(tmp_path):

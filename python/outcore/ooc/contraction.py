@@ -40,9 +40,9 @@ from outcore.schedule.solve import Nest, Operand, Solution, Speed, solve
 __all__ = ["Contraction", "check_method", "dtype_of", "planned"]
 
 # What tiles are compared with; figures of kernels that were measured would make the cut, and so the last
-# bits of sums, change from run to run. Operations per second of one core in float32, and bytes of blocks
-# per second that pass through the caches beside them; and operations where there is no BLAS.
-_OPERATIONS, _PASSED, _LOOPS = 80e9, 64e9, 1e9
+# bits of sums, change from run to run. Of one core: operations per second in float32, and bytes of
+# blocks per second that BLAS packs for them; and operations of a process where there is no BLAS.
+_OPERATIONS, _PACKED, _LOOPS = 80e9, 4e9, 1e9
 # What is kept for many steps is loaded again when so many times its bytes were moved beside it: who goes
 # on with an interrupted run begins where something is loaded anew.
 _RENEWED = 32
@@ -213,7 +213,8 @@ class _Plan:
             real = self.working.itemsize // (2 if self.working.kind == "c" else 1)
             rate = _OPERATIONS * self.terms.cores * 4 / real
         disk = self.terms.disk
-        return solve(nest, self.terms.room, Speed(disk.latency, disk.rate, rate, _PASSED))
+        packed = _PACKED * self.terms.cores
+        return solve(nest, self.terms.room, Speed(disk.latency, disk.rate, rate, packed))
 
     def sorted(self, labels: tuple[int, ...], array: int) -> tuple[int, ...]:
         """Labels in the order in which an array stores them."""
