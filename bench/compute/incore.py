@@ -44,11 +44,11 @@ def matmul(n: int, cores: int, **_: Any) -> dict[str, Any]:
 
 
 def jacobi(n: int, cores: int, steps: int, **_: Any) -> dict[str, Any]:
-    """Two arrays, step by step."""
+    """Two arrays, step by step, by the kernel of `outcore.stencil`."""
     a, factor = _square(n, "f8")
     b = a.copy()
     few = min(steps, 10)
-    step, name = _stepper(cores)
+    step = _one_step(len(a), cores)
 
     def run() -> None:
         old, new = a, b
@@ -57,13 +57,31 @@ def jacobi(n: int, cores: int, steps: int, **_: Any) -> dict[str, Any]:
             old, new = new, old
 
     step(a, b)
-    return _timed(run, factor * steps / few, f"{name}, {len(a)}^2, {few} steps")
+    return _timed(run, factor * steps / few, f"StencilPass, {len(a)}^2, two arrays, {few} steps")
 
 
-def _stepper(cores: int) -> tuple[Callable[[np.ndarray, np.ndarray], Any], str]:
-    import by_hand
+def _one_step(n: int, cores: int) -> Callable[[np.ndarray, np.ndarray], Any]:
+    from ours import FIVE_POINTS
 
-    return lambda old, new: by_hand.five_points(old, new, cores), "NumPy in strips"
+    from outcore import _core
+
+    places = [(i - 1, j - 1) for i in range(3) for j in range(3) if FIVE_POINTS[i][j]]
+    taps = [(place, 0.25, 0.0) for place in places]
+    made = _core.StencilPass(
+        (n, n),
+        taps,
+        ("untouched", "untouched"),
+        width=1,
+        double=True,
+        fill=(0.0, 0.0),
+        levels=1,
+        rows=32,
+        columns=None,
+        measured=None,
+    )
+    kept, scratch = np.ones(max(made.kept, 1)), np.ones(made.scratch * cores)
+    changes = np.zeros(4)
+    return lambda old, new: made.run(old, new, kept, scratch, changes, 0, made.positions)
 
 
 def fft2(n: int, cores: int, **_: Any) -> dict[str, Any]:
@@ -84,6 +102,7 @@ def cholesky(n: int, cores: int, **_: Any) -> dict[str, Any]:
 
     a = np.full((n, n), 0.25, order="F")
     a[np.arange(n), np.arange(n)] = n
+    dpotrf(np.eye(512, order="F"))  # threads of BLAS are there then
     return _timed(lambda: dpotrf(a, lower=True, clean=False, overwrite_a=True), 1.0, f"potrf {n}^2")
 
 
@@ -92,26 +111,23 @@ def lu(n: int, cores: int, **_: Any) -> dict[str, Any]:
     from scipy.linalg.lapack import dgetrf
 
     a = _rng.standard_normal((n, n)).T
+    dgetrf(np.eye(512, order="F"))
     return _timed(lambda: dgetrf(a, overwrite_a=True), 1.0, f"getrf {n}^2")
 
 
 def median(n: int, cores: int, size: int, **_: Any) -> dict[str, Any]:
-    """scipy.ndimage, a slab for each core."""
-    from scipy.ndimage import median_filter
+    """The kernel of `outcore.median_filter`."""
+    from outcore import _core
 
     a, factor = _square(n, "f4")
     out = np.ones_like(a)
-
-    def some(k: int) -> None:
-        begin, end = len(a) * k // cores, len(a) * (k + 1) // cores
-        low, high = max(begin - size, 0), min(end + size, len(a))
-        out[begin:end] = median_filter(a[low:high], size)[begin - low : end - low]
-
-    def run() -> None:
-        with ThreadPoolExecutor(cores) as pool:
-            list(pool.map(some, range(cores)))
-
-    return _timed(run, factor, f"scipy.ndimage {len(a)}^2")
+    made = _core.RankFilter(
+        "f4", a.shape, (size, size), (0, 0), ("reflect", "reflect"), 0.0, size * size // 2
+    )
+    scratch = np.ones(max(made.scratch, 1) * cores, a.dtype)
+    return _timed(
+        lambda: made.run(a, 0, out, 0, len(a), scratch), factor, f"RankFilter, {len(a)}^2"
+    )
 
 
 def sum(n: int, cores: int, axis: int, **_: Any) -> dict[str, Any]:

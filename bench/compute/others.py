@@ -87,7 +87,7 @@ def in_core(row: Row, cores: int, patience: float) -> Ended:
     """The kernel of a row on data in memory, without a group."""
     shape = row.inputs[0].shape
     words = {"n": shape[0], "cores": cores, **row.words}
-    path = [_PEERS, ROOT / "python"]
+    path = [HERE, ROOT / "python"]
     return run(Work(HERE / "incore.py", row.task, words, path=path, patience=patience), cores)
 
 

@@ -105,6 +105,30 @@ def test_checks_take_what_is_right_and_refuse_one_wrong_element(name, tmp_path):
     assert check(row, paths, out)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("transpose", "rechunk")])
+def test_kernels_run_in_memory(name, monkeypatch):
+    monkeypatch.syspath_prepend(BENCH / "compute")  # where `worker.py` finds what they share
+    import incore
+
+    row = small_rows()[name]
+    n = row.inputs[0].shape[0]
+    found = getattr(incore, row.task)(n=n, cores=2, **row.words)
+    assert found["seconds"] > 0
+    assert found["measured"]
+
+
+def test_the_step_in_memory_is_the_step_of_the_row(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH / "compute")
+    import incore
+
+    old = np.random.default_rng(2).random((40, 40))
+    new = np.ones_like(old)
+    incore._one_step(40, 2)(old, new)
+    wanted = old.copy()
+    wanted[1:-1, 1:-1] = 0.25 * (old[:-2, 1:-1] + old[2:, 1:-1] + old[1:-1, :-2] + old[1:-1, 2:])
+    assert np.allclose(wanted, new, rtol=1e-14)
+
+
 def test_a_result_of_another_shape_or_none_is_wrong(tmp_path):
     from compute.checks import check
 
