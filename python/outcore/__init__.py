@@ -49,10 +49,28 @@ from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Stri
 from outcore.hints import Hints, MemoryLimit, memory
 from outcore.jobs import ComputeReport, Planned
 from outcore.ooc.convert import convert
+from outcore.ooc.extremes import argmax, argmin, max, min, ptp
+from outcore.ooc.histogram import bincount, histogram
 from outcore.ooc.map_blocks import apply_along_axis, map_blocks
 from outcore.ooc.matmul import matmul
 from outcore.ooc.searching import searchsorted
 from outcore.ooc.sorting import argsort, sort
+from outcore.ooc.nanreductions import (
+    nanargmax,
+    nanargmin,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from outcore.ooc.norms import dot, norm, vdot
+from outcore.ooc.quantiles import median, percentile, quantile
+from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
+from outcore.ooc.scans import cumprod, cumsum
+from outcore.ooc.statistics import statistics
 from outcore.ooc.stencil import stencil
 from outcore.ooc.tensordot import inner, outer, tensordot
 from outcore.ooc.transpose import rechunk, transpose
@@ -110,27 +128,60 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "all",
+    "any",
     "apply_along_axis",
     "argsort",
+    "argmax",
+    "argmin",
     "assign",
+    "bincount",
     "convert",
+    "count_nonzero",
     "create",
+    "cumprod",
+    "cumsum",
+    "dot",
     "explain_all",
     "inner",
+    "histogram",
     "ls",
     "map_blocks",
     "matmul",
+    "max",
+    "mean",
+    "median",
     "memory",
+    "min",
+    "nanargmax",
+    "nanargmin",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "norm",
     "open",
     "outer",
+    "percentile",
+    "prod",
+    "ptp",
+    "quantile",
     "read_all",
     "rechunk",
     "searchsorted",
     "sort",
+    "statistics",
+    "std",
     "stencil",
     "tensordot",
+    "sum",
     "transpose",
     "unique",
+    "var",
+    "vdot",
     "verify",
     "write_all",
 ]

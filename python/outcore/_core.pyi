@@ -141,6 +141,29 @@ def exchange_plan(
 ) -> tuple[list[_Crossing], list[_Crossing], tuple[_Sections, _Sections]]: ...
 
 @final
+class Reduction:
+    def __init__(self, name: str, dtype: str, length: int, step: int = 0) -> None: ...
+    @property
+    def types(self) -> tuple[str, list[str]]: ...
+    def state(self, outputs: int) -> int: ...
+    def scratch(self, outputs: int) -> int: ...
+    def fold(
+        self,
+        blocks: list[NDArray[Any]],
+        axis: int,
+        first: int,
+        state: NDArray[Any],
+        scratch: NDArray[Any],
+    ) -> None: ...
+    def whole(
+        self,
+        blocks: list[NDArray[Any]],
+        axis: int,
+        outs: list[NDArray[Any]],
+        scratch: NDArray[Any],
+    ) -> None: ...
+    def finish(self, state: NDArray[Any], outs: list[NDArray[Any]]) -> None: ...
+
 class Reservation:
     def __new__(cls, what: str, nbytes: int, promised: bool = False) -> Self: ...
     @property

@@ -86,6 +86,8 @@ mod _core {
         decode_words, keys_with_places, merge_runs, merge_scratch, narrow_cuts, sort_parts,
     };
     #[pymodule_export]
+    use crate::compute::reduce::Reduction;
+    #[pymodule_export]
     use crate::compute::stencil::{Rank, StencilPass};
     #[pymodule_export]
     use crate::distribution::{exchange_plan, Distribution, Grid};

@@ -1,1 +1,330 @@
 //! Reductions.
+
+use numpy::{Element, PyReadonlyArrayDyn, PyReadwriteArrayDyn, PyUntypedArrayMethods};
+use outcore_compute::reduce::{
+    Arg, ArgOfNodes, Axis, Exact, Fold, Max, Min, Moments, MomentsOfNodes, NanMax, NanMin, NanSum,
+    Nonzero, Numbers, Piece, Prod, Sum, SumSquares, Tree,
+};
+use pyo3::prelude::*;
+
+use crate::errors::{Class, Fault};
+
+/// A reduction of one axis of blocks of one type.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct Reduction(Box<dyn Erased>);
+
+trait Erased: Send + Sync {
+    fn types(&self) -> (&'static str, Vec<&'static str>);
+    fn state(&self, outputs: usize) -> usize;
+    fn scratch(&self, outputs: usize) -> usize;
+    fn fold(
+        &self,
+        blocks: &[Bound<'_, PyAny>],
+        place: Place,
+        memory: [&Bound<'_, PyAny>; 2],
+    ) -> PyResult<()>;
+    fn whole(
+        &self,
+        blocks: &[Bound<'_, PyAny>],
+        axis: usize,
+        outs: &[Bound<'_, PyAny>],
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()>;
+    fn finish(&self, state: &Bound<'_, PyAny>, outs: &[Bound<'_, PyAny>]) -> PyResult<()>;
+}
+
+/// An axis of a block, and the global number of its first index.
+#[derive(Clone, Copy)]
+struct Place {
+    axis: usize,
+    first: usize,
+}
+
+struct Typed<F> {
+    axis: Axis<F>,
+    acc: &'static str,
+    outs: Vec<&'static str>,
+}
+
+/// NumPy's name of a type.
+trait Named: Element {
+    const NAME: &'static str;
+}
+
+macro_rules! named {
+    ($($type:ty: $name:expr),*) => {$(
+        impl Named for $type {
+            const NAME: &'static str = $name;
+        }
+    )*};
+}
+
+named!(u8: "u1", i8: "i1", u16: "u2", i16: "i2", u32: "u4", i32: "i4", u64: "u8", i64: "i8", f32: "f4", f64: "f8");
+
+fn wrong(text: &str) -> PyErr {
+    Fault::new(Class::Internal, "bad-block", text.to_owned()).into()
+}
+
+fn piece(shape: &[usize], axis: usize, first: usize) -> PyResult<Piece> {
+    let rows = *shape.get(axis).ok_or_else(|| wrong("there is no such axis"))?;
+    let outer = shape[..axis].iter().product();
+    let inner = shape[axis + 1..].iter().product();
+    Ok(Piece { outer, rows, inner, first })
+}
+
+fn read<'py, T: Element>(of: &[Bound<'py, PyAny>]) -> PyResult<Vec<PyReadonlyArrayDyn<'py, T>>> {
+    let all: PyResult<Vec<PyReadonlyArrayDyn<'py, T>>> =
+        of.iter().map(|one| one.extract()).collect();
+    let all = all?;
+    if !all.iter().all(|one| one.is_c_contiguous() && one.shape() == all[0].shape()) {
+        return Err(wrong("blocks are dense, in C order, and of one shape"));
+    }
+    Ok(all)
+}
+
+fn write<'py, T: Element>(of: &Bound<'py, PyAny>) -> PyResult<PyReadwriteArrayDyn<'py, T>> {
+    let one: PyReadwriteArrayDyn<'py, T> = of.extract()?;
+    match one.is_c_contiguous() {
+        true => Ok(one),
+        false => Err(wrong("state, scratch and results are dense, in C order")),
+    }
+}
+
+impl<F> Typed<F>
+where
+    F: Fold + Send + 'static,
+    F::In: Named,
+    F::Acc: Named,
+    F::Out: Named + Sync,
+{
+    fn boxed(how: F, length: usize) -> Box<dyn Erased> {
+        let axis = Axis::new(how, length);
+        Box::new(Typed { axis, acc: F::Acc::NAME, outs: vec![F::Out::NAME; F::PLANES] })
+    }
+
+    fn slices<'a, T: Element>(
+        of: &'a [PyReadonlyArrayDyn<'_, T>],
+        piece: &Piece,
+    ) -> PyResult<Vec<&'a [T]>> {
+        let all: PyResult<Vec<&[T]>> = of.iter().map(|one| Ok(one.as_slice()?)).collect();
+        let size = piece.outputs() * piece.rows;
+        match all?.as_slice() {
+            all if all.iter().all(|one| one.len() == size) && !all.is_empty() => Ok(all.to_vec()),
+            _ => Err(wrong("there is no block")),
+        }
+    }
+
+    fn results<'py>(
+        &self,
+        outs: &[Bound<'py, PyAny>],
+        outputs: Option<usize>,
+    ) -> PyResult<Vec<PyReadwriteArrayDyn<'py, F::Out>>> {
+        let all: Vec<PyReadwriteArrayDyn<'py, F::Out>> =
+            outs.iter().map(write).collect::<PyResult<_>>()?;
+        let size = outputs.or(all.first().map(|one| one.len()));
+        match all.len() == F::PLANES && all.iter().all(|one| Some(one.len()) == size) {
+            true => Ok(all),
+            false => Err(wrong("the results are not of the size of the block's")),
+        }
+    }
+}
+
+impl<F> Erased for Typed<F>
+where
+    F: Fold + Send + 'static,
+    F::In: Named,
+    F::Acc: Named,
+    F::Out: Named + Sync,
+{
+    fn types(&self) -> (&'static str, Vec<&'static str>) {
+        (self.acc, self.outs.clone())
+    }
+
+    fn state(&self, outputs: usize) -> usize {
+        self.axis.state(outputs)
+    }
+
+    fn scratch(&self, outputs: usize) -> usize {
+        self.axis.scratch(outputs)
+    }
+
+    fn fold(
+        &self,
+        blocks: &[Bound<'_, PyAny>],
+        place: Place,
+        [state, scratch]: [&Bound<'_, PyAny>; 2],
+    ) -> PyResult<()> {
+        let blocks_ = read::<F::In>(blocks)?;
+        let shape = blocks_.first().ok_or_else(|| wrong("there is no block"))?.shape();
+        let piece = piece(shape, place.axis, place.first)?;
+        let x = Self::slices(&blocks_, &piece)?;
+        let (mut state_, mut scratch_) = (write::<F::Acc>(state)?, write::<F::Acc>(scratch)?);
+        let (state_, scratch_) = (state_.as_slice_mut()?, scratch_.as_slice_mut()?);
+        let outputs = piece.outputs();
+        if state_.len() != self.axis.state(outputs) || scratch_.len() < self.axis.scratch(outputs) {
+            return Err(wrong("the state is of another size, or the scratch memory too small"));
+        }
+        state.py().detach(|| self.axis.fold(&x, &piece, state_, scratch_));
+        Ok(())
+    }
+
+    fn whole(
+        &self,
+        blocks: &[Bound<'_, PyAny>],
+        axis: usize,
+        outs: &[Bound<'_, PyAny>],
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let blocks_ = read::<F::In>(blocks)?;
+        let shape = blocks_.first().ok_or_else(|| wrong("there is no block"))?.shape();
+        let piece = piece(shape, axis, 0)?;
+        let x = Self::slices(&blocks_, &piece)?;
+        let mut outs_ = self.results(outs, Some(piece.outputs()))?;
+        let mut views = Vec::with_capacity(outs_.len());
+        for one in &mut outs_ {
+            views.push(one.as_slice_mut()?);
+        }
+        let mut scratch_ = write::<F::Acc>(scratch)?;
+        let scratch_ = scratch_.as_slice_mut()?;
+        if scratch_.len() < self.axis.scratch(piece.outputs()) {
+            return Err(wrong("the scratch memory is too small"));
+        }
+        scratch.py().detach(|| self.axis.whole(&x, &piece, &mut views, scratch_));
+        Ok(())
+    }
+
+    fn finish(&self, state: &Bound<'_, PyAny>, outs: &[Bound<'_, PyAny>]) -> PyResult<()> {
+        let mut outs_ = self.results(outs, None)?;
+        let outputs = outs_.first().map_or(0, |one| one.len());
+        let mut views = Vec::with_capacity(outs_.len());
+        for one in &mut outs_ {
+            views.push(one.as_slice_mut()?);
+        }
+        let mut state_ = write::<F::Acc>(state)?;
+        let state_ = state_.as_slice_mut()?;
+        if state_.len() != self.axis.state(outputs) {
+            return Err(wrong("the state is of another size"));
+        }
+        state.py().detach(|| self.axis.finish(state_, &mut views));
+        Ok(())
+    }
+}
+
+/// One line for each type of element.
+macro_rules! by_type {
+    ($dtype:expr, $length:expr, $($type:ty => $how:expr),*) => {
+        match $dtype {
+            $(name if name == <$type>::NAME => Some(Typed::boxed($how, $length)),)*
+            _ => None,
+        }
+    };
+}
+
+/// Reductions of the types that need one of their own; blocks of others are converted.
+fn make(name: &str, dtype: &str, n: usize, step: i64) -> Option<Box<dyn Erased>> {
+    macro_rules! tree {
+        ($($op:ident $input:ident $acc:ident),*) => {
+            by_type!(dtype, n, $($input => Tree::<$op<$input, $acc>>::new()),*)
+        };
+    }
+    macro_rules! exact {
+        ($op:ident: $($input:ident),*) => {
+            by_type!(dtype, n, $($input => Exact::<$op<$input>>::new()),*)
+        };
+    }
+    macro_rules! integers {
+        ($op:ident: $($input:ident $acc:ident),*) => {
+            by_type!(dtype, n, $($input => Exact::<$op<$input, $acc>>::new()),*)
+        };
+    }
+    macro_rules! moments {
+        ($nan:literal: $($input:ident),*) => {
+            by_type!(dtype, n, $($input => Moments::<$input, $nan>::new()),*)
+        };
+    }
+    macro_rules! place {
+        ($nan:literal, $largest:literal: $($input:ident),*) => {
+            by_type!(dtype, n, $($input => Arg::<$input, $nan>::new($largest)),*)
+        };
+    }
+    match name {
+        "sum" => tree!(Sum f32 f32, Sum f64 f64).or_else(
+            || integers!(Sum: u8 u64, i8 i64, u16 u64, i16 i64, u32 u64, i32 i64, u64 u64, i64 i64),
+        ),
+        "sum in float64" => tree!(Sum f32 f64, Sum f64 f64, Sum u64 f64, Sum i64 f64),
+        "nansum" => tree!(NanSum f32 f32, NanSum f64 f64),
+        "prod" => tree!(Prod f32 f32, Prod f64 f64).or_else(|| integers!(Prod: u64 u64, i64 i64)),
+        "squares" => tree!(SumSquares f32 f64, SumSquares f64 f64),
+        "min" => exact!(Min: u8, i8, u16, i16, u32, i32, u64, i64, f32, f64),
+        "max" => exact!(Max: u8, i8, u16, i16, u32, i32, u64, i64, f32, f64),
+        "nanmin" => exact!(NanMin: f32, f64),
+        "nanmax" => exact!(NanMax: f32, f64),
+        "nonzero" => exact!(Nonzero: u8, u16, u32, u64, f32, f64),
+        "numbers" => exact!(Numbers: f32, f64),
+        "moments" => moments!(false: i32, i64, f32, f64),
+        "nanmoments" => moments!(true: f32, f64),
+        "more moments" => by_type!(dtype, n, f64 => MomentsOfNodes),
+        "argmin" => place!(false, false: u8, i32, u64, i64, f32, f64),
+        "argmax" => place!(false, true: u8, i32, u64, i64, f32, f64),
+        "nanargmin" => place!(true, false: f32, f64),
+        "nanargmax" => place!(true, true: f32, f64),
+        "more places" => by_type!(dtype, n, i64 => ArgOfNodes::new(step)),
+        _ => None,
+    }
+}
+
+#[pymethods]
+impl Reduction {
+    /// The reduction `name` of `length` elements of type `dtype`, such as `"f8"`. `step`: of `more places`,
+    /// what the next index of the axis adds.
+    #[new]
+    #[pyo3(signature = (name, dtype, length, step = 0))]
+    fn new(name: &str, dtype: &str, length: usize, step: i64) -> PyResult<Reduction> {
+        let made = make(name, dtype, length, step);
+        made.map(Reduction).ok_or_else(|| wrong(&format!("there is no {name} of {dtype}")))
+    }
+
+    /// Type of state and scratch memory, and of each result.
+    #[getter]
+    fn types(&self) -> (&'static str, Vec<&'static str>) {
+        self.0.types()
+    }
+
+    /// Elements of the state between pieces.
+    fn state(&self, outputs: usize) -> usize {
+        self.0.state(outputs)
+    }
+
+    /// Elements of scratch memory.
+    fn scratch(&self, outputs: usize) -> usize {
+        self.0.scratch(outputs)
+    }
+
+    /// Takes a piece of the axis in, whose first index is `first`.
+    fn fold(
+        &self,
+        blocks: Vec<Bound<'_, PyAny>>,
+        axis: usize,
+        first: usize,
+        state: &Bound<'_, PyAny>,
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.0.fold(&blocks, Place { axis, first }, [state, scratch])
+    }
+
+    /// Reduces all of the axis.
+    fn whole(
+        &self,
+        blocks: Vec<Bound<'_, PyAny>>,
+        axis: usize,
+        outs: Vec<Bound<'_, PyAny>>,
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.0.whole(&blocks, axis, &outs, scratch)
+    }
+
+    /// The results, when all pieces are taken in.
+    fn finish(&self, state: &Bound<'_, PyAny>, outs: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        self.0.finish(state, &outs)
+    }
+}

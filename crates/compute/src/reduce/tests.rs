@@ -1,0 +1,255 @@
+use super::*;
+
+/// Values of all sizes, from a linear congruential generator.
+fn values(count: usize) -> Vec<f64> {
+    let mut seed = 12345u64;
+    let mut next = || {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+    };
+    (0..count).map(|_| next() * 10f64.powi((next() * 6.0) as i32)).collect()
+}
+
+/// The tree by its definition: lanes of leaves, then pairs of nodes.
+fn sum(x: &[f64]) -> f64 {
+    let pairs = |mut all: Vec<f64>| {
+        while all.len() > 1 {
+            all = all
+                .chunks(2)
+                .map(|pair| pair.iter().copied().reduce(|a, b| a + b).unwrap())
+                .collect();
+        }
+        all[0]
+    };
+    let leaf = |x: &[f64]| {
+        let mut lanes = vec![-0.0; LANES];
+        for (k, x) in x.iter().enumerate() {
+            lanes[k % LANES] += x;
+        }
+        pairs(lanes)
+    };
+    pairs(x.chunks(LEAF).map(leaf).collect())
+}
+
+/// Reduces an array of `(outer, rows, inner)` in pieces that end at `ends`.
+fn in_pieces<F: Fold<Acc: Default, Out: Default>>(
+    axis: &Axis<F>,
+    x: &[F::In],
+    (outer, rows, inner): (usize, usize, usize),
+    ends: &[usize],
+) -> Vec<Vec<F::Out>> {
+    let outputs = outer * inner;
+    let mut state = vec![F::Acc::default(); axis.state(outputs)];
+    let mut scratch = vec![F::Acc::default(); axis.scratch(outputs)];
+    let mut first = 0;
+    for &end in ends {
+        let mut part = Vec::new();
+        for o in 0..outer {
+            part.extend_from_slice(&x[(o * rows + first) * inner..(o * rows + end) * inner]);
+        }
+        let piece = Piece { outer, rows: end - first, inner, first };
+        axis.fold(&[&part], &piece, &mut state, &mut scratch);
+        first = end;
+    }
+    let mut outs = vec![vec![F::Out::default(); outputs]; F::PLANES];
+    let mut views: Vec<_> = outs.iter_mut().map(|out| &mut out[..]).collect();
+    axis.finish(&mut state, &mut views);
+    outs
+}
+
+fn at_once<F: Fold<Acc: Default, Out: Default>>(
+    axis: &Axis<F>,
+    x: &[F::In],
+    (outer, rows, inner): (usize, usize, usize),
+) -> Vec<Vec<F::Out>> {
+    let outputs = outer * inner;
+    let mut scratch = vec![F::Acc::default(); axis.scratch(outputs)];
+    let mut outs = vec![vec![F::Out::default(); outputs]; F::PLANES];
+    let mut views: Vec<_> = outs.iter_mut().map(|out| &mut out[..]).collect();
+    axis.whole(&[x], &Piece { outer, rows, inner, first: 0 }, &mut views, &mut scratch);
+    outs
+}
+
+const SHAPES: [(usize, usize, usize); 14] = [
+    (3000, 3, 1),
+    (599, 32, 1),
+    (1, 1, 1),
+    (1, 100_003, 1),
+    (3, 1000, 1),
+    (700, 131, 1),
+    (1, 40_000, 2),
+    (2, 1031, 3),
+    (1, 517, 31),
+    (1, 300, 33),
+    (2, 200, 600),
+    (1, 129, 3000),
+    (5, 7, 11),
+    (1, 70_000, 5),
+];
+
+fn cuts(rows: usize) -> [Vec<usize>; 3] {
+    let middle = vec![rows / 3, rows / 2 + 1, rows];
+    let small: Vec<usize> = (0..rows).step_by(rows / 40 + 3).skip(1).chain([rows]).collect();
+    [vec![rows], middle, small]
+}
+
+fn column(x: &[f64], (_, rows, inner): (usize, usize, usize), output: usize) -> Vec<f64> {
+    let (o, c) = (output / inner, output % inner);
+    (0..rows).map(|r| x[(o * rows + r) * inner + c]).collect()
+}
+
+#[test]
+fn a_sum_is_that_of_the_tree_whatever_the_pieces_and_threads() {
+    for shape in SHAPES {
+        let (outer, rows, inner) = shape;
+        let x = values(outer * rows * inner);
+        let expected: Vec<u64> =
+            (0..outer * inner).map(|n| sum(&column(&x, shape, n)).to_bits()).collect();
+        for threads in [1, 2, 3] {
+            let axis = Axis::new(Tree::<Sum<f64, f64>>::new(), rows).with_threads(threads);
+            let bits = |outs: Vec<Vec<f64>>| -> Vec<u64> {
+                outs[0].iter().map(|value| value.to_bits()).collect()
+            };
+            assert_eq!(expected, bits(at_once(&axis, &x, shape)), "{shape:?}");
+            for ends in cuts(rows) {
+                assert_eq!(expected, bits(in_pieces(&axis, &x, shape, &ends)), "{shape:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn moments_have_the_same_bits_for_all_pieces_and_are_close() {
+    for shape in SHAPES {
+        let (outer, rows, inner) = shape;
+        let mut x = values(outer * rows * inner);
+        let reference = Axis::new(Moments::<f64, false>::new(), rows).with_threads(1);
+        let expected = at_once(&reference, &x, shape);
+        for (n, mean) in expected[1].iter().enumerate() {
+            let all = column(&x, shape, n);
+            let exact = sum(&all) / rows as f64;
+            let squares: f64 = all.iter().map(|x| (x - exact) * (x - exact)).sum();
+            let size = all.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+            assert_eq!(rows as f64, expected[0][n]);
+            assert!((mean - exact).abs() <= 1e-14 * size, "{shape:?} {mean} {exact}");
+            assert!((expected[2][n] - squares).abs() <= 1e-12 * squares, "{shape:?}");
+        }
+        for threads in [1, 2, 3] {
+            let axis = Axis::new(Moments::<f64, false>::new(), rows).with_threads(threads);
+            assert_eq!(expected, at_once(&axis, &x, shape));
+            for ends in cuts(rows) {
+                assert_eq!(expected, in_pieces(&axis, &x, shape, &ends), "{shape:?} {ends:?}");
+            }
+        }
+        // Some are not numbers, among them the first one.
+        for n in (0..x.len()).step_by(3) {
+            x[n] = f64::NAN;
+        }
+        let reference = Axis::new(Moments::<f64, true>::new(), rows).with_threads(1);
+        let expected = at_once(&reference, &x, shape);
+        for n in 0..outer * inner {
+            let all: Vec<f64> = column(&x, shape, n).into_iter().filter(|x| !x.is_nan()).collect();
+            assert_eq!(all.len() as f64, expected[0][n]);
+            if !all.is_empty() {
+                let exact = sum(&all) / all.len() as f64;
+                let squares: f64 = all.iter().map(|x| (x - exact) * (x - exact)).sum();
+                let size = all.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+                assert!((expected[1][n] - exact).abs() <= 1e-14 * size);
+                assert!((expected[2][n] - squares).abs() <= 1e-12 * squares, "{shape:?}");
+            }
+        }
+        for threads in [1, 2] {
+            let axis = Axis::new(Moments::<f64, true>::new(), rows).with_threads(threads);
+            assert_eq!(expected, at_once(&axis, &x, shape));
+            for ends in cuts(rows) {
+                assert_eq!(expected, in_pieces(&axis, &x, shape, &ends), "{shape:?} {ends:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn extremes_and_their_places() {
+    for shape in SHAPES {
+        let (outer, rows, inner) = shape;
+        let mut x: Vec<f64> = values(outer * rows * inner).iter().map(|x| x.trunc()).collect();
+        for round in 0..2 {
+            for threads in [1, 2] {
+                let largest = Axis::new(Exact::<Max<f64>>::new(), rows).with_threads(threads);
+                let place = Axis::new(Arg::<f64, false>::new(true), rows).with_threads(threads);
+                for ends in cuts(rows) {
+                    let found = in_pieces(&largest, &x, shape, &ends);
+                    let places = in_pieces(&place, &x, shape, &ends);
+                    assert_eq!(found[0].len(), outer * inner);
+                    for n in 0..outer * inner {
+                        let all = column(&x, shape, n);
+                        let nan = all.iter().position(|x| x.is_nan());
+                        let best = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                        let first = all.iter().position(|x| *x == best).unwrap_or(0);
+                        assert_eq!(nan.unwrap_or(first) as i64, places[1][n], "{shape:?}");
+                        assert_eq!(nan.is_some(), found[0][n].is_nan());
+                        assert!(nan.is_some() || found[0][n] == best);
+                    }
+                }
+            }
+            if round == 0 {
+                for n in (5..x.len()).step_by(997) {
+                    x[n] = f64::NAN;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nodes_of_two_axes_are_the_moments_of_all() {
+    let (outer, rows) = (301, 257);
+    let x = values(outer * rows);
+    let planes = at_once(&Axis::new(Moments::<f64, false>::new(), rows), &x, (outer, rows, 1));
+    let planes: Vec<&[f64]> = planes.iter().map(|plane| &plane[..]).collect();
+    let axis = Axis::new(MomentsOfNodes, outer);
+    let mut scratch = vec![0.0; axis.scratch(1)];
+    let mut outs = [[0.0]; 3];
+    let mut views: Vec<_> = outs.iter_mut().map(|out| &mut out[..]).collect();
+    let piece = Piece { outer: 1, rows: outer, inner: 1, first: 0 };
+    axis.whole(&planes, &piece, &mut views, &mut scratch);
+    let [[count], [mean], [squares]] = outs;
+    let exact = sum(&x) / x.len() as f64;
+    let expected: f64 = x.iter().map(|x| (x - exact) * (x - exact)).sum();
+    assert_eq!(x.len() as f64, count);
+    assert!((mean - exact).abs() < 1e-12);
+    assert!((squares - expected).abs() < 1e-12 * expected);
+    // In pieces: the same bits.
+    let mut state = vec![0.0; axis.state(1)];
+    for (first, end) in [(0, 1), (1, 130), (130, 301)] {
+        let part: Vec<&[f64]> = planes.iter().map(|plane| &plane[first..end]).collect();
+        let piece = Piece { outer: 1, rows: end - first, inner: 1, first };
+        axis.fold(&part, &piece, &mut state, &mut scratch);
+    }
+    let mut again = [[0.0]; 3];
+    let mut views: Vec<_> = again.iter_mut().map(|out| &mut out[..]).collect();
+    axis.finish(&mut state, &mut views);
+    assert_eq!([[count], [mean], [squares]], again);
+}
+
+#[test]
+fn a_pivot_far_away_costs_little() {
+    // One value of each leaf is far from the others, as a fill value is.
+    let mut x: Vec<f64> = values(4096).iter().map(|x| 1e6 + x).collect();
+    for n in (0..x.len()).step_by(LEAF) {
+        x[n] = -1e9;
+    }
+    let axis = Axis::new(Moments::<f64, false>::new(), x.len());
+    let found = at_once(&axis, &x, (1, 4096, 1));
+    let mean = sum(&x) / 4096.0;
+    let squares: Vec<f64> = x.iter().map(|x| (x - mean) * (x - mean)).collect();
+    assert!((found[2][0] / sum(&squares) - 1.0).abs() < 1e-13);
+}
+
+#[test]
+fn nothing_is_the_identity() {
+    let axis = Axis::new(Tree::<Sum<f64, f64>>::new(), 0);
+    assert_eq!(vec![vec![0.0; 3]], at_once(&axis, &[], (1, 0, 3)));
+    let axis = Axis::new(Exact::<Sum<i32, i64>>::new(), 0);
+    assert_eq!(vec![vec![0; 2]], at_once(&axis, &[], (2, 0, 1)));
+}

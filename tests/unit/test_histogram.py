@@ -1,0 +1,174 @@
+"""Histograms, counts, and quantiles: NumPy's, however little memory there is."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_reductions import FORMATS, content, stored
+
+import outcore
+
+DTYPES = ["i1", "u2", "i4", "u8", "f2", "f4", "f8", ">f8", ">i4", "?"]
+METHODS = ["linear", "lower", "higher", "nearest", "midpoint"]
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from([(7,), (1031,), (30, 41), (4, 5, 6)]),
+    st.sampled_from(DTYPES),
+    st.sampled_from(FORMATS),
+    st.sampled_from([1, 10, 57, "edges", "rising"]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_histograms_are_numpys(tmp_path_factory, shape, dtype, source, bins, within, density, seed):
+    folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
+    data = content(shape, dtype, rng)
+    native = data.astype("u1" if dtype == "?" else data.dtype.newbyteorder("="))
+    given_bins = {"edges": [-1.0, 0.0, 0.5, 3.0], "rising": np.arange(-3, 4)}.get(bins, bins)
+    span = (0.0, 2.5) if within else None
+    expected, edges = np.histogram(native, given_bins, span, density)
+    with stored(folder, data, source, rng) as a:
+        found, ours = outcore.histogram(a, given_bins, span, density, memory="2 MiB")
+    np.testing.assert_array_equal(edges, ours)
+    assert (edges.dtype, expected.dtype) == (ours.dtype, found.dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-15 if density else 0)
+
+
+def test_edges_that_are_none():
+    for words in ({"bins": 0}, {"bins": [2, 1]}, {"bins": "auto"}, {"range": (2, 1)}):
+        with pytest.raises(outcore.UsageError, match="bins"):
+            outcore.histogram(np.arange(3.0), **words)
+    with pytest.raises(outcore.UsageError, match="finite"):
+        outcore.histogram(np.array([1.0, np.nan]))
+    counts, _ = outcore.histogram(np.array([1.0, np.nan]), range=(0, 2))
+    assert counts.sum() == 1
+    np.testing.assert_array_equal(np.histogram([], 3)[0], outcore.histogram(np.zeros(0), 3)[0])
+
+
+def test_each_byte_is_read_once_with_a_range(tmp_path):
+    data = np.random.default_rng(1).standard_normal((256, 8192))
+    with outcore.create(tmp_path / "a.npy", data=data) as a:
+        planned = outcore.histogram(a, 100, (-4, 4), memory="4 MiB", explain=True)
+        assert planned.report.read_bytes == a.nbytes and planned.report.steps > 4
+        np.testing.assert_array_equal(np.histogram(data, 100, (-4, 4))[0], planned.run())
+        assert planned.report.measured.read_bytes <= 1.1 * a.nbytes
+        assert planned.report.measured.peak_bytes <= 4 * 2**20
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", ">i8", "u8", "?"])
+def test_counts_of_values_are_numpys(tmp_path, dtype):
+    data = content((30_000,), dtype, np.random.default_rng(2))
+    data = np.abs(data) if data.dtype.kind == "i" else data
+    with outcore.create(tmp_path / "a.npy", data=data) as a:
+        for least in (0, 500, 20_000):
+            expected = np.bincount(data.astype("i8"), minlength=least)
+            np.testing.assert_array_equal(expected, outcore.bincount(a, least, memory="3 MiB"))
+        with outcore.bincount(a, out=tmp_path / "b.npy") as b:
+            np.testing.assert_array_equal(np.bincount(data.astype("i8")), b[...])
+    assert outcore.bincount(np.zeros(0, int), 3).tolist() == [0, 0, 0]
+    for wrong in (np.array([1, -1]), np.zeros((2, 2), int), np.ones(3)):
+        with pytest.raises((outcore.UsageError, outcore.UnsupportedError)):
+            outcore.bincount(wrong)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from([(1,), (1031,), (3, 5000), (900, 3), (64, 3, 17), (5, 2100)]),
+    st.sampled_from(DTYPES),
+    st.sampled_from(FORMATS),
+    st.sampled_from(METHODS),
+    st.sampled_from([0.5, 0, 1, [0.25, 0.1, 0.999], [[0.3], [0.7]]]),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_quantiles_are_numpys(tmp_path_factory, shape, dtype, source, method, q, little, seed):
+    folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
+    data = content(shape, dtype, rng)
+    if data.dtype.kind == "f" and rng.random() < 0.2:
+        data.reshape(-1)[-1] = rng.choice([np.nan, np.inf, -np.inf, -0.0])
+    native = data.astype("u1" if dtype == "?" else data.dtype.newbyteorder("="))
+    axis = None if rng.random() < 0.5 else int(rng.integers(len(shape)))
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = np.asarray(np.quantile(native, q, axis, method=method))
+        with stored(folder, data, source, rng) as a:
+            # Below the first, an axis has to be so short.
+            memory = "1500 KiB" if little else "16 MiB"
+            found = np.asarray(outcore.quantile(a, q, axis, method=method, memory=memory))
+    assert (expected.shape, expected.dtype) == (found.shape, found.dtype)
+    # NumPy looks for the place between two elements in their own precision.
+    loss = {"f2": 2e-2, "f4": 1e-4}.get(native.dtype.str[1:], 1e-13)
+    np.testing.assert_allclose(found, expected, rtol=loss, atol=loss)
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from([(60_001,), (300, 211), (2, 40_000), (30_000, 3)]),
+    st.sampled_from(["f8", "f4", "i4", "u8", "i8", ">f8"]),
+    st.sampled_from(METHODS),
+    st.integers(0, 2**32),
+)
+def test_ranks_are_found_by_counting(tmp_path_factory, shape, dtype, method, seed):
+    """Axes that do not fit: passes that count, then one that collects."""
+    folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
+    data = (rng.standard_normal(shape) * 10 ** rng.uniform(0, 5)).astype(dtype)
+    if rng.random() < 0.3:
+        data[...] = rng.choice(data.reshape(-1)[:3], shape)
+    native = data.astype(data.dtype.newbyteorder("="))
+    axis = int(np.argmax(shape)) if rng.random() < 0.4 else None
+    q = rng.random(2)
+    with outcore.create(f"{folder}/a.npy", data=data, order=rng.choice(["C", "F"])) as a:
+        found = outcore.quantile(a, q, axis, method=method, memory="1500 KiB")
+    expected = np.quantile(native, q, axis, method=method)
+    assert expected.shape == found.shape
+    near = 1e-13
+    if dtype == "f4":
+        # Between elements only; NumPy takes q as float32, and with it other ranks.
+        ranks = np.sort(native, axis=axis)
+        near = float(
+            np.max(np.abs(np.diff(ranks.reshape(-1) if axis is None else ranks, axis=axis or 0)))
+        )
+        np.testing.assert_allclose(found, expected, atol=3 * near, rtol=1e-5)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=near)
+
+
+def test_medians_and_percentiles():
+    data = np.random.default_rng(5).standard_normal((50, 7)).astype("f4")
+    for axis in (None, 0, (0, 1), -1):
+        np.testing.assert_array_equal(np.median(data, axis), outcore.median(data, axis))
+    expected = np.percentile(data, [5, 50, 95], 0, keepdims=True)
+    np.testing.assert_allclose(
+        outcore.percentile(data, [5, 50, 95], 0, keepdims=True), expected, 1e-5
+    )
+    for words in ({"q": 1.5}, {"q": np.nan}, {"q": 0.5, "method": "best"}, {"q": 0.5, "axis": 2}):
+        with pytest.raises(outcore.UsageError):
+            outcore.quantile(data, **words)
+    with pytest.raises(outcore.UsageError, match="no elements"):
+        outcore.median(np.zeros((0, 3)), 0)
+
+
+def test_few_passes_find_a_median(tmp_path, monkeypatch):
+    """Two reads find it in numbers that spread, and nothing is written."""
+    from outcore.ooc import quantiles
+
+    reports = []
+
+    def complete(operation, out, how):
+        planned = quantiles_complete(operation, out, {**how, "explain": True})
+        found = planned.run()
+        reports.append(planned.report)
+        return found
+
+    quantiles_complete = quantiles.complete
+    monkeypatch.setattr(quantiles, "complete", complete)
+    data = np.random.default_rng(6).standard_normal(2**20)
+    with outcore.create(tmp_path / "a.npy", data=data) as a:
+        assert outcore.median(a, memory="3 MiB") == np.median(data)
+    assert len(reports) in (2, 3)
+    assert all(one.read_bytes == a.nbytes and one.written_bytes == 0 for one in reports)
+    assert max(one.measured.peak_bytes for one in reports) <= 3 * 2**20

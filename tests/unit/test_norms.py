@@ -1,0 +1,88 @@
+"""Inner products and norms beside NumPy's."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_reductions import DTYPES, FORMATS, content, stored
+
+import outcore
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from([1, 7, 1031, 20_000]),
+    st.sampled_from(DTYPES),
+    st.sampled_from(DTYPES),
+    st.sampled_from(FORMATS),
+    st.integers(0, 2**32),
+)
+def test_inner_products_are_numpys(tmp_path_factory, length, left, right, source, seed):
+    folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
+    a, b = (content((length,), one, rng) for one in (left, right))
+    with np.errstate(over="ignore"), stored(folder, a, source, rng) as on_disk:
+        for name in ("dot", "vdot"):
+            native = [x.astype(x.dtype.newbyteorder("=")) for x in (a, b)]
+            expected = getattr(np, name)(*native)
+            found = getattr(outcore, name)(on_disk, b, memory="2 MiB")
+            assert expected.dtype == found.dtype
+            if expected.dtype.kind in "iub":
+                assert expected == found
+            else:
+                loss = {"f2": 1e-2, "f4": 1e-4, "c8": 1e-4}.get(expected.dtype.str[1:], 1e-11)
+                scale = float(np.abs(native[0].astype("c16")) @ np.abs(native[1].astype("c16")))
+                assert abs(complex(expected) - complex(found)) <= loss * max(scale, 1)
+
+
+def test_bits_of_a_product_do_not_depend_on_how_it_is_cut(tmp_path):
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((2, 300, 301))
+    expected = outcore.vdot(a, b)
+    for order in "CF":
+        with outcore.create(tmp_path / f"{order}.npy", data=a, order=order) as one:
+            for memory in ("200 KiB", "1 MiB"):
+                assert expected == outcore.vdot(one, b, memory=memory)
+    assert abs(expected - np.vdot(a, b)) < 1e-9
+
+
+def test_products_of_what_does_not_fit_are_refused():
+    for a, b in ((np.ones(3), np.ones(4)), (np.ones((2, 2)), np.ones((2, 2))), (np.ones(()), 2.0)):
+        with pytest.raises(outcore.UsageError, match="bad-shape"):
+            outcore.dot(a, b)
+    with pytest.raises(outcore.UsageError, match="bad-shape"):
+        outcore.vdot(np.ones((2, 3)), np.ones(6))
+    assert outcore.dot(np.ones(0), np.ones(0)) == 0
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16", "i1", "i8", ">f8", "?"])
+def test_norms_are_numpys(dtype):
+    data = content((40, 31), dtype, np.random.default_rng(4))
+    native = data.astype(data.dtype.newbyteorder("="))
+    if dtype == "i1":
+        data[0, 0] = native[0, 0] = -128
+        native = native.astype("f8")
+    if dtype == "?":
+        native = native.astype("f8")
+    for ord, axis in [
+        (None, None),
+        (None, 0),
+        (None, (0, 1)),
+        ("fro", None),
+        ("fro", (1, 0)),
+        *((ord, axis) for ord in (0, 1, 2, 3, -1, 0.5, np.inf, -np.inf) for axis in (0, 1)),
+    ]:
+        with np.errstate(divide="ignore"):
+            expected = np.linalg.norm(native, ord, axis)
+        found = outcore.norm(data, ord, axis)
+        kind = data.dtype.kind
+        assert found.dtype.itemsize == (
+            data.dtype.itemsize // (1 + (kind == "c")) if kind in "fc" else 8
+        )
+        np.testing.assert_allclose(found, expected, rtol=2e-5 if dtype in ("f4", "c8") else 1e-12)
+    assert outcore.norm(data, keepdims=True).shape == (1, 1)
+
+
+def test_norms_that_are_none():
+    for ord, axis in ((2, None), ("nuc", (0, 1)), ("fro", 0), (None, (0, 1, 2)), (None, 5)):
+        with pytest.raises(outcore.UsageError):
+            outcore.norm(np.ones((2, 3, 4)) if axis else np.ones((2, 3)), ord, axis)

@@ -1,0 +1,306 @@
+"""Reductions beside NumPy's: equal, and with the same bits however the array is cut."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcore
+
+SHAPES = [(), (1,), (7,), (1, 9), (1031,), (11, 13), (3, 5000), (900, 3), (64, 3, 17), (4, 5, 6, 7)]
+DTYPES = ["i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", ">f8", ">i4", ">c8", "?"]
+FORMATS = ["a.npy", "a.zarr", "a.h5::/x", "a.raw"]
+SUMS = ["sum", "prod", "mean", "var", "std", "nansum", "nanprod", "nanmean", "nanvar", "nanstd"]
+EXACT = ["min", "max", "ptp", "any", "all", "count_nonzero", "nanmin", "nanmax"]
+PLACES = ["argmin", "argmax", "nanargmin", "nanargmax"]
+NO_COMPLEX = {*EXACT, *PLACES, "prod", "nanprod", "nanmean", "nanvar", "nanstd"} - {
+    "any",
+    "all",
+    "count_nonzero",
+}
+# What NumPy loses itself.
+TOLERANCE = {"f2": 2e-2, "f4": 1e-4, "c8": 1e-4}
+
+
+def stored(folder, data, name, rng):
+    words = {}
+    if "npy" in name or "raw" in name:
+        words["order"] = rng.choice(["C", "F"])
+    elif data.ndim and data.size:
+        words["chunks"] = tuple(int(rng.integers(1, n + 1)) for n in data.shape)
+        words["compression"] = "zstd"
+    return outcore.create(f"{folder}/{name}", data=data, **words)
+
+
+def content(shape, dtype, rng, name=""):
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return rng.random(shape) < 0.5
+    if kind in "iu":
+        return rng.integers(0 if kind == "u" else -100, 100, shape).astype(dtype)
+    numbers = rng.standard_normal(shape) + 0.5
+    if "prod" in name:
+        numbers = np.exp(numbers / 100)
+    if kind == "c":
+        numbers = numbers + 1j * rng.standard_normal(shape)
+    return numbers.astype(dtype)
+
+
+def axes_of(name, ndim, rng):
+    if name in PLACES:
+        return int(rng.integers(-ndim, ndim)) if ndim and rng.random() < 0.7 else None
+    if rng.random() < 0.3:
+        return None
+    chosen = tuple(int(k) - ndim * int(rng.integers(2)) for k in range(ndim) if rng.random() < 0.5)
+    return chosen[0] if len(chosen) == 1 and rng.random() < 0.5 else chosen
+
+
+def ours(name, a, folder, **words):
+    """As a NumPy array, with the smallest budget if that is asked for."""
+    words = {"out": f"{folder}/r{np.random.default_rng().integers(2**60)}.npy", **words}
+    if words.get("memory") == "smallest":
+        with pytest.raises(outcore.BudgetError) as refused:
+            getattr(outcore, name)(a, **{**words, "memory": 1})
+        words["memory"] = refused.value.needed
+    with getattr(outcore, name)(a, **words) as found:
+        return found[...]
+
+
+def numpys(name, data, **words):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(getattr(np, name)(data, **words))
+
+
+@settings(max_examples=70)
+@given(
+    st.sampled_from(SHAPES),
+    st.sampled_from(DTYPES),
+    st.sampled_from(FORMATS),
+    st.sampled_from([*SUMS, *EXACT, *PLACES]),
+    st.sampled_from(["smallest", "2 MiB"]),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_it_is_numpys(tmp_path_factory, shape, dtype, source, name, memory, keepdims, seed):
+    folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "c" and name in NO_COMPLEX:
+        name = "sum"
+    if dtype == "?" and name == "ptp":
+        name = "max"
+    data = content(shape, dtype, rng, name)
+    if np.dtype(dtype).kind == "f" and rng.random() < 0.5:
+        # A minority of NaN, of which no slice is full.
+        flat = data.reshape(-1)
+        flat[1 :: 2 if name.startswith("nan") else 7] = np.nan
+        if name in PLACES and name.startswith("nan"):
+            flat[...] = np.where(np.isnan(flat) & (np.arange(flat.size) % 3 > 0), 0, flat)
+    axis = axes_of(name, len(shape), rng)
+    try:
+        expected = numpys(
+            name, data.astype(data.dtype.newbyteorder("=")), axis=axis, keepdims=keepdims
+        )
+    except ValueError:
+        assert name.startswith("nanarg")
+        with pytest.raises(outcore.UsageError, match="All-NaN"):
+            getattr(outcore, name)(data, axis=axis)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with stored(folder, data, source, rng) as a:
+            found = ours(name, a, folder, axis=axis, keepdims=keepdims, memory=memory)
+    assert (expected.shape, expected.dtype) == (found.shape, found.dtype)
+    if name in SUMS and expected.dtype.kind in "fc":
+        loss = TOLERANCE.get(data.dtype.str[1:], 1e-12)
+        size = float(np.nanmax(np.abs(data.astype("c16")), initial=1.0)) ** (
+            2 if "var" in name else 1
+        )
+        size *= data.size if "sum" in name else 1
+        np.testing.assert_allclose(found, expected, rtol=loss, atol=loss * size)
+    else:
+        np.testing.assert_array_equal(expected, found)
+
+
+@settings(max_examples=6)
+@given(
+    st.sampled_from([(5003,), (300, 41), (41, 300), (7, 130, 33), (3, 4, 5, 60), (2000, 3)]),
+    st.sampled_from(["f4", "f8", "c8", ">f8", "f2"]),
+    st.sampled_from(["sum", "mean", "var", "std", "nansum", "nanvar", "prod", "nanmean"]),
+    st.integers(0, 2**32),
+)
+def test_bits_do_not_depend_on_how_it_is_cut(tmp_path_factory, shape, dtype, name, seed):
+    folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
+    if dtype == "c8" and name in NO_COMPLEX:
+        name = "sum"
+    data = (content(shape, dtype, rng, name) * 10 ** rng.uniform(-2, 2, shape)).astype(dtype)
+    axis = axes_of(name, len(shape), rng)
+    expected = np.asarray(getattr(outcore, name)(data, axis=axis))
+    for source in FORMATS:
+        with stored(folder, data, source, rng) as a:
+            for memory in ("smallest", "700 KiB"):
+                found = ours(name, a, folder, axis=axis, memory=memory)
+                assert expected.tobytes() == found.tobytes(), (source, memory)
+
+
+def test_arguments_as_numpy_takes_them():
+    data = np.arange(24, dtype="i4").reshape(2, 3, 4)
+    for words in (
+        {"dtype": "f8"},
+        {"dtype": "i1"},
+        {"dtype": "c16"},
+        {"keepdims": True},
+        {"axis": -1},
+    ):
+        expected = np.sum(data, **words)
+        found = outcore.sum(data, **words)
+        assert expected.dtype == found.dtype and type(expected) is type(found)
+        np.testing.assert_array_equal(expected, found)
+    assert outcore.mean(data, dtype="f4").dtype == "f4"
+    np.testing.assert_allclose(np.var(data, axis=(0, 2), ddof=2), outcore.var(data, (0, 2), ddof=2))
+    np.testing.assert_array_equal(np.sum(data, 1), outcore.sum(data, 1))
+    out = np.zeros((3, 4))
+    assert outcore.sum(data, 0, out=out) is out
+    np.testing.assert_array_equal(data.sum(0), out)
+    for axis in (3, -4, (0, 0), (0, -3), 1.5, "x", [0]):
+        with pytest.raises(outcore.UsageError, match="axis"):
+            outcore.sum(data, axis)
+    with pytest.raises(outcore.UsageError, match="several"):
+        outcore.argmax(data, (0, 1))
+    with pytest.raises(outcore.UnsupportedError, match="bad-dtype"):
+        outcore.max(np.ones(3, "c16"))
+
+
+def test_nothing_is_numpys_nothing():
+    for shape, axis in (((0,), None), ((3, 0), 1), ((0, 3), 0), ((3, 0), 0), ((0, 4, 0), 1)):
+        data = np.zeros(shape)
+        for name in (
+            "sum",
+            "prod",
+            "any",
+            "all",
+            "count_nonzero",
+            "nansum",
+            "mean",
+            "std",
+            "nanvar",
+        ):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                expected = np.asarray(getattr(np, name)(data, axis=axis))
+                theirs = {str(one.message).rstrip(".")[:20] for one in caught}
+                caught.clear()
+                found = getattr(outcore, name)(data, axis=axis)
+                assert expected.dtype == found.dtype
+                np.testing.assert_array_equal(expected, found)
+                if expected.size:
+                    # NumPy warns of the division, too.
+                    assert {str(one.message).rstrip(".")[:20] for one in caught} <= theirs
+                    assert bool(caught) == bool(theirs)
+    for name in ("min", "max", "argmin", "nanmax", "ptp"):
+        with pytest.raises(outcore.UsageError, match="no elements"):
+            getattr(outcore, name)(np.zeros((0, 3)), axis=0)
+
+
+def test_slices_without_numbers_warn_as_numpy_does():
+    data = np.array([[1.0, np.nan], [np.nan, np.nan]])
+    for name, text in (
+        ("nanmax", "All-NaN"),
+        ("nanmean", "Mean of empty slice"),
+        ("nanvar", "Degrees of freedom"),
+    ):
+        with pytest.warns(RuntimeWarning, match=text):
+            found = getattr(outcore, name)(data, axis=0)
+        np.testing.assert_array_equal(numpys(name, data, axis=0), found)
+    assert outcore.nansum(data, 0).tolist() == [1.0, 0.0]
+
+
+def test_signed_zeros_infinities_and_large_numbers():
+    zeros = np.array([-0.0, -0.0])
+    assert np.signbit(outcore.sum(zeros)) == np.signbit(np.sum(zeros))
+    assert outcore.sum(np.array([1.0, np.inf])) == np.inf
+    assert np.isnan(outcore.sum(np.array([-np.inf, np.inf])))
+    assert outcore.mean(np.array([1.0, np.inf])) == np.inf
+    high = np.full(3, 2**63 - 1)
+    assert outcore.sum(high) == np.sum(high)
+    far = 1e9 + np.random.default_rng(1).standard_normal(5000)
+    np.testing.assert_allclose(outcore.var(far), np.var(far), rtol=1e-7)
+
+
+def test_statistics_are_those_of_single_calls(tmp_path):
+    data = np.random.default_rng(2).standard_normal((300, 41)).astype("f4")
+    data[3] = np.nan
+    with outcore.create(tmp_path / "a.npy", data=data) as a:
+        names = ("sum", "mean", "var", "std", "min", "max", "argmax", "nanmean", "any", "nanargmin")
+        for axis in (0, 1, None):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if axis == 1:
+                    names = names[:-1]
+                found = outcore.statistics(a, axis, names, memory="1 MiB")
+                assert list(found) == list(names)
+                for name in names:
+                    single = getattr(outcore, name)(a, axis=axis)
+                    assert np.asarray(single).tobytes() == np.asarray(found[name]).tobytes(), name
+        planned = outcore.statistics(a, 0, ("mean", "std"), memory="1 MiB", explain=True)
+        planned.run()
+        assert a.nbytes == planned.report.read_bytes
+        assert planned.report.measured.read_bytes <= 1.1 * a.nbytes
+        for what in ("mean", ("mode",), ("argmin",)):
+            with pytest.raises(outcore.UsageError):
+                outcore.statistics(a, (0, 1), what)
+        assert outcore.statistics(a, what=()) == {}
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_each_byte_is_read_once_within_the_budget(tmp_path, axis, order):
+    data = np.random.default_rng(3).standard_normal((512, 4096))
+    with outcore.create(tmp_path / "a.npy", data=data, order=order) as a:
+        planned = outcore.var(a, axis, memory="3 MiB", explain=True)
+        told = planned.report
+        assert told.steps > 2 and told.must_move == a.nbytes == told.read_bytes
+        assert told.written_bytes == 0
+        np.testing.assert_allclose(np.var(data, axis), planned.run(), rtol=1e-12)
+        done = planned.report.measured
+        assert done.read_bytes <= 1.1 * a.nbytes
+        assert done.peak_bytes <= 3 * 2**20
+        # Runs are long: some tiles of rows, or parts of them.
+        assert told.requests <= 40 * told.steps
+
+
+def test_chunks_are_decoded_once(tmp_path):
+    data = np.random.default_rng(4).standard_normal((90, 700))
+    with outcore.create(tmp_path / "a.zarr", data=data, chunks=(25, 60), compression="zstd") as a:
+        for axis in (None, 0, 1):
+            planned = outcore.sum(a, axis, memory="1500 KiB", explain=True)
+            planned.run()
+            assert planned.report.measured.requests <= math.prod((4, 12)) + 4
+
+
+def test_a_result_that_does_not_fit_says_so(tmp_path):
+    with outcore.create(tmp_path / "a.npy", (2, 100_000), "f8") as a:
+        with pytest.raises(outcore.BudgetError, match="out="):
+            outcore.sum(a, 0, memory="1 MiB")
+        with outcore.sum(a, 0, memory="1 MiB", out=tmp_path / "s.npy") as s:
+            assert s.shape == (100_000,) and not s[...].any()
+
+
+def test_an_interrupted_sum_goes_on(tmp_path):
+    data = np.random.default_rng(5).standard_normal((64, 30_000))
+    with outcore.create(tmp_path / "a.npy", data=data) as a:
+        words = {"memory": "1 MiB", "out": tmp_path / "s.npy"}
+        for at in range(1, 40, 7):
+            seen = []
+
+            def progress(done, total, seen=seen, at=at):
+                seen.append(done)
+                if len(seen) > at:
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                outcore.sum(a, 0, progress=progress, resume=True, **words)
+        with outcore.sum(a, 0, resume=True, **words) as s:
+            np.testing.assert_array_equal(outcore.sum(data, 0), s[...])
