@@ -47,14 +47,12 @@ from outcore.errors import (
 from outcore.formats import Entry, ls
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
 from outcore.hints import Hints, MemoryLimit, memory
-from outcore.jobs import ComputeReport, Planned
+from outcore.jobs import ComputeReport, Measured, Planned
 from outcore.ooc.convert import convert
 from outcore.ooc.extremes import argmax, argmin, max, min, ptp
 from outcore.ooc.histogram import bincount, histogram
 from outcore.ooc.map_blocks import apply_along_axis, map_blocks
 from outcore.ooc.matmul import matmul
-from outcore.ooc.searching import searchsorted
-from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.nanreductions import (
     nanargmax,
     nanargmin,
@@ -70,6 +68,8 @@ from outcore.ooc.norms import dot, norm, vdot
 from outcore.ooc.quantiles import median, percentile, quantile
 from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
 from outcore.ooc.scans import cumprod, cumsum
+from outcore.ooc.searching import searchsorted
+from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.statistics import statistics
 from outcore.ooc.stencil import stencil
 from outcore.ooc.tensordot import inner, outer, tensordot
@@ -110,6 +110,7 @@ __all__ = [
     "IORequest",
     "InternalError",
     "ManyReport",
+    "Measured",
     "MemoryLimit",
     "NotFoundError",
     "Origin",
@@ -131,9 +132,9 @@ __all__ = [
     "all",
     "any",
     "apply_along_axis",
-    "argsort",
     "argmax",
     "argmin",
+    "argsort",
     "assign",
     "bincount",
     "convert",
@@ -143,8 +144,8 @@ __all__ = [
     "cumsum",
     "dot",
     "explain_all",
-    "inner",
     "histogram",
+    "inner",
     "ls",
     "map_blocks",
     "matmul",
@@ -176,8 +177,8 @@ __all__ = [
     "statistics",
     "std",
     "stencil",
-    "tensordot",
     "sum",
+    "tensordot",
     "transpose",
     "unique",
     "var",
