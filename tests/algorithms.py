@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy import ndimage
 
 import outcore
 
@@ -166,5 +167,15 @@ CASES: dict[str, Callable[[], Case]] = {
         exact=False,
         memory=MIB // 2,
         begun=4,
+    ),
+    "median_filter": lambda: Case(
+        [random(900, 500)],
+        lambda a, **how: outcore.median_filter(a, 3, **how),
+        lambda a: ndimage.median_filter(a, 3),
+    ),
+    "gaussian_filter": lambda: Case(
+        [random(900, 500)],
+        lambda a, **how: outcore.gaussian_filter(a, 1.5, mode="nearest", **how),
+        lambda a: ndimage.gaussian_filter(a, 1.5, mode="nearest"),
     ),
 }

@@ -50,6 +50,16 @@ from outcore.hints import Hints, MemoryLimit, memory
 from outcore.jobs import ComputeReport, Measured, Planned
 from outcore.ooc.convert import convert
 from outcore.ooc.extremes import argmax, argmin, max, min, ptp
+from outcore.ooc.filters import (
+    gaussian_filter,
+    generic_filter,
+    maximum_filter,
+    median_filter,
+    minimum_filter,
+    percentile_filter,
+    rank_filter,
+    uniform_filter,
+)
 from outcore.ooc.histogram import bincount, histogram
 from outcore.ooc.map_blocks import apply_along_axis, map_blocks
 from outcore.ooc.matmul import matmul
@@ -144,16 +154,22 @@ __all__ = [
     "cumsum",
     "dot",
     "explain_all",
+    "gaussian_filter",
+    "generic_filter",
+    "inner",
     "histogram",
     "inner",
     "ls",
     "map_blocks",
     "matmul",
     "max",
+    "maximum_filter",
     "mean",
     "median",
+    "median_filter",
     "memory",
     "min",
+    "minimum_filter",
     "nanargmax",
     "nanargmin",
     "nanmax",
@@ -167,9 +183,11 @@ __all__ = [
     "open",
     "outer",
     "percentile",
+    "percentile_filter",
     "prod",
     "ptp",
     "quantile",
+    "rank_filter",
     "read_all",
     "rechunk",
     "searchsorted",
@@ -180,6 +198,7 @@ __all__ = [
     "sum",
     "tensordot",
     "transpose",
+    "uniform_filter",
     "unique",
     "var",
     "vdot",

@@ -323,25 +323,14 @@ def simulate_together(
 
 @final
 class RankFilter:
-    def __new__(
-        cls,
-        dtype: str,
-        shape: Sequence[int],
-        size: Sequence[int],
-        origin: Sequence[int],
-        boundary: Sequence[str],
-        fill: float,
-        rank: int,
-    ) -> Self: ...
+    def __new__(cls, size: Sequence[int], rank: int) -> Self: ...
     @property
     def scratch(self) -> int: ...
     def run(
         self,
         block: NDArray[Any],
-        begin: int,
         out: NDArray[Any],
-        start: int,
-        stop: int,
+        first: Sequence[int],
         scratch: NDArray[Any],
     ) -> None: ...
 

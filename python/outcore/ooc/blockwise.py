@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Reuse, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
 
-__all__ = ["BOUNDARIES", "Around", "blockwise", "filled", "per_axis"]
+__all__ = ["BOUNDARIES", "Around", "Scratch", "blockwise", "filled", "per_axis"]
 
 Shape = tuple[int, ...]
 
@@ -67,6 +67,23 @@ class Around:
     def held(self, tile: Sequence[int]) -> int:
         """Elements of a block of this shape and what is around it."""
         return math.prod(n + 2 * w for n, w in zip(tile, self.widths, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """
+    Memory that a kernel works with.
+
+    Parameters
+    ----------
+    dtype
+        Of it.
+    elements
+        How many; None: those of a block of the first source with its halo, in that shape.
+    """
+
+    dtype: np.dtype[Any]
+    elements: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +152,7 @@ def blockwise(
     around: Around,
     *,
     given: Shape | None = None,
+    scratch: Callable[[Terms], Sequence[Scratch]] | None = None,
     work: int = 0,
     rate: float = 0.0,
 ) -> Callable[[Terms], Program]:
@@ -158,6 +176,8 @@ def blockwise(
         The halo of the blocks of sources that have the full length of an axis.
     given
         Shape of blocks; None: chosen.
+    scratch
+        What the kernel works with: further blocks, which it gets after those of the results.
     work, rate
         Operations for an element of the result, and how many are done in a second.
     """
@@ -166,7 +186,14 @@ def blockwise(
 
     def plan(terms: Terms) -> Program:
         per_element = 2 * (sum(d.itemsize for d in native) + sum(d.itemsize for d in results))
-        tiles = _tiles(terms, shape, around, per_element, given, made)
+        own = scratch(terms) if scratch else ()
+        per_element += sum(one.dtype.itemsize for one in own if one.elements is None)
+        fixed = sum(one.elements * one.dtype.itemsize for one in own if one.elements is not None)
+        try:
+            left = replace(terms, room=max(terms.room - fixed, 0))
+            tiles = _tiles(left, shape, around, per_element, given, made)
+        except TooLittle as error:
+            raise TooLittle(error.needed + fixed) from None
         largest = tuple(
             min(n + 2 * w, length if around.boundary is None else n + 2 * w)
             for n, w, length in zip(tiles.largest, around.widths, shape, strict=True)
@@ -179,12 +206,19 @@ def blockwise(
             Buffer(math.prod(tiles.largest), dtype, terms.order(made + k), copies=2)
             for k, dtype in enumerate(results)
         ]
+        most = around.held(tiles.largest)
+        buffers += [
+            Buffer(most if one.elements is None else one.elements, one.dtype, terms.order(0))
+            for one in own
+        ]
         schedule = Schedule(
             name=name,
             arrays=tuple(f"array {n}" for n in range(made + len(results))),
             buffers=tuple(buffers),
             steps=len(tiles),
-            make=_Steps(shape, tuple(one for one, _ in sources), len(results), tiles, around, work),
+            make=_Steps(
+                shape, tuple(one for one, _ in sources), len(results), tiles, around, work, own
+            ),
             kernels=(kernel,),
             rate=rate,
         )
@@ -254,9 +288,10 @@ class _Steps:
         tiles: Tiling,
         around: Around,
         work: int,
+        scratch: Sequence[Scratch],
     ) -> None:
         self.shape, self.sources, self.results = shape, sources, results
-        self.tiles, self.around, self.work = tiles, around, work
+        self.tiles, self.around, self.work, self.scratch = tiles, around, work, scratch
 
     def __call__(self, number: int) -> Step:
         key = self.tiles.key(number)
@@ -272,8 +307,8 @@ class _Steps:
                 loads += [Load(n, part, n, place) for part, place in _product(axes)]
                 continue
             axis, there, here, rest, place = shared
-            whole = [slice(0, one.length) for one in axes]
-            theirs, mine = list(whole), list(whole)
+            everything = [slice(0, one.length) for one in axes]
+            theirs, mine = list(everything), list(everything)
             theirs[axis], mine[axis] = there, here
             reuses.append(Reuse(n, tuple(mine), n, tuple(theirs)))
             if rest.stop > rest.start:
@@ -282,6 +317,9 @@ class _Steps:
                 loads += [Load(n, part, n, at) for part, at in _product(parts)]
         first = len(self.sources)
         blocks += [Block(first + k, size) for k in range(self.results)]
+        for k, own in enumerate(self.scratch):
+            whole = blocks[0].shape if own.elements is None else (own.elements,)
+            blocks.append(Block(first + self.results + k, whole))
         return Step(
             blocks=tuple(blocks),
             loads=tuple(loads),

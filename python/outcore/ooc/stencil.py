@@ -138,10 +138,10 @@ def stencil(
         kept |= {"attrs": attrs, "order": order}
         result = Result(source.shape, task.dtype, kept, source.path)
         arguments = {
-            "weights": task.told if callable(weights) else np.asarray(weights),
+            "weights": task.told if callable(weights) else np.asarray(weights).tolist(),
             "steps": task.steps,
             "boundary": task.boundary,
-            "cval": complex(cval),
+            "cval": cval,
             "until": until,
             "dtype": task.dtype,
         }
@@ -211,7 +211,6 @@ def _task(
         until,
         callback,
         taps=taps,
-        told=repr(taps),
     )
 
 

@@ -69,7 +69,7 @@ class Task:
     function, halo
         Instead of them.
     told
-        What the journal says of them.
+        What the journal says of the function.
     """
 
     shape: Shape
@@ -129,6 +129,8 @@ class _Planner:
         self.width = 1 if task.function else width
         self.number = task.dtype if task.function else np.empty(0, task.dtype).real.dtype
         self.casts = task.source_dtype.newbyteorder("=") != task.dtype
+        #: Passes that were made, by levels, rows of a slab and panels.
+        self.known: dict[tuple[int, int, int], dict[Any, Pass]] = {}
 
     def turned(self, axes: Sequence[Any]) -> tuple[Any, ...]:
         """Axes of the array with the slowest first, or those with the slowest first as the array's."""
@@ -242,11 +244,15 @@ class _Planner:
 
     def passes(self, cut: _Cut) -> dict[Any, Pass]:
         """One for each kind of panel."""
+        known = (cut.levels, cut.rows, cut.panels)
+        if known in self.known:
+            return self.known[known]
         found: dict[Any, Pass] = {}
         for panel in self.panels(cut.panels, cut.levels):
             key = _kind(panel)
             if key not in found:
                 found[key] = self.made(cut, panel)
+        self.known[known] = found
         return found
 
     def choose(self) -> _Cut:
@@ -396,7 +402,7 @@ class _Planner:
                     return _nothing(full)
                 return watch.watched(full, k)
 
-            return _later(full, make, targets[k], changes)
+            return _later(full, make, sources[k], targets[k], changes, self.moved(cut, sources[k]))
 
         longest = self.one(cut, cut.levels, 0, 1, changes)
 
@@ -406,9 +412,19 @@ class _Planner:
                 return _nothing(longest)
             return _padded(self.one(cut, found[1], sources[found[0]], 1, changes), longest.steps)
 
-        final = _later(longest, last, 1, changes)
+        final = _later(longest, last, 0, 1, changes, self.moved(cut, 0))
         numbers = Result((task.steps,), np.dtype(np.float64))
         return (*map(later, range(passes)), final), (*((self.between,) * count), numbers)
+
+    def moved(self, cut: _Cut, source: int) -> tuple[int, int]:
+        """Bytes that a pass reads and stores."""
+        task = self.task
+        panels = self.panels(cut.panels, cut.levels)
+        columns = sum(last - first for _, _, first, last in panels)
+        row = self.shape[0] * math.prod(self.shape[2:])
+        item = (task.source_dtype if source == 0 else task.dtype).itemsize
+        stored = math.prod(task.shape) * task.dtype.itemsize + cut.levels * 8
+        return columns * row * item, stored
 
     def one(
         self,
@@ -625,27 +641,22 @@ def _padded(schedule: Schedule, steps: int) -> Schedule:
 
 
 def _later(
-    full: Schedule, make: Callable[[Sequence[Any]], Schedule], target: int, changes: int
+    full: Schedule,
+    make: Callable[[Sequence[Any]], Schedule],
+    source: int,
+    target: int,
+    changes: int,
+    moved: tuple[int, int],
 ) -> Later:
-    step = full.step(0)
-    sources = {load.array: 2 for load in step.loads}
-    moved = [full.step(k) for k in range(full.steps)]
+    read, stored = moved
     return Later(
         full.name,
         full.steps,
         full.held,
-        sum(_nbytes(full, step, step.loads) for step in moved),
-        sum(_nbytes(full, step, step.stores) for step in moved),
-        {**sources, target: 2, changes: 1},
+        read,
+        stored,
+        {source: 2, target: 2, changes: 1},
         make,
-    )
-
-
-def _nbytes(schedule: Schedule, step: Step, loads: Sequence[Load]) -> int:
-    return sum(
-        math.prod(part.stop - part.start for part in load.section)
-        * schedule.buffers[step.blocks[load.block].buffer].dtype.itemsize
-        for load in loads
     )
 
 

@@ -19,6 +19,6 @@ mod tests;
 mod tile;
 
 pub use boundary::Boundary;
-pub use rank::{Ordered, RankFilter};
+pub use rank::{Ordered, RankFilter, Shaped};
 pub use sums::Real;
 pub use sweep::{Problem, Refused, Sweep, Tap};

@@ -11,7 +11,6 @@ use std::sync::Mutex;
 
 use outcore_io::cpu::side_by_side;
 
-use super::boundary::Boundary;
 use super::network::{selecting, sorting, Comparator, Network};
 use super::sweep::{lock, Refused};
 use crate::simd::widest;
@@ -19,58 +18,52 @@ use crate::simd::widest;
 /// Elements that comparators work on at once.
 const PIECE: usize = 64;
 /// Elements of a row for which columns are sorted at once.
-const PART: usize = 16 * PIECE;
+const PART: usize = 8 * PIECE;
+/// Parts that a lane takes at once.
+const TAKEN: usize = 16;
+/// Elements of the largest window.
+const MOST: usize = 1024;
 
 /// Elements that have an order.
 pub trait Ordered: Copy + Default + PartialOrd + Send + Sync {}
 
 impl<T: Copy + Default + PartialOrd + Send + Sync> Ordered for T {}
 
-/// A filter that takes the element of a rank.
+/// A filter that takes the element of a rank from windows of a given size.
 #[derive(Debug)]
-pub struct RankFilter<T> {
-    shape: Vec<i64>,
-    size: Vec<i64>,
-    /// First neighbour of a window along each axis.
-    first: Vec<i64>,
-    boundary: Vec<Boundary>,
-    fill: T,
+pub struct RankFilter {
+    size: Vec<usize>,
     sort: Network,
     select: Network,
 }
 
-impl<T: Ordered> RankFilter<T> {
-    /// Of an array of this shape, the slowest axis first; windows begin `size / 2 + origin` before an element.
-    pub fn new(
-        shape: &[usize],
-        size: &[usize],
-        origin: &[i64],
-        boundary: Vec<Boundary>,
-        fill: T,
-        rank: usize,
-    ) -> Result<RankFilter<T>, Refused> {
-        let axes = shape.len();
-        let all = [size.len(), origin.len(), boundary.len()];
+/// Elements in memory, the slowest axis first.
+#[derive(Debug, Clone, Copy)]
+pub struct Shaped<'a, T> {
+    /// All elements, one after the other.
+    pub elements: &'a [T],
+    /// How many there are along each axis.
+    pub shape: &'a [usize],
+}
+
+impl RankFilter {
+    /// Windows of this size along each axis, the slowest first; ranks count from the smallest element.
+    pub fn new(size: &[usize], rank: usize) -> Result<RankFilter, Refused> {
         let volume = size.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
-        let fits = volume.is_some_and(|volume| rank < volume && volume <= 1024);
-        if axes == 0 || all != [axes; 3] || !fits || shape.contains(&0) {
-            return Err(Refused("a window that does not fit its array"));
-        }
-        let width = size[axes - 1];
-        let column = volume.unwrap_or(1) / width;
+        let volume = volume.filter(|volume| rank < *volume && *volume <= MOST);
+        let (Some(volume), Some(width)) = (volume, size.last()) else {
+            return Err(Refused("a window without elements, or with too many"));
+        };
+        let column = volume / width;
         Ok(RankFilter {
-            shape: shape.iter().map(|n| *n as i64).collect(),
-            first: size.iter().zip(origin).map(|(n, o)| -(*n as i64 / 2) - o).collect(),
-            size: size.iter().map(|n| *n as i64).collect(),
-            boundary,
-            fill,
+            size: size.to_vec(),
             sort: sorting(column),
-            select: selecting(width, column, rank),
+            select: selecting(*width, column, rank),
         })
     }
 
     fn width(&self) -> usize {
-        self.size[self.size.len() - 1] as usize
+        self.size.last().copied().unwrap_or(1)
     }
 
     fn column(&self) -> usize {
@@ -87,170 +80,98 @@ impl<T: Ordered> RankFilter<T> {
         PART + (self.width() - 1).next_multiple_of(PIECE)
     }
 
-    /// Filters the rows `[from, to)` of the slowest axis into `out`.
-    ///
-    /// `block` has the rows from `begin` on: all that the windows reach, but for what lies outside of the
-    /// array, which the boundary tells. `Wrap` along the slowest axis may count on beyond the ends.
-    pub fn run(
+    /// Filters into `out`, of this shape: the window of its element 0 begins at `first` in the block, which
+    /// has all elements of all windows.
+    pub fn run<T: Ordered>(
         &self,
-        block: &[T],
-        begin: i64,
+        block: Shaped<'_, T>,
         out: &mut [T],
-        (from, to): (i64, i64),
+        shape: &[usize],
+        first: &[usize],
         scratch: &mut [T],
     ) -> Result<(), Refused> {
-        let last = self.shape.len() - 1;
-        let n = self.shape[last] as usize;
-        let row: usize = self.shape[1..].iter().map(|n| *n as usize).product();
-        let (rows, here) = ((to - from).max(0) as usize, (block.len() / row) as i64);
-        if !block.len().is_multiple_of(row)
-            || out.len() != rows * row
-            || scratch.len() < self.scratch()
-        {
-            return Err(Refused("blocks that do not fit the rows of a filter"));
+        let axes = self.size.len();
+        let lengths = [block.shape.len(), shape.len(), first.len()];
+        let volume = |shape: &[usize]| shape.iter().product::<usize>();
+        let fits = lengths == [axes; 3]
+            && (0..axes).all(|k| first[k] + shape[k] + self.size[k] - 1 <= block.shape[k])
+            && block.elements.len() == volume(block.shape)
+            && out.len() == volume(shape)
+            && scratch.len() >= self.scratch();
+        if !fits {
+            return Err(Refused("blocks that do not fit the windows of a filter"));
         }
+        if out.is_empty() {
+            return Ok(());
+        }
+        let n = shape[axes - 1];
         let scratches: Mutex<Vec<&mut [T]>> =
             Mutex::new(scratch.chunks_exact_mut(self.scratch()).collect());
-        let lines = rows * row / n;
-        let lanes = lock(&scratches).len().min(lines.max(1));
-        let each = (lines / (8 * lanes)).clamp(1, 64);
-        // With one axis there is one line; parts of it go to the lanes.
-        let pieces = match last {
-            0 => Mutex::new(out.chunks_mut(8 * PART).enumerate()),
-            _ => Mutex::new(out.chunks_mut(each * n).enumerate()),
-        };
-        let missing = std::sync::atomic::AtomicBool::new(false);
+        let lanes = lock(&scratches).len();
+        // Parts of lines, in order.
+        let parts = out.chunks_mut(n).flat_map(|line| line.chunks_mut(PART));
+        let each = n.div_ceil(PART);
+        let parts = Mutex::new(parts.enumerate());
         side_by_side(lanes, &|_| {
             let Some(scratch) = lock(&scratches).pop() else { return };
+            let (sorted, places) = scratch.split_at_mut(self.column() * self.sorted());
+            let mut sources = vec![];
             loop {
-                let next = lock(&pieces).next();
-                let Some((k, out)) = next else { break };
-                let mut sources = vec![];
-                if last == 0 {
-                    let start = from + (k * 8 * PART) as i64;
-                    self.sources(block, begin, here, &[start], &mut sources);
-                    self.line(&sources, begin, start, out, scratch);
-                    continue;
+                let some: Vec<_> = lock(&parts).by_ref().take(TAKEN).collect();
+                if some.is_empty() {
+                    break;
                 }
-                for (j, out) in out.chunks_exact_mut(n).enumerate() {
-                    let index = self.index(k * each + j, from);
-                    if !self.sources(block, begin, here, &index, &mut sources) {
-                        missing.store(true, std::sync::atomic::Ordering::Relaxed);
-                        return;
-                    }
-                    self.line(&sources, 0, 0, out, scratch);
+                for (number, out) in some {
+                    self.sources(block, &index(number / each, shape), first, &mut sources);
+                    let at = first[axes - 1] + number % each * PART;
+                    widest(
+                        #[inline(always)]
+                        || self.part(&sources, at, out, sorted, places),
+                    );
                 }
             }
         });
-        match missing.into_inner() {
-            true => Err(Refused("a block without the neighbours of its rows")),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Indices of line `number` of the result.
-    fn index(&self, number: usize, from: i64) -> Vec<i64> {
-        let last = self.shape.len() - 1;
-        let mut index = vec![0; last];
-        let mut rest = number as i64;
-        for axis in (0..last).rev() {
-            let n = if axis == 0 { i64::MAX } else { self.shape[axis] };
-            index[axis] = rest % n;
-            rest /= n;
-        }
-        index[0] += from;
-        index
-    }
-
-    /// The lines whose elements are the columns of the windows of a line; none for numbers outside.
-    /// False if the block has not all of them.
-    fn sources<'a>(
+    /// The lines whose elements are the columns of the windows of a line.
+    fn sources<'a, T>(
         &self,
-        block: &'a [T],
-        begin: i64,
-        here: i64,
-        index: &[i64],
-        sources: &mut Vec<Option<&'a [T]>>,
-    ) -> bool {
-        let last = self.shape.len() - 1;
-        sources.clear();
-        if last == 0 {
-            sources.push(Some(block));
-            return true;
-        }
-        let n = self.shape[last] as usize;
-        let mut offset = vec![0; last];
-        loop {
-            let mut at = Some(0i64);
-            for axis in 0..last {
-                let wanted = index[axis] + self.first[axis] + offset[axis];
-                let found = match axis {
-                    0 if (begin..begin + here).contains(&wanted) => Some(wanted - begin),
-                    0 => match self.boundary[0].source(wanted, self.shape[0]) {
-                        Some(row) if (begin..begin + here).contains(&row) => Some(row - begin),
-                        Some(_) => return false,
-                        None => None,
-                    },
-                    _ => self.boundary[axis].source(wanted, self.shape[axis]),
-                };
-                at = at.zip(found).map(|(at, found)| match axis {
-                    0 => found,
-                    _ => at * self.shape[axis] + found,
-                });
-            }
-            sources.push(at.map(|at| &block[at as usize * n..][..n]));
-            let mut axis = last;
-            loop {
-                if axis == 0 {
-                    return true;
-                }
-                axis -= 1;
-                offset[axis] += 1;
-                if offset[axis] < self.size[axis] {
-                    break;
-                }
-                offset[axis] = 0;
-            }
-        }
-    }
-
-    /// Filters a line, or what of it is from `start` on; sources begin with element `begin`.
-    fn line(
-        &self,
-        sources: &[Option<&[T]>],
-        begin: i64,
-        start: i64,
-        out: &mut [T],
-        scratch: &mut [T],
+        block: Shaped<'a, T>,
+        index: &[usize],
+        first: &[usize],
+        sources: &mut Vec<&'a [T]>,
     ) {
-        let (sorted, places) = scratch.split_at_mut(self.column() * self.sorted());
-        for (k, out) in out.chunks_mut(PART).enumerate() {
-            let at = start + (k * PART) as i64;
-            widest(
-                #[inline(always)]
-                || self.part(sources, begin, at, out, sorted, places),
-            );
+        let last = self.size.len() - 1;
+        let n = block.shape[last];
+        sources.clear();
+        for number in 0..self.column() {
+            let (mut rest, mut at, mut stride) = (number, 0, n);
+            for axis in (0..last).rev() {
+                at += (index[axis] + first[axis] + rest % self.size[axis]) * stride;
+                rest /= self.size[axis];
+                stride *= block.shape[axis];
+            }
+            sources.push(&block.elements[at..at + n]);
         }
     }
 
     #[inline(always)]
-    fn part(
+    fn part<T: Ordered>(
         &self,
-        sources: &[Option<&[T]>],
-        begin: i64,
-        at: i64,
+        sources: &[&[T]],
+        at: usize,
         out: &mut [T],
         sorted: &mut [T],
         places: &mut [T],
     ) {
         let (places, _) = places.as_chunks_mut::<PIECE>();
         let row = self.sorted();
-        let axis = self.shape.len() - 1;
-        let needed = (out.len() + self.width() - 1).next_multiple_of(PIECE);
+        let needed = out.len() + self.width() - 1;
         for c in (0..needed).step_by(PIECE) {
-            let first = at + self.first[axis] + c as i64;
             for (place, source) in places.iter_mut().zip(sources) {
-                self.load(place, *source, begin, first);
+                let length = PIECE.min(needed - c);
+                place[..length].copy_from_slice(&source[at + c..][..length]);
             }
             compare(places, &self.sort);
             for (r, place) in self.sort.order.iter().enumerate() {
@@ -270,32 +191,17 @@ impl<T: Ordered> RankFilter<T> {
             out.copy_from_slice(&places[self.select.order[0]][..out.len()]);
         }
     }
+}
 
-    /// Elements from `first` on of a line, which begins with element `begin`, also beyond its ends.
-    #[inline(always)]
-    fn load(&self, place: &mut [T; PIECE], source: Option<&[T]>, begin: i64, first: i64) {
-        let Some(source) = source else {
-            *place = [self.fill; PIECE];
-            return;
-        };
-        let inside = usize::try_from(first - begin).ok().and_then(|at| source.get(at..at + PIECE));
-        if let Some(inside) = inside {
-            place.copy_from_slice(inside);
-            return;
-        }
-        let axis = self.shape.len() - 1;
-        for (k, place) in place.iter_mut().enumerate() {
-            let wanted = first + k as i64;
-            let is_here = (begin..begin + source.len() as i64).contains(&wanted);
-            let found = match is_here {
-                true => Some(wanted),
-                false => self.boundary[axis].source(wanted, self.shape[axis]),
-            };
-            // What no window reaches may be anything.
-            let element = found.and_then(|at| source.get(usize::try_from(at - begin).ok()?));
-            *place = element.copied().unwrap_or(self.fill);
-        }
+/// Indices of a line along all axes but the last.
+fn index(number: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; shape.len() - 1];
+    let mut rest = number;
+    for (slot, n) in index.iter_mut().zip(shape).rev() {
+        *slot = rest % n;
+        rest /= n;
     }
+    index
 }
 
 #[inline(always)]

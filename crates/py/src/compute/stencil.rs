@@ -3,8 +3,13 @@
 //! Blocks are contiguous arrays of float32 or float64, the slowest axis of the file first; complex ones come as
 //! pairs.
 
-use numpy::{Element, PyReadonlyArrayDyn, PyReadwriteArray1, PyReadwriteArrayDyn};
-use outcore_compute::stencil::{Boundary, Ordered, Problem, RankFilter, Real, Refused, Sweep, Tap};
+use numpy::{
+    Element, PyArrayDescrMethods, PyReadonlyArrayDyn, PyReadwriteArray1, PyReadwriteArrayDyn,
+    PyUntypedArray, PyUntypedArrayMethods,
+};
+use outcore_compute::stencil::{
+    Boundary, Ordered, Problem, RankFilter, Real, Refused, Shaped, Sweep, Tap,
+};
 use pyo3::prelude::*;
 
 use crate::errors::{detached, Class, Fault};
@@ -171,107 +176,43 @@ impl Work<'_, '_> {
     }
 }
 
-/// A filter of any type of elements.
-macro_rules! rank_filters {
-    ($($name:ident $type:ty: $dtype:literal),*) => {
-        enum AnyRank {
-            $($name(RankFilter<$type>),)*
-        }
-
-        impl AnyRank {
-            fn new(dtype: &str, window: Window, fill: &Bound<'_, PyAny>) -> PyResult<AnyRank> {
-                match dtype {
-                    $($dtype => {
-                        let fill: $type = fill.extract()?;
-                        Ok(AnyRank::$name(window.filter(fill).map_err(Fault::from)?))
-                    })*
-                    _ => Err(refused("elements without an order").into()),
-                }
-            }
-
-            fn scratch(&self) -> usize {
-                match self {
-                    $(AnyRank::$name(filter) => filter.scratch(),)*
-                }
-            }
-
-            fn run(&self, py: Python<'_>, work: &RankWork<'_, '_>) -> PyResult<()> {
-                match self {
-                    $(AnyRank::$name(filter) => work.run(py, filter),)*
-                }
-            }
-        }
-    };
-}
-
-rank_filters!(
-    F4 f32: "f4", F8 f64: "f8",
-    I1 i8: "i1", I2 i16: "i2", I4 i32: "i4", I8 i64: "i8",
-    U1 u8: "u1", U2 u16: "u2", U4 u32: "u4", U8 u64: "u8"
-);
-
-struct Window {
-    shape: Vec<usize>,
-    size: Vec<usize>,
-    origin: Vec<i64>,
-    boundary: Vec<String>,
-    rank: usize,
-}
-
-impl Window {
-    fn filter<T: Ordered>(self, fill: T) -> Result<RankFilter<T>, Refused> {
-        let Window { shape, size, origin, boundary, rank } = self;
-        let boundary: Option<Vec<Boundary>> =
-            boundary.iter().map(|name| Boundary::of(name)).collect();
-        let boundary = boundary.ok_or(Refused("an unknown boundary"))?;
-        RankFilter::new(&shape, &size, &origin, boundary, fill, rank)
-    }
-}
-
 struct RankWork<'a, 'py> {
     block: &'a Bound<'py, PyAny>,
-    begin: i64,
     out: &'a Bound<'py, PyAny>,
-    range: (i64, i64),
+    first: &'a [usize],
     scratch: &'a Bound<'py, PyAny>,
 }
 
 impl RankWork<'_, '_> {
-    fn run<T: Ordered + Element>(&self, py: Python<'_>, filter: &RankFilter<T>) -> PyResult<()> {
+    fn run<T: Ordered + Element>(&self, py: Python<'_>, filter: &RankFilter) -> PyResult<()> {
         let not_packed = |_| refused("a block that is not contiguous");
         let block: PyReadonlyArrayDyn<'_, T> = self.block.extract()?;
         let mut out: PyReadwriteArrayDyn<'_, T> = self.out.extract()?;
         let mut scratch: PyReadwriteArrayDyn<'_, T> = self.scratch.extract()?;
-        let block = block.as_slice().map_err(not_packed)?;
+        let shape = block.shape().to_vec();
+        let out_shape = out.shape().to_vec();
+        let elements = block.as_slice().map_err(not_packed)?;
         let out = out.as_slice_mut().map_err(not_packed)?;
         let scratch = scratch.as_slice_mut().map_err(not_packed)?;
-        let (begin, range) = (self.begin, self.range);
-        Ok(detached(py, || Ok(filter.run(block, begin, out, range, scratch)?))?)
+        let first = self.first;
+        Ok(detached(py, || {
+            let block = Shaped { elements, shape: &shape };
+            Ok(filter.run(block, out, &out_shape, first, scratch)?)
+        })?)
     }
 }
 
 /// The element of a rank in the window around each element.
 #[pyclass(name = "RankFilter", module = "outcore._core", frozen)]
 pub struct Rank {
-    filter: AnyRank,
+    filter: RankFilter,
 }
 
 #[pymethods]
 impl Rank {
     #[new]
-    #[pyo3(signature = (dtype, shape, size, origin, boundary, fill, rank))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        dtype: &str,
-        shape: Vec<usize>,
-        size: Vec<usize>,
-        origin: Vec<i64>,
-        boundary: Vec<String>,
-        fill: &Bound<'_, PyAny>,
-        rank: usize,
-    ) -> PyResult<Rank> {
-        let window = Window { shape, size, origin, boundary, rank };
-        Ok(Rank { filter: AnyRank::new(dtype, window, fill)? })
+    fn new(size: Vec<usize>, rank: usize) -> PyResult<Rank> {
+        Ok(Rank { filter: RankFilter::new(&size, rank).map_err(Fault::from)? })
     }
 
     /// Elements that a lane works with.
@@ -280,18 +221,29 @@ impl Rank {
         self.filter.scratch()
     }
 
-    /// Filters the rows from `start` to `stop` into `out`; `block` has the rows from `begin` on.
-    #[allow(clippy::too_many_arguments)]
+    /// Filters into `out`: the window of its first element begins at `first` in the block.
     fn run(
         &self,
         py: Python<'_>,
-        block: &Bound<'_, PyAny>,
-        begin: i64,
+        block: &Bound<'_, PyUntypedArray>,
         out: &Bound<'_, PyAny>,
-        start: i64,
-        stop: i64,
+        first: Vec<usize>,
         scratch: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.filter.run(py, &RankWork { block, begin, out, range: (start, stop), scratch })
+        let dtype = block.dtype();
+        let work = RankWork { block: block.as_any(), out, first: &first, scratch };
+        match (dtype.kind(), dtype.itemsize()) {
+            (b'f', 4) => work.run::<f32>(py, &self.filter),
+            (b'f', 8) => work.run::<f64>(py, &self.filter),
+            (b'i', 1) => work.run::<i8>(py, &self.filter),
+            (b'i', 2) => work.run::<i16>(py, &self.filter),
+            (b'i', 4) => work.run::<i32>(py, &self.filter),
+            (b'i', 8) => work.run::<i64>(py, &self.filter),
+            (b'u', 1) => work.run::<u8>(py, &self.filter),
+            (b'u', 2) => work.run::<u16>(py, &self.filter),
+            (b'u', 4) => work.run::<u32>(py, &self.filter),
+            (b'u', 8) => work.run::<u64>(py, &self.filter),
+            _ => Err(refused("elements without an order").into()),
+        }
     }
 }
