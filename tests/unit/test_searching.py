@@ -11,7 +11,7 @@ import outcore
 DTYPES = ["?", "i1", ">i4", "u8", "f4", ">f8", "c16", "M8[s]"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     st.sampled_from([0, 1, 7, 1000, 70_001]),
     st.sampled_from([(), (0,), (1,), (5,), (40, 301), (3, 5, 7)]),
@@ -37,10 +37,10 @@ def test_places_are_numpys(
         if on_disk and shape:
             v = outcore.create(f"{folder}/v.npy", data=values)
         if memory == "smallest":
-            memory = 1
-            for _ in range(2):  # where the result goes comes first
+            memory = "4 MiB"
+            if on_disk and shape:
                 try:
-                    outcore.searchsorted(a, v, side, memory=memory)
+                    outcore.searchsorted(a, v, side, memory=1)
                 except outcore.BudgetError as error:
                     memory = error.needed
         found = outcore.searchsorted(a, v, side, memory=memory)
@@ -72,12 +72,12 @@ def test_what_searchsorted_refuses():
         outcore.searchsorted(np.zeros(3, "M8[s]"), 1.5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.sampled_from([*SHAPES, (90_001,), (300, 301)]),
     st.sampled_from(DTYPES),
     st.sampled_from(FORMATS),
-    st.sampled_from(["2 MiB", "64 MiB"]),
+    st.sampled_from(["4 MiB", "64 MiB"]),
     st.booleans(),
     st.booleans(),
     st.integers(0, 2**32),
