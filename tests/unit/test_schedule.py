@@ -408,6 +408,7 @@ RULES = {
         Step(BLOCK, (LOAD,)),
         Step(BLOCK, reuses=(Reuse(0, (slice(0, 2),), 0, (slice(0, 2),)),), after=1),
     ],
+    "does not divide": [Step(BLOCK, (Load(0, section(0), 0, shape=(2, 4)),))],
     "never stored": [Step(BLOCK, (LOAD,), (STORE,))],
 }
 

@@ -4,7 +4,8 @@ Jobs: computations over arrays on disk, from the call to the result.
 An algorithm (`outcore.ooc`) says what it reads, what it makes and how it plans (`Operation`). Here is
 what is the same for all of them: `inputs` (paths and arrays), `outputs` (where results go) and
 `target` (a new array under another name), `shares` (who gets which part of the budget), `job`
-(journal, restart, phases) with `checkpoints`, and `report` (what will be moved, and what was).
+(journal, restart, phases) with `checkpoints` and `views`, and `report` (what will be moved, and what
+was).
 """
 
 from outcore.jobs.complete import Planned, complete
@@ -22,6 +23,7 @@ from outcore.jobs.operation import (
     Result,
     Terms,
     TooLittle,
+    View,
 )
 from outcore.jobs.report import ComputeReport, Measured
 
@@ -42,6 +44,7 @@ __all__ = [
     "Terms",
     "TooLittle",
     "Unfinished",
+    "View",
     "again",
     "clean",
     "complete",

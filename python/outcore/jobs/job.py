@@ -36,6 +36,7 @@ from outcore.jobs.operation import Array, Operation, Program, Result
 from outcore.jobs.outputs import Named, Output, scratch_folder, temporary
 from outcore.jobs.report import ComputeReport, Measured, spread, told
 from outcore.jobs.shares import Cut, Settled, opened, sampled, settle
+from outcore.jobs.views import seen
 from outcore.journal import Journal
 from outcore.opening import create, open
 from outcore.schedule import Run, Schedule, elements
@@ -186,6 +187,7 @@ class Job:
                 settled = settle(self.operation, made, self.left, cut)
                 temporaries = self._temporaries(settled.program, again=going_on)
                 arrays = self._handles([*self.operation.inputs, *made, *temporaries], settled)
+                arrays += self._views(arrays, settled)
             finally:
                 for one, output in zip(made, self.outputs, strict=False):
                     if isinstance(output, Named):
@@ -260,6 +262,14 @@ class Job:
             else:
                 handles.append(opened(array, memory, write=n >= first))
         return handles
+
+    def _views(self, arrays: Sequence[Any], settled: Settled) -> list[Any]:
+        """Arrays with other axes: handles of their own."""
+        first, views = len(self.operation.inputs), settled.program.views
+        return [
+            seen(arrays[view.array], view.lengths, memory, write=view.array >= first)
+            for view, memory in zip(views, settled.memory[len(arrays) :], strict=False)
+        ]
 
     def _temporaries(self, program: Program, *, again: bool) -> list[DiskArray]:
         """Arrays between phases: beside the result if the job can be resumed."""

@@ -37,6 +37,7 @@ __all__ = [
     "Result",
     "Terms",
     "TooLittle",
+    "View",
 ]
 
 Shape = tuple[int, ...]
@@ -204,6 +205,29 @@ Phase = Schedule | Later
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """
+    An array whose elements are found by arithmetic (or that is in memory), with axes divided.
+
+    Parameters
+    ----------
+    array
+        Number of the array in the program.
+    lengths
+        Of each of its axes: one length, its own or less; or several, in which as many indices of it
+        as their product, from the first on, are counted as by `numpy.reshape`.
+    """
+
+    array: int
+    lengths: tuple[tuple[int, ...], ...]
+
+    @property
+    def shape(self) -> Shape:
+        """Length of each axis of the view."""
+        return tuple(n for lengths in self.lengths for n in lengths)
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """
     Bytes that any way to compute it has to move with this memory, and the name of that bound.
@@ -228,19 +252,23 @@ class Program:
     Parameters
     ----------
     phases
-        One after the other. They count the arrays of the operation: inputs, results, temporaries.
+        One after the other. They count the arrays of the operation: inputs, results, temporaries, and
+        views of these.
     method
         The way that was chosen and why, in one sentence.
     bound
         What has to be moved in any case.
     temporaries
         Arrays between phases.
+    views
+        Arrays that have other axes in some phases.
     """
 
     phases: tuple[Phase, ...]
     method: str
     bound: Bound
     temporaries: tuple[Result, ...] = ()
+    views: tuple[View, ...] = ()
 
     @property
     def steps(self) -> int:

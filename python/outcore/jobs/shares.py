@@ -221,10 +221,17 @@ class _Sharing:
 
     def operations(self, program: Program) -> list[int]:
         """How many operations on each array are under way at once, at most."""
-        most = [0] * (self.named + len(program.temporaries))
+        most = [0] * (self.named + len(program.temporaries) + len(program.views))
         for phase in program.phases:
             for array, count in _at_once(phase).items():
                 most[array] = max(most[array], count)
+        # Whatever is only seen with other axes is open, too.
+        most = [max(n, 1) for n in most]
+        for view, n in zip(
+            program.views, range(len(most) - len(program.views), len(most)), strict=True
+        ):
+            if view.array < self.named and isinstance(self.arrays[view.array], InMemory):
+                most[n] = 0
         for n, array in enumerate(self.arrays[: self.named]):
             most[n] = 0 if isinstance(array, InMemory) else max(most[n], 1)
         return most

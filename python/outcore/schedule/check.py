@@ -151,11 +151,14 @@ class _Walk:
             if sorted(load.axes) != list(range(len(size))):
                 raise self.broken(f"{load.axes} permutes no {len(size)} axes")
             size = tuple(size[axis] for axis in load.axes)
-        if load.at is None:
-            fits = size == block.shape
-        else:
-            fits = _lies_in(load.at, block.shape) and size == _size(load.at)
-        if not fits:
+        place, fits = block.shape, True
+        if load.at is not None:
+            place, fits = _size(load.at), _lies_in(load.at, block.shape)
+        if load.shape is not None:
+            if not _divides(place, load.shape):
+                raise self.broken(f"{load.shape} does not divide the axes of {place}")
+            place = load.shape
+        if not fits or size != place:
             raise self.broken(f"a section of {size} does not fit its place in a block")
 
     def is_written(self, load: Load, step: Step) -> None:
@@ -201,6 +204,18 @@ def _lies_in(section: Section, shape: Shape) -> bool:
         part.step is None and 0 <= part.start <= part.stop <= n
         for part, n in zip(section, shape, strict=True)
     )
+
+
+def _divides(shape: Shape, finer: Shape) -> bool:
+    """Whether each axis of `shape` is some axes of `finer` in a row."""
+    rest = list(finer)
+    for n in shape:
+        length = rest.pop(0) if rest else 0
+        while length < n and rest:
+            length *= rest.pop(0)
+        if length != n:
+            return False
+    return all(n == 1 for n in rest)
 
 
 def box_of(section: Section) -> tuple[tuple[int, int], ...]:

@@ -111,6 +111,9 @@ class Load:
     axes
         The place in the block is the section with its axes permuted as by `numpy.transpose`; None: as
         they are.
+    shape
+        The part of the block is seen with this shape, which divides some of its axes into several: what
+        lies together in memory may be apart in the array. None: as it is.
     """
 
     array: int
@@ -118,10 +121,13 @@ class Load:
     block: int
     at: Section | None = None
     axes: tuple[int, ...] | None = None
+    shape: Shape | None = None
 
     def place(self, block: NDArray[Any]) -> NDArray[Any]:
         """The section's place in a block, as an array of the section's shape."""
         part = block[self.at or ...]
+        if self.shape is not None:
+            part = part.reshape(self.shape)  # a view, since axes are only divided
         return part if self.axes is None else part.transpose(np.argsort(self.axes))
 
 

@@ -1,0 +1,47 @@
+"""The same elements with other axes, and blocks that are seen with more axes than they have."""
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore.jobs import InMemory
+from outcore.jobs.views import seen
+from outcore.schedule import Load
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["npy", "h5::/x", "memory"])
+def test_a_view_has_the_elements_of_its_array(tmp_path, kind, order):
+    data = np.arange(4 * 60 * 3.0).reshape(4, 60, 3)
+    if kind == "memory":
+        array = InMemory(np.array(data, order=order), "here")
+    else:
+        words = {"order": order} if kind == "npy" else {}
+        array = outcore.create(f"{tmp_path}/a.{kind}", data=data, **words)
+    view = seen(array, ((4,), (7, 8), (3,)), 1 << 20, write=True)
+    assert view.shape == (4, 7, 8, 3)
+    expected = data[:, :56].reshape(4, 7, 8, 3)
+    part = np.s_[1:3, 2:6, 1:8, 0:3]
+    out = np.empty((2, 4, 7, 3), order="F")
+    view.iread(part, out=out).wait()
+    np.testing.assert_array_equal(expected[part], out)
+    view.iwrite(part, -out).wait()
+    view.close()
+    expected[part] *= -1  # a view of the data
+    after = data.copy()
+    after[:, :56] = expected.reshape(4, 56, 3)
+    np.testing.assert_array_equal(after, array[...])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_block_that_is_divided_is_the_same_memory(order):
+    block = np.zeros((6, 10), order=order)
+    load = Load(
+        0, (slice(0, 4), slice(0, 3), slice(0, 2)), 0, np.s_[0:6, 2:6], (1, 2, 0), (3, 2, 4)
+    )
+    place = load.place(block)
+    assert place.shape == (4, 3, 2)
+    place[...] = np.arange(24).reshape(4, 3, 2)
+    np.testing.assert_array_equal(
+        np.arange(24).reshape(4, 3, 2).transpose(1, 2, 0).reshape(6, 4), block[:, 2:6]
+    )
