@@ -83,6 +83,22 @@ from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.statistics import statistics
 from outcore.ooc.stencil import stencil
 from outcore.ooc.tensordot import inner, outer, tensordot
+from outcore.ooc.fft import (
+    fft,
+    fft2,
+    fftn,
+    hfft,
+    ifft,
+    ifft2,
+    ifftn,
+    ihfft,
+    irfft,
+    irfft2,
+    irfftn,
+    rfft,
+    rfft2,
+    rfftn,
+)
 from outcore.ooc.transpose import rechunk, transpose
 from outcore.ooc.unique import unique
 from outcore.opening import create, open
@@ -159,6 +175,17 @@ __all__ = [
     "inner",
     "histogram",
     "inner",
+    "fft",
+    "fft2",
+    "fftn",
+    "hfft",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ihfft",
+    "irfft",
+    "irfft2",
+    "irfftn",
     "ls",
     "map_blocks",
     "matmul",
@@ -197,6 +224,9 @@ __all__ = [
     "stencil",
     "sum",
     "tensordot",
+    "rfft",
+    "rfft2",
+    "rfftn",
     "transpose",
     "uniform_filter",
     "unique",

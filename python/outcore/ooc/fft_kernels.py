@@ -1,0 +1,266 @@
+"""
+One-dimensional transforms of blocks in memory, and what goes between them.
+
+Idea. A block goes through operations in order. Complex transforms are done where the block is; what
+changes its dtype or the length of an axis goes into the next block of the step. SciPy transforms
+several lines at once, on all processors, and in place; NumPy does without SciPy.
+
+Invariants. No operation takes memory of its own beyond what `scratch` says. Which lines are transformed
+together changes no bit of any of them.
+
+Reference: twiddle factors of the four-step transform: Bailey, "FFTs in external or hierarchical
+memory", J. Supercomputing 4 (1990).
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Stage", "mirrored", "scratch", "transform"]
+
+# Lines of so many elements that SciPy transforms together: the widest vectors of its builds.
+_LANES = {8: 8, 16: 4}
+# Elements that are transformed at once where that takes memory.
+_BATCH = 1 << 14
+# Elements of a Hermitian axis that are turned round at once.
+_FEW = 1 << 12
+# Columns of a tile that have a common twiddle factor for each row.
+_TWIDDLED = 32
+# Rows of a tile for which these factors are made at once.
+_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """
+    One operation on a block.
+
+    Parameters
+    ----------
+    kind
+        ``c2c``, ``conj``, ``zero``, ``mirror``, ``twiddle``: in place. ``cast``, ``r2c``, ``c2r``,
+        ``real``: from one block to the next.
+    axis
+        Along which.
+    length
+        Of the transform; ``zero``: from which index of the array on; ``twiddle``: of the transform that
+        is divided; ``mirror``: of the whole axis.
+    forward, norm
+        As for `numpy.fft`.
+    other
+        ``twiddle``: the axis of the second part; ``mirror``: how much of the axis there is.
+    """
+
+    kind: str
+    axis: int = 0
+    length: int = 0
+    forward: bool = True
+    norm: str = "backward"
+    other: int = 0
+
+
+def scratch(stage: Stage, lines: int, itemsize: int, cores: int) -> int:
+    """
+    Bytes that an operation takes beside its blocks.
+
+    Parameters
+    ----------
+    stage
+        The operation.
+    lines
+        How many lines are transformed.
+    itemsize
+        Of a complex element.
+    cores
+        Processors that take part.
+    """
+    n = stage.length
+    if stage.kind == "twiddle":
+        return 64 * _TWIDDLED * _ROWS
+    if stage.kind == "mirror":
+        return itemsize * _FEW
+    if stage.kind not in ("c2c", "r2c", "c2r"):
+        return 0
+    lanes = min(lines, _LANES[itemsize] * cores) or 1
+    # Tables, and a copy of each line under way; three to four times as long if the length has a large
+    # prime factor (Bluestein).
+    held = (2 + lanes) * (n if _is_smooth(n) else 4 * n)
+    if stage.kind != "c2c" or _library() is None:
+        held += min(max(_BATCH, n), n * lines)
+    return itemsize * held
+
+
+@cache
+def _is_smooth(n: int) -> bool:
+    """Whether no prime factor of `n` is so large that the length is transformed as another one."""
+    rest, p = n, 2
+    while p * p <= rest:
+        while rest % p == 0:
+            rest //= p
+        p += 1
+    return rest * rest <= n or rest < 50
+
+
+@cache
+def _library() -> Any:
+    try:
+        return importlib.import_module("scipy.fft")
+    except ImportError:
+        return None
+
+
+def transform(
+    blocks: Sequence[NDArray[Any]], stages: Sequence[Stage], starts: Sequence[int], cores: int
+) -> None:
+    """
+    The kernel.
+
+    Parameters
+    ----------
+    blocks
+        Of the step: what was loaded first, what is stored last; the rest between them.
+    stages
+        What is done.
+    starts
+        Per axis, where the first block begins in the array.
+    cores
+        Processors that take part.
+    """
+    left = list(blocks)
+    x = left.pop(0)
+    for stage in stages:
+        kind, axis = stage.kind, stage.axis
+        if kind == "c2c":
+            _in_place(x, stage, cores)
+        elif kind == "zero":
+            np.moveaxis(x, axis, 0)[max(stage.length - starts[axis], 0) :] = 0
+        elif kind == "conj":
+            np.conjugate(x, out=x)
+        elif kind == "mirror":
+            _mirror(x, stage, starts)
+        elif kind == "twiddle":
+            _twiddle(x, stage, starts)
+        else:
+            y = left.pop(0)
+            if kind == "cast":
+                np.copyto(y, x, casting="unsafe")
+            elif kind == "real":
+                np.copyto(y, x.real)
+            else:
+                _between(x, y, stage, cores)
+            x = y
+
+
+def _in_place(x: NDArray[Any], stage: Stage, cores: int) -> None:
+    if not x.size:
+        return
+    library, axis = _library(), stage.axis
+    name = "fft" if stage.forward else "ifft"
+    if library is not None:
+        call = getattr(library, name)
+        done = call(x, axis=axis, norm=stage.norm, overwrite_x=True, workers=cores)
+        if not np.may_share_memory(done, x):
+            np.copyto(x, done)
+        return
+    for part in _parts(x.shape, axis):
+        x[part] = getattr(np.fft, name)(x[part], axis=axis, norm=stage.norm)
+
+
+def _between(x: NDArray[Any], y: NDArray[Any], stage: Stage, cores: int) -> None:
+    """From real to complex, or back."""
+    library, axis = _library(), stage.axis
+    name = "rfft" if stage.kind == "r2c" else "irfft"
+    words: dict[str, Any] = {} if library is None else {"workers": cores}
+    call = getattr(library or np.fft, name)
+    for part in _parts(y.shape if stage.kind == "c2r" else x.shape, axis):
+        y[part] = call(x[part], stage.length, axis=axis, norm=stage.norm, **words)
+
+
+def _parts(shape: tuple[int, ...], axis: int) -> Iterator[tuple[slice, ...]]:
+    """Parts of whole lines, with few elements each."""
+    todo = [tuple((0, n) for n in shape)] if math.prod(shape) else []
+    while todo:
+        box = todo.pop()
+        sizes = [high - low for low, high in box]
+        longest = max(range(len(box)), key=lambda k: sizes[k] if k != axis else 0)
+        if math.prod(sizes) <= _BATCH or longest == axis or sizes[longest] == 1:
+            # Along the transformed axis whatever is there: its length changes.
+            yield tuple(slice(*ends) if k != axis else slice(None) for k, ends in enumerate(box))
+            continue
+        low, high = box[longest]
+        middle = (low + high) // 2
+        todo.append((*box[:longest], (middle, high), *box[longest + 1 :]))
+        todo.append((*box[:longest], (low, middle), *box[longest + 1 :]))
+
+
+def mirrored(length: int, low: int, high: int) -> tuple[int, int, int]:
+    """
+    Where the Hermitian half of an axis has what belongs to a part of the whole axis.
+
+    Parameters
+    ----------
+    length
+        Of the whole axis.
+    low, high
+        The part.
+
+    Returns
+    -------
+    tuple of int
+        First index of the part that is in the other half, and the section of the half that it mirrors.
+    """
+    middle = min(max(length // 2 + 1, low), high)
+    return middle, length - high + 1, length - middle + 1
+
+
+def _mirror(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
+    """Complete a Hermitian axis; the mirrored part was loaded as it is in the half."""
+    line, low = np.moveaxis(x, stage.axis, 0), starts[stage.axis]
+    middle, first, _ = mirrored(stage.length, low, low + len(line))
+    direct, other = line[: middle - low], line[middle - low :]
+    direct[max(stage.other - low, 0) :] = 0
+    other[max(stage.other - first, 0) :] = 0
+    np.conjugate(other, out=other)
+    # From both ends, a few at a time: no copy of it all.
+    count = len(other)
+    few = max(_FEW // max(math.prod(other.shape[1:]), 1), 1)
+    for k in range(0, count // 2, few):
+        n = min(few, count // 2 - k)
+        front, back = other[k : k + n], other[count - k - n : count - k]
+        kept = front.copy()
+        front[...] = back[::-1]
+        back[...] = kept[::-1]
+
+
+def _twiddle(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
+    """Multiply with ``exp(-2 pi i k j / n)``: `k` along one axis, `j` along the other."""
+    n, first = stage.length, starts[stage.other]
+    tile = np.moveaxis(x, (stage.axis, stage.other), (-2, -1))
+    rows, columns = tile.shape[-2:]
+    # Where rows are many, some of them at a time: the tables stay small.
+    for low in range(0, rows, _ROWS):
+        k = np.arange(low, min(low + _ROWS, rows))
+        part = tile[..., low : low + _ROWS, :]
+        # Columns in groups: each factor is that of its group times that of its place in the group.
+        small = _roots(k[:, None] * np.arange(min(_TWIDDLED, columns)), n, stage.forward, x.dtype)
+        for j in range(0, columns, _TWIDDLED):
+            group = part[..., j : j + _TWIDDLED]
+            group *= small[:, : group.shape[-1]]
+            group *= _roots(k * (first + j), n, stage.forward, x.dtype)[:, None]
+
+
+def _roots(
+    exponents: NDArray[np.int64], n: int, forward: bool, dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Powers of the primitive n-th root of unity; exponents are exact integers."""
+    angles = (exponents % n) * ((-2 if forward else 2) * math.pi / n)
+    roots: NDArray[Any] = np.exp(1j * angles).astype(dtype, copy=False)
+    return roots

@@ -1,0 +1,415 @@
+"""Fourier transforms: NumPy's, of arrays on disk, whatever fits in memory."""
+
+import importlib
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import outcore
+from outcore.jobs import Terms
+from outcore.jobs.operation import Disk
+from outcore.ooc import fft_kernels
+from outcore.ooc.fft_kernels import Stage, mirrored, transform
+from outcore.ooc.fft_places import Panels
+from outcore.ooc.fft_plan import Transform, planned
+from outcore.schedule import Run, check
+
+ONE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+MANY = tuple(f"{kind}{d}" for kind in ("fft", "ifft", "rfft", "irfft") for d in ("2", "n"))
+REAL = ("f4", ">f8", "i2", ">u4", "?", "f2")
+DTYPES = (*REAL, "c8", ">c16", "c16")
+quick = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(autouse=True)
+def every_schedule_is_checked(monkeypatch):
+    """And may be done again, step by step."""
+    job = importlib.import_module("outcore.jobs.job")
+
+    def run(schedule, arrays, plain=Run, **more):
+        stored = {s.array for k in range(schedule.steps) for s in schedule.step(k).stores}
+        # Panels have edges where nothing is; whatever else is stored is stored whole.
+        whole = [n for n in stored if not schedule.arrays[n].startswith("temporary")]
+        check(schedule, [a.shape for a in arrays], whole, again=True)
+        return plain(schedule, arrays, **more)
+
+    monkeypatch.setattr(job, "Run", run)
+
+
+def random(shape, dtype, seed=0):
+    rng, kind = np.random.default_rng(seed), np.dtype(dtype)
+    if kind.kind in "biu":
+        return rng.integers(0, 2 if kind.kind == "b" else 100, shape).astype(kind)
+    data = rng.standard_normal(shape)
+    if kind.kind == "c":
+        data = data + 1j * rng.standard_normal(shape)
+    return np.asarray(data).astype(kind)
+
+
+def assert_equal(expected, actual):
+    assert expected.dtype == actual.dtype
+    assert expected.shape == actual.shape
+    single = expected.dtype in (np.complex64, np.float32)
+    largest = np.abs(expected).max(initial=0.0)
+    error = np.abs(expected - actual[...]).max(initial=0.0)
+    assert error <= (1e-5 if single else 1e-13) * max(largest, 1e-30) * 4
+
+
+def smallest(call):
+    """What `call(memory=...)` gives with the least that it says it needs."""
+    memory = 1
+    for _ in range(3):
+        try:
+            return call(memory=memory), memory
+        except outcore.BudgetError as error:
+            assert error.needed > memory
+            memory = error.needed
+    return call(memory=memory), memory
+
+
+def stored(tmp_path, data, kind):
+    """An array on disk, or the array itself."""
+    if kind == "memory":
+        return data
+    name = f"in-{len(list(tmp_path.iterdir()))}"
+    if kind in "CF":
+        return outcore.create(tmp_path / f"{name}.npy", data=data, order=kind)
+    chunks = tuple(min(max((n + 1) // 2, 1), 700) for n in data.shape)
+    words = {} if kind == "zarr" else {"compression": "gzip"}
+    suffix = "zarr" if kind == "zarr" else "h5::/x"
+    return outcore.create(tmp_path / f"{name}.{suffix}", data=data, chunks=chunks, **words)
+
+
+LENGTHS = st.sampled_from((1, 2, 3, 4, 5, 7, 12, 17))
+
+
+@st.composite
+def calls(draw):
+    name = draw(st.sampled_from(ONE + MANY))
+    least = 2 if name.endswith("2") else 1
+    shape = tuple(draw(st.lists(LENGTHS, min_size=least, max_size=4)))
+    real = name.startswith(("rfft", "ihfft"))
+    dtype = draw(st.sampled_from(REAL if real else DTYPES))
+    words = {"norm": draw(st.sampled_from((None, "backward", "ortho", "forward")))}
+    axis = st.integers(-len(shape), len(shape) - 1)
+    if name in ONE:
+        words["axis"] = draw(axis)
+        words["n"] = draw(st.none() | LENGTHS)
+        if name in ("irfft", "hfft") and words["n"] is None and shape[words["axis"]] == 1:
+            words["n"] = 1
+    else:
+        words["axes"] = draw(st.lists(axis, min_size=1, max_size=4))
+        lengths = st.lists(LENGTHS, min_size=len(words["axes"]), max_size=len(words["axes"]))
+        words["s"] = draw(st.none() | lengths)
+        if name.startswith("irfft") and words["s"] is None and shape[words["axes"][-1]] == 1:
+            words["s"] = [2] * len(words["axes"])
+    return name, shape, dtype, words
+
+
+@quick
+@given(
+    call=calls(),
+    source=st.sampled_from(("memory", "C", "F", "zarr", "hdf5")),
+    target=st.sampled_from(("npy", "F", "zarr", "hdf5")),
+    least=st.booleans(),
+)
+def test_it_is_what_numpy_says(tmp_path_factory, call, source, target, least):
+    tmp_path = tmp_path_factory.mktemp("fft")
+    name, shape, dtype, words = call
+    data = random(shape, dtype)
+    # NumPy rounds factors to half precision where the input has it.
+    native = np.dtype("f4") if dtype == "f2" else data.dtype.newbyteorder("=")
+    expected = getattr(np.fft, name)(data.astype(native), **words)
+    more = {"out": tmp_path / {"hdf5": "out.h5::/x", "zarr": "out.zarr"}.get(target, "out.npy")}
+    if target == "F":
+        more["order"] = "F"
+    elif target != "npy":
+        more["chunks"] = tuple(max((n + 1) // 2, 1) for n in expected.shape)
+
+    def run(**memory):
+        a = stored(tmp_path, data, source)
+        return getattr(outcore, name)(a, **words, **more, **memory)
+
+    result = smallest(run)[0] if least else run()
+    assert_equal(expected, result)
+    result.close()
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (3, 0, 2)])
+def test_of_nothing(shape):
+    data = np.ones(shape)
+    for axis in range(len(shape)):
+        for n in (None, 3):
+            if shape[axis] or n:
+                assert_equal(np.fft.fft(data, n, axis), outcore.fft(data, n, axis))
+
+
+def test_of_no_axes_it_is_a_copy():
+    data = np.arange(6).reshape(2, 3)
+    for one in (outcore.fftn(data, axes=()), outcore.fftn(data, s=(), axes=())):
+        np.testing.assert_array_equal(data, one[...])
+        assert one.dtype == data.dtype
+    assert outcore.fftn(np.float64(5))[()] == 5
+
+
+def test_a_length_of_minus_one_is_as_it_is():
+    data = random((4, 6), "c16")
+    assert_equal(np.fft.fftn(data, (-1, 5), (0, 1)), outcore.fftn(data, (-1, 5), (0, 1)))
+    assert_equal(np.fft.fftn(data, (4, 5), (0, 1)), outcore.fftn(data, (None, 5), (0, 1)))
+
+
+BAD = {
+    "axis": (lambda a: outcore.fft(a, axis=2), "bad-axis"),
+    "no axes": (lambda a: outcore.fft(np.float32(1)), "bad-axis"),
+    "too few axes": (lambda a: outcore.fft2(a[0]), "bad-axis"),
+    "none to halve": (lambda a: outcore.rfftn(a, axes=()), "bad-axis"),
+    "no points": (lambda a: outcore.fft(a, 0), "bad-value"),
+    "fewer": (lambda a: outcore.ifft(a, -1), "bad-value"),
+    "half": (lambda a: outcore.irfft(a[:, :1]), "bad-value"),
+    "an empty axis": (lambda a: outcore.fft(a[:, :0]), "bad-value"),
+    "norm": (lambda a: outcore.fft(a, norm="unit"), "bad-value"),
+    "not whole": (lambda a: outcore.fft(a, 2.0), "bad-value"),
+    "lengths": (lambda a: outcore.fftn(a, (2,), (0, 1)), "bad-value"),
+    "complex": (lambda a: outcore.rfft(a + 1j), "bad-dtype"),
+    "text": (lambda a: outcore.fft(np.array(["a"])), "bad-dtype"),
+    "option": (lambda a: outcore.fft(a, workers=3), "unknown-option"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_refused(case):
+    call, code = BAD[case]
+    with pytest.raises(outcore.UsageError) as told:
+        call(np.ones((3, 4)))
+    assert code == told.value.code
+
+
+# Lines that do not fit: N = N1 N2 on disk.
+
+LONG = [
+    ("fft", (9000,), "c16", {}, "C"),
+    ("ifft", (10000,), ">c8", {"norm": "ortho"}, "C"),
+    ("fft", (10010,), "f4", {}, "zarr"),
+    ("fft", (8000,), "c16", {"n": 9216}, "C"),
+    ("fft", (9000,), "c16", {"n": 8100}, "C"),
+    ("rfft", (9000,), "f8", {}, "C"),
+    ("rfft", (9999,), "i4", {"norm": "forward"}, "zarr"),
+    ("irfft", (4501,), "c16", {}, "C"),
+    ("irfft", (4000,), "c16", {"n": 9000}, "zarr"),
+    ("irfft", (6000,), "c8", {"n": 9999, "norm": "ortho"}, "C"),
+    ("hfft", (4501,), "c16", {"norm": "ortho"}, "C"),
+    ("ihfft", (9000,), "f8", {}, "C"),
+    ("fft", (3, 9000), "c16", {}, "F"),
+    ("fft", (9000, 3), "c16", {"axis": 0}, "C"),
+    ("fftn", (3, 9000, 2), "c16", {}, "C"),
+    ("rfftn", (3, 9000), "f8", {}, "zarr"),
+    ("irfftn", (3, 4501), "c16", {}, "C"),
+    ("rfft2", (9000, 4), "f4", {}, "C"),
+    ("fftn", (9000, 2), "c16", {"axes": (0, 1, 0)}, "F"),
+]
+
+
+@pytest.mark.parametrize("case", LONG, ids=str)
+def test_a_line_that_does_not_fit(tmp_path, case):
+    name, shape, dtype, words, source = case
+    data = random(shape, dtype)
+    expected = getattr(np.fft, name)(data.astype(data.dtype.newbyteorder("=")), **words)
+    a = stored(tmp_path, data, source)
+    zarr = {"chunks": tuple(min(n, 700) for n in expected.shape)} if source == "zarr" else {}
+    target = tmp_path / ("out.zarr" if zarr else "out.npy")
+    planned = getattr(outcore, name)(a, **words, out=target, memory="256 KiB", explain=True, **zarr)
+    assert "columns and rows" in planned.report.method
+    with planned.run() as result:
+        assert_equal(expected, result)
+    assert planned.report.measured.peak_bytes <= 256 * 2**10
+
+
+def test_a_prime_length_that_does_not_fit_says_what_would_do(tmp_path):
+    data = random((40009,), "c8")
+    a = outcore.create(tmp_path / "a.npy", data=data)
+    with pytest.raises(outcore.BudgetError) as told:
+        outcore.fft(a, memory="400 KiB")
+    assert 40009 * 8 < told.value.needed < 40009 * 8 * 40
+    assert_equal(np.fft.fft(data), outcore.fft(a, memory=told.value.needed))
+
+
+# What it moves
+
+MATRICES = [
+    ("fft2", (1100, 1000), "c8", {}),
+    ("irfft2", (1400, 801), "c8", {}),
+    ("fftn", (60, 100, 200), "c8", {}),
+    ("fft", (1_000_000,), "c8", {}),
+]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("case", MATRICES, ids=str)
+def test_it_moves_what_it_says_and_no_less_than_it_must(tmp_path, case, order):
+    name, shape, dtype, words = case
+    data = random(shape, dtype)
+    a = stored(tmp_path, data, "C")
+    planned = getattr(outcore, name)(
+        a, **words, out=tmp_path / "out.npy", memory="5 MiB", explain=True, order=order
+    )
+    report = planned.report
+    expected = getattr(np.fft, name)(data, **words)
+    assert report.must_move == data.nbytes + expected.nbytes
+    moved = report.read_bytes + report.written_bytes
+    assert moved >= report.must_move
+    with planned.run() as result:
+        assert_equal(expected, result)
+    done = planned.report.measured
+    assert report.must_move <= done.read_bytes + done.written_bytes <= 1.1 * moved
+    assert done.peak_bytes <= 5 * 2**20
+
+
+def terms(room, latency=1e-5, rate=2e9):
+    return Terms(room, (None, None), Disk(1 << 15, latency, rate), 2)
+
+
+def test_a_matrix_takes_two_passes_where_requests_cost_nothing_and_short_runs_are_avoided():
+    c8 = np.dtype("c8")
+    both = [Transform("c2c", 1, 4096), Transform("c2c", 0, 4096)]
+    plan = planned("fft2", (4096, 4096), (c8, c8, c8), both, 1e9)
+    assert len(plan(terms(1 << 40)).phases) == 1
+    fast, slow = plan(terms(16 << 20, latency=0)), plan(terms(16 << 20, latency=1e-4))
+    assert (2, 3) == (len(fast.phases), len(slow.phases))
+    for program in (fast, slow):
+        assert program.held <= 16 << 20
+        # However many tiles there are, a step has few operations.
+        for phase in program.phases:
+            assert all(len(phase.step(k).stores) <= 18 for k in (0, phase.steps - 1))
+            assert all(len(phase.step(k).loads) <= 2 for k in (0, phase.steps - 1))
+
+
+def test_equal_terms_give_equal_programs():
+    c8 = np.dtype("c8")
+    plan = planned("fft", (1 << 20,), (c8, c8, c8), [Transform("c2c", 0, 1 << 20)], 1e9)
+    one, other = plan(terms(1 << 20)), plan(terms(1 << 20))
+    assert one.temporaries == other.temporaries and one.views == other.views
+    for a, b in zip(one.phases, other.phases, strict=True):
+        assert [a.step(k) for k in range(a.steps)] == [b.step(k) for k in range(b.steps)]
+
+
+@pytest.mark.parametrize("name", ["fft2", "rfft2", "irfft2"])
+def test_memory_changes_no_bit_as_long_as_lines_fit(tmp_path, name):
+    data = random((300, 210), "f4" if name == "rfft2" else "c8")
+    call = getattr(outcore, name)
+    whole = call(data)[...]
+    for memory in ("1 MiB", "300 KiB", "140 KiB"):
+        np.testing.assert_array_equal(whole, call(data, memory=memory)[...])
+
+
+def test_without_scipy(monkeypatch):
+    monkeypatch.setattr(fft_kernels, "_library", lambda: None)
+    monkeypatch.setattr(fft_kernels, "_BATCH", 1000)
+    for name, data in (
+        ("fft2", random((50, 70), "c8")),
+        ("rfft2", random((50, 70), "f4")),
+        ("irfft2", random((50, 70), "c8")),
+    ):
+        assert_equal(getattr(np.fft, name)(data), getattr(outcore, name)(data, memory="200 KiB"))
+
+
+# Restart
+
+
+class Enough(Exception):
+    pass
+
+
+@pytest.mark.parametrize("case", [MATRICES[0], LONG[5][:4], LONG[7][:4]], ids=str)
+def test_who_goes_on_ends_with_the_same_bytes(tmp_path, case):
+    name, shape, dtype, words = case
+    a = stored(tmp_path, random(shape, dtype), "C")
+    memory = "1 MiB" if len(shape) == 2 else "256 KiB"
+    call = getattr(outcore, name)
+    call(a, **words, out=tmp_path / "whole.npy", memory=memory).close()
+    expected = (tmp_path / "whole.npy").read_bytes()
+
+    stops = 0
+    for stop in (1, 4, 7, 11, 20, 10**9):
+        seen = 0
+
+        def progress(done, total, stop=stop):
+            nonlocal seen
+            seen += 1
+            if seen > stop:
+                raise Enough
+
+        try:
+            call(
+                a, **words, out=tmp_path / "b.npy", memory=memory, resume=True, progress=progress
+            ).close()
+            break
+        except Enough:
+            stops += 1
+    assert stops >= 2
+    assert expected == (tmp_path / "b.npy").read_bytes()
+    assert {"whole.npy", "b.npy"} == {p.name for p in tmp_path.iterdir() if "in-" not in p.name}
+
+
+# Parts
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_panels_keep_what_they_are_given(data):
+    ndim = data.draw(st.integers(1, 3))
+    lengths = tuple(data.draw(st.integers(1, 9)) for _ in range(ndim))
+    reader, writer = (tuple(data.draw(st.integers(1, n)) for n in lengths) for _ in range(2))
+    fast = tuple(data.draw(st.permutations(range(ndim))))
+    panels = Panels(0, lengths, reader, writer, fast, 8)
+    kept = np.full(panels.shape, np.nan)
+    truth = np.arange(float(math.prod(lengths))).reshape(lengths)
+
+    def tiles(tile):
+        grid = [range(0, n, t) for n, t in zip(lengths, tile, strict=True)]
+        for at in np.ndindex(*map(len, grid)):
+            starts = [g[k] for g, k in zip(grid, at, strict=True)]
+            yield tuple((s, min(s + t, n)) for s, t, n in zip(starts, tile, lengths, strict=True))
+
+    for ends in tiles(writer):
+        block = truth[tuple(slice(*e) for e in ends)].copy(order="F")
+        for store in panels.stores(ends, 0):
+            kept[store.section] = store.place(block)
+    for ends in tiles(reader):
+        shape = tuple(high - low for low, high in ends)
+        block = np.full(shape, np.nan)
+        for load in panels.load(ends, [low for low, _ in ends], shape):
+            load.place(block)[...] = kept[load.section]
+        np.testing.assert_array_equal(truth[tuple(slice(*e) for e in ends)], block)
+
+
+@given(n=st.integers(1, 40), data=st.data())
+def test_what_mirrors_a_part_of_a_hermitian_axis(n, data):
+    low = data.draw(st.integers(0, n - 1))
+    high = data.draw(st.integers(low + 1, n))
+    there = data.draw(st.integers(0, n // 2 + 1))
+    half = np.zeros(n // 2 + 1, complex)
+    half[:there] = random((there,), "c16")
+    whole = np.concatenate([half, half[1 : (n + 1) // 2][::-1].conj()])
+    middle, first, last = mirrored(n, low, high)
+    assert last - first == high - middle
+    block = np.full(high - low, np.nan + 0j)
+    block[: middle - low] = half[low:middle]
+    block[middle - low :] = half[first:last]
+    block[: middle - low][max(there - low, 0) :] = np.nan
+    block[middle - low :][max(there - first, 0) :] = np.nan
+    transform([block], (Stage("mirror", 0, n, other=there),), (low,), 1)
+    np.testing.assert_array_equal(whole[low:high], block)
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_twiddle_factors(forward):
+    n, first = 1 << 30, 123_457
+    x = np.ones((100, 70), "c16")
+    stage = Stage("twiddle", 0, n, forward, other=1)
+    transform([x], (stage,), (0, first), 1)
+    k, j = np.arange(100)[:, None], first + np.arange(70)
+    expected = np.exp((-2j if forward else 2j) * np.pi * (k * j / n))
+    np.testing.assert_allclose(x, expected, atol=1e-15)
