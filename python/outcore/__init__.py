@@ -35,6 +35,7 @@ from outcore.errors import (
     FancyIndexError,
     FormatError,
     InternalError,
+    LinAlgError,
     NotFoundError,
     OutcoreError,
     PathTypeError,
@@ -48,6 +49,8 @@ from outcore.formats import Entry, ls
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
 from outcore.hints import Hints, MemoryLimit, memory
 from outcore.jobs import ComputeReport, Measured, Planned
+from outcore.jobs import ComputeReport, Planned
+from outcore.ooc.cholesky import cholesky
 from outcore.ooc.convert import convert
 from outcore.ooc.extremes import argmax, argmin, max, min, ptp
 from outcore.ooc.filters import (
@@ -63,6 +66,12 @@ from outcore.ooc.filters import (
 from outcore.ooc.histogram import bincount, histogram
 from outcore.ooc.map_blocks import apply_along_axis, map_blocks
 from outcore.ooc.matmul import matmul
+from outcore.ooc.lu import lu_factor
+from outcore.ooc.map_blocks import apply_along_axis, map_blocks
+from outcore.ooc.qr import lstsq, qr, svd
+from outcore.ooc.searching import searchsorted
+from outcore.ooc.solve import cho_solve, lu_solve, solve
+from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.nanreductions import (
     nanargmax,
     nanargmin,
@@ -135,6 +144,7 @@ __all__ = [
     "Hints",
     "IORequest",
     "InternalError",
+    "LinAlgError",
     "ManyReport",
     "Measured",
     "MemoryLimit",
@@ -163,6 +173,8 @@ __all__ = [
     "argsort",
     "assign",
     "bincount",
+    "cho_solve",
+    "cholesky",
     "convert",
     "count_nonzero",
     "create",
@@ -187,6 +199,9 @@ __all__ = [
     "irfft2",
     "irfftn",
     "ls",
+    "lstsq",
+    "lu_factor",
+    "lu_solve",
     "map_blocks",
     "matmul",
     "max",
@@ -215,9 +230,11 @@ __all__ = [
     "ptp",
     "quantile",
     "rank_filter",
+    "qr",
     "read_all",
     "rechunk",
     "searchsorted",
+    "solve",
     "sort",
     "statistics",
     "std",
@@ -227,6 +244,7 @@ __all__ = [
     "rfft",
     "rfft2",
     "rfftn",
+    "svd",
     "transpose",
     "uniform_filter",
     "unique",

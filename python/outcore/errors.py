@@ -15,17 +15,18 @@ Everything outcore raises.
     │   ├── NotFoundError(FileNotFoundError)
     │   ├── AlreadyExistsError(FileExistsError)
     │   └── PermissionDeniedError(PermissionError)
+    ├── LinAlgError(numpy.linalg.LinAlgError)   a matrix that cannot be factored, or solved with
     ├── CollectiveError                some rank failed or is missing; all ranks raise it  .ranks
     ├── UsageError(ValueError)         an argument no call would accept (mode, hint, option)
     │   └── PathTypeError(TypeError)   what was given as a path is none
     └── InternalError                  a bug in outcore; please report
 
 The name in brackets is a second base, so that code that catches `OSError`, `FileNotFoundError`,
-`IndexError`, `MemoryError` or `ValueError` goes on working. `BudgetError` is a `ValueError`, and
-`FancyIndexError` an `UnsupportedError`, besides. ``code`` is stable and append-only:
-``docs/status/error-codes.md``. It decides the class where one is more exact than the one that was
-raised: a `StorageError` with the code ``not-found`` is a `NotFoundError`, wherever it comes from.
-Messages say what failed, where, the numbers, then the next step.
+`IndexError`, `MemoryError`, `ValueError` or `numpy.linalg.LinAlgError` goes on working. `BudgetError`
+is a `ValueError`, and `FancyIndexError` an `UnsupportedError`, besides. ``code`` is stable and
+append-only: ``docs/status/error-codes.md``. It decides the class where one is more exact than the one
+that was raised: a `StorageError` with the code ``not-found`` is a `NotFoundError`, wherever it comes
+from. Messages say what failed, where, the numbers, then the next step.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ import os
 from collections.abc import Iterable
 from typing import Any, Self
 
+import numpy as np
+
 __all__ = [
     "AlreadyExistsError",
     "BudgetError",
@@ -44,6 +47,7 @@ __all__ = [
     "FancyIndexError",
     "FormatError",
     "InternalError",
+    "LinAlgError",
     "NotFoundError",
     "OutcoreError",
     "PathTypeError",
@@ -193,6 +197,10 @@ class PermissionDeniedError(StorageError, PermissionError):
     """The system forbids it."""
 
     _errno = numbers.EACCES
+
+
+class LinAlgError(OutcoreError, np.linalg.LinAlgError):
+    """A matrix that cannot be factored, or that no system of equations can be solved with."""
 
 
 class CollectiveError(OutcoreError):

@@ -1,0 +1,447 @@
+"""Factorisations of matrices on disk: equal to LAPACK's by residual, within any memory, resumable."""
+
+import importlib
+import warnings
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcore
+from outcore.jobs import Disk, InMemory, Terms, TooLittle
+from outcore.ooc import lu
+from outcore.ooc.blas import routines, working_dtype
+from outcore.schedule import Run, check
+
+cholesky = importlib.import_module("outcore.ooc.cholesky")
+solving = importlib.import_module("outcore.ooc.solve")
+tall = importlib.import_module("outcore.ooc.qr")
+
+DISK = Disk(1 << 15, 15e-6, 2e9)
+SINGLE = ("f4", "c8", ">f4")
+DTYPES = st.sampled_from(["f8", "f4", "c16", "c8", "i4", "u2", "?", ">f8", ">c16", ">i2"])
+ORDERS = st.sampled_from("CF")
+
+
+def some(rng, shape, dtype, order="C"):
+    """Elements of about one, of any dtype."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        data = rng.random(shape) < 0.5
+    elif dtype.kind in "iu":
+        data = rng.integers(0 if dtype.kind == "u" else -9, 9, shape)
+    else:
+        data = rng.standard_normal(shape)
+        if dtype.kind == "c":
+            data = data + 1j * rng.standard_normal(shape)
+    return np.array(data, dtype, order=order)
+
+
+def definite(rng, n, dtype, order="C"):
+    """Positive definite, and Hermitian, in any dtype."""
+    x = some(rng, (n, n), dtype).astype(working_dtype(np.dtype(dtype)))
+    if np.dtype(dtype).kind in "biu":
+        return (
+            np.array(np.eye(n) * 3, dtype, order=order)
+            if np.dtype(dtype).kind != "b"
+            else (np.eye(n, dtype=bool))
+        )
+    return np.array(x @ x.conj().T + n * np.eye(n), dtype, order=order)
+
+
+def precision(dtype, n):
+    return 20 * (n + 1) * np.finfo(working_dtype(np.dtype(dtype))).eps
+
+
+def ran(plan, arrays, room):
+    """The results of a program in so little room; None if it says that this is too little."""
+    terms = Terms(room, (None,) * len(arrays), DISK, 2)
+    try:
+        program = plan(terms)
+    except TooLittle as error:
+        needed = error.needed
+    else:
+        needed = 0
+    if needed:
+        assert needed > room
+        return None
+    held = [InMemory(one, "array") for one in arrays]
+    for one in program.temporaries:
+        held.append(
+            InMemory(np.full(one.shape, 77, one.dtype, one.kept.get("order", "C")), "temporary")
+        )
+    for phase in program.phases:
+        assert phase.held <= room
+        check(phase, [one.shape for one in held], again=True)
+        with Run(phase, held) as run:
+            run.finish()
+    return program
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.sampled_from([0, 1, 2, 7, 13, 23]),
+    dtype=DTYPES,
+    order=ORDERS,
+    upper=st.booleans(),
+    part=st.sampled_from([1 / 6, 1 / 3, 0.6, 1.2, 4]),
+    seed=st.integers(0, 9),
+)
+def test_cholesky(n, dtype, order, upper, part, seed):
+    room = 80 + int(part * n * n * working_dtype(np.dtype(dtype)).itemsize)
+    a = definite(np.random.default_rng(seed), n, dtype, order)
+    used = working_dtype(a.dtype)
+    given_ = a.copy()
+    if a.dtype.kind in "fc":  # of the other triangle nothing is used
+        given_[(np.tril_indices if upper else np.triu_indices)(n, -1 if upper else 1)] = np.nan
+    found = np.full((n, n), 88, used)
+    plan = cholesky._Plan(n, a.dtype, routines(used, "test"), upper)
+    if ran(plan, [given_, found], room) is None or not n:
+        return
+    factor = found.conj().T if upper else found
+    a = a.astype(used)
+    assert np.all((np.tril if upper else np.triu)(found, -1 if upper else 1) == 0)
+    assert np.linalg.norm(factor @ factor.conj().T - a) <= precision(dtype, n) * np.linalg.norm(a)
+    np.testing.assert_allclose(
+        found, np.linalg.cholesky(a, upper=upper), atol=1e3 * precision(dtype, n)
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(*[st.sampled_from([1, 2, 7, 13, 23])] * 2),
+    dtype=DTYPES,
+    order=ORDERS,
+    apart=st.booleans(),
+    room=st.integers(100, 9000),
+    seed=st.integers(0, 9),
+)
+def test_lu_factor(shape, dtype, order, apart, room, seed):
+    m, n = shape
+    a = some(np.random.default_rng(seed), shape, dtype, order)
+    used = working_dtype(a.dtype)
+    found, pivots = np.full(shape, 88, used), np.full(min(shape), -1, np.int32)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        patch.setattr(lu, "by_columns", lambda terms, face: apart)
+        plan = lu._Plan(m, n, a.dtype, routines(used, "test"))
+        if ran(plan, [a, found, pivots], room) is None:
+            return
+        _, order_ = scipy.linalg.lu_factor(a.astype(used), check_finite=False)
+    k = min(shape)
+    low, up = np.tril(found[:, :k], -1) + np.eye(m, k), np.triu(found[:k])
+    rows = np.arange(m)
+    for i, other in enumerate(pivots):
+        rows[[i, other]] = rows[[other, i]]
+    a = a.astype(used)
+    scale = np.linalg.norm(low) * np.linalg.norm(up) + np.linalg.norm(a)
+    assert np.linalg.norm(low @ up - a[rows]) <= precision(dtype, max(shape)) * scale
+    assert np.abs(low).max() <= 1 + (0.5 if used.kind == "c" else 0)
+    if used.kind == "f" and a.dtype.kind == "f":  # no two elements are equal
+        np.testing.assert_array_equal(order_, pivots)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    n=st.sampled_from([1, 2, 7, 13, 23]),
+    sides=st.sampled_from([None, 1, 3]),
+    dtypes=st.tuples(DTYPES, DTYPES),
+    orders=st.tuples(ORDERS, ORDERS),
+    room=st.integers(300, 9000),
+    seed=st.integers(0, 9),
+)
+def test_solve(n, sides, dtypes, orders, room, seed):
+    rng = np.random.default_rng(seed)
+    a = some(rng, (n, n), dtypes[0], orders[0])
+    a = a | np.eye(n, dtype=bool) if a.dtype.kind == "b" else a + np.array(20 * np.eye(n), a.dtype)
+    a = np.triu(a) if a.dtype.kind == "b" else a
+    b = some(rng, (n,) if sides is None else (n, sides), dtypes[1], orders[1])
+    used = working_dtype(a.dtype, b.dtype)
+    x = np.full(b.shape, 88, used)
+    plan = solving._Plan(n, b.shape, (a.dtype, b.dtype), routines(used, "test"))
+    if ran(plan, [a, b, x], room) is None:
+        return
+    assert (
+        used
+        == np.linalg.solve(
+            np.eye(2, dtype=a.dtype.newbyteorder("=")), np.ones(2, b.dtype.newbyteorder("="))
+        ).dtype
+    )
+    a, b = a.astype(used), b.astype(used)
+    scale = np.linalg.norm(a) * np.linalg.norm(x) + np.linalg.norm(b)
+    assert np.linalg.norm(a @ x - b) <= precision(used, n) * scale
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    shape=st.sampled_from([(1, 1), (7, 3), (101, 4), (53, 5), (3, 8), (13, 13)]),
+    dtype=DTYPES,
+    order=ORDERS,
+    room=st.integers(6000, 40000),
+    seed=st.integers(0, 9),
+)
+def test_qr_and_svd(shape, dtype, order, room, seed):
+    a = some(np.random.default_rng(seed), shape, dtype, order)
+    (m, n), k, used = shape, min(shape), working_dtype(a.dtype)
+    blas, real = routines(used, "test"), np.empty(0, used).real.dtype
+    close = precision(dtype, m) * (1 + np.linalg.norm(a.astype(used)))
+    q, r, alone = (np.full(one, 88, used) for one in ((m, k), (k, n), (k, n)))
+    u, vh = (np.full(one, 88, used) for one in ((m, k), (k, n)))
+    s, values = np.full(k, 88, real), np.full(k, 88, real)
+    if ran(tall._Plan("qr", shape, (a.dtype,), blas, True), [a, q, r], room):
+        a_ = a.astype(used)
+        assert np.linalg.norm(q @ r - a_) <= close
+        assert np.linalg.norm(q.conj().T @ q - np.eye(k)) <= precision(dtype, m)
+        assert np.all(np.tril(r, -1) == 0)
+        assert ran(tall._Plan("qr", shape, (a.dtype,), blas, False), [a, alone], room)
+        np.testing.assert_allclose(np.abs(np.diag(alone)), np.abs(np.diag(r)), atol=close)
+    if ran(tall._Plan("svd", shape, (a.dtype,), blas, True), [a, u, s, vh], room):
+        a_ = a.astype(used)
+        assert np.linalg.norm(u * s @ vh - a_) <= close
+        assert np.linalg.norm(u.conj().T @ u - np.eye(k)) <= precision(dtype, m)
+        np.testing.assert_allclose(s, np.linalg.svd(a_, compute_uv=False), atol=close)
+        assert ran(tall._Plan("svd", shape, (a.dtype,), blas, False), [a, values], room)
+        np.testing.assert_allclose(s, values, atol=close)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    shape=st.sampled_from([(7, 3), (101, 4), (3, 8), (5, 5)]),
+    sides=st.sampled_from([None, 1, 2]),
+    dtypes=st.tuples(st.sampled_from(["f8", "c16", "i4", ">f8"]), st.sampled_from(["f8", "i2"])),
+    twice=st.booleans(),
+    rcond=st.sampled_from([None, 1e-3, -1]),
+    seed=st.integers(0, 9),
+)
+def test_lstsq(shape, sides, dtypes, twice, rcond, seed):
+    rng = np.random.default_rng(seed)
+    a = some(rng, shape, dtypes[0])
+    if twice:  # the rank is less than the number of columns
+        a = np.concatenate([a, a[:, :1]], axis=1)
+        rcond = 1e-3
+    b = some(rng, shape[:1] if sides is None else (shape[0], sides), dtypes[1])
+    expected = np.linalg.lstsq(a, b, rcond=rcond)
+    found = outcore.lstsq(a, b, rcond)
+    assert found[2] == expected[2]
+    for one, other in zip(expected, found, strict=True):
+        assert np.shape(one) == np.shape(other)
+        np.testing.assert_allclose(other, one, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16", "f4"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_solutions_with_factors(tmp_path, dtype, order):
+    rng = np.random.default_rng(1)
+    a, b = some(rng, (29, 29), dtype), some(rng, (29, 3), dtype)
+    factors, pivots = scipy.linalg.lu_factor(a)
+    close = 1e3 * precision(dtype, 29)
+    np.save(tmp_path / "lu.npy", np.array(factors, order=order))
+    for trans in (0, 1, 2):
+        x = outcore.lu_solve((tmp_path / "lu.npy", pivots), b, trans)
+        np.testing.assert_allclose(
+            x[...], scipy.linalg.lu_solve((factors, pivots), b, trans), atol=close
+        )
+    h = definite(rng, 29, dtype)
+    for lower in (True, False):
+        factor, _ = scipy.linalg.cho_factor(h, lower=lower)
+        np.save(tmp_path / "c.npy", np.array(factor, order=order))
+        x = outcore.cho_solve((tmp_path / "c.npy", lower), b[:, 0])
+        np.testing.assert_allclose(h @ x, b[:, 0], atol=close)
+    assert outcore.cho_solve((h[:0, :0], True), b[:0]).shape == (0, 3)
+
+
+FILES = [
+    ("a.npy", {}), ("a.npy", {"order": "F"}), ("a.zarr", {"chunks": (50, 70)}), ("a.h5::/x", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "words"), FILES, ids=str)
+@pytest.mark.parametrize(
+    "target", [("b.npy", {}), ("b.npy", {"order": "C"}), ("b.zarr", {})], ids=str
+)
+def test_files(tmp_path, file, words, target):
+    rng = np.random.default_rng(2)
+    n = 210
+    a = some(rng, (n, n), "f8")
+    h = definite(rng, n, "f8")
+    name, wishes = target
+    how = {"memory": "3 MiB", "overwrite": True, **wishes}
+    source, out = f"{tmp_path}/{file}", f"{tmp_path}/{name}"
+    with outcore.create(source, data=a, **words):
+        pass
+    found, pivots = outcore.lu_factor(source, out=out, **how)
+    expected = scipy.linalg.lu_factor(a)
+    np.testing.assert_allclose(found[...], expected[0], atol=1e-9)
+    np.testing.assert_array_equal(expected[1], pivots)
+    np.testing.assert_allclose(a @ outcore.lu_solve((found, pivots), a[:, 0]), a[:, 0], atol=1e-9)
+    found.close()
+    b = a[:, :3]
+    with outcore.solve(source, b, out=out, **how) as x:
+        np.testing.assert_allclose(x[...], np.eye(n)[:, :3], atol=1e-9)
+    with outcore.create(f"{tmp_path}/h-{file}", data=h, **words) as there:
+        factor = outcore.cholesky(there, out=out, **how)
+    np.testing.assert_allclose(factor[...], np.linalg.cholesky(h), atol=1e-10)
+    factor.close()
+
+
+def counted(operation, *arguments, **words):
+    planned = operation(*arguments, explain=True, **words)
+    before = planned.report
+    assert before.read_bytes + before.written_bytes >= before.must_move
+    result = planned.run()
+    report = planned.report
+    moved = report.measured.read_bytes + report.measured.written_bytes
+    assert moved >= report.must_move
+    assert moved <= 1.1 * (report.read_bytes + report.written_bytes)
+    assert report.measured.peak_bytes <= report.peak_bytes
+    return result
+
+
+def test_what_is_moved(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    n = 1200
+    np.save("a.npy", rng.standard_normal((n, n)))
+    np.save("h.npy", definite(rng, n, "f8"))
+    np.save("t.npy", rng.standard_normal((60_000, 12)))
+    for memory in ("6 MiB", "9 MiB"):
+        words = {"memory": memory, "overwrite": True}
+        for one in counted(outcore.lu_factor, "a.npy", out="lu.npy", **words)[:1]:
+            one.close()
+        counted(outcore.cholesky, "h.npy", out="l.npy", **words).close()
+        counted(outcore.solve, "a.npy", np.ones(n), **words)
+        counted(outcore.qr, "t.npy", out="q.npy", **words)[0].close()
+        counted(outcore.svd, "t.npy", out="u.npy", **words)[0].close()
+
+
+CALLS = {
+    "lu_factor": lambda how: outcore.lu_factor("a.npy", out="out.npy", **how)[0],
+    "lu_factor C": lambda how: outcore.lu_factor("a.npy", out="out.npy", order="C", **how)[0],
+    "cholesky": lambda how: outcore.cholesky("h.npy", out="out.npy", **how),
+    "cholesky C": lambda how: outcore.cholesky("h.npy", out="out.npy", order="C", **how),
+    "solve": lambda how: outcore.solve("a.npy", "a.npy", out="out.npy", **how),
+    "qr": lambda how: outcore.qr("t.npy", out="out.npy", **how)[0],
+    "svd": lambda how: outcore.svd("t.npy", out="out.npy", **how)[0],
+}
+
+
+class Stop(Exception):
+    """The user says no more."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_interrupted_and_resumed(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(4)
+    n = 300
+    np.save("a.npy", rng.standard_normal((n, n)))
+    np.save("h.npy", definite(rng, n, "f8"))
+    np.save("t.npy", rng.standard_normal((9000, 9)))
+    how = {"memory": "400 KiB", "overwrite": True}
+    told = []
+    CALLS[name]({**how, "progress": lambda done, total: told.append(done)}).close()
+    undisturbed = (tmp_path / "out.npy").read_bytes()
+    for at in sorted({1, len(told) // 3, len(told) // 2, len(told) - 2}):
+        (tmp_path / "out.npy").unlink()
+        calls = []
+
+        def progress(done, total, at=at, calls=calls):
+            calls.append(done)
+            if len(calls) == at + 1:
+                raise Stop
+
+        with pytest.raises(Stop):
+            CALLS[name]({**how, "progress": progress})
+        CALLS[name]({**how, "resume": True}).close()
+        assert undisturbed == (tmp_path / "out.npy").read_bytes(), at
+        assert sorted(one.name for one in tmp_path.iterdir()) == [
+            "a.npy",
+            "h.npy",
+            "out.npy",
+            "t.npy",
+        ]
+
+
+def test_what_cannot_be_factored(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(6)
+    a = rng.standard_normal((40, 40))
+    a[:, 17] = a[:, 3] = 0
+
+    def refused(code, call):
+        np.save("a.npy", a)
+        before = (tmp_path / "a.npy").read_bytes()
+        with pytest.raises(outcore.LinAlgError) as caught:
+            call()
+        assert caught.value.code == code
+        assert isinstance(caught.value, np.linalg.LinAlgError)
+        assert before == (tmp_path / "a.npy").read_bytes()
+        left = {one.name for one in tmp_path.iterdir()} - {"a.npy"}
+        assert not [one for one in left if "outcore" not in one], left
+
+    refused("singular-matrix", lambda: outcore.solve("a.npy", a[0]))
+    with pytest.warns(RuntimeWarning, match="pivot 3 is exactly zero"):
+        factors, pivots = outcore.lu_factor("a.npy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        np.testing.assert_allclose(factors[...], scipy.linalg.lu_factor(a)[0], atol=1e-12)
+    refused("singular-matrix", lambda: outcore.lu_solve((factors, pivots), a[0]))
+    refused("not-positive-definite", lambda: outcore.cholesky("a.npy"))
+    refused("not-square", lambda: outcore.cholesky(a[:5]))
+    refused("not-square", lambda: outcore.solve(a[:5], a[:5]))
+    for bad in (np.nan, np.inf):
+        a[23, 5] = bad
+        refused("not-finite", lambda: outcore.lu_factor("a.npy"))
+        refused("not-finite", lambda: outcore.solve("a.npy", np.ones(40)))
+        refused("not-finite", lambda: outcore.svd("a.npy"))
+        refused("not-finite", lambda: outcore.lstsq("a.npy", np.ones(40)))
+        refused("not-positive-definite", lambda: outcore.cholesky(np.eye(40) * 99 + a))
+
+
+@pytest.mark.parametrize(
+    ("code", "call"),
+    [
+        ("bad-dtype", lambda: outcore.cholesky(np.eye(3, dtype="f2"))),
+        ("bad-dtype", lambda: outcore.qr(np.zeros((3, 2), "M8[s]"))),
+        ("bad-shape", lambda: outcore.lu_factor(np.ones(3))),
+        ("bad-shape", lambda: outcore.solve(np.eye(3), np.ones(4))),
+        ("bad-shape", lambda: outcore.lstsq(np.ones((3, 2)), np.ones((2, 2)))),
+        ("bad-shape", lambda: outcore.lu_solve((np.eye(3), [0, 1]), np.ones(3))),
+        ("bad-value", lambda: outcore.lu_solve((np.eye(3), [0, 1, 3]), np.ones(3))),
+        ("bad-value", lambda: outcore.lu_solve((np.eye(3), [0, 1, 2]), np.ones(3), 3)),
+        ("bad-option", lambda: outcore.qr(np.eye(3), "complete")),
+        ("bad-option", lambda: outcore.svd(np.eye(3), True)),
+        ("budget-too-small", lambda: outcore.qr(np.ones((9, 2000)), memory="1 MiB")),
+    ],
+)
+def test_what_is_no_call(code, call):
+    with pytest.raises(outcore.OutcoreError) as caught:
+        call()
+    assert caught.value.code == code
+
+
+def test_empty_operands():
+    assert outcore.cholesky(np.ones((0, 0))).shape == (0, 0)
+    factors, pivots = outcore.lu_factor(np.ones((0, 3)))
+    assert factors.shape == (0, 3) and pivots.shape == (0,)
+    assert outcore.solve(np.ones((0, 0)), np.ones(0)).shape == (0,)
+    assert outcore.solve(np.eye(3), np.ones((3, 0))).shape == (3, 0)
+    q, r = outcore.qr(np.ones((5, 0)))
+    assert q.shape == (5, 0) and r.shape == (0, 0)
+    assert [one.shape for one in outcore.svd(np.ones((5, 0)))] == [(5, 0), (0,), (0, 0)]
+    found, expected = (
+        outcore.lstsq(np.ones((5, 0)), np.ones(5)),
+        np.linalg.lstsq(np.ones((5, 0)), np.ones(5)),
+    )
+    assert [np.shape(one) for one in found] == [np.shape(one) for one in expected]
+
+
+def test_a_budget_that_is_told_does(tmp_path):
+    a = np.random.default_rng(7).standard_normal((2000, 20))
+    np.save(tmp_path / "a.npy", a)
+    with pytest.raises(outcore.BudgetError) as caught:
+        outcore.lu_factor(tmp_path / "a.npy", memory=30_000)
+    factors, _ = outcore.lu_factor(tmp_path / "a.npy", memory=caught.value.needed)
+    np.testing.assert_allclose(factors[...], scipy.linalg.lu_factor(a)[0], atol=1e-10)
