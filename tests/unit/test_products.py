@@ -130,8 +130,11 @@ def test_products_are_those_of_numpy(
             c.shape,
             c.dtype.newbyteorder("="),
         )
-        if dtypes in (("f2", "f2"), ("f2", "?"), ("?", "f2")):
-            np.testing.assert_allclose(c[...], expected, rtol=2e-3)
+        rounded = any(d in dtypes for d in ("f2", "i8", "i4")) and expected.dtype.kind in "fc"
+        if rounded:  # what does not fit the bits of the type, in other orders of the sum
+            scale = np.abs(a.astype("c16")) @ np.abs(b.astype("c16"))
+            error = np.abs(c[...].astype("c16") - expected.astype("c16"))
+            assert np.all(error <= 4 * np.finfo(expected.dtype).eps * scale)
         else:
             np.testing.assert_array_equal(c[...], expected)
 
