@@ -159,7 +159,7 @@ def product(folder: Path, repeat: int, edges: tuple[int, ...] = (512, 2048)) -> 
         wanted = np.load(a) @ np.load(b)
 
         def multiply(prefetch: bool, a: Path = a, b: Path = b, n: int = n) -> Any:
-            memory = _memory(n * n)  # an eighth of a matrix
+            memory = _memory(n * n * 4)  # half of a matrix
             return outcore.matmul(a, b, out=table.out, memory=memory, prefetch=prefetch)
 
         ways: dict[str, Callable[[], Any]] = {
