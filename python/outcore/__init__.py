@@ -104,6 +104,8 @@ from outcore.ooc.norms import dot, norm, vdot
 from outcore.ooc.quantiles import median, percentile, quantile
 from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
 from outcore.ooc.scans import cumprod, cumsum
+from outcore.ooc.searching import searchsorted
+from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.statistics import statistics
 from outcore.ooc.stencil import stencil
 from outcore.ooc.tensordot import inner, outer, tensordot
@@ -188,6 +190,7 @@ __all__ = [
     "argsort",
     "argmax",
     "argmin",
+    "argsort",
     "assign",
     "bincount",
     "cho_solve",
@@ -216,6 +219,8 @@ __all__ = [
     "irfft2",
     "irfftn",
     "histogram",
+    "histogram",
+    "inner",
     "ls",
     "lstsq",
     "lu_factor",
@@ -232,8 +237,10 @@ __all__ = [
     "minimum_filter",
     "mean",
     "median",
+    "median_filter",
     "memory",
     "min",
+    "minimum_filter",
     "nanargmax",
     "nanargmin",
     "nanmax",
@@ -257,6 +264,7 @@ __all__ = [
     "prod",
     "ptp",
     "quantile",
+    "rank_filter",
     "read_all",
     "rechunk",
     "searchsorted",
