@@ -221,6 +221,8 @@ __all__ = [
     "histogram",
     "histogram",
     "inner",
+    "histogram",
+    "inner",
     "ls",
     "lstsq",
     "lu_factor",
