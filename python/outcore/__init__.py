@@ -125,6 +125,29 @@ from outcore.ooc.fft import (
     rfft2,
     rfftn,
 )
+from outcore.ooc.histogram import bincount, histogram
+from outcore.ooc.map_blocks import apply_along_axis, map_blocks
+from outcore.ooc.matmul import matmul
+from outcore.ooc.nanreductions import (
+    nanargmax,
+    nanargmin,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from outcore.ooc.norms import dot, norm, vdot
+from outcore.ooc.quantiles import median, percentile, quantile
+from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
+from outcore.ooc.scans import cumprod, cumsum
+from outcore.ooc.searching import searchsorted
+from outcore.ooc.sorting import argsort, sort
+from outcore.ooc.statistics import statistics
+from outcore.ooc.stencil import stencil
+from outcore.ooc.tensordot import inner, outer, tensordot
 from outcore.ooc.transpose import rechunk, transpose
 from outcore.ooc.unique import unique
 from outcore.opening import create, open
@@ -211,10 +234,12 @@ __all__ = [
     "fft2",
     "fftn",
     "hfft",
+    "histogram",
     "ifft",
     "ifft2",
     "ifftn",
     "ihfft",
+    "inner",
     "irfft",
     "irfft2",
     "irfftn",
@@ -269,6 +294,9 @@ __all__ = [
     "rank_filter",
     "read_all",
     "rechunk",
+    "rfft",
+    "rfft2",
+    "rfftn",
     "searchsorted",
     "solve",
     "sort",
