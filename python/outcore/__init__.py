@@ -88,6 +88,7 @@ from outcore.ooc.quantiles import median, percentile, quantile
 from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
 from outcore.ooc.scans import cumprod, cumsum
 from outcore.ooc.searching import searchsorted
+from outcore.ooc.solve import cho_solve, lu_solve, solve
 from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.nanreductions import (
     nanargmax,
@@ -292,6 +293,7 @@ __all__ = [
     "ptp",
     "quantile",
     "rank_filter",
+    "qr",
     "read_all",
     "rechunk",
     "rfft",
@@ -312,6 +314,7 @@ __all__ = [
     "rfft",
     "rfft2",
     "rfftn",
+    "svd",
     "transpose",
     "uniform_filter",
     "unique",
