@@ -76,6 +76,12 @@ class Job:
         """Bytes that there are beside results that stay in memory."""
         return self.budget - sum(one.held for one in self.outputs)
 
+    @property
+    def passing(self) -> frozenset[int]:
+        """Numbers of the results that are gone with the process: in memory, or without a name."""
+        first = len(self.operation.inputs)
+        return frozenset(first + n for n, one in enumerate(self.outputs) if not one.stays)
+
     def description(self) -> dict[str, Any]:
         """What makes two jobs the same."""
         outers = [os.path.realpath(one.place.outer) for one in self.named]
@@ -121,7 +127,7 @@ class Job:
         try:
             for output, result in zip(self.outputs, self.operation.results, strict=True):
                 made.append(self._stand_in(output, result))
-            settled = settle(self.operation, made, self.left, None)
+            settled = settle(self.operation, made, self.left, None, self.budget - self.left)
             arrays = self._handles([*self.operation.inputs, *made], settled)
             try:
                 return self._report(settled, arrays)
@@ -174,7 +180,7 @@ class Job:
         going_on = journal is not None and resume and journal.job is not None
         if journal is not None:
             self._compare(journal, job, going_on=going_on)
-        if going_on and journal is not None and self._is_publishing(journal):
+        if going_on and journal is not None and self._is_publishing(journal) and not self.passing:
             self._publish(journal)
             return self._nothing_left()
         self._refuse_existing()
@@ -184,7 +190,7 @@ class Job:
             made = [one.begin(self.budget, again=going_on) for one in self.outputs]
             try:
                 cut = _cut(journal) if going_on and journal else None
-                settled = settle(self.operation, made, self.left, cut)
+                settled = settle(self.operation, made, self.left, cut, self.budget - self.left)
                 temporaries = self._temporaries(settled.program, again=going_on)
                 arrays = self._handles([*self.operation.inputs, *made, *temporaries], settled)
                 arrays += self._views(arrays, settled)
@@ -316,11 +322,14 @@ class Job:
                 done: Container[int] = ()
                 if journal is not None:
                     done = _Shifted(journal.done, first)
-                    if all(k in journal.done for k in range(first, last)):
+                    whole = not self.passing and all(k in done for k in range(phase.steps))
+                    if whole:
                         first = last
                         continue
                 schedule = phase if isinstance(phase, Schedule) else phase.make(arrays)
                 recorded = _Recorded(schedule, first, checkpoints)
+                if journal is not None and self.passing:
+                    done = _Lasting(done, schedule, self.passing)
 
                 def stored(
                     number: int, schedule: Schedule = schedule, recorded: _Recorded = recorded
@@ -463,6 +472,19 @@ class _Shifted(Container[int]):
 
     def __contains__(self, step: object) -> bool:
         return isinstance(step, int) and self._first + step in self._done
+
+
+class _Lasting(Container[int]):
+    """Of the steps that are done those whose results are still there."""
+
+    def __init__(self, done: Container[int], schedule: Schedule, passing: Container[int]) -> None:
+        self._done, self._schedule, self._passing = done, schedule, passing
+
+    def __contains__(self, step: object) -> bool:
+        return step in self._done and not any(
+            store.array in self._passing
+            for store in self._schedule.step(step).stores  # type: ignore[arg-type]
+        )
 
 
 def _on_disk(arrays: Sequence[Any]) -> Iterator[DiskArray]:

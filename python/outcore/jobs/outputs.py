@@ -42,6 +42,10 @@ class Output(Protocol):
     def held(self) -> int:
         """Bytes of the budget that it takes while the job runs."""
 
+    @property
+    def stays(self) -> bool:
+        """Whether what was stored is still there when an interrupted job goes on."""
+
     def begin(self, budget: int, *, again: bool) -> Any:
         """The array that steps store into; `again` if an interrupted job left it."""
 
@@ -59,6 +63,7 @@ class Named:
     """A new array, which gets its name when it is complete."""
 
     held = 0
+    stays = True
 
     def __init__(self, target: Target) -> None:
         self.target, self.place = target, target.place
@@ -95,6 +100,10 @@ class _Given:
     def __init__(self, array: Any) -> None:
         self.array = array
 
+    @property
+    def stays(self) -> bool:
+        return isinstance(self.array, DiskArray)
+
     def begin(self, budget: int, *, again: bool) -> Any:
         return self.array
 
@@ -110,6 +119,8 @@ class _Given:
 
 class _Returned:
     """A NumPy array, counted in the budget while the job runs."""
+
+    stays = False
 
     def __init__(self, result: Result) -> None:
         self.result, self.held = result, result.nbytes
@@ -142,6 +153,7 @@ class _Temporary:
     """An array on disk that goes away with its handle."""
 
     held = 0
+    stays = False
 
     def __init__(self, result: Result, folder: str, wishes: Mapping[str, Any]) -> None:
         self.result, self.folder, self.wishes = result, folder, wishes

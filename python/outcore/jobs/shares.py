@@ -79,7 +79,9 @@ class Settled:
     needed: int
 
 
-def settle(operation: Operation, made: Sequence[Any], budget: int, cut: Cut | None) -> Settled:
+def settle(
+    operation: Operation, made: Sequence[Any], budget: int, cut: Cut | None, beside: int = 0
+) -> Settled:
     """
     Share the budget.
 
@@ -93,6 +95,8 @@ def settle(operation: Operation, made: Sequence[Any], budget: int, cut: Cut | No
         Bytes of everything.
     cut
         Of the run that was interrupted, if there was one.
+    beside
+        Bytes that results in memory take of the budget that the user knows.
 
     Raises
     ------
@@ -113,7 +117,7 @@ def settle(operation: Operation, made: Sequence[Any], budget: int, cut: Cut | No
             needed = max(error.needed, needed + needed // 32)
         except BudgetError:
             break
-    raise first.told(operation, budget, needed)
+    raise first.told(operation, budget + beside, needed + beside)
 
 
 def sampled(schedule: Schedule) -> Iterator[int]:

@@ -1,0 +1,50 @@
+"""Results of an interrupted job that have no name: they went with the process, and are made again."""
+
+import importlib
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import outcore
+
+
+class Stop(Exception):
+    """The user says no more."""
+
+
+def test_small_results_of_an_interrupted_job_are_there(tmp_path, monkeypatch):
+    """Pivots are returned in memory: what was stored there is gone with the first run."""
+    monkeypatch.chdir(tmp_path)
+    a = np.random.default_rng(5).standard_normal((300, 300))
+    np.save("a.npy", a)
+    job = importlib.import_module("outcore.jobs.job")
+
+    def stop(self, journal):
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job.Job, "_publish", stop)
+        with pytest.raises(Stop):
+            outcore.lu_factor("a.npy", out="lu.npy", memory="400 KiB")
+    found, pivots = outcore.lu_factor("a.npy", out="lu.npy", memory="400 KiB", resume=True)
+    expected = scipy.linalg.lu_factor(a)
+    np.testing.assert_array_equal(expected[1], pivots)
+    np.testing.assert_allclose(found[...], expected[0], atol=1e-9)
+
+
+def test_a_result_without_a_name_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    a = np.random.default_rng(5).standard_normal((9000, 9))
+    np.save("a.npy", a)
+    counted = []
+
+    def stop(done, total):
+        counted.append(done)
+        if done >= total:
+            raise Stop
+
+    with pytest.raises(Stop):
+        outcore.qr("a.npy", out=(None, "r.npy"), memory="400 KiB", progress=stop)
+    q, r = outcore.qr("a.npy", out=(None, "r.npy"), memory="400 KiB", resume=True)
+    np.testing.assert_allclose(q[...] @ r[...], a, atol=1e-10)
