@@ -107,6 +107,21 @@ from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum
 from outcore.ooc.scans import cumprod, cumsum
 from outcore.ooc.searching import searchsorted
 from outcore.ooc.sorting import argsort, sort
+from outcore.ooc.nanreductions import (
+    nanargmax,
+    nanargmin,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from outcore.ooc.norms import dot, norm, vdot
+from outcore.ooc.quantiles import median, percentile, quantile
+from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
+from outcore.ooc.scans import cumprod, cumsum
 from outcore.ooc.statistics import statistics
 from outcore.ooc.stencil import stencil
 from outcore.ooc.tensordot import inner, outer, tensordot
@@ -215,6 +230,8 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "argmax",
+    "argmin",
     "assign",
     "bincount",
     "cho_solve",
@@ -249,6 +266,7 @@ __all__ = [
     "inner",
     "histogram",
     "inner",
+    "histogram",
     "ls",
     "lstsq",
     "lu_factor",
@@ -269,6 +287,10 @@ __all__ = [
     "memory",
     "min",
     "minimum_filter",
+    "mean",
+    "median",
+    "memory",
+    "min",
     "nanargmax",
     "nanargmin",
     "nanmax",
