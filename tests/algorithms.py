@@ -130,6 +130,29 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, **how: outcore.argsort(a, **how),
         lambda a: np.argsort(a, stable=True),
     ),
+    "sum": lambda: Case(
+        [random(64, 30_000)],
+        lambda a, **how: outcore.sum(a, 0, **how),
+        lambda a: np.sum(a, 0),
+        exact=False,
+        begun=20,
+    ),
+    "standard deviation": lambda: Case(
+        [random(30_000, 40, dtype="f4")],
+        lambda a, **how: outcore.std(a, 1, ddof=1, keepdims=True, **how),
+        lambda a: np.std(a, 1, ddof=1, keepdims=True),
+        exact=False,
+    ),
+    "cumsum": lambda: Case(
+        [random(300, 2_000)],
+        lambda a, **how: outcore.cumsum(a, 0, **how),
+        lambda a: np.cumsum(a, 0),
+    ),
+    "quantile": lambda: Case(
+        [random(3_000, 200)],
+        lambda a, **how: outcore.quantile(a, [0.1, 0.5], 1, **how),
+        lambda a: np.quantile(a, [0.1, 0.5], 1),
+    ),
     "apply_along_axis": lambda: Case(
         [random(300, 400)],
         lambda a, **how: outcore.apply_along_axis(np.sort, 0, a, **how),

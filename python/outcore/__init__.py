@@ -122,6 +122,8 @@ from outcore.ooc.norms import dot, norm, vdot
 from outcore.ooc.quantiles import median, percentile, quantile
 from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
 from outcore.ooc.scans import cumprod, cumsum
+from outcore.ooc.searching import searchsorted
+from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.statistics import statistics
 from outcore.ooc.stencil import stencil
 from outcore.ooc.tensordot import inner, outer, tensordot
@@ -232,6 +234,7 @@ __all__ = [
     "argsort",
     "argmax",
     "argmin",
+    "argsort",
     "assign",
     "bincount",
     "cho_solve",

@@ -164,7 +164,7 @@ def test_arguments_as_numpy_takes_them():
     out = np.zeros((3, 4))
     assert outcore.sum(data, 0, out=out) is out
     np.testing.assert_array_equal(data.sum(0), out)
-    for axis in (3, -4, (0, 0), (0, -3), 1.5, "x", [0]):
+    for axis in (3, -4, (0, 0), (0, -3), 1.5, "x", [0, 0]):
         with pytest.raises(outcore.UsageError, match="axis"):
             outcore.sum(data, axis)
     with pytest.raises(outcore.UsageError, match="several"):

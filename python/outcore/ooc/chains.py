@@ -46,7 +46,7 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """``axis=`` of NumPy, from first to last: None is all."""
     if axis is None:
         return tuple(range(ndim))
-    given = axis if isinstance(axis, tuple) else (axis,)
+    given = axis if isinstance(axis, tuple | list) else (axis,)
     try:
         wanted = [operator.index(one) for one in given]
     except TypeError:

@@ -15,7 +15,16 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from outcore.jobs import Source
-from outcore.ooc.quantities import extreme, mean_of, one_axis, place_of, reduced, spread_of, sum_of
+from outcore.ooc.quantities import (
+    extreme,
+    mean_of,
+    name_of,
+    one_axis,
+    place_of,
+    reduced,
+    spread_of,
+    sum_of,
+)
 
 __all__ = [
     "nanargmax",
@@ -91,7 +100,16 @@ def nansum(
     >>> outcore.nansum("gaps.npy", axis=0)
     array([4., 4.])
     """
-    return reduced("nansum", (a,), axis, [sum_of("nansum", dtype)], out, how, keepdims=keepdims)
+    return reduced(
+        "nansum",
+        (a,),
+        axis,
+        [sum_of("nansum", dtype)],
+        out,
+        how,
+        keepdims=keepdims,
+        dtype=name_of(dtype),
+    )
 
 
 def nanprod(
@@ -153,7 +171,16 @@ def nanprod(
     >>> outcore.nanprod("gaps.npy", axis=0)
     array([3., 4.])
     """
-    return reduced("nanprod", (a,), axis, [sum_of("nanprod", dtype)], out, how, keepdims=keepdims)
+    return reduced(
+        "nanprod",
+        (a,),
+        axis,
+        [sum_of("nanprod", dtype)],
+        out,
+        how,
+        keepdims=keepdims,
+        dtype=name_of(dtype),
+    )
 
 
 def nanmean(
@@ -214,7 +241,16 @@ def nanmean(
     >>> outcore.nanmean("gaps.npy", axis=0)
     array([2., 4.])
     """
-    return reduced("nanmean", (a,), axis, [mean_of(dtype, nan=True)], out, how, keepdims=keepdims)
+    return reduced(
+        "nanmean",
+        (a,),
+        axis,
+        [mean_of(dtype, nan=True)],
+        out,
+        how,
+        keepdims=keepdims,
+        dtype=name_of(dtype),
+    )
 
 
 def nanvar(
@@ -279,7 +315,15 @@ def nanvar(
     array([1., 0.])
     """
     return reduced(
-        "nanvar", (a,), axis, [spread_of("nanvar", ddof, dtype)], out, how, keepdims=keepdims
+        "nanvar",
+        (a,),
+        axis,
+        [spread_of("nanvar", ddof, dtype)],
+        out,
+        how,
+        keepdims=keepdims,
+        dtype=name_of(dtype),
+        ddof=ddof,
     )
 
 
@@ -345,7 +389,15 @@ def nanstd(
     array([1., 0.])
     """
     return reduced(
-        "nanstd", (a,), axis, [spread_of("nanstd", ddof, dtype)], out, how, keepdims=keepdims
+        "nanstd",
+        (a,),
+        axis,
+        [spread_of("nanstd", ddof, dtype)],
+        out,
+        how,
+        keepdims=keepdims,
+        dtype=name_of(dtype),
+        ddof=ddof,
     )
 
 

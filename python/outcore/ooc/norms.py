@@ -224,10 +224,12 @@ def norm(
     if axis is not None and len(several) > 2:
         raise UsageError(f"norm: axis={axis!r} names more than two axes", code="bad-axis")
     if ord is None:
-        return reduced("norm", (x,), axis, [_length_of()], out, how, keepdims=keepdims)
+        return reduced("norm", (x,), axis, [_length_of()], out, how, keepdims=keepdims, ord=ord)
     if len(several) == 2:
         if ord in ("fro", "f"):
-            return reduced("norm", (x,), several, [_length_of()], out, how, keepdims=keepdims)
+            return reduced(
+                "norm", (x,), several, [_length_of()], out, how, keepdims=keepdims, ord=ord
+            )
         raise UsageError(
             f"norm: ord={ord!r} of matrices takes more than one pass; 'fro' does not, nor do norms of "
             "vectors (axis=), of which sums and extremes can be taken",
@@ -239,7 +241,9 @@ def norm(
             "for matrices",
             code="bad-option",
         )
-    return reduced("norm", (x,), axis, [_power_of(float(ord))], out, how, keepdims=keepdims)
+    return reduced(
+        "norm", (x,), axis, [_power_of(float(ord))], out, how, keepdims=keepdims, ord=ord
+    )
 
 
 def _float(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -244,7 +244,9 @@ def _quantile(
         to = _function(name)(sample, given, method).dtype
         result = Result((*wanted.shape, *kept), to, source=source.path, small=True)
         plan = _by_tiles(name, shape, dtype, axes, (given, method, to), keepdims=keepdims)
-        arguments = {"axis": axes, "q": wanted.tolist(), "method": method, "keepdims": keepdims}
+        arguments = _repeating(
+            name, axis if axis is None else axes, given, method, keepdims=keepdims
+        )
         operation = Operation(name, (source,), (result,), plan, arguments)
         budget = min(nbytes(how["memory"]), int(promise())) if how.get("memory") else int(promise())
         need = math.prod(shape[k] for k in axes) * dtype.itemsize * _COPIES
@@ -264,6 +266,14 @@ def _quantile(
         values = _between(found, math.prod(shape[k] for k in axes), wanted.reshape(-1), method, to)
         done = values.reshape((*wanted.shape, *kept))
         return done[()]
+
+
+def _repeating(
+    name: str, axes: Any, q: NDArray[Any], method: str, *, keepdims: bool
+) -> dict[str, Any]:
+    """Keywords that repeat the call."""
+    words = {"axis": axes, "keepdims": keepdims}
+    return words if name == "median" else {**words, "q": q.tolist(), "method": method}
 
 
 def _function(name: str) -> Callable[..., Any]:

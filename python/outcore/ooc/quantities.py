@@ -29,6 +29,7 @@ __all__ = [
     "Quantity",
     "extreme",
     "mean_of",
+    "name_of",
     "one_axis",
     "place_of",
     "reduced",
@@ -78,6 +79,7 @@ def reduced(
     *,
     keepdims: bool = False,
     kinds: str = "biufc",
+    **words: Any,
 ) -> Any:
     """
     Reduce an array, or several that lie alike, in one pass.
@@ -98,6 +100,8 @@ def reduced(
         Reduced axes stay, with length 1.
     kinds
         Of dtypes that are allowed.
+    words
+        What else the user said, for whoever repeats the call.
     """
     with opened(*sources) as inputs:
         shape = tuple(inputs[0].shape)
@@ -128,7 +132,11 @@ def reduced(
             )
         else:
             plan = constant(name, there, len(inputs), kinds_of, _empty(name, axes, wanted))
-        arguments = {"axis": axes, "keepdims": keepdims, "dtype": [str(one) for one in kinds_of]}
+        arguments: dict[str, Any] = (
+            {} if axis is None else {"axis": axes[0] if len(axes) == 1 else axes}
+        )
+        arguments |= {"keepdims": True} if keepdims else {}
+        arguments |= {key: value for key, value in words.items() if value is not None}
         operation = Operation(name, tuple(inputs), results, plan, arguments)
         done = complete(operation, out, how)
     return _scalars(done)
@@ -140,6 +148,11 @@ def one_axis(axis: Any, name: str) -> None:
         raise UsageError(
             f"{name}: axis={axis!r} are several; give one, or None for all of them", code="bad-axis"
         )
+
+
+def name_of(dtype: Any) -> str | None:
+    """A dtype that the user named, as text."""
+    return None if dtype is None else np.dtype(dtype).str
 
 
 def _scalars(done: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from outcore.jobs import Source
-from outcore.ooc.quantities import mean_of, reduced, spread_of, sum_of, truth_of
+from outcore.ooc.quantities import mean_of, name_of, reduced, spread_of, sum_of, truth_of
 
 __all__ = ["all", "any", "count_nonzero", "mean", "prod", "std", "sum", "var"]
 
@@ -81,7 +81,9 @@ def sum(
     >>> outcore.sum("grid.npy", axis=0)
     array([12., 15., 18., 21.])
     """
-    return reduced("sum", (a,), axis, [sum_of("sum", dtype)], out, how, keepdims=keepdims)
+    return reduced(
+        "sum", (a,), axis, [sum_of("sum", dtype)], out, how, keepdims=keepdims, dtype=name_of(dtype)
+    )
 
 
 def prod(
@@ -143,7 +145,16 @@ def prod(
     >>> outcore.prod("grid.npy", axis=1)
     array([   0.,  840., 7920.])
     """
-    return reduced("prod", (a,), axis, [sum_of("prod", dtype)], out, how, keepdims=keepdims)
+    return reduced(
+        "prod",
+        (a,),
+        axis,
+        [sum_of("prod", dtype)],
+        out,
+        how,
+        keepdims=keepdims,
+        dtype=name_of(dtype),
+    )
 
 
 def mean(
@@ -204,7 +215,9 @@ def mean(
     >>> outcore.mean("grid.npy", axis=1)
     array([1.5, 5.5, 9.5])
     """
-    return reduced("mean", (a,), axis, [mean_of(dtype)], out, how, keepdims=keepdims)
+    return reduced(
+        "mean", (a,), axis, [mean_of(dtype)], out, how, keepdims=keepdims, dtype=name_of(dtype)
+    )
 
 
 def var(
@@ -268,7 +281,17 @@ def var(
     >>> outcore.var("grid.npy", axis=1, ddof=1)
     array([1.66666667, 1.66666667, 1.66666667])
     """
-    return reduced("var", (a,), axis, [spread_of("var", ddof, dtype)], out, how, keepdims=keepdims)
+    return reduced(
+        "var",
+        (a,),
+        axis,
+        [spread_of("var", ddof, dtype)],
+        out,
+        how,
+        keepdims=keepdims,
+        dtype=name_of(dtype),
+        ddof=ddof,
+    )
 
 
 def std(
@@ -332,7 +355,17 @@ def std(
     >>> float(outcore.std("grid.npy"))
     3.452052529534663
     """
-    return reduced("std", (a,), axis, [spread_of("std", ddof, dtype)], out, how, keepdims=keepdims)
+    return reduced(
+        "std",
+        (a,),
+        axis,
+        [spread_of("std", ddof, dtype)],
+        out,
+        how,
+        keepdims=keepdims,
+        dtype=name_of(dtype),
+        ddof=ddof,
+    )
 
 
 def any(

@@ -179,7 +179,7 @@ def _scan(
             words["order"] = "F" if source.order == "F" else None
         result = Result((math.prod(shape),) if flat else shape, to, words, source.path)
         plan = _scanning(name, operation, shape, axis, (given, to))
-        job = Operation(name, (source,), (result,), plan, {"axis": axis, "dtype": str(to)})
+        job = Operation(name, (source,), (result,), plan, {"axis": axis, "dtype": to.str})
         return complete(job, out, how)
 
 
