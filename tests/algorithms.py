@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import ndimage
+from scipy import linalg, ndimage
 
 import outcore
 
@@ -64,6 +64,11 @@ def jacobi(a, steps):
         ) + a[2:, 1:-1] * a.dtype.type(0.25)
         a = b
     return a
+
+
+def positive(n):
+    a = random(n, n) / 1000
+    return a @ a.T + n * np.eye(n)
 
 
 #: By name: made when they are asked for.
@@ -152,6 +157,42 @@ CASES: dict[str, Callable[[], Case]] = {
         [random(3_000, 200)],
         lambda a, **how: outcore.quantile(a, [0.1, 0.5], 1, **how),
         lambda a: np.quantile(a, [0.1, 0.5], 1),
+    ),
+    "fft": lambda: Case(
+        [random(300, 500)],
+        lambda a, **how: outcore.fft(a, axis=0, **how),
+        lambda a: np.fft.fft(a, axis=0),
+        exact=False,
+        repeatable=False,
+    ),
+    "fft of a long signal": lambda: Case(
+        [random(300_000)],
+        outcore.rfft,
+        np.fft.rfft,
+        exact=False,
+        repeatable=False,
+        memory=2 * MIB,
+    ),
+    "fft2": lambda: Case(
+        [random(300, 500)], outcore.fft2, np.fft.fft2, exact=False, repeatable=False
+    ),
+    "cholesky": lambda: Case(
+        [positive(300)],
+        outcore.cholesky,
+        np.linalg.cholesky,
+        exact=False,
+        repeatable=False,
+        begun=5,
+    ),
+    "lu_factor": lambda: Case(
+        [random(300, 300)],
+        outcore.lu_factor,
+        linalg.lu_factor,
+        outs=[".npy", ".npy"],
+        exact=False,
+    ),
+    "solve": lambda: Case(
+        [positive(300), random(300, 20, seed=1)], outcore.solve, np.linalg.solve, exact=False
     ),
     "apply_along_axis": lambda: Case(
         [random(300, 400)],

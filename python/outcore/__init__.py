@@ -49,84 +49,9 @@ from outcore.formats import Entry, ls
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
 from outcore.hints import Hints, MemoryLimit, memory
 from outcore.jobs import ComputeReport, Measured, Planned
-from outcore.jobs import ComputeReport, Planned
 from outcore.ooc.cholesky import cholesky
 from outcore.ooc.convert import convert
 from outcore.ooc.extremes import argmax, argmin, max, min, ptp
-from outcore.ooc.filters import (
-    gaussian_filter,
-    generic_filter,
-    maximum_filter,
-    median_filter,
-    minimum_filter,
-    percentile_filter,
-    rank_filter,
-    uniform_filter,
-)
-from outcore.ooc.histogram import bincount, histogram
-from outcore.ooc.map_blocks import apply_along_axis, map_blocks
-from outcore.ooc.matmul import matmul
-from outcore.ooc.lu import lu_factor
-from outcore.ooc.map_blocks import apply_along_axis, map_blocks
-from outcore.ooc.qr import lstsq, qr, svd
-from outcore.ooc.searching import searchsorted
-from outcore.ooc.solve import cho_solve, lu_solve, solve
-from outcore.ooc.sorting import argsort, sort
-from outcore.ooc.nanreductions import (
-    nanargmax,
-    nanargmin,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-)
-from outcore.ooc.norms import dot, norm, vdot
-from outcore.ooc.quantiles import median, percentile, quantile
-from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
-from outcore.ooc.scans import cumprod, cumsum
-from outcore.ooc.searching import searchsorted
-from outcore.ooc.solve import cho_solve, lu_solve, solve
-from outcore.ooc.sorting import argsort, sort
-from outcore.ooc.nanreductions import (
-    nanargmax,
-    nanargmin,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-)
-from outcore.ooc.norms import dot, norm, vdot
-from outcore.ooc.quantiles import median, percentile, quantile
-from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
-from outcore.ooc.scans import cumprod, cumsum
-from outcore.ooc.searching import searchsorted
-from outcore.ooc.sorting import argsort, sort
-from outcore.ooc.nanreductions import (
-    nanargmax,
-    nanargmin,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-)
-from outcore.ooc.norms import dot, norm, vdot
-from outcore.ooc.quantiles import median, percentile, quantile
-from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
-from outcore.ooc.scans import cumprod, cumsum
-from outcore.ooc.searching import searchsorted
-from outcore.ooc.sorting import argsort, sort
-from outcore.ooc.statistics import statistics
-from outcore.ooc.stencil import stencil
-from outcore.ooc.tensordot import inner, outer, tensordot
 from outcore.ooc.fft import (
     fft,
     fft2,
@@ -143,7 +68,18 @@ from outcore.ooc.fft import (
     rfft2,
     rfftn,
 )
+from outcore.ooc.filters import (
+    gaussian_filter,
+    generic_filter,
+    maximum_filter,
+    median_filter,
+    minimum_filter,
+    percentile_filter,
+    rank_filter,
+    uniform_filter,
+)
 from outcore.ooc.histogram import bincount, histogram
+from outcore.ooc.lu import lu_factor
 from outcore.ooc.map_blocks import apply_along_axis, map_blocks
 from outcore.ooc.matmul import matmul
 from outcore.ooc.nanreductions import (
@@ -158,10 +94,12 @@ from outcore.ooc.nanreductions import (
     nanvar,
 )
 from outcore.ooc.norms import dot, norm, vdot
+from outcore.ooc.qr import lstsq, qr, svd
 from outcore.ooc.quantiles import median, percentile, quantile
 from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
 from outcore.ooc.scans import cumprod, cumsum
 from outcore.ooc.searching import searchsorted
+from outcore.ooc.solve import cho_solve, lu_solve, solve
 from outcore.ooc.sorting import argsort, sort
 from outcore.ooc.statistics import statistics
 from outcore.ooc.stencil import stencil
@@ -229,12 +167,6 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
-    "argmax",
-    "argmin",
-    "argsort",
-    "argmax",
-    "argmin",
-    "argsort",
     "assign",
     "bincount",
     "cho_solve",
@@ -246,14 +178,11 @@ __all__ = [
     "cumsum",
     "dot",
     "explain_all",
-    "gaussian_filter",
-    "generic_filter",
-    "inner",
-    "histogram",
-    "inner",
     "fft",
     "fft2",
     "fftn",
+    "gaussian_filter",
+    "generic_filter",
     "hfft",
     "histogram",
     "ifft",
@@ -264,12 +193,6 @@ __all__ = [
     "irfft",
     "irfft2",
     "irfftn",
-    "histogram",
-    "histogram",
-    "inner",
-    "histogram",
-    "inner",
-    "histogram",
     "ls",
     "lstsq",
     "lu_factor",
@@ -284,16 +207,6 @@ __all__ = [
     "memory",
     "min",
     "minimum_filter",
-    "mean",
-    "median",
-    "median_filter",
-    "memory",
-    "min",
-    "minimum_filter",
-    "mean",
-    "median",
-    "memory",
-    "min",
     "nanargmax",
     "nanargmin",
     "nanmax",
@@ -310,15 +223,9 @@ __all__ = [
     "percentile_filter",
     "prod",
     "ptp",
+    "qr",
     "quantile",
     "rank_filter",
-    "qr",
-    "percentile",
-    "prod",
-    "ptp",
-    "quantile",
-    "rank_filter",
-    "qr",
     "read_all",
     "rechunk",
     "rfft",
@@ -331,15 +238,8 @@ __all__ = [
     "std",
     "stencil",
     "sum",
+    "svd",
     "tensordot",
-    "rfft",
-    "rfft2",
-    "rfftn",
-    "svd",
-    "rfft",
-    "rfft2",
-    "rfftn",
-    "svd",
     "transpose",
     "uniform_filter",
     "unique",

@@ -68,11 +68,13 @@ def _integers(text: str) -> Any:
     return parse_lengths(text, "axes")
 
 
-def _axis(help: str = "axis, such as 0; by default all") -> dict[str, _Option]:
-    return {"axis": _Option(_integers, help)}
+def _numbers(text: str) -> Any:
+    found = tuple(float(part) for part in text.split(","))
+    return found[0] if len(found) == 1 else found
 
 
-_ONE_AXIS = {"axis": _Option(int, "axis (the last one)", -1)}
+_AXIS = {"axis": _Option(_integers, "axis, or axes such as 0,1")}
+_ONE_AXIS = {"axis": _Option(int, "axis, or axes such as 0,1", -1)}
 _NORM = {
     "norm": _Option(str, "how it is scaled", None, ("backward", "ortho", "forward")),
 }
@@ -88,14 +90,11 @@ _MODE = {
 }
 _SIZE = {"size": _Option(_integers, "of the window: 3, or 3,5", 3), **_MODE}
 
-# Weights of neighbours along all axes, for as many as the array has.
-_KERNELS = ("laplace", "box", "gauss", "median")
-
 
 def _stencil(words: dict[str, Any]) -> dict[str, Any]:
     """A stencil by the name of its weights."""
     kernel, ndim = words.pop("kernel"), words.pop("ndim")
-    return {**words, "weights": weights(kernel, ndim)}
+    return {"weights": weights(kernel, ndim), **words}
 
 
 def weights(kernel: str, ndim: int) -> Any:
@@ -120,12 +119,81 @@ def weights(kernel: str, ndim: int) -> Any:
     return found / found.sum()
 
 
+def _statistic(text: str, **options: _Option) -> Run:
+    return Run(text, results=(), options={**_AXIS, **options})
+
+
 #: By name.
 OPERATIONS: dict[str, Run] = {
-    "transpose": Run(
-        "permute the axes", options={"axes": _Option(_integers, "such as 1,0; reversed by default")}
-    ),
+    "transpose": Run("permute the axes", options={"axes": _Option(_integers, "axes, such as 1,0")}),
     "rechunk": Run("copy into other chunks (--chunks)"),
+    "stencil": Run(
+        "replace elements by weighted sums of their neighbours",
+        options={
+            "kernel": _Option(str, "weights by name", "laplace", ("laplace", "box", "gauss")),
+            "steps": _Option(int, "how often", 1),
+            "until": _Option(float, "stop when no element changes by more"),
+            "boundary": _Option(
+                str,
+                "what lies beyond the ends",
+                "reflect",
+                ("reflect", "constant", "nearest", "mirror", "wrap", "untouched"),
+            ),
+        },
+        call=_stencil,
+    ),
+    "median_filter": Run("the median of a window", options=_SIZE),
+    "minimum_filter": Run("the least of a window", options=_SIZE),
+    "maximum_filter": Run("the largest of a window", options=_SIZE),
+    "uniform_filter": Run("the mean of a window", options=_SIZE),
+    "gaussian_filter": Run(
+        "a Gaussian filter",
+        options={
+            "sigma": _Option(_numbers, "standard deviation, or one for each axis", 1.0),
+            **_MODE,
+        },
+    ),
+    "matmul": Run("the matrix product", inputs=("a", "b")),
+    "tensordot": Run(
+        "a product over several axes",
+        inputs=("a", "b"),
+        options={"axes": _Option(_integers, "how many axes to sum over", 2)},
+    ),
+    "fft": Run("Fourier transform along an axis", options=_LINE),
+    "ifft": Run("inverse of fft", options=_LINE),
+    "rfft": Run("Fourier transform of real elements", options=_LINE),
+    "irfft": Run("inverse of rfft", options=_LINE),
+    "fft2": Run("Fourier transform along two axes", options=_AXES),
+    "ifft2": Run("inverse of fft2", options=_AXES),
+    "fftn": Run("Fourier transform along several axes", options=_AXES),
+    "ifftn": Run("inverse of fftn", options=_AXES),
+    "cholesky": Run("the Cholesky factor of a positive definite matrix"),
+    "solve": Run("solve linear equations", inputs=("a", "b"), results=("x",)),
+    "qr": Run("QR factors of a tall matrix", results=("q", "r")),
+    "svd": Run("singular values and vectors of a tall matrix", results=("u", "s", "vh")),
+    "sort": Run("sort along an axis", options=_ONE_AXIS),
+    "argsort": Run("indices that would sort", options=_ONE_AXIS),
+    "sum": _statistic("sum"),
+    "prod": _statistic("product"),
+    "mean": _statistic("mean"),
+    "var": _statistic("variance", ddof=_Option(float, "delta degrees of freedom")),
+    "std": _statistic("standard deviation", ddof=_Option(float, "delta degrees of freedom")),
+    "min": _statistic("least element"),
+    "max": _statistic("largest element"),
+    "ptp": _statistic("largest less least"),
+    "any": _statistic("whether any element is not zero"),
+    "all": _statistic("whether no element is zero"),
+    "argmin": _statistic("index of the first least element"),
+    "argmax": _statistic("index of the first largest element"),
+    "nansum": _statistic("sum, NaN left out"),
+    "nanmean": _statistic("mean, NaN left out"),
+    "nanstd": _statistic("standard deviation, NaN left out"),
+    "nanvar": _statistic("variance, NaN left out"),
+    "nanmin": _statistic("least element, NaN left out"),
+    "nanmax": _statistic("largest element, NaN left out"),
+    "median": _statistic("median"),
+    "quantile": _statistic("quantile", q=_Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)),
+    "cumsum": Run("running sum", options=_ONE_AXIS),
 }
 
 

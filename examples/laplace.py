@@ -1,0 +1,68 @@
+"""
+Laplace's equation on a square that does not fit in memory, by Jacobi's method.
+
+The upper edge is held at 1, the others at 0; each step replaces a point by the mean of its four
+neighbours, until no point changes by more than the tolerance. Look at the number of passes over the
+file, which is far smaller than the number of steps: as many steps as the memory allows are made while
+the array goes by once. (PASSION, Table 3; extended two-phase, section 5.2.)
+
+    python examples/laplace.py                            200 x 200, 1 MiB
+    python examples/laplace.py --size 20000 --memory 512MiB --steps 1000 --picture laplace.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import outcore
+
+WEIGHTS = [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--size", type=int, default=200)
+    parser.add_argument("--memory", default="1MiB")
+    parser.add_argument("--steps", type=int, default=30_000, help="at most")
+    parser.add_argument("--tolerance", type=float, default=1e-5)
+    parser.add_argument("--picture", metavar="FILE", help="draw the solution (needs matplotlib)")
+    words = parser.parse_args(arguments)
+
+    with outcore.create("laplace-start.npy", (words.size, words.size), "f8") as start:
+        start[0] = 1.0
+    made: list[tuple[int, float]] = []
+
+    def tell(step: int, change: float) -> None:
+        made.append((step, change))
+
+    began = time.monotonic()
+    solution = outcore.stencil(
+        "laplace-start.npy",
+        WEIGHTS,
+        steps=words.steps,
+        boundary="untouched",
+        until=words.tolerance,
+        callback=tell,
+        memory=words.memory,
+        out="laplace.npy",
+        overwrite=True,
+    )
+    step, change = made[-1]
+    print(f"{step} steps, largest change {change:.2e}, {time.monotonic() - began:.1f} s")
+    middle = solution[words.size // 10, words.size // 2]
+    print(f"a tenth below the hot edge, in the middle: {middle:.4f}")
+    if words.picture:
+        import matplotlib.pyplot as plt
+
+        every = max(words.size // 500, 1)
+        plt.imshow(solution[::every, ::every], cmap="inferno", norm="symlog")
+        plt.colorbar(label="potential")
+        plt.savefig(words.picture)
+    solution.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""
+Linear equations whose matrix does not fit in memory: LU factors with partial pivoting, then solve.
+
+Look at the residual, which is that of LAPACK in memory, and at the bytes beside the bound.
+
+    python examples/linear_equations.py                   600 x 600, 2 MiB
+    python examples/linear_equations.py --size 12000 --memory 512MiB --picture residual.png
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+import outcore
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--size", type=int, default=600)
+    parser.add_argument("--memory", default="2MiB")
+    parser.add_argument("--picture", metavar="FILE", help="draw the residual (needs matplotlib)")
+    words = parser.parse_args(arguments)
+
+    rng = np.random.default_rng(0)
+    with outcore.create("matrix.npy", (words.size, words.size), "f8", order="F") as matrix:
+        for low in range(0, words.size, 256):
+            matrix[:, low : low + 256] = rng.random((words.size, min(256, words.size - low))) - 0.5
+    wanted = rng.random(words.size)
+    right = np.asarray(outcore.matmul("matrix.npy", wanted, memory=words.memory)[...])
+    planned = outcore.lu_factor(
+        "matrix.npy",
+        out=("lu.npy", "pivots.npy"),
+        overwrite=True,
+        memory=words.memory,
+        explain=True,
+    )
+    lu, pivots = planned.run()
+    print(planned)
+    x = np.asarray(outcore.lu_solve((lu, pivots), right, memory=words.memory)[...])
+    residual = np.asarray(outcore.matmul("matrix.npy", x, memory=words.memory)[...]) - right
+    print(f"residual {np.abs(residual).max():.1e}, error of x {np.abs(x - wanted).max():.1e}")
+    if words.picture:
+        import matplotlib.pyplot as plt
+
+        plt.semilogy(np.abs(residual) + 1e-18)
+        plt.ylabel("residual")
+        plt.savefig(words.picture)
+    for array in (lu, pivots):
+        array.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""
+A matrix product that does not fit in memory, by both papers' ways.
+
+Slabs of rows (PASSION: each processor's share of GAXPY), and blocks with a tile of the result that
+stays in memory (disk resident arrays). Look at the bytes that each moves beside those that any way
+has to move, and at the time.
+
+    python examples/products.py                           800 x 800, 2 MiB
+    python examples/products.py --size 12288 --memory 512MiB --picture products.png
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+import outcore
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--size", type=int, default=800)
+    parser.add_argument("--memory", default="2MiB")
+    parser.add_argument("--picture", metavar="FILE", help="draw bytes moved (needs matplotlib)")
+    words = parser.parse_args(arguments)
+
+    rng = np.random.default_rng(0)
+    for name in ("a.npy", "b.npy"):
+        with outcore.create(name, (words.size, words.size), "f8") as matrix:
+            for low in range(0, words.size, 256):
+                matrix[low : low + 256] = rng.random((min(256, words.size - low), words.size))
+    moved: dict[str, float] = {}
+    for method in ("slabs", "blocks"):
+        planned = outcore.matmul(
+            "a.npy",
+            "b.npy",
+            method=method,
+            out=f"{method}.npy",
+            overwrite=True,
+            memory=words.memory,
+            explain=True,
+        )
+        planned.run().close()
+        print(planned, "\n")
+        done = planned.report.measured
+        assert done is not None
+        moved[method] = (done.read_bytes + done.written_bytes) / 1e6
+        moved["must move"] = planned.report.must_move / 1e6
+    with outcore.open("slabs.npy") as slabs, outcore.open("blocks.npy") as blocks:
+        worst = max(
+            float(np.abs(x - blocks[key]).max() / np.abs(x).max()) for key, x in slabs.blocks()
+        )
+    print(f"largest difference between both, relative: {worst:.1e}")
+    if words.picture:
+        import matplotlib.pyplot as plt
+
+        plt.bar(list(moved), list(moved.values()))
+        plt.ylabel("MB moved")
+        plt.savefig(words.picture)
+
+
+if __name__ == "__main__":
+    main()
