@@ -8,9 +8,13 @@ statistics come from one pass, in which each chunk is decoded once.
     python examples/climate.py --days 36500 --latitudes 180 --memory 512MiB --picture climate.png
 """
 
+# matplotlib is an extra, and does not type all that it offers.
+# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false
+
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         weather = rng.normal(0, 3, (len(day), *shape[1:])).astype("f4")
         cube[low : low + 30] = 288 - 40 * np.sin(latitude) ** 2 + season + weather
 
-    found = outcore.statistics(cube, axis=0, memory=words.memory)
+    found: Any = outcore.statistics(cube, axis=0, memory=words.memory)
     mean, std = found["mean"], found["std"]
     print(
         f"mean at the equator {mean[shape[1] // 2].mean():.1f} K, at the poles {mean[0].mean():.1f} K"

@@ -9,11 +9,15 @@ Look at the plan: everything is moved in a few passes, whatever the budget is, a
 much that is beside what any way has to move. The noise goes, the waves stay.
 """
 
+# matplotlib is an extra, and does not type all that it offers.
+# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false
+
 from __future__ import annotations
 
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +44,7 @@ def run(folder: Path, shape: tuple[int, int], memory: str | int, picture: Path |
             noise = rng.standard_normal((rows.stop - rows.start, shape[1]))
             image[rows] = waves(rows, shape) + 0.5 * noise
 
-    planned = outcore.rfft2(
+    planned: Any = outcore.rfft2(
         folder / "image.npy", out=folder / "spectrum.npy", memory=memory, explain=True
     )
     with planned.run() as spectrum:

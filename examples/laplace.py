@@ -10,6 +10,9 @@ the array goes by once. (PASSION, Table 3; extended two-phase, section 5.2.)
     python examples/laplace.py --size 20000 --memory 512MiB --steps 1000 --picture laplace.png
 """
 
+# matplotlib is an extra, and does not type all that it offers.
+# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false
+
 from __future__ import annotations
 
 import argparse

@@ -7,9 +7,13 @@ Look at the residual, which is that of LAPACK in memory, and at the bytes beside
     python examples/linear_equations.py --size 12000 --memory 512MiB --picture residual.png
 """
 
+# matplotlib is an extra, and does not type all that it offers.
+# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false
+
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
             matrix[:, low : low + 256] = rng.random((words.size, min(256, words.size - low))) - 0.5
     wanted = rng.random(words.size)
     right = np.asarray(outcore.matmul("matrix.npy", wanted, memory=words.memory)[...])
-    planned = outcore.lu_factor(
+    planned: Any = outcore.lu_factor(
         "matrix.npy",
         out=("lu.npy", "pivots.npy"),
         overwrite=True,

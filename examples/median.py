@@ -8,9 +8,13 @@ read once and written once, though each pixel is looked at nine times. (PASSION,
     python examples/median.py --size 40000 --memory 512MiB --picture median.png
 """
 
+# matplotlib is an extra, and does not type all that it offers.
+# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false
+
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
         noise = rng.random(slab.shape)
         slab[noise < 0.02], slab[noise > 0.98] = 0, 2
         image[low : low + 100] = slab
-    planned = outcore.median_filter(
+    planned: Any = outcore.median_filter(
         image, words.window, out="cleaned.npy", overwrite=True, memory=words.memory, explain=True
     )
     with planned.run() as cleaned:

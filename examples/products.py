@@ -9,9 +9,13 @@ has to move, and at the time.
     python examples/products.py --size 12288 --memory 512MiB --picture products.png
 """
 
+# matplotlib is an extra, and does not type all that it offers.
+# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false
+
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
                 matrix[low : low + 256] = rng.random((min(256, words.size - low), words.size))
     moved: dict[str, float] = {}
     for method in ("slabs", "blocks"):
-        planned = outcore.matmul(
+        planned: Any = outcore.matmul(
             "a.npy",
             "b.npy",
             method=method,

@@ -10,11 +10,15 @@ signal does, although it does not fit in memory. Look at the plan: the signal is
 columns and rows are transformed.
 """
 
+# matplotlib is an extra, and does not type all that it offers.
+# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false
+
 from __future__ import annotations
 
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +55,7 @@ def run(folder: Path, samples: int, memory: str | int, picture: Path | None) -> 
     peak = int(power[1:].argmax()) + 1
     print(f"windowed: one peak, at {peak / PIECE:.6f} of the sampling rate")
 
-    planned = outcore.rfft(
+    planned: Any = outcore.rfft(
         folder / "signal.npy", out=folder / "spectrum.npy", memory=memory, explain=True
     )
     loudest: list[tuple[float, int]] = []

@@ -21,6 +21,7 @@ __all__ = [
     "Loop",
     "RankFilter",
     "Records",
+    "Reduction",
     "Reservation",
     "SharedMemory",
     "StencilPass",
@@ -142,7 +143,7 @@ def exchange_plan(
 
 @final
 class Reduction:
-    def __init__(self, name: str, dtype: str, length: int, step: int = 0) -> None: ...
+    def __new__(cls, name: str, dtype: str, length: int, step: int = 0) -> Self: ...
     @property
     def types(self) -> tuple[str, list[str]]: ...
     def state(self, outputs: int) -> int: ...
@@ -164,6 +165,7 @@ class Reduction:
     ) -> None: ...
     def finish(self, state: NDArray[Any], outs: list[NDArray[Any]]) -> None: ...
 
+@final
 class Reservation:
     def __new__(cls, what: str, nbytes: int, promised: bool = False) -> Self: ...
     @property

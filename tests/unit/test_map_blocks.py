@@ -105,7 +105,7 @@ BAD = {
         lambda: outcore.map_blocks(lambda b: b, np.ones(3), dtype=("f8", "f8")),
         "2 results",
     ),
-    "option": (lambda: outcore.map_blocks(np.sqrt, np.ones(3), memroy=1), "memroy"),
+    "option": (lambda: outcore.map_blocks(np.sqrt, np.ones(3), wrong=1), "wrong"),
 }
 
 

@@ -147,9 +147,9 @@ fn moments_have_the_same_bits_for_all_pieces_and_are_close() {
         }
         let reference = Axis::new(Moments::<f64, true>::new(), rows).with_threads(1);
         let expected = at_once(&reference, &x, shape);
-        for n in 0..outer * inner {
+        for (n, count) in expected[0].iter().enumerate().take(outer * inner) {
             let all: Vec<f64> = column(&x, shape, n).into_iter().filter(|x| !x.is_nan()).collect();
-            assert_eq!(all.len() as f64, expected[0][n]);
+            assert_eq!(all.len() as f64, *count);
             if !all.is_empty() {
                 let exact = sum(&all) / all.len() as f64;
                 let squares: f64 = all.iter().map(|x| (x - exact) * (x - exact)).sum();
