@@ -181,8 +181,7 @@ CASES: dict[str, Callable[[], Case]] = {
         outcore.cholesky,
         np.linalg.cholesky,
         exact=False,
-        repeatable=False,
-        begun=5,
+        begun=3,
     ),
     "lu_factor": lambda: Case(
         [random(300, 300)],

@@ -121,13 +121,10 @@ def median(n: int, cores: int, size: int, **_: Any) -> dict[str, Any]:
 
     a, factor = _square(n, "f4")
     out = np.ones_like(a)
-    made = _core.RankFilter(
-        "f4", a.shape, (size, size), (0, 0), ("reflect", "reflect"), 0.0, size * size // 2
-    )
+    made = _core.RankFilter((size, size), size * size // 2)
+    around = np.pad(a, size // 2, mode="symmetric")
     scratch = np.ones(max(made.scratch, 1) * cores, a.dtype)
-    return _timed(
-        lambda: made.run(a, 0, out, 0, len(a), scratch), factor, f"RankFilter, {len(a)}^2"
-    )
+    return _timed(lambda: made.run(around, out, (0, 0), scratch), factor, f"RankFilter, {len(a)}^2")
 
 
 def sum(n: int, cores: int, axis: int, **_: Any) -> dict[str, Any]:
