@@ -24,6 +24,8 @@ SHAPES = [(), (0,), (7,), (1, 9), (1031,), (11, 13), (5, 0, 3), (3, 5000), (900,
 )
 def test_it_is_numpys(tmp_path_factory, shape, dtype, source, name, memory, seed):
     folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "c":
+        name = "cumsum"
     data = content(shape, dtype, rng, "prod")
     axis = int(rng.integers(-len(shape), len(shape))) if shape and rng.random() < 0.7 else None
     native = data.astype(data.dtype.newbyteorder("="))
@@ -49,6 +51,8 @@ def test_dtype_and_axes_as_numpy_takes_them():
         with outcore.cumsum(data, **words) as found:
             assert expected.dtype == found.dtype
             np.testing.assert_array_equal(expected, found[...])
+    with pytest.raises(outcore.UnsupportedError, match="bad-dtype"):
+        outcore.cumprod(np.ones(3, "c16"))
     for axis in (3, (0, 1), "x"):
         with pytest.raises((outcore.UsageError, ValueError)):
             outcore.cumsum(data, axis)

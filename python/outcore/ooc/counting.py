@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import tiling
-from outcore.jobs import Bound, Program, Terms, TooLittle
+from outcore.jobs import SMALLEST, Bound, Program, Terms, TooLittle
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
 
@@ -72,7 +72,11 @@ def counting(
         reads = 1 if side.whole else _READS
         held = 2 * size * kind.itemsize + AT_ONCE * _EACH + beside
         each = native.itemsize * (reads + 1)
-        tiles = tiling.choose(shape, side, side, max(terms.room - held, 0) // each)
+        least = held + min(math.prod(shape) * each, SMALLEST // 8)
+        if terms.room < least:
+            # A budget for less would be no favour: it would take for ever.
+            raise TooLittle(least)
+        tiles = tiling.choose(shape, side, side, (terms.room - held) // each)
         if not isinstance(tiles, Tiling):
             raise TooLittle(held + tiles * each)
         steps = len(tiles) if math.prod(shape) else 0

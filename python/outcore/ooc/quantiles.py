@@ -28,6 +28,7 @@ from outcore.errors import BudgetError, UsageError
 from outcore.hints import memory as promise
 from outcore.hints import nbytes
 from outcore.jobs import (
+    SMALLEST,
     Bound,
     Operation,
     Program,
@@ -250,15 +251,10 @@ def _quantile(
         operation = Operation(name, (source,), (result,), plan, arguments)
         budget = min(nbytes(how["memory"]), int(promise())) if how.get("memory") else int(promise())
         need = math.prod(shape[k] for k in axes) * dtype.itemsize * _COPIES
-        if need <= budget // 2:
+        if out is not None or need <= budget // 2:
+            # What several passes find is in memory, so `out` is for axes that fit.
             done = complete(operation, out, how)
             return done[()] if isinstance(done, np.ndarray) and not done.ndim else done
-        if out is not None:
-            raise UsageError(
-                f"{name}: the reduced axes do not fit the budget of {budget} bytes; the result of "
-                "several passes is in memory, leave out= away",
-                code="bad-out",
-            )
         passes = _Passes(name, source, dtype, axes, budget, how)
         found = passes.ranks(_ranks(math.prod(shape[k] for k in axes), wanted.reshape(-1), method))
         if not isinstance(found, np.ndarray):
@@ -299,6 +295,10 @@ def _by_tiles(
     def plan(terms: Terms) -> Program:
         side = terms.side(0) or Side(dtype.itemsize, "C")
         each = dtype.itemsize * (2 + _COPIES)
+        least = min(math.prod(shape) * each, SMALLEST)
+        if terms.room < least:
+            # A budget for less would be no favour: it would take for ever.
+            raise TooLittle(least)
         tile = list(shape)
         loops = [k for k in range(len(shape)) if k not in axes]
         if side.order == "F":

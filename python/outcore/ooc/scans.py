@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from outcore import tiling
 from outcore.disk import DiskArray
 from outcore.jobs import (
+    SMALLEST,
     Bound,
     Operation,
     Program,
@@ -116,7 +117,7 @@ def cumprod(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        boolean, integer or floating dtype.
     axis
         The axis; None: the elements in the order of the flattened array, in C order.
     dtype
@@ -168,8 +169,10 @@ def _scan(
     how: dict[str, Any],
 ) -> Any:
     with opened(a) as (source,):
-        given = chains.supported(name, source.dtype)
-        to = chains.accumulated(given, dtype)
+        # NumPy rounds products of complex numbers one way in rows and another way in columns.
+        kinds = "biufc" if name == "cumsum" else "biuf"
+        given = chains.supported(name, source.dtype, kinds)
+        to = chains.supported(name, chains.accumulated(given, dtype), kinds)
         shape = tuple(source.shape)
         flat = axis is None
         words: dict[str, Any] = {}
@@ -195,6 +198,10 @@ def _scanning(
         target = terms.side(1) or Side(dtypes[1].itemsize, "C")
         # One tile is read while another is written, and what a tile ends with is kept.
         per_element = 2 * dtypes[0].itemsize + 3 * dtypes[1].itemsize
+        # A budget for less would be no favour: it would take for ever.
+        least = min(math.prod(shape), SMALLEST // per_element) * per_element
+        if terms.room < least:
+            raise TooLittle(least)
         most = terms.room // per_element
         if axis is None:
             tile = _rows(shape, most)
