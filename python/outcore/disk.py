@@ -17,12 +17,12 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self, SupportsIndex
+from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -34,6 +34,7 @@ from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
+from outcore.operators import Operators
 from outcore.report import BlocksReport, Report, human
 from outcore.requests import IORequest, Started
 
@@ -45,7 +46,7 @@ _Turn = AbstractContextManager[bool]
 Key = Any
 
 
-class DiskArray:
+class DiskArray(Operators):
     """
     An array on disk. Made by `outcore.open` and `outcore.create`.
 
@@ -61,9 +62,6 @@ class DiskArray:
     array([1., 0., 0., 1., 0., 0., 1.])
     >>> a.close()
     """
-
-    #: What ``a @ b`` calls. Products stand above arrays: `outcore.ooc.matmul` puts its own here.
-    _product: ClassVar[Callable[[Any, Any], Any]]
 
     def __init__(
         self, info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]
@@ -581,22 +579,6 @@ class DiskArray:
             )
         whole = np.asarray(self._core.read(...))
         return whole if dtype is None else whole.astype(dtype, copy=False)
-
-    def __matmul__(self, other: Any) -> Any:
-        """``a @ b`` as a NumPy array, if it fits in half of the budget; else `outcore.matmul`."""
-        return type(self)._product(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return type(self)._product(other, self)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions read it whole, within the budget; a product reads it block by block."""
-        if ufunc is np.matmul and method == "__call__" and not options:
-            return type(self)._product(*inputs)
-        if any(isinstance(one, DiskArray) for one in options.get("out", ())):
-            return NotImplemented
-        arrays = [np.asarray(one) if isinstance(one, DiskArray) else one for one in inputs]
-        return getattr(ufunc, method)(*arrays, **options)
 
     # Changing its shape
 

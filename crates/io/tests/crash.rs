@@ -772,10 +772,11 @@ fn a_flush_reaches_all_folders_and_misses_none_but_those_that_a_resize_removed()
 
 #[test]
 fn a_new_chunk_that_cannot_take_its_name_is_an_error() {
-    let folder = Folder::new("names");
-    std::fs::write(folder.0.join("meta"), b"{}").unwrap();
     let all = Cells::new(&[0, 0], &GRID, &GRID).unwrap();
     for errno in [libc::EIO, libc::ENOSPC] {
+        // A folder each: the threads that did not fail may have made nearly all chunks.
+        let folder = Folder::new("names");
+        std::fs::write(folder.0.join("meta"), b"{}").unwrap();
         let store = store_of(&folder.0, false, PLAIN);
         let failing = Rule::only(3, Fault::Errno(errno)).on(Kind::RenameNew).path("crash-names");
         let armed = arm(Faults::new([failing]));
