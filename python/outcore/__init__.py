@@ -49,10 +49,14 @@ from outcore.formats import Entry, ls
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
 from outcore.hints import Hints, MemoryLimit, memory
 from outcore.jobs import ComputeReport, Measured, Planned
-from outcore.ooc.cholesky import cholesky
-from outcore.ooc.convert import convert
-from outcore.ooc.extremes import argmax, argmin, max, min, ptp
-from outcore.ooc.fft import (
+from outcore.ooc.blocks.map_blocks import apply_along_axis, map_blocks
+from outcore.ooc.copies.convert import convert
+from outcore.ooc.copies.transpose import rechunk, transpose
+from outcore.ooc.factors.cholesky import cholesky
+from outcore.ooc.factors.lu import lu_factor
+from outcore.ooc.factors.qr import lstsq, qr, svd
+from outcore.ooc.factors.solve import cho_solve, lu_solve, solve
+from outcore.ooc.fourier.fft import (
     fft,
     fft2,
     fftn,
@@ -68,21 +72,11 @@ from outcore.ooc.fft import (
     rfft2,
     rfftn,
 )
-from outcore.ooc.filters import (
-    gaussian_filter,
-    generic_filter,
-    maximum_filter,
-    median_filter,
-    minimum_filter,
-    percentile_filter,
-    rank_filter,
-    uniform_filter,
-)
-from outcore.ooc.histogram import bincount, histogram
-from outcore.ooc.lu import lu_factor
-from outcore.ooc.map_blocks import apply_along_axis, map_blocks
-from outcore.ooc.matmul import matmul
-from outcore.ooc.nanreductions import (
+from outcore.ooc.products.matmul import matmul
+from outcore.ooc.products.tensordot import inner, outer, tensordot
+from outcore.ooc.reduce.extremes import argmax, argmin, max, min, ptp
+from outcore.ooc.reduce.histogram import bincount, histogram
+from outcore.ooc.reduce.nanreductions import (
     nanargmax,
     nanargmin,
     nanmax,
@@ -93,19 +87,25 @@ from outcore.ooc.nanreductions import (
     nansum,
     nanvar,
 )
-from outcore.ooc.norms import dot, norm, vdot
-from outcore.ooc.qr import lstsq, qr, svd
-from outcore.ooc.quantiles import median, percentile, quantile
-from outcore.ooc.reductions import all, any, count_nonzero, mean, prod, std, sum, var
-from outcore.ooc.scans import cumprod, cumsum
-from outcore.ooc.searching import searchsorted
-from outcore.ooc.solve import cho_solve, lu_solve, solve
-from outcore.ooc.sorting import argsort, sort
-from outcore.ooc.statistics import statistics
-from outcore.ooc.stencil import stencil
-from outcore.ooc.tensordot import inner, outer, tensordot
-from outcore.ooc.transpose import rechunk, transpose
-from outcore.ooc.unique import unique
+from outcore.ooc.reduce.norms import dot, norm, vdot
+from outcore.ooc.reduce.quantiles import median, percentile, quantile
+from outcore.ooc.reduce.reductions import all, any, count_nonzero, mean, prod, std, sum, var
+from outcore.ooc.reduce.scans import cumprod, cumsum
+from outcore.ooc.reduce.statistics import statistics
+from outcore.ooc.sort.searching import searchsorted
+from outcore.ooc.sort.sorting import argsort, sort
+from outcore.ooc.sort.unique import unique
+from outcore.ooc.stencils.filters import (
+    gaussian_filter,
+    generic_filter,
+    maximum_filter,
+    median_filter,
+    minimum_filter,
+    percentile_filter,
+    rank_filter,
+    uniform_filter,
+)
+from outcore.ooc.stencils.stencil import stencil
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
 from outcore.requests import IORequest

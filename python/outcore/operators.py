@@ -2,7 +2,8 @@
 Operators of arrays on disk: ``a @ b``, and NumPy's functions.
 
 Problem. Products stand above arrays, which must not know them.
-Idea. `outcore.ooc.matmul` puts its own function here. All other functions of NumPy read the array whole.
+Idea. `outcore.ooc.products.matmul` puts its own function here. All other functions of NumPy read the
+array whole.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore.jobs import Disk, InMemory, Terms, TooLittle
-from outcore.ooc import lu
-from outcore.ooc.blas import routines, working_dtype
+from outcore.ooc.factors import lu
+from outcore.ooc.factors.blas import routines, working_dtype
 from outcore.schedule import Run, check
 
-cholesky = importlib.import_module("outcore.ooc.cholesky")
-solving = importlib.import_module("outcore.ooc.solve")
-tall = importlib.import_module("outcore.ooc.qr")
+cholesky = importlib.import_module("outcore.ooc.factors.cholesky")
+solving = importlib.import_module("outcore.ooc.factors.solve")
+tall = importlib.import_module("outcore.ooc.factors.qr")
 
 DISK = Disk(1 << 15, 15e-6, 2e9)
 SINGLE = ("f4", "c8", ">f4")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import outcore
 from outcore.jobs import Terms
 from outcore.jobs.operation import Disk
-from outcore.ooc import fft_kernels
-from outcore.ooc.fft_kernels import Stage, mirrored, transform
-from outcore.ooc.fft_places import Panels
-from outcore.ooc.fft_plan import Transform, planned
+from outcore.ooc.fourier import kernels as fft_kernels
+from outcore.ooc.fourier.kernels import Stage, mirrored, transform
+from outcore.ooc.fourier.places import Panels
+from outcore.ooc.fourier.plan import Transform, planned
 from outcore.schedule import Run, check
 
 ONE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")

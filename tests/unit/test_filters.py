@@ -16,7 +16,7 @@ from scipy import ndimage
 
 import outcore
 from outcore.errors import BudgetError, UnsupportedError, UsageError
-from outcore.ooc import blockwise
+from outcore.ooc.blocks import blockwise
 
 MODES = ("reflect", "constant", "nearest", "mirror", "wrap")
 

@@ -154,7 +154,7 @@ def test_medians_and_percentiles():
 
 def test_few_passes_find_a_median(tmp_path, monkeypatch):
     """Two reads find it in numbers that spread, and nothing is written."""
-    from outcore.ooc import quantiles
+    from outcore.ooc.reduce import quantiles
 
     reports = []
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 import outcore
-from outcore.ooc.blockwise import BOUNDARIES, filled
+from outcore.ooc.blocks.blockwise import BOUNDARIES, filled
 
 SHAPES = [(), (0, 4), (13,), (1, 9), (11, 13), (6, 5, 7), (3, 4, 2, 5)]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import outcore
 from outcore.hints import nbytes
 from outcore.ooc import contraction, gemm
-from outcore.ooc.matmul import matmul
+from outcore.ooc.products.matmul import matmul
 from outcore.schedule import Run, check
 
 job = importlib.import_module("outcore.jobs.job")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore.ooc import runs
+from outcore.ooc.sort import runs
 
 SHAPES = [(), (0,), (1,), (7,), (1, 9), (9, 1), (5, 0, 3), (12, 11), (64, 3, 17), (3, 4, 5, 6)]
 LONG = [(20011,), (3, 7001), (7001, 3), (2, 5003, 2), (101, 211), (70001,)]

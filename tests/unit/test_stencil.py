@@ -17,10 +17,10 @@ from scipy import ndimage
 import outcore
 from outcore.errors import BudgetError, UsageError
 from outcore.jobs import Disk, InMemory, Later, Terms, TooLittle
-from outcore.ooc import stencil_plan
-from outcore.ooc.stencil import _task
-from outcore.ooc.stencil_function import sources
-from outcore.ooc.stencil_plan import planning
+from outcore.ooc.stencils import plan as stencil_plan
+from outcore.ooc.stencils.function import sources
+from outcore.ooc.stencils.plan import planning
+from outcore.ooc.stencils.stencil import _task
 from outcore.schedule import Run, check, elements
 
 BOUNDARIES = ("constant", "mirror", "nearest", "reflect", "untouched", "wrap")

@@ -1,0 +1,1 @@
+"""Elements that only change their place: transposed, rechunked, converted."""

@@ -1,0 +1,173 @@
+"""
+From any format, chunking, order and dtype to any other, within the budget.
+
+Problem. Source and target rarely like the same pieces, the array does not fit in memory, the job takes
+hours, and the machine may go down in the middle.
+Idea. It is a copy (`outcore.ooc.copies.copying`): tiles that suit both sides, read ahead and written
+behind. The target grows under a name of its own and takes its place when it is complete and durable; a
+journal beside it says which tiles are durable (`outcore.jobs`).
+
+Invariants. What is at the target's name is the old array or the complete new one (except inside an
+existing Zarr group). Resuming never mixes two jobs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outcore import formats
+from outcore.disk import DiskArray
+from outcore.errors import UsageError
+from outcore.formats.spec import as_dtype
+from outcore.jobs import Operation, Result, again, complete
+from outcore.ooc.copies.copying import copying
+from outcore.opening import open
+
+__all__ = ["convert"]
+
+Path = str | os.PathLike[str]
+
+_CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+
+def convert(
+    src: Path | Sequence[Path] | DiskArray,
+    dst: Path,
+    *,
+    format: str | None = None,
+    dtype: DTypeLike | None = None,
+    order: str | None = None,
+    chunks: int | Sequence[int | None] | None = None,
+    shards: int | Sequence[int | None] | None = None,
+    compression: Any = None,
+    memory: int | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "same_kind",
+    source: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
+    """
+    Copy an array of any size into another format, chunking, order or dtype.
+
+    Parameters
+    ----------
+    src
+        What to read: a path (a list of paths for a raw array in pieces), or an open array.
+    dst
+        Where to write.
+    format
+        Of `dst`; by default its suffix tells.
+    dtype, order
+        Of the new array; by default those of the source. Casting follows NumPy's rule `casting`.
+    chunks, shards, compression
+        As for `outcore.create`. By default the new array has no compression, and the chunks of the
+        source if both formats have chunks.
+    memory
+        Bytes that the copy may hold, as a number or as text (``"256 MiB"``). By default, and at
+        most, what `outcore.memory` allows.
+    progress
+        Called as ``progress(done, total)`` in bytes of the source, from this thread.
+    resume
+        Go on where an interrupted conversion stopped; if none was, start at the beginning. Without
+        `resume` it starts there in any case, and warns if that gives up what was done. An interrupted
+        conversion says in a note on its exception how much is done (``__notes__``).
+    overwrite
+        Replace `dst` if it exists; it is there, complete, until the new one is.
+    casting
+        ``"same_kind"`` allows float64 to float32, ``"unsafe"`` anything, ``"safe"`` no loss.
+    source
+        Options to open `src` with, such as ``{"dtype": "f4", "shape": (100, 100)}`` for raw files.
+    options
+        Further options for creating `dst`.
+
+    Raises
+    ------
+    BudgetError
+        Not even one chunk of each side fits; ``needed`` says what would do.
+    UsageError
+        The dtype cannot be cast, `dst` is `src`, or the journal belongs to another job.
+    StorageError
+        ``already-exists``: `dst` is there and `overwrite` is not set; or the system said no. Nothing is
+        lost: call again with ``resume=True``.
+
+    Notes
+    -----
+    Attributes, names of axes and fill value are carried over; what the new format cannot keep is
+    left out with a warning. Until the end the data lies in ``<name>.outcore-partial<suffix>`` and
+    the journal in ``<dst>.outcore-journal``, next to `dst`. An array inside an existing HDF5 or NetCDF4
+    file grows there as ``.<name>.outcore-partial``; one inside an existing Zarr group is written in
+    place.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("rows.npy", np.arange(12.0).reshape(3, 4))
+    >>> outcore.convert("rows.npy", "columns.npy", order="F")
+    >>> np.load("columns.npy").flags.f_contiguous
+    True
+    """
+    if casting not in _CASTINGS:
+        raise UsageError(
+            f"casting={casting!r} is no rule for casts; rules: {', '.join(_CASTINGS)}",
+            code="bad-casting",
+        )
+    if source is not None and not (isinstance(source, Mapping) and all(map(_is_text, source))):
+        raise UsageError(
+            f"source={source!r} is no mapping of options for opening {src!r}, such as {{'dtype': 'f4'}}",
+            code="bad-option",
+        )
+    new = {"order": order, "chunks": chunks, "shards": shards, "compression": compression}
+    how = {"memory": memory, "progress": progress, "resume": resume, "overwrite": overwrite}
+    formats.check_new(dst, format, options)
+    with _opened(src, source or {}) as array:
+        kind = array.dtype if dtype is None else _dtype(dtype)
+        if not np.can_cast(array.dtype, kind, casting):
+            raise UsageError(
+                f"{array.path!r}: {array.dtype} cannot be cast to {kind} under casting={casting!r}; "
+                "casting='unsafe' does it all the same",
+                code="bad-cast",
+                path=array.path,
+            )
+        kept = {
+            "fill_value": array.fill_value,
+            "dims": array.dims,
+            "attrs": dict(array.attrs) or None,
+            "chunks": array.chunks,
+            "order": "F" if array.order == "F" else None,
+        }
+        result = Result(array.shape, kind, kept, array.path)
+        plan = copying("convert", array.shape, (array.dtype, kind))
+        operation = Operation(
+            "convert",
+            (array,),
+            (result,),
+            plan,
+            {"dtype": kind, "casting": casting},
+            out_name="dst",
+        )
+        complete(operation, dst, {**how, "format": format, **new, **options}).close()
+
+
+def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
+    array: DiskArray = again(src) if isinstance(src, DiskArray) else open(src, **options)
+    return array
+
+
+def _is_text(name: object) -> bool:
+    return isinstance(name, str)
+
+
+def _dtype(wanted: DTypeLike) -> np.dtype[Any]:
+    kind = as_dtype(wanted, "the new array")
+    if kind.subdtype is not None:
+        raise UsageError(
+            f"dtype {kind} would add axes to the array; convert to {kind.base}", code="bad-dtype"
+        )
+    return kind

@@ -1,0 +1,1 @@
+"""Fourier transforms along axes, which may be longer than memory."""

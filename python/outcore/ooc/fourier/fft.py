@@ -1,0 +1,786 @@
+"""
+Fourier transforms with NumPy's names, arguments and meanings, of arrays larger than memory.
+
+Problem. A transform takes part of every element of a line, along every axis in turn.
+Idea. What a call means is a list of transforms along single axes, in NumPy's order; `fft_plan` makes
+passes over disk of it.
+
+References: PASSION, section 4.3.1 (2-D FFT); Bailey, "FFTs in external or hierarchical memory", J.
+Supercomputing 4 (1990).
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+
+from outcore.disk import DiskArray
+from outcore.errors import UsageError
+from outcore.jobs import Operation, Result, Source, complete, opened
+from outcore.ooc.copies.copying import copying
+from outcore.ooc.fourier.kernels import Stage, transform
+from outcore.ooc.fourier.plan import Transform, planned
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftn",
+    "hfft",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ihfft",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftn",
+]
+
+Norm = Literal["backward", "ortho", "forward"] | None
+Lengths = Sequence[SupportsIndex | None] | None
+Axes = Sequence[SupportsIndex] | None
+
+_SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def fft(
+    a: Source,
+    n: SupportsIndex | None = None,
+    axis: SupportsIndex = -1,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    One-dimensional discrete Fourier transform, of an axis of any length.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array; real or complex.
+    n
+        Points: `a` is cropped, or padded with zeros. By default as many as there are.
+    axis
+        Along which; the last one by default.
+    norm
+        ``"backward"`` (by default), ``"ortho"`` or ``"forward"``: which direction is divided by `n`, or
+        both by its square root.
+    out
+        Where the result goes: a path, or an open array. By default a temporary array on disk, which
+        goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        see `outcore.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray
+        Complex, open for reading and writing.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis; ``bad-value``: `n` or `norm`; ``bad-dtype``; or `out`
+        does not fit, or is `a`.
+    BudgetError
+        Not even a line fits, and its length cannot be divided into two that do; ``needed`` says what
+        would do.
+
+    Notes
+    -----
+    Memory: a line along `axis`, or some of its square root. A line that fits is read once and written
+    once; one that does not is moved twice (Bailey's four-step transform), or three times if it is longer
+    or shorter than `n`, real with half a result, or in chunks. Single
+    precision stays single; integers are transformed in double precision. Serial.
+
+    Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("signal.npy", np.cos(np.arange(16) * np.pi / 4))
+    >>> np.round(abs(outcore.fft("signal.npy", out="spectrum.npy")[:5]), 6)
+    array([0., 0., 8., 0., 0.])
+    """
+    with opened(a) as (source,):
+        return _one("fft", "c2c", source, n, axis, norm, out, how)
+
+
+def ifft(
+    a: Source,
+    n: SupportsIndex | None = None,
+    axis: SupportsIndex = -1,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Inverse of `fft`.
+
+    Parameters
+    ----------
+    a, n, axis, norm, out, how
+        As for `fft`.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fft : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.fft(np.arange(4.0))
+    >>> outcore.ifft(a)[:].real
+    array([0., 1., 2., 3.])
+    """
+    with opened(a) as (source,):
+        return _one("ifft", "c2c", source, n, axis, norm, out, how, forward=False)
+
+
+def rfft(
+    a: Source,
+    n: SupportsIndex | None = None,
+    axis: SupportsIndex = -1,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Fourier transform of real input: the half of the spectrum that says all.
+
+    Parameters
+    ----------
+    a, n, axis, norm, out, how
+        As for `fft`. `a` is real.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fft : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.rfft(np.array([1.0, 0, 0, 0]))[:]
+    array([1.+0.j, 1.+0.j, 1.+0.j])
+    """
+    with opened(a) as (source,):
+        return _one("rfft", "r2c", source, n, axis, norm, out, how)
+
+
+def irfft(
+    a: Source,
+    n: SupportsIndex | None = None,
+    axis: SupportsIndex = -1,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Inverse of `rfft`.
+
+    Parameters
+    ----------
+    a, n, axis, norm, out, how
+        As for `fft`. `n` are points of the result, of which ``n // 2 + 1`` elements of
+        `a` count; by default 2 (m - 1) for m elements.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fft : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.rfft(np.arange(5.0))
+    >>> np.round(outcore.irfft(a, 5)[:], 6)
+    array([0., 1., 2., 3., 4.])
+    """
+    with opened(a) as (source,):
+        return _one("irfft", "c2r", source, n, axis, norm, out, how, forward=False)
+
+
+def hfft(
+    a: Source,
+    n: SupportsIndex | None = None,
+    axis: SupportsIndex = -1,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Fourier transform of a signal with Hermitian symmetry, of which `a` is one half.
+
+    Parameters
+    ----------
+    a, n, axis, norm, out, how
+        As for `fft`. `n` are points of the result, of which ``n // 2 + 1`` elements of
+        `a` count; by default 2 (m - 1) for m elements.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fft : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.hfft(np.array([1.0, 2, 3]))[:]
+    array([ 8., -2.,  0., -2.])
+    """
+    with opened(a) as (source,):
+        word = _swapped("hfft", norm)
+        return _one("hfft", "c2r", source, n, axis, word, out, how, forward=False, conj=True)
+
+
+def ihfft(
+    a: Source,
+    n: SupportsIndex | None = None,
+    axis: SupportsIndex = -1,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Inverse of `hfft`.
+
+    Parameters
+    ----------
+    a, n, axis, norm, out, how
+        As for `fft`. `a` is real.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fft : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.ihfft(np.array([8.0, -2, 0, -2]))[:].real
+    array([1., 2., 3.])
+    """
+    with opened(a) as (source,):
+        return _one("ihfft", "r2c", source, n, axis, _swapped("ihfft", norm), out, how, conj=True)
+
+
+def fft2(
+    a: Source,
+    s: Lengths = None,
+    axes: Axes = (-2, -1),
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Two-dimensional discrete Fourier transform.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array; real or complex.
+    s
+        Points along each of the axes (-1 or None: as many as there are): `a` is cropped, or padded with
+        zeros. By default as it is.
+    axes
+        Along which; the last two by default.
+    norm
+        ``"backward"`` (by default), ``"ortho"`` or ``"forward"``: which direction is divided by the
+        number of points, or both by its square root.
+    out
+        Where the result goes: a path, or an open array. By default a temporary array on disk, which
+        goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        see `outcore.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray
+        Complex, open for reading and writing.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis; ``bad-value``: `s` or `norm`; ``bad-dtype``; or `out`
+        does not fit, or is `a`.
+    BudgetError
+        Not even a line fits, and its length cannot be divided into two that do; ``needed`` says what
+        would do.
+
+    Notes
+    -----
+    Memory: a line along each of the axes. Axes whose lines fit together are one pass, in which
+    everything is read once and written once; there are two passes for a matrix that does not fit. In
+    the last one the result is written in panels across its rows: with ``order="F"`` these are
+    contiguous. Single precision stays single; integers are transformed in double precision.
+    Serial.
+
+    PASSION, section 4.3.1, whose transform, transpose, transform are two passes here.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("image.npy", np.ones((6, 8), "f4"))
+    >>> b = outcore.fft2("image.npy", out="spectrum2.npy")
+    >>> b.dtype, complex(b[0, 0]), float(abs(b[1:]).max())
+    (dtype('complex64'), (48+0j), 0.0)
+    """
+    with opened(a) as (source,):
+        return _many("fft2", "c2c", source, s, axes, norm, out, how)
+
+
+def ifft2(
+    a: Source,
+    s: Lengths = None,
+    axes: Axes = (-2, -1),
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Inverse of `fft2`.
+
+    Parameters
+    ----------
+    a, s, axes, norm, out, how
+        As for `fft2`.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fft2 : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.fft2(np.arange(6.0).reshape(2, 3))
+    >>> np.round(outcore.ifft2(a)[1].real, 6)
+    array([3., 4., 5.])
+    """
+    with opened(a) as (source,):
+        return _many("ifft2", "c2c", source, s, axes, norm, out, how, forward=False)
+
+
+def rfft2(
+    a: Source,
+    s: Lengths = None,
+    axes: Axes = (-2, -1),
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Two-dimensional transform of real input: half of the spectrum along the last of the axes.
+
+    Parameters
+    ----------
+    a, s, axes, norm, out, how
+        As for `fft2`. `a` is real; the last one of the axes is halved.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fft2 : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.rfft2(np.ones((6, 8))).shape
+    (6, 5)
+    """
+    with opened(a) as (source,):
+        return _many("rfft2", "r2c", source, s, axes, norm, out, how)
+
+
+def irfft2(
+    a: Source,
+    s: Lengths = None,
+    axes: Axes = (-2, -1),
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Inverse of `rfft2`.
+
+    Parameters
+    ----------
+    a, s, axes, norm, out, how
+        As for `fft2`. `s` are points of the result: of the last axis, ``s[-1] // 2 + 1``
+        elements of `a` count, and by default 2 (m - 1) for m elements.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fft2 : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.rfft2(np.arange(6.0).reshape(2, 3))
+    >>> np.round(outcore.irfft2(a, (2, 3))[1], 6)
+    array([3., 4., 5.])
+    """
+    with opened(a) as (source,):
+        return _many("irfft2", "c2r", source, s, axes, norm, out, how, forward=False)
+
+
+def fftn(
+    a: Source,
+    s: Lengths = None,
+    axes: Axes = None,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    n-dimensional discrete Fourier transform.
+
+    Parameters
+    ----------
+    a, s, axes, norm, out, how
+        As for `fft2`. `axes` are all, or the last ``len(s)`` if `s` is given.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fft2 : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("image.npy", np.ones((6, 8), "f4"))
+    >>> b = outcore.fftn("image.npy", out="spectrumn.npy")
+    >>> b.dtype, complex(b[0, 0]), float(abs(b[1:]).max())
+    (dtype('complex64'), (48+0j), 0.0)
+    """
+    with opened(a) as (source,):
+        return _many("fftn", "c2c", source, s, axes, norm, out, how)
+
+
+def ifftn(
+    a: Source,
+    s: Lengths = None,
+    axes: Axes = None,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Inverse of `fftn`.
+
+    Parameters
+    ----------
+    a, s, axes, norm, out, how
+        As for `fftn`.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fftn : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.fftn(np.arange(6.0).reshape(2, 3))
+    >>> np.round(outcore.ifftn(a)[1].real, 6)
+    array([3., 4., 5.])
+    """
+    with opened(a) as (source,):
+        return _many("ifftn", "c2c", source, s, axes, norm, out, how, forward=False)
+
+
+def rfftn(
+    a: Source,
+    s: Lengths = None,
+    axes: Axes = None,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    n-dimensional transform of real input: half of the spectrum along the last of the axes.
+
+    Parameters
+    ----------
+    a, s, axes, norm, out, how
+        As for `fftn`. `a` is real; the last one of the axes is halved.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fftn : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.rfftn(np.ones((6, 8))).shape
+    (6, 5)
+    """
+    with opened(a) as (source,):
+        return _many("rfftn", "r2c", source, s, axes, norm, out, how)
+
+
+def irfftn(
+    a: Source,
+    s: Lengths = None,
+    axes: Axes = None,
+    norm: Norm = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Inverse of `rfftn`.
+
+    Parameters
+    ----------
+    a, s, axes, norm, out, how
+        As for `fftn`. `s` are points of the result: of the last axis, ``s[-1] // 2 + 1``
+        elements of `a` count, and by default 2 (m - 1) for m elements.
+
+    Returns
+    -------
+    DiskArray
+        DiskArray
+
+    See Also
+    --------
+    fftn : Errors, memory and sources.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.rfftn(np.arange(6.0).reshape(2, 3))
+    >>> np.round(outcore.irfftn(a, (2, 3))[1], 6)
+    array([3., 4., 5.])
+    """
+    with opened(a) as (source,):
+        return _many("irfftn", "c2r", source, s, axes, norm, out, how, forward=False)
+
+
+def _one(
+    name: str,
+    kind: str,
+    source: Any,
+    n: SupportsIndex | None,
+    axis: SupportsIndex,
+    norm: Any,
+    out: Any,
+    how: dict[str, Any],
+    *,
+    forward: bool = True,
+    conj: bool = False,
+) -> DiskArray:
+    along = _axis(name, source, axis)
+    there = source.shape[along]
+    length = (2 * (there - 1) if kind == "c2r" else there) if n is None else _index(name, "n", n)
+    one = Transform(kind, along, length, forward, _norm(name, norm), conj)
+    return _complete(name, source, [one], out, how)
+
+
+def _many(
+    name: str,
+    kind: str,
+    source: Any,
+    s: Lengths,
+    axes: Axes,
+    norm: Any,
+    out: Any,
+    how: dict[str, Any],
+    *,
+    forward: bool = True,
+) -> DiskArray:
+    sizes = None if s is None else [-1 if n is None else _index(name, "s", n) for n in s]
+    if axes is not None:
+        found = [_axis(name, source, axis) for axis in axes]
+    else:
+        count = source.ndim if sizes is None else len(sizes)
+        found = [_axis(name, source, axis) for axis in range(-count, 0)]
+    if sizes is None:
+        sizes = [source.shape[axis] for axis in found]
+        if kind == "c2r" and sizes:
+            sizes[-1] = 2 * (sizes[-1] - 1)
+    if len(sizes) != len(found):
+        raise UsageError(
+            f"{name}: s has {len(sizes)} lengths for {len(found)} axes; give one for each",
+            code="bad-value",
+        )
+    sizes = [source.shape[k] if n == -1 else n for n, k in zip(sizes, found, strict=True)]
+    if not found and kind != "c2c":
+        raise UsageError(
+            f"{name} of no axes: there is none that could be halved; name one in axes=",
+            code="bad-axis",
+        )
+    word = _norm(name, norm)
+    # NumPy's order: from the last axis to the first, and back.
+    pairs = list(zip(found, sizes, strict=True))
+    ones = [Transform("c2c", axis, n, forward, word) for axis, n in pairs]
+    if kind == "r2c":
+        axis, n = pairs[-1]
+        ones = [Transform("r2c", axis, n, forward, word), *ones[-2::-1]]
+    elif kind == "c2r":
+        axis, n = pairs[-1]
+        ones[-1] = Transform("c2r", axis, n, forward, word)
+    else:
+        ones = ones[::-1]
+    return _complete(name, source, ones, out, how)
+
+
+def _complete(
+    name: str, source: Any, transforms: list[Transform], out: Any, how: dict[str, Any]
+) -> DiskArray:
+    dtype = source.dtype.newbyteorder("=")
+    real = any(one.kind == "r2c" for one in transforms)
+    if dtype.kind not in "biufc" or (dtype.kind in "fc" and dtype.itemsize > 16):
+        raise UsageError(
+            f"{name}: {source.path!r} has elements of dtype {source.dtype}; numbers can be transformed",
+            code="bad-dtype",
+        )
+    if real and dtype.kind == "c":
+        raise UsageError(
+            f"{name}: {source.path!r} is complex ({source.dtype}), and {name} takes real input; call "
+            f"{name.replace('rfft', 'fft').replace('ihfft', 'ifft')}",
+            code="bad-dtype",
+        )
+    for one in transforms:
+        if one.length < 1:
+            raise UsageError(
+                f"{name}: invalid number of points ({one.length}) along axis {one.axis}; at least 1",
+                code="bad-value",
+            )
+    single = dtype.kind in "fc" and dtype.itemsize <= (4 if dtype.kind == "f" else 8)
+    between: np.dtype[Any] = np.dtype("c8" if single else "c16")
+    shape = list(source.shape)
+    for one in transforms:
+        shape[one.axis] = one.made
+    made = between
+    if transforms and transforms[-1].kind == "c2r":
+        made = np.dtype("f4" if single else "f8")
+    if not transforms:
+        made = source.dtype
+    result = Result(tuple(shape), made, source=source.path)
+    if transforms:
+        dtypes = (source.dtype, between, made)
+        plan = planned(name, source.shape, dtypes, transforms, _rate())
+    else:
+        plan = copying(name, source.shape, (source.dtype, made))
+    arguments = {"transforms": transforms}
+    operation = Operation(name, (source,), (result,), plan, arguments)
+    return complete(operation, out, how)  # type: ignore[no-any-return]
+
+
+def _axis(name: str, source: Any, axis: SupportsIndex) -> int:
+    number = _index(name, "axis", axis)
+    if not -source.ndim <= number < source.ndim:
+        raise UsageError(
+            f"{name}: axis {number} of an array with {source.ndim} axes; choose one of "
+            f"{-source.ndim} to {source.ndim - 1}"
+            if source.ndim
+            else f"{name}: {source.path!r} has no axes; a transform is along one",
+            code="bad-axis",
+        )
+    return number % int(source.ndim)
+
+
+def _index(name: str, argument: str, value: SupportsIndex) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UsageError(
+            f"{name}: {argument}={value!r} is no integer; give one", code="bad-value"
+        ) from None
+    return number
+
+
+def _norm(name: str, norm: Any) -> str:
+    if norm is None:
+        return "backward"
+    if norm not in _SWAPPED:
+        raise UsageError(
+            f'{name}: invalid norm {norm!r}; it is "backward", "ortho" or "forward"',
+            code="bad-value",
+        )
+    return str(norm)
+
+
+def _swapped(name: str, norm: Any) -> str:
+    return _SWAPPED[_norm(name, norm)]
+
+
+@cache
+def _rate() -> float:
+    """Floating-point operations that a processor does in a second, for predictions."""
+    block = np.ones((64, 1024), "c8")
+    stages = (Stage("c2c", 1, 1024),)
+    transform([block], stages, (0, 0), 1)
+    begun = time.perf_counter()
+    transform([block], stages, (0, 0), 1)
+    return 5 * block.size * 10 / max(time.perf_counter() - begun, 1e-6)

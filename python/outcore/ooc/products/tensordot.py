@@ -1,0 +1,236 @@
+"""
+Sums of products over any axes of two arrays, with NumPy's meaning.
+
+The plan is that of `outcore.ooc.products.contraction`; here axes get their labels. No array is
+transposed on disk: blocks are permuted while they are read and written.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from outcore.errors import UsageError
+from outcore.jobs import Operation, Result, Source, complete, opened
+from outcore.ooc.products.contraction import Contraction, dtype_of, planned
+
+__all__ = ["inner", "outer", "tensordot"]
+
+Axes = SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]]
+
+
+def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: Any) -> Any:
+    """
+    Sum products over axes of two arrays.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, of any shapes and any types that NumPy multiplies.
+    axes
+        An integer `n`: the last `n` axes of `a` and the first `n` of `b`. Or two sequences of equal
+        length: which axes of `a`, and which of `b`, go together.
+    out
+        Where the result goes: a path, or an open array. By default a temporary array on disk, which
+        goes away with its handle; a scalar if the result has no axes.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        see `outcore.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray or scalar
+        Its axes are those of `a` that are not summed over, then those of `b`.
+
+    Raises
+    ------
+    UsageError
+        ``shape-mismatch``: axes that go together differ in length; ``bad-axis``: there is no such
+        axis, or one is named twice; ``bad-dtype``: there is no such product; or `out` does not fit,
+        or is an operand.
+    BudgetError
+        Not even the smallest blocks fit; ``needed`` says what would do.
+    StorageError
+        The system said no. What was done stays if `out` is a path: call again with ``resume=True``.
+
+    Notes
+    -----
+    Memory, methods and sums are those of `outcore.matmul`. Serial.
+
+    Bound and blocks: Smith, Lowery, Langou, van de Geijn, "A tight I/O lower bound for matrix
+    multiplication", 2019, for the matrices that such arrays are.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("field.npy", np.ones((4, 5, 6)))
+    >>> c = outcore.tensordot("field.npy", np.arange(30.0).reshape(6, 5), axes=((2, 1), (0, 1)))
+    >>> c.shape, c[0]
+    ((4,), np.float64(435.0))
+    """
+    with opened(a, b) as (x, y):
+        pairs = _pairs(x.ndim, y.ndim, axes)
+        return _contracted("tensordot", (x, y), pairs, out, how, {"axes": pairs})
+
+
+def inner(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Sum products over the last axes of two arrays.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, whose last axes have equal length.
+    out, how
+        As for `outcore.tensordot`.
+
+    Returns
+    -------
+    DiskArray or scalar
+        Of shape ``(*a.shape[:-1], *b.shape[:-1])``.
+
+    Raises
+    ------
+    UsageError, BudgetError, StorageError
+        As for `outcore.tensordot`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.arange(6.0).reshape(2, 3))
+    >>> outcore.inner("a.npy", np.ones(3))[...]
+    array([ 3., 12.])
+    """
+    with opened(a, b) as (x, y):
+        pairs = ((x.ndim - 1,), (y.ndim - 1,)) if x.ndim and y.ndim else ((), ())
+        return _contracted("inner", (x, y), pairs, out, how, {})
+
+
+def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Multiply each element of one vector by each of another.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, of one axis each. (`numpy.outer` flattens others;
+        ``outcore.tensordot(a, b, 0)`` keeps their axes.)
+    out, how
+        As for `outcore.tensordot`.
+
+    Returns
+    -------
+    DiskArray
+        Of shape ``(len(a), len(b))``.
+
+    Raises
+    ------
+    UsageError, BudgetError, StorageError
+        As for `outcore.tensordot`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.outer(np.arange(3.0), np.arange(2.0) + 1)[...]
+    array([[0., 0.],
+           [1., 2.],
+           [2., 4.]])
+    """
+    with opened(a, b) as (x, y):
+        if x.ndim != 1 or y.ndim != 1:
+            raise UsageError(
+                f"outer: shapes {x.shape} and {y.shape} are no vectors; tensordot(a, b, 0) multiplies "
+                "arrays of any axes",
+                code="shape-mismatch",
+            )
+        return _contracted("outer", (x, y), ((), ()), out, how, {})
+
+
+def _contracted(
+    name: str,
+    arrays: tuple[Any, Any],
+    pairs: tuple[tuple[int, ...], tuple[int, ...]],
+    out: Any,
+    how: dict[str, Any],
+    arguments: dict[str, Any],
+) -> Any:
+    what = _labelled(name, arrays[0].shape, arrays[1].shape, pairs)
+    dtype = dtype_of(name, arrays[0].dtype, arrays[1].dtype)
+    result = Result(what.shape, dtype, source=arrays[0].path, small=not what.shape)
+    plan = planned(name, what, arrays, dtype)
+    done = complete(Operation(name, arrays, (result,), plan, arguments), out, how)
+    return done[()] if isinstance(done, np.ndarray) and out is None else done
+
+
+def _labelled(
+    name: str,
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    pairs: tuple[tuple[int, ...], tuple[int, ...]],
+) -> Contraction:
+    extents: list[int] = []
+    labels = [[-1] * len(a), [-1] * len(b)]
+    for here, there in zip(*pairs, strict=True):
+        if a[here] != b[there]:
+            raise UsageError(
+                f"{name}: axis {here} of shape {a} has {a[here]} elements, axis {there} of {b} has "
+                f"{b[there]}; name axes of equal length",
+                code="shape-mismatch",
+            )
+        labels[0][here] = labels[1][there] = len(extents)
+        extents.append(a[here])
+    result = []
+    for one, shape in zip(labels, (a, b), strict=True):
+        for axis, length in enumerate(shape):
+            if one[axis] < 0:
+                one[axis] = len(extents)
+                result.append(len(extents))
+                extents.append(length)
+    return Contraction(tuple(extents), (tuple(labels[0]), tuple(labels[1]), tuple(result)))
+
+
+def _pairs(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Axes of both arrays that go together, counted from 0."""
+    ndims = first, second
+    try:
+        count = operator.index(axes)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    else:
+        if not 0 <= count <= min(ndims):
+            raise UsageError(
+                f"tensordot: axes={count} of arrays with {first} and {second} axes; at most the smaller "
+                "number can be summed over",
+                code="bad-axis",
+            )
+        return tuple(range(first - count, first)), tuple(range(count))
+    try:
+        found = tuple(_several(one) for one in axes)  # type: ignore[union-attr]
+    except TypeError:
+        found = ()
+    if len(found) != 2 or len(found[0]) != len(found[1]):
+        raise UsageError(
+            f"tensordot: axes={axes!r} is neither an integer nor two sequences of as many axes; name "
+            "those of a, then those of b",
+            code="bad-axis",
+        )
+    pairs = []
+    for ndim, one in zip(ndims, found, strict=True):
+        here = tuple(axis % ndim if -ndim <= axis < ndim else ndim for axis in one)
+        if ndim in here or len(set(here)) < len(here):
+            raise UsageError(
+                f"tensordot: axes={axes!r}: {one} are no different axes of an array with {ndim}",
+                code="bad-axis",
+            )
+        pairs.append(here)
+    return pairs[0], pairs[1]
+
+
+def _several(axes: Any) -> tuple[int, ...]:
+    try:
+        return (operator.index(axes),)
+    except TypeError:
+        return tuple(operator.index(axis) for axis in axes)

@@ -1,0 +1,1 @@
+"""Reductions, scans, counts and quantiles along axes."""

@@ -1,0 +1,304 @@
+"""
+Inner products and norms, in one pass.
+
+Problem. What is added up is not an element, but a product or a power of elements.
+Idea. These are computed part by part, where the cache holds them, and go through the same tree as sums
+(`outcore.ooc.reduce.reducing`).
+
+Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file, the
+budget and the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.errors import UsageError
+from outcore.jobs import Source, opened
+from outcore.ooc.reduce import chains
+from outcore.ooc.reduce.quantities import Make, Quantity, reduced
+from outcore.ooc.reduce.reducing import Chain, Elements
+
+__all__ = ["dot", "norm", "vdot"]
+
+_F8 = np.dtype("f8")
+Planes = Sequence[NDArray[Any]]
+
+
+def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Inner product of two vectors.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, of the same shape ``(n,)`` and boolean, integer, floating or
+        complex dtype.
+    out
+        What takes the result, of shape ``()``; by default it is a scalar.
+    how
+        ``memory``, ``progress`` and ``explain``; see `outcore.jobs.complete`.
+
+    Returns
+    -------
+    scalar, array or Planned
+        Of the dtype that `numpy.dot` gives.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``: not two vectors of one length; `outcore.matmul` multiplies matrices.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
+    once. Serial. The order of the additions depends on indices alone, as that of `outcore.sum`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.arange(4.0))
+    >>> float(outcore.dot("a.npy", np.ones(4)))
+    6.0
+    """
+    return _products("dot", a, b, out, how, conjugate=False)
+
+
+def vdot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Inner product of all elements of two arrays, of the complex conjugates of the first.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, of one shape ``(n0, n1, ...)`` and boolean, integer,
+        floating or complex dtype.
+    out
+        What takes the result, of shape ``()``; by default it is a scalar.
+    how
+        ``memory``, ``progress`` and ``explain``; see `outcore.jobs.complete`.
+
+    Returns
+    -------
+    scalar, array or Planned
+        Of the dtype that `numpy.vdot` gives.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``: arrays of different shapes.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
+    once. Serial. The order of the additions depends on indices alone, as that of `outcore.sum`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.array([1j, 2.0]))
+    >>> complex(outcore.vdot("a.npy", "a.npy"))
+    (5+0j)
+    """
+    return _products("vdot", a, b, out, how, conjugate=True)
+
+
+def _products(
+    name: str, a: Source, b: Source, out: Any, how: dict[str, Any], *, conjugate: bool
+) -> Any:
+    with opened(a, b) as (left, right):
+        shapes = tuple(left.shape), tuple(right.shape)
+        if shapes[0] != shapes[1] or (name == "dot" and len(shapes[0]) != 1):
+            what = "two vectors of one length" if name == "dot" else "two arrays of one shape"
+            more = "; outcore.matmul multiplies matrices" if name == "dot" else ""
+            raise UsageError(
+                f"{name}: shapes {shapes[0]} and {shapes[1]} are not those of {what}{more}",
+                code="bad-shape",
+            )
+        dtypes = [one.dtype for one in (left, right)]
+    return reduced(name, (a, b), None, [_product_of(dtypes, conjugate=conjugate)], out, how)
+
+
+def _product_of(dtypes: Sequence[np.dtype[Any]], *, conjugate: bool) -> Make:
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        conjugated = conjugate and dtypes[0].kind == "c"
+        # Products of integers wrap as their own type does; modulo that the sum does, too.
+        work: np.dtype[Any] = dtype
+        if dtype.kind == "b" or dtype.str[1:] == "f2":
+            work = np.dtype("u1" if dtype.kind == "b" else "f4")
+
+        def fill(x: NDArray[Any], y: NDArray[Any], into: NDArray[Any]) -> None:
+            np.multiply(
+                np.conjugate(x) if conjugated else x, y, out=into, casting="unsafe", dtype=work
+            )
+
+        def finish(planes: Sequence[Planes], into: NDArray[Any]) -> None:
+            total = planes[0][0]
+            if dtype.kind == "c":
+                total = total.view(f"c{2 * total.dtype.itemsize}")
+            with np.errstate(over="ignore"):
+                np.copyto(into, total, casting="unsafe")
+
+        chain = Chain("sum", "sum", Elements(work, fill), lengths)
+        return Quantity([chain], dtype, finish, lambda: 0)
+
+    return make
+
+
+def norm(
+    x: Source,
+    ord: float | str | None = None,
+    axis: int | tuple[int, int] | None = None,
+    keepdims: bool = False,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> Any:
+    """
+    Norm of vectors, or of matrices.
+
+    Parameters
+    ----------
+    x
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer, floating or complex dtype.
+    ord
+        As `numpy.linalg.norm` has it, for vectors: any number, ``inf`` and ``-inf``; for matrices:
+        ``"fro"``. None: the 2-norm of all elements.
+    axis
+        One axis: norms of vectors. Two: of matrices. None: all elements; with `ord`, `x` has one axis,
+        or two.
+    keepdims
+        Reduced axes stay, with length 1.
+    out
+        A path, an open array or a NumPy array that takes the result; by default it is a NumPy array,
+        or a scalar.
+    how
+        ``memory``, ``progress``, ``explain`` and wishes for a new array; see `outcore.jobs.complete`.
+
+    Returns
+    -------
+    numpy.ndarray, scalar, DiskArray or Planned
+        Of floating dtype; float64 for integers.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis. ``bad-option``: no such norm, or one that takes
+        more than one pass.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of `x`. Each element is read once. Serial. Squares
+    and powers are added in float64, in an order that depends on indices alone, as that of `outcore.sum`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("grid.npy", np.array([[3.0, 4.0], [6.0, 8.0]]))
+    >>> outcore.norm("grid.npy", axis=1)
+    array([ 5., 10.])
+    >>> float(outcore.norm("grid.npy", "fro"))
+    11.180339887498949
+    """
+    with opened(x) as (array,):
+        ndim = array.ndim
+    several = chains.axes_of("norm", axis, ndim)
+    if axis is not None and len(several) > 2:
+        raise UsageError(f"norm: axis={axis!r} names more than two axes", code="bad-axis")
+    if ord is None:
+        return reduced("norm", (x,), axis, [_length_of()], out, how, keepdims=keepdims, ord=ord)
+    if len(several) == 2:
+        if ord in ("fro", "f"):
+            return reduced(
+                "norm", (x,), several, [_length_of()], out, how, keepdims=keepdims, ord=ord
+            )
+        raise UsageError(
+            f"norm: ord={ord!r} of matrices takes more than one pass; 'fro' does not, nor do norms of "
+            "vectors (axis=), of which sums and extremes can be taken",
+            code="bad-option",
+        )
+    if len(several) != 1 or isinstance(ord, str):
+        raise UsageError(
+            f"norm: ord={ord!r} is no norm of {len(several)} axes; give axis=, one for vectors or two "
+            "for matrices",
+            code="bad-option",
+        )
+    return reduced(
+        "norm", (x,), axis, [_power_of(float(ord))], out, how, keepdims=keepdims, ord=ord
+    )
+
+
+def _float(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.kind == "c":
+        return np.dtype(f"f{dtype.itemsize // 2}")
+    return dtype if dtype.kind == "f" else _F8
+
+
+def _length_of() -> Make:
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            squares = planes[0][0]
+            if dtype.kind == "c":
+                squares = squares[::2] + squares[1::2]
+            np.copyto(out, np.sqrt(squares), casting="unsafe")
+
+        return Quantity([chains.squares(dtype, lengths)], _float(dtype), finish, lambda: 0.0)
+
+    return make
+
+
+def _power_of(power: float) -> Make:
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        if power == 2:
+            return _length_of()(dtype, lengths, count)
+        root, exists = 1.0, True
+        if power == 0:
+            chain = chains.counted(dtype, lengths)
+        elif math.isinf(power):
+            name = "max" if power > 0 else "min"
+            chain = Chain(name, name, Elements(_F8, _size), lengths)
+            exists = False
+        else:
+            chain = Chain("sum", "sum", Elements(_F8, _power(power)), lengths)
+            root = 1 / power
+
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            found = planes[0][0]
+            np.copyto(out, found if root == 1 else found**root, casting="unsafe")
+
+        return Quantity([chain], _float(dtype), finish, (lambda: 0.0) if exists else None)
+
+    return make
+
+
+def _size(x: NDArray[Any], out: NDArray[Any]) -> None:
+    # Of the smallest integer there is no absolute value in its own type.
+    np.abs(x if x.dtype.kind == "c" else x.astype(_F8), out=out)
+
+
+def _power(power: float) -> Callable[..., None]:
+    def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
+        _size(x, out)
+        if power != 1:
+            with np.errstate(all="ignore"):
+                np.power(out, power, out=out)
+
+    return fill

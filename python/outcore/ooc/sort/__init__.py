@@ -1,0 +1,1 @@
+"""Sorting, and what sorting answers: `searchsorted`, `unique`."""

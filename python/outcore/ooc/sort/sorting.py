@@ -1,0 +1,668 @@
+"""
+Sorting along an axis that may be longer than memory.
+
+Problem. A sort looks at everything before it knows the first element.
+Idea. Where whole lines fit in memory, blocks of lines are sorted there: one pass. Longer lines go in
+pieces that fit, sorted and stored one after the other (the runs), and are merged
+(`outcore.ooc.sort.runs`): two passes, or more where memory is so small that the runs would be read in
+tiny requests.
+
+Invariants. What comes out does not depend on memory, nor on how many threads there are. `sort` gives
+NumPy's order; elements that NumPy finds equal but that differ in their bits (-0.0 and 0.0, NaNs) come
+in the order of their bits, -0.0 first. `argsort` is stable.
+
+References: Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, for the
+bound; Knuth, volume 3, section 5.4, for runs and merges.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import UnsupportedError, UsageError
+from outcore.jobs import (
+    SMALLEST,
+    Bound,
+    Operation,
+    Program,
+    Result,
+    Source,
+    Terms,
+    TooLittle,
+    complete,
+    opened,
+)
+from outcore.ooc.sort.runs import Merge, Words, fan_in, places_of
+from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.tiling import Tiling
+
+__all__ = ["argsort", "sort", "sorting", "sorting_axis"]
+
+Shape = tuple[int, ...]
+
+# Lines below this length are sorted by one thread each; longer ones by all, in parts that are merged.
+_LONG = 1 << 16
+# Lines that are merged together at most, and runs that this may make more of.
+_BESIDE, _RUNS = 64, 64
+
+
+def sort(
+    a: Source,
+    axis: SupportsIndex | None = -1,
+    kind: str | None = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    out: Any = None,
+    **how: Any,
+) -> Any:
+    """
+    A sorted copy of an array.
+
+    Parameters
+    ----------
+    a
+        A path, an open array or a NumPy array: truth values, numbers, dates and durations of any size
+        and byte order. Of other dtypes (text, records), lines have to fit in memory.
+    axis
+        Along which to sort, as in `numpy.sort`; None: all elements, as one line.
+    kind, stable
+        As in `numpy.sort`; they make no difference, since equal elements cannot be told apart.
+    order
+        Fields of records; not supported.
+    out
+        Where the result goes: a path, or an open array. By default a temporary array on disk, which
+        goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        see `outcore.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a` (of one axis for ``axis=None``) and its dtype.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``; ``bad-option``: no such `kind`; or `out` does not fit, or is `a`.
+    UnsupportedError
+        ``bad-dtype``: elements without an order, or lines of text or records longer than memory.
+    BudgetError
+        Not even a few elements fit; ``needed`` says what would do.
+
+    Notes
+    -----
+    Order: NaN last, as NumPy sorts; complex numbers by real part, then imaginary part. -0.0 comes before
+    0.0, and NaNs are in the order of their bits, so that the result depends on nothing but the elements.
+
+    Memory: as much as there is. Lines that fit are read once and written once. Of longer ones,
+    everything is read twice and written twice, half of that on a temporary array beside the result;
+    with very little memory more often (``explain=True`` tells). Serial.
+
+    Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, section 4.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("field.npy", data=np.array([[3.0, np.nan, 1.0], [6.0, 5.0, 4.0]]))
+    >>> outcore.sort(a)[...]
+    array([[ 1.,  3., nan],
+           [ 4.,  5.,  6.]])
+    >>> outcore.sort(a, axis=None, out="all.npy")[:3]
+    array([1., 3., 4.])
+    """
+    _check_kind("sort", kind, order, stable)
+    return _run("sort", a, axis, out, how, places=False)
+
+
+def argsort(
+    a: Source,
+    axis: SupportsIndex | None = -1,
+    kind: str | None = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    out: Any = None,
+    **how: Any,
+) -> Any:
+    """
+    Places of the elements of an array in sorted order.
+
+    Parameters
+    ----------
+    a, axis, order, out, how
+        As for `outcore.sort`.
+    kind, stable
+        As in `numpy.argsort`; the sort is stable always.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a` (of one axis for ``axis=None``), int64: the places along the axis.
+
+    Raises
+    ------
+    UsageError, UnsupportedError, BudgetError
+        As for `outcore.sort`.
+
+    Notes
+    -----
+    Equal elements stay in their order: what comes out is ``numpy.argsort(a, axis, kind="stable")``.
+    Lines longer than memory are stored as keys with places in between: 8 bytes an element for dtypes of
+    up to 4 bytes (and lines of up to 2**32), 16 bytes for 8, 24 bytes for complex128. Serial.
+
+    Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, section 4.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("field.npy", data=np.array([3.0, 1.0, 2.0, 1.0]))
+    >>> outcore.argsort(a)[...]
+    array([1, 3, 2, 0])
+    """
+    _check_kind("argsort", kind, order, stable)
+    return _run("argsort", a, axis, out, how, places=True)
+
+
+def _check_kind(name: str, kind: Any, order: Any, stable: Any) -> None:
+    if order is not None:
+        raise UnsupportedError(
+            f"{name}: order={order!r}; sort one field, opened as an array of its own",
+            code="bad-dtype",
+        )
+    if kind is not None and stable is not None:
+        raise UsageError(f"{name}: give kind= or stable=, not both", code="bad-option")
+    if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
+        raise UsageError(
+            f"{name}: there is no kind {kind!r}; leave it out, or say 'stable'", code="bad-option"
+        )
+
+
+def _run(name: str, a: Source, axis: Any, out: Any, how: Any, *, places: bool) -> Any:
+    with opened(a) as (source,):
+        along = sorting_axis(name, source.ndim, axis)
+        flat = along is None
+        dtype = np.dtype(np.int64) if places else source.dtype
+        shape = (math.prod(source.shape),) if flat else source.shape
+        kept = {}
+        if not flat:
+            kept = {k: getattr(source, k, None) for k in ("chunks", "dims")}
+        result = Result(shape, dtype, kept, source.path)
+        plan = sorting(name, source.shape, source.dtype, along, places=places)
+        operation = Operation(name, (source,), (result,), plan, {"axis": along})
+        return complete(operation, out, how)
+
+
+def sorting_axis(name: str, ndim: int, axis: Any) -> int | None:
+    """The axis, from 0; None for all elements."""
+    if axis is None:
+        return None
+    try:
+        number = operator.index(axis)
+    except TypeError:
+        number = ndim
+    if not -ndim <= number < ndim:
+        raise UsageError(
+            f"{name}: axis {axis!r} of {ndim} axes; give one of {-ndim}..{ndim - 1}, or None"
+            if ndim
+            else f"{name}: there is no axis to sort along; give axis=None",
+            code="bad-axis",
+        )
+    return number % ndim
+
+
+def sorting(
+    name: str,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    axis: int | None,
+    *,
+    places: bool,
+) -> Callable[[Terms], Program]:
+    """
+    How to plan a sort.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    shape, dtype
+        Of the source.
+    axis
+        Along which; None: all elements as one line.
+    places
+        The result are places, else elements.
+    """
+    length = math.prod(shape) if axis is None else shape[axis]
+    of = Words.with_places if places else lambda dtype, length: Words.of(dtype)
+    words = of(dtype, length)
+    if dtype.hasobject or (words is None and dtype.kind == "V" and dtype.names is None):
+        raise UnsupportedError(
+            f"{name}: elements of dtype {dtype} have no order; view them as numbers",
+            code="bad-dtype",
+        )
+
+    def plan(terms: Terms) -> Program:
+        return _Planning(name, shape, dtype, axis, words, places, terms).program()
+
+    return plan
+
+
+class _Planning:
+    """One plan."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        dtype: np.dtype[Any],
+        axis: int | None,
+        words: Words | None,
+        places: bool,
+        terms: Terms,
+    ) -> None:
+        self.name, self.shape, self.axis, self.words, self.terms = name, shape, axis, words, terms
+        self.places = places
+        self.native = dtype.newbyteorder("=")
+        self.width = np.dtype(np.int64).itemsize if places else self.native.itemsize
+        if axis is None:
+            self.others: Shape = ()
+            self.length = math.prod(shape)
+            self.axes: Shape | None = None
+        else:
+            self.others = (*shape[:axis], *shape[axis + 1 :])
+            self.length = shape[axis]
+            order = (*range(axis), *range(axis + 1, len(shape)), axis)
+            self.axes = None if order == tuple(range(len(shape))) else order
+        self.lines = math.prod(self.others)
+        #: Whether what is sorted is not in the memory that was loaded into.
+        self.moved = places or (axis is None and len(shape) != 1)
+
+    def program(self) -> Program:
+        if not self.length or not self.lines:
+            empty = Schedule(self.name, ("array", "result"), (), 0, _no_step)
+            return Program((empty,), "there is nothing to sort", Bound(0, "nothing"))
+        bound = self.lines * self.length * (self.native.itemsize + self.width)
+        whole = self.whole()
+        if whole is not None:
+            return Program((whole[0],), whole[1], Bound(bound, "input and result once"))
+        return self.in_runs(bound)
+
+    # Lines that fit.
+
+    def whole(self) -> tuple[Schedule, str] | None:
+        """In one pass, if lines fit."""
+        size = self.native.itemsize
+        many, cores = self.lines, self.terms.cores
+        merging = self.words is not None and self.length >= _LONG and many < cores
+        sorts = self.words.nbytes if self.words is not None and self.moved else size
+        numpys = (size, size * 2)[self.places] if self.words is None else 0
+        # Copies of: what is loaded, what is sorted, what is merged, places.
+        apart = ((2, 1, 1, 2) if self.places else (2, 2, 2, 0)) if self.moved else (3, 0, 2, 0)
+        little = apart if self.moved else (2, 0, 2, 0)
+        choices: tuple[tuple[Shape, int], ...]
+        choices = (((1, 1, 1, 1), many), (apart, 1), (little, 1))
+        for copies, least in choices:
+            for merged in (merging, False):
+                line = self.length * (
+                    copies[0] * size
+                    + self.moved * copies[1] * sorts
+                    + merged * copies[2] * sorts
+                    + self.places * copies[3] * self.width
+                    + numpys
+                )
+                scratch = 0
+                if merged:
+                    scratch = _core.merge_scratch(cores, sorts)
+                most = (self.terms.room - scratch * sorts) // line
+                if most >= least:
+                    return self.whole_lines(min(most, many), copies, scratch)
+        return None
+
+    def whole_lines(self, most: int, copies: Shape, scratch: int) -> tuple[Schedule, str]:
+        lines = Tiling(self.others, self.box(most), self.terms.order(0))
+        section = math.prod(lines.largest) * self.length
+        steps, cores = len(lines), self.terms.cores
+        part = -(-self.length // cores) if scratch else self.length
+        buffers = [Buffer(section, self.native, copies=copies[0])]
+        if self.moved and self.words is not None:
+            elements = section * math.prod(self.words.tail)
+            buffers.append(Buffer(elements, self.words.dtype, copies=copies[1]))
+        elif self.moved and not self.places:
+            buffers.append(Buffer(section, self.native, copies=copies[1]))
+        if scratch and self.words is not None:
+            tail = math.prod(self.words.tail)
+            buffers.append(Buffer(section * tail, self.words.dtype, copies=copies[2]))
+            buffers.append(Buffer(scratch * tail, self.words.dtype))
+        if self.places:
+            buffers.append(Buffer(section, np.dtype(np.int64), copies=copies[3]))
+        kernel = _Whole(self, part, merges=bool(scratch))
+
+        def step(number: int) -> Step:
+            box = lines.key(number)
+            key, size = self.key(box, slice(0, self.length))
+            line = (*(p.stop - p.start for p in box), self.length)
+            blocks, stored = [Block(0, size)], 0
+            for n, buffer in enumerate(buffers[1:], 1):
+                if scratch and n == 2 + self.moved:
+                    blocks.append(Block(n, (buffer.elements,)))
+                    continue
+                tail = self.words.tail if self.words is not None else ()
+                is_places = self.places and n == len(buffers) - 1
+                blocks.append(Block(n, line if is_places else (*line, *tail)))
+                stored = n
+            there = key if self.axis is not None else (slice(0, self.length),)
+            return Step(
+                blocks=tuple(blocks),
+                loads=(Load(0, key, 0, axes=self.axes),),
+                stores=(Store(1, there, stored, axes=self.axes),),
+                kernel=0,
+            )
+
+        schedule = Schedule(self.name, ("array", "result"), tuple(buffers), steps, step, (kernel,))
+        what = "all elements" if self.axis is None else f"{math.prod(lines.largest)} whole lines"
+        return schedule, f"{steps} blocks of {what}, sorted in memory"
+
+    def box(self, most: int) -> Shape:
+        """How many lines beside each other: those that lie beside each other in the file."""
+        tile = list(self.others)
+        axes = range(len(tile))
+        for axis in axes if self.terms.order(0) == "C" else reversed(axes):
+            rest = math.prod(tile) // max(tile[axis], 1)
+            tile[axis] = max(min(tile[axis], most // max(rest, 1)), 1)
+            if math.prod(tile) <= most:
+                break
+        return tuple(tile)
+
+    def key(self, box: Sequence[slice], part: slice) -> tuple[tuple[slice, ...], Shape]:
+        """A section of the source, and the shape of its block."""
+        if self.axis is None:
+            key = _range(self.shape, part.start, part.stop)
+            return key, tuple(p.stop - p.start for p in key)
+        size = (*(p.stop - p.start for p in box), part.stop - part.start)
+        return (*box[: self.axis], part, *box[self.axis :]), size
+
+    # Lines that do not fit.
+
+    def in_runs(self, bound: int) -> Program:
+        if self.words is None:
+            line = self.length * self.native.itemsize * (4 if self.places else 2)
+            raise TooLittle(line)
+        words, room, cores = self.words, self.terms.room, self.terms.cores
+        size = self.native.itemsize
+        each = 2 * size + 2 * words.nbytes if self.moved else 3 * size
+        merged = self.merge_bytes(last=True)
+        if room < SMALLEST:
+            raise TooLittle(SMALLEST)
+        lines = Tiling(self.others, self.box(self.beside(room // each)), "C")
+        beside = math.prod(lines.largest)
+        pieces = self.pieces(max(room // each // beside, 1))
+        first, runs = self.sorted_runs(lines, pieces, each, cores)
+        phases: list[Any] = [first]
+        temporaries = [
+            Result((*self.others, self.length, *words.tail), words.dtype, {"order": "C"})
+        ]
+        arrays = ["array", "result", "runs"]
+        source, passes = 2, 0
+        while True:
+            count = len(runs) - 1
+            scratch = min(
+                _core.merge_scratch(count, words.nbytes), max(room // 4 // words.nbytes, 4)
+            )
+            section = max((room - scratch * words.nbytes) // merged // beside, 1)
+            total = self.lines * self.length
+            most = beside * section
+            many = fan_in(count, total, most, beside, words.nbytes, room, self.terms.disk)
+            many = max(2, min(many, scratch // 2))
+            last = count <= many
+            if not last and len(temporaries) == 1:
+                temporaries.append(temporaries[0])
+                arrays.append("merged runs")
+            merge = Merge(
+                words=words,
+                lines=lines,
+                runs=runs,
+                many=many,
+                source=source,
+                target=1 if last else 5 - source,
+                section=section,
+                axes=self.axes if last else None,
+                places=self.places and last,
+                last=last,
+                scratch=scratch,
+            )
+            passes += 1
+            phases.append(merge.phase(f"{self.name}: merge", tuple(arrays)))
+            runs, source = merge.merged, 5 - source
+            if last:
+                break
+        method = (
+            f"{len(pieces)} pieces of a line do not fit together: sorted one by one, and merged in "
+            f"{passes} pass{'es' if passes > 1 else ''}"
+        )
+        return Program(tuple(phases), method, self.bound(bound), tuple(temporaries))
+
+    def merge_bytes(self, *, last: bool) -> int:
+        """Bytes of buffers for an element of a merge."""
+        assert self.words is not None
+        return 4 * self.words.nbytes + (2 * self.width if self.places and last else 0)
+
+    def beside(self, most: int) -> int:
+        """Lines that are sorted together, so that their elements beside each other are read together."""
+        info = self.terms.infos[0]
+        if self.axis is None or info is None:
+            return 1
+        side = self.terms.side(0)
+        if side is not None and side.chunks is not None:
+            wanted = math.prod(n for d, n in enumerate(side.chunks) if d != self.axis)
+        else:
+            fast = self.shape[self.axis + 1 :] if self.terms.order(0) == "C" else None
+            fast = self.shape[: self.axis] if fast is None else fast
+            wanted = math.prod(fast)
+            wanted = min(wanted, max(self.terms.disk.gap // self.native.itemsize, 1))
+        few = max(most * _RUNS // self.length, 1)
+        return max(min(wanted, few, _BESIDE, self.lines, max(self.terms.room >> 18, 1)), 1)
+
+    def pieces(self, most: int) -> tuple[int, ...]:
+        """Where each piece of a line begins, and where the last one ends."""
+        if self.axis is not None or len(self.shape) == 1:
+            count = -(-self.length // most)
+            size = -(-self.length // count)
+            return (*range(0, self.length, size), self.length)
+        # Elements that are a section: some rows of one axis, whole behind.
+        axis, inner = len(self.shape) - 1, 1
+        while axis > 0 and inner * self.shape[axis] <= most:
+            inner *= self.shape[axis]
+            axis -= 1
+        rows = max(most // inner, 1)
+        outer = self.shape[axis] * inner
+        found = [
+            begin + row * inner
+            for begin in range(0, self.length, outer)
+            for row in range(0, self.shape[axis], rows)
+        ]
+        return (*found, self.length)
+
+    def sorted_runs(
+        self, lines: Tiling, pieces: tuple[int, ...], each: int, cores: int
+    ) -> tuple[Schedule, tuple[int, ...]]:
+        """The first phase, and where runs begin: each piece is some of them, one for each thread."""
+        words = self.words
+        assert words is not None
+        largest = max(b - a for a, b in itertools.pairwise(pieces))
+        beside = math.prod(lines.largest)
+        part = largest
+        if largest >= _LONG and beside < cores:
+            part = -(-largest // cores)
+        runs: list[int] = []
+        for begin, end in itertools.pairwise(pieces):
+            runs += range(begin, end, part)
+        steps = len(lines) * (len(pieces) - 1)
+        elements = beside * largest
+        copies = (2, 2) if self.moved else (3, 0)
+        buffers = [Buffer(elements, self.native, copies=min(copies[0], steps))]
+        if self.moved:
+            tail = math.prod(words.tail)
+            buffers.append(Buffer(elements * tail, words.dtype, copies=min(copies[1], steps)))
+
+        def step(number: int) -> Step:
+            tile, piece = divmod(number, len(pieces) - 1)
+            box, there = lines.key(tile), slice(pieces[piece], pieces[piece + 1])
+            key, size = self.key(box, there)
+            count = there.stop - there.start
+            blocks = [Block(0, size)]
+            if self.moved:
+                line = (*(p.stop - p.start for p in box), count)
+                blocks.append(Block(1, (*line, *words.tail)))
+            behind = tuple(slice(0, n) for n in words.tail)
+            return Step(
+                blocks=tuple(blocks),
+                loads=(Load(0, key, 0, axes=self.axes),),
+                stores=(Store(2, (*box, there, *behind), len(blocks) - 1),),
+                kernel=0,
+                arguments=(there.start, count),
+            )
+
+        kernel = _Runs(self, part)
+        name = f"{self.name}: runs"
+        arrays = ("array", "result", "runs")
+        schedule = Schedule(name, arrays, tuple(buffers), steps, step, (kernel,))
+        return schedule, (*runs, self.length)
+
+    def bound(self, least: int) -> Bound:
+        """Input and result, or what comparisons need: Aggarwal, Vitter 1988."""
+        size = self.native.itemsize
+        block = max(self.terms.disk.gap // size, 1)
+        memory = max(self.terms.room // size, 2 * block)
+        n = self.length
+        if n <= memory:
+            return Bound(least, "input and result once")
+        arrangements = math.lgamma(n + 1) - n / block * math.lgamma(block + 1)
+        choices = math.lgamma(memory + 1) - math.lgamma(block + 1) - math.lgamma(memory - block + 1)
+        reads = int(block * arrangements / choices) * self.lines * size
+        written = self.lines * n * self.width
+        if reads + written <= least:
+            return Bound(least, "input and result once")
+        return Bound(reads + written, "comparisons (Aggarwal, Vitter 1988)")
+
+
+def _no_step(number: int) -> Step:
+    raise IndexError(number)
+
+
+def _range(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
+    """A range of elements in C order, as a section, which it has to be."""
+    key = []
+    size = math.prod(shape)
+    for n in shape:
+        size //= n
+        first = begin // size
+        last = max(-(-end // size), first + 1)
+        key.append(slice(first, last))
+        begin, end = begin - first * size, end - first * size
+        if last - first > 1 or (begin == 0 and end == size):
+            rest = shape[len(key) :]
+            return (*key, *(slice(0, n) for n in rest))
+    return tuple(key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Sorts a piece, in place or into another block."""
+
+    planning: _Planning
+    part: int
+
+    def __call__(self, blocks: Sequence[NDArray[Any]], first: int, count: int) -> None:
+        words = self.planning.words
+        assert words is not None
+        flat = _filled(self.planning, blocks, first, count)
+        width = words.width
+        if self.part >= count:
+            _core.sort_parts(flat, width, words.kind, count)
+            return
+        for begin in range(0, len(flat), count * width):
+            line = flat[begin : begin + count * width]
+            _core.sort_parts(line, width, words.kind, self.part)
+
+
+def _filled(
+    planning: _Planning, blocks: Sequence[NDArray[Any]], first: int, count: int
+) -> NDArray[Any]:
+    """What is to be sorted: the loaded block itself, a copy of it, or keys with places."""
+    words = planning.words
+    assert words is not None
+    if not planning.moved:
+        return words.flat(blocks[0])
+    flat = words.flat(blocks[1])
+    if planning.places:
+        of = Words.of(planning.native)
+        assert of is not None
+        _core.keys_with_places(of.flat(blocks[0]), of.width, of.kind, (first, count), flat)
+    else:
+        np.copyto(flat, words.flat(blocks[0]))
+    return flat
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Sorts whole lines."""
+
+    planning: _Planning
+    part: int
+    merges: bool
+
+    def __call__(self, blocks: Sequence[NDArray[Any]]) -> None:
+        planning, words = self.planning, self.planning.words
+        if words is None:
+            self.numpys(blocks)
+            return
+        length, moved = planning.length, planning.moved
+        flat = _filled(planning, blocks, 0, length)
+        width = words.width
+        sorted_block = blocks[1 if moved else 0]
+        if self.merges:
+            sorted_block, scratch = blocks[1 + moved], words.flat(blocks[2 + moved])
+            merged = words.flat(sorted_block)
+            for begin in range(0, len(flat), length * width):
+                line = slice(begin, begin + length * width)
+                _core.sort_parts(flat[line], width, words.kind, self.part)
+                lens = [min(self.part, length - at) for at in range(0, length, self.part)]
+                _core.merge_runs(
+                    flat[line],
+                    lens,
+                    merged[line],
+                    scratch,
+                    width,
+                    words.kind,
+                    not planning.places,
+                )
+        else:
+            _core.sort_parts(flat, width, words.kind, length)
+            if not planning.places:
+                _core.decode_words(flat, words.kind)
+        if planning.places:
+            places_of(words, sorted_block, blocks[-1])
+
+    def numpys(self, blocks: Sequence[NDArray[Any]]) -> None:
+        """Elements that are no numbers."""
+        lines = blocks[0].reshape(-1, self.planning.length)
+        if self.planning.places:
+            found = blocks[-1].reshape(lines.shape)
+            for line, places in zip(lines, found, strict=True):
+                places[...] = np.argsort(line, kind="stable")
+        else:
+            target = blocks[-1].reshape(lines.shape)
+            if self.planning.moved:
+                target[...] = lines
+            target.sort(axis=-1)

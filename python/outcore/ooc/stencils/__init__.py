@@ -1,0 +1,1 @@
+"""Stencils of any number of steps, and the filters of SciPy."""
