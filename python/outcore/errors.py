@@ -34,6 +34,7 @@ from __future__ import annotations
 import difflib
 import errno as numbers
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -219,6 +220,15 @@ class PathTypeError(UsageError, TypeError):
 
 class InternalError(OutcoreError):
     """A bug in outcore; please report it with the message."""
+
+
+def callers_line() -> int:
+    """The ``stacklevel`` with which `warnings.warn` names the line that called outcore."""
+    here = os.path.dirname(__file__) + os.sep
+    frame, level = sys._getframe(1), 1
+    while frame.f_code.co_filename.startswith(here) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def advice(word: object, known: Iterable[str]) -> str:

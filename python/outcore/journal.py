@@ -19,15 +19,19 @@ import fcntl
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Self, TypeVar
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
 
-__all__ = ["Journal"]
+__all__ = ["SUFFIX", "Journal", "Steps", "gather", "of_rank", "of_ranks"]
 
 _S = TypeVar("_S")
+
+#: How names of journals end.
+SUFFIX = ".outcore-journal"
 
 _VERSION = 1
 _LONGEST = 1 << 20
@@ -211,4 +215,34 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it."""
         os.close(self._fd)
+
+
+def of_rank(path: str, rank: int) -> str:
+    """Where another rank than the first one notes its steps, for the job with this journal."""
+    return durable.neighbour(path.removesuffix(SUFFIX), f"{SUFFIX}.{rank}")
+
+
+def of_ranks(path: str) -> list[str]:
+    """The journals of other ranks that there are."""
+    folder = os.path.dirname(path) or "."
+    name = re.escape(os.path.basename(of_rank(path, 1)).removesuffix("1"))
+    with durable.os_errors("listing", folder):
+        found = [one for one in os.listdir(folder) if re.fullmatch(rf"{name}\d+", one)]
+    return [os.path.join(folder, one) for one in found]
+
+
+def gather(journal: Journal) -> None:
+    """Record what other ranks have noted of the same job: their steps are durable."""
+    for path in of_ranks(journal.path):
+        with contextlib.suppress(FormatError, UsageError), Journal(path) as other:
+            if journal.job == other.job and _program(journal) == _program(other):
+                journal.commit(other.done)
+
+
+def _program(journal: Journal) -> Any:
+    return journal.cut.get("program") if isinstance(journal.cut, dict) else None

@@ -3,42 +3,43 @@
 from mutants import Mutant
 
 JOB = "python/outcore/jobs/job.py"
+CARRY = "python/outcore/jobs/carry.py"
 JOBS = "tests/unit/test_jobs.py"
 SCHEDULE = "tests/unit/test_schedule.py"
 
 MUTANTS = [
     Mutant(
-        file=JOB,
-        before="                if checkpoints is not None and len(program.phases) > 1:\n",
-        after="                if False:\n",
+        file=CARRY,
+        before="        if checkpoints is not None and len(self.program.phases) > 1:\n",
+        after="        if False:\n",
         killed_by=f"{JOBS}::test_a_phase_begins_when_those_before_it_are_durable",
         why="a phase would store over what a step before it, done again after a crash, has to load",
     ),
     Mutant(
-        file=JOB,
-        before="        finally:\n            if checkpoints is not None:\n                checkpoints.finish()\n",
-        after="        finally:\n            pass\n",
+        file=CARRY,
+        before="            if checkpoints is not None:\n                checkpoints.finish()\n",
+        after="            pass\n",
         killed_by=f"{JOBS}::test_a_result_gets_its_name_when_it_is_durable",
         why="after a crash there would be half an array under the name of the result",
     ),
     Mutant(
         file=JOB,
-        before=' or begun["program"] != journal.cut["program"]',
+        before=' or kept["program"] != journal.cut["program"]',
         after="",
         killed_by=f"{JOBS}::test_steps_that_were_cut_otherwise_are_not_mixed",
         why="steps of two programs would be mixed, some elements never computed",
     ),
     Mutant(
         file=JOB,
-        before="            if again:\n                array: DiskArray",
-        after="            if again and os.path.exists(path):\n                array: DiskArray",
+        before="            if begun.going_on:\n                array: DiskArray",
+        after="            if begun.going_on and os.path.exists(path):\n                array: DiskArray",
         killed_by=f"{JOBS}::test_temporary_arrays_are_what_the_job_left_or_it_does_not_go_on",
         why="a job would go on with an empty temporary array",
     ),
     Mutant(
         file=JOB,
-        before="        self._refuse_existing()\n        under_way",
-        after="        under_way",
+        before="        self._refuse_existing()\n        again =",
+        after="        again =",
         killed_by=f"{JOBS}::test_what_appeared_meanwhile_is_not_replaced",
         why="a job that goes on would work for hours and then be refused its name",
     ),

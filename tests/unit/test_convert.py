@@ -152,15 +152,15 @@ def test_tiles_are_read_one_by_one_where_that_is_better_or_all_that_fits(
 def test_tiles_take_more_of_the_budget_where_nothing_is_encoded(tmp_path, monkeypatch, codec, most):
     from outcore import _core
 
-    job = importlib.import_module("outcore.jobs.job")
+    carry = importlib.import_module("outcore.jobs.carry")
     held = []
 
-    def run(schedule, *rest, run=job.Run, **words):
+    def run(schedule, *rest, run=carry.Run, **words):
         held.append(schedule.held)
         return run(schedule, *rest, **words)
 
     data = make(tmp_path / "a.npy", (2048, 2048), "f8")
-    monkeypatch.setattr(job, "Run", run)
+    monkeypatch.setattr(carry, "Run", run)
     words = {"order": "F"} if codec == "none" else {"chunks": (128, 128), "compression": codec}
     target = tmp_path / ("b.npy" if codec == "none" else "b.zarr")
     _core.reset_memory_peak()

@@ -18,7 +18,7 @@ from algorithms import CASES
 from outcore import _core, jobs
 from outcore.schedule import Run, check
 
-job = importlib.import_module("outcore.jobs.job")
+carry = importlib.import_module("outcore.jobs.carry")
 checkpoints = importlib.import_module("outcore.jobs.checkpoints")
 
 
@@ -73,7 +73,7 @@ def test_schedules_pass_the_check_and_can_be_done_again(case, monkeypatch):
         checked.append(schedule)
         return Run(schedule, arrays, **more)
 
-    monkeypatch.setattr(job, "Run", checking)
+    monkeypatch.setattr(carry, "Run", checking)
     must_be_right(case, run(case))
     assert sum(schedule.steps for schedule in checked) > 1
 

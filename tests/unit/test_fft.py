@@ -27,7 +27,7 @@ quick = settings(deadline=None, max_examples=25, suppress_health_check=list(Heal
 @pytest.fixture(autouse=True)
 def every_schedule_is_checked(monkeypatch):
     """And may be done again, step by step."""
-    job = importlib.import_module("outcore.jobs.job")
+    carry = importlib.import_module("outcore.jobs.carry")
 
     def run(schedule, arrays, plain=Run, **more):
         stored = {s.array for k in range(schedule.steps) for s in schedule.step(k).stores}
@@ -36,7 +36,7 @@ def every_schedule_is_checked(monkeypatch):
         check(schedule, [a.shape for a in arrays], whole, again=True)
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(job, "Run", run)
+    monkeypatch.setattr(carry, "Run", run)
 
 
 def random(shape, dtype, seed=0):

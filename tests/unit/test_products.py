@@ -13,7 +13,7 @@ from outcore.ooc import contraction, gemm
 from outcore.ooc.products.matmul import matmul
 from outcore.schedule import Run, check
 
-job = importlib.import_module("outcore.jobs.job")
+carry = importlib.import_module("outcore.jobs.carry")
 
 DTYPES = ["f8", "f4", "c8", "c16", "f2", ">f8", ">c8", "i8", "i4", ">i2", "u1", "?", "g"]
 FORMATS = ["npy", "npy F", "zarr", "h5", "memory"]
@@ -33,7 +33,7 @@ def checked(monkeypatch):
         seen.append(schedule)
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(job, "Run", run)
+    monkeypatch.setattr(carry, "Run", run)
     return seen
 
 

@@ -248,7 +248,7 @@ def test_a_run_on_disk(tmp_path, target):
     "words", [{}, {"order": "F"}, {"dtype": "f4"}, {"chunks": (70, 90)}], ids=str
 )
 def test_conversions_and_loops_pass_the_check(tmp_path, monkeypatch, words):
-    job, blocks = (importlib.import_module(f"outcore.{n}") for n in ("jobs.job", "blocks"))
+    carry, blocks = (importlib.import_module(f"outcore.{n}") for n in ("jobs.carry", "blocks"))
     checked = []
 
     def run(schedule, arrays, plain=Run, **more):
@@ -256,7 +256,7 @@ def test_conversions_and_loops_pass_the_check(tmp_path, monkeypatch, words):
         checked.append(schedule)
         return plain(schedule, arrays, **more)
 
-    monkeypatch.setattr(job, "Run", run)
+    monkeypatch.setattr(carry, "Run", run)
     monkeypatch.setattr(blocks, "Run", run)
     monkeypatch.setattr(tiling, "_LARGE_TILE", 1 << 12)
     data = np.arange(900 * 1100.0).reshape(900, 1100)

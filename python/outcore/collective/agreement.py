@@ -68,6 +68,7 @@ _CALLS = {
     # Without sections.
     "outcore.open": 20,
     "flush_all": 22,
+    "a computation": 30,
     "DistArray.redistribute_all": 101,
     "DistArray.update_ghosts_all": 102,
     "DistArray.gather_all": 103,
@@ -308,6 +309,7 @@ def together(
     *,
     same: int = 2,
     again: Callable[[], list[int]] | None = None,
+    named: str = "",
 ) -> _core.Records:
     """
     Let each rank do something on its own; all return, or all raise. One meeting.
@@ -322,6 +324,8 @@ def together(
         So many of the numbers, the first ones, must be equal on all ranks.
     again
         Makes the numbers with more care, in a second meeting, before ranks are told that they differ.
+    named
+        What failed, in messages, if the name of the call does not say it.
 
     Returns
     -------
@@ -332,7 +336,7 @@ def together(
     def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
         return lambda _: brief(call, numbers())
 
-    what = call.rsplit(".", maxsplit=1)[-1]
+    what = named or call.rsplit(".", maxsplit=1)[-1]
     with Held():
         records = gather(group, record(work), name_of, lambda _: True, what=what)
         with Unsure(group, what):

@@ -13,6 +13,7 @@ from outcore.jobs.inputs import again
 from outcore.jobs.job import Job
 from outcore.jobs.operation import Operation
 from outcore.jobs.outputs import outputs
+from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport
 
 __all__ = ["Planned", "complete"]
@@ -98,6 +99,9 @@ def complete(operation: Operation, out: Any, how: Mapping[str, Any]) -> Any:
 
         ``explain``: return a `Planned` instead of the result.
 
+        ``comm``: a communicator of mpi4py, or a transport: all its ranks make the same call, share the
+        steps, and get the same result. ``memory`` is of each rank. Collective.
+
         Everything else are options of `outcore.create` for the new arrays: ``format``, ``chunks``,
         ``order``, ``compression``, ...
 
@@ -117,7 +121,7 @@ def _few(results: Sequence[Any]) -> Any:
 
 # What is the operation's to say, or makes no sense for a result.
 _UNSAID = ("format", "order", "chunks", "shards", "compression")
-_NOT_WISHES = ("data", "exclusive", "hints", "shape", "comm")
+_NOT_WISHES = ("data", "exclusive", "hints", "shape")
 
 
 def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, bool, Any]:
@@ -128,11 +132,12 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     progress = words.pop("progress", None) or (lambda done, total: None)
     resume, overwrite = bool(words.pop("resume", False)), bool(words.pop("overwrite", False))
     words.pop("explain", None)
+    ranks = Ranks.of(words.pop("comm", None), operation.name)
     for name in _NOT_WISHES:
         if name in words:
             raise UsageError(
                 f"{operation.name}() has no option {name!r}; beside its arguments and wishes for the "
-                "new array it takes out=, memory=, progress=, resume=, overwrite= and explain=",
+                "new array it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=",
                 code="unknown-option",
             )
     # None, or no compression, is no wish: the format has its own.
@@ -142,9 +147,15 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
         if k not in _UNSAID or (v is not None and not (isinstance(v, str) and v == "none"))
     }
     places = outputs(
-        operation.name, operation.inputs, operation.results, out, wishes, overwrite=overwrite
+        operation.name,
+        operation.inputs,
+        operation.results,
+        out,
+        wishes,
+        overwrite=overwrite,
+        alone=ranks.size == 1,
     )
-    return Job(operation, places, budget, wishes), resume, progress
+    return Job(operation, places, budget, wishes, ranks), resume, progress
 
 
 def _run(
@@ -152,4 +163,4 @@ def _run(
 ) -> tuple[Sequence[Any], ComputeReport]:
     job, resume, progress = _job(operation, out, how)
     report = job.run(resume, progress)
-    return [one.opened() for one in job.outputs], report
+    return job.results(), report

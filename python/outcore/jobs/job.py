@@ -15,35 +15,34 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
-import time
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from outcore import _core, formats
+from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import UsageError
+from outcore.errors import UsageError, callers_line
 from outcore.formats import durable
 from outcore.hints import Hints
 from outcore.jobs.calls import written
-from outcore.jobs.checkpoints import Checkpoints
+from outcore.jobs.carry import Carrier, Progress
 from outcore.jobs.memory import InMemory
-from outcore.jobs.operation import Array, Operation, Program, Result
+from outcore.jobs.operation import Operation, Program, Result
 from outcore.jobs.outputs import Named, Output, scratch_folder, temporary
-from outcore.jobs.report import ComputeReport, Measured, spread, told
+from outcore.jobs.ranks import Ranks
+from outcore.jobs.report import ComputeReport, Measured, told
 from outcore.jobs.shares import Cut, Settled, opened, sampled, settle
 from outcore.jobs.views import seen
-from outcore.journal import Journal
+from outcore.journal import Journal, Steps, gather, of_rank, of_ranks
 from outcore.opening import create, open
-from outcore.schedule import Run, Schedule, elements
+from outcore.schedule import Schedule
 
 __all__ = ["Job", "Progress", "temporary_path"]
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
@@ -59,12 +58,15 @@ class Job:
         Bytes that it may hold.
     wishes
         What else the user said of the results, for the journal.
+    ranks
+        Who does it.
     """
 
     operation: Operation
     outputs: Sequence[Output]
     budget: int
     wishes: Mapping[str, Any]
+    ranks: Ranks
 
     @property
     def named(self) -> list[Named]:
@@ -122,15 +124,19 @@ class Job:
         }
 
     def explained(self) -> ComputeReport:
-        """What it would do."""
+        """What it would do. Collective over the ranks."""
+        report: ComputeReport | dict[str, Any] = self.ranks.told(self._explained)
+        return report if isinstance(report, ComputeReport) else ComputeReport(**report)
+
+    def _explained(self) -> Any:
         made = []
         try:
             for output, result in zip(self.outputs, self.operation.results, strict=True):
                 made.append(self._stand_in(output, result))
-            settled = settle(self.operation, made, self.left, None, self.budget - self.left)
+            settled = self._settled(made, None)
             arrays = self._handles([*self.operation.inputs, *made], settled)
             try:
-                return self._report(settled, arrays)
+                report = self._report(settled, arrays)
             finally:
                 for array in arrays:
                     array.close()
@@ -139,6 +145,7 @@ class Job:
                 if hasattr(one, "_gone"):
                     one.close()
                     one._gone()
+        return report if self.ranks.size == 1 else asdict(report)
 
     def _stand_in(self, output: Output, result: Result) -> Any:
         """An empty array as the result will be: its layout counts."""
@@ -157,77 +164,150 @@ class Job:
         return told(self.operation.name, program, arrays, settled.cut.disk, settled.needed)
 
     def run(self, resume: bool, progress: Progress) -> ComputeReport:
-        """All of it; with `resume`, what the journal says is left of it."""
+        """All of it; with `resume`, what the journal says is left of it. Collective over the ranks."""
+        self.budget = self.ranks.alike(lambda: json.dumps(self.description()), self.budget)
         with contextlib.ExitStack() as stack:
             for one in self.named:
                 stack.enter_context(one.place.named())
-            journal = None
-            if self.named:
-                # Who was killed between the last step and the end has given results their names already.
-                if not (resume and os.path.exists(self.named[0].place.journal)):
-                    self._refuse_existing()
-                journal = stack.enter_context(Journal(self.named[0].place.journal))
-            elif resume:
-                raise UsageError(
-                    f"{self.operation.name}: resume=True needs a path in out=: what has no name is gone "
-                    "when the job ends",
-                    code="bad-out",
-                )
-            return self._run(journal, resume, progress)
-
-    def _run(self, journal: Journal | None, resume: bool, progress: Progress) -> ComputeReport:
-        job = self.description() if journal else {}
-        going_on = journal is not None and resume and journal.job is not None
-        if journal is not None:
-            self._compare(journal, job, going_on=going_on)
-        if going_on and journal is not None and self._is_publishing(journal) and not self.passing:
-            self._publish(journal)
-            return self._nothing_left()
-        self._refuse_existing()
-        under_way = False
-        temporaries: list[DiskArray] = []
-        try:
-            made = [one.begin(self.budget, again=going_on) for one in self.outputs]
+            begun = _Begun()
+            stack.callback(begun.close)
             try:
-                cut = _cut(journal) if going_on and journal else None
-                settled = settle(self.operation, made, self.left, cut, self.budget - self.left)
-                temporaries = self._temporaries(settled.program, again=going_on)
-                arrays = self._handles([*self.operation.inputs, *made, *temporaries], settled)
-                arrays += self._views(arrays, settled)
-            finally:
-                for one, output in zip(made, self.outputs, strict=False):
-                    if isinstance(output, Named):
-                        one.close()
-            with contextlib.ExitStack() as stack:
-                for array in arrays:
-                    stack.callback(array.close)
-                report = self._report(settled, arrays)
-                targets = [a for a in arrays if isinstance(a, DiskArray) and a.writable]
-                if journal is not None:
-                    for target in targets:
-                        target._core.expect_flush()
-                    steps = settled.program.steps + 1  # the last one: all is durable
-                    begun = self.begun(settled)
-                    if not going_on:
-                        journal.begin(job, begun, steps)
-                    elif steps != journal.steps or begun["program"] != journal.cut["program"]:
-                        raise journal.bad()
-                under_way = True
-                report.measured = Measured()
-                self._carry(settled.program, arrays, targets, journal, progress, report.measured)
-        except BaseException as error:
-            self._failed(error, journal, under_way=under_way, going_on=going_on)
-            for array in temporaries:
-                if hasattr(array, "_gone"):
-                    array.close()
-                    array._gone()
-            raise
-        for array in temporaries:
-            array.close()
-            if hasattr(array, "_gone"):
-                array._gone()
-        self._publish(journal)
+                told = self.ranks.told(lambda: self._begin(begun, resume))
+                if told is None:
+                    return self._nothing_left()
+                self.ranks.together(lambda: self._join(begun, told))
+                report = self._carry(begun, progress)
+                self.ranks.together(begun.close_arrays)
+            except BaseException as error:
+                self._failed(error, begun)
+                raise
+            self.ranks.once(lambda: self._publish(begun.journal))
+            return report
+
+    def results(self) -> list[Any]:
+        """What the user gets, after `run`. Collective over the ranks."""
+        return [one.opened(self.ranks) for one in self.outputs]
+
+    def _begin(self, begun: _Begun, resume: bool) -> dict[str, Any] | None:
+        """What the first rank does, and tells the others; None if all was done, and is published now."""
+        if self.named:
+            # Who was killed between the last step and the end has given results their names already.
+            if not (resume and os.path.exists(self.named[0].place.journal)):
+                self._refuse_existing()
+            begun.journal = Journal(self.named[0].place.journal)
+        elif resume:
+            raise UsageError(
+                f"{self.operation.name}: resume=True needs a path in out=: what has no name is gone "
+                "when the job ends",
+                code="bad-out",
+            )
+        journal, job = begun.journal, self.description() if begun.journal else {}
+        begun.going_on = journal is not None and resume and journal.job is not None
+        if journal is not None:
+            gather(journal)
+            self._compare(journal, job, going_on=begun.going_on)
+            if begun.going_on and self._is_publishing(journal) and not self.passing:
+                self._publish(journal)
+                return None
+        self._refuse_existing()
+        again = begun.going_on
+        for one in self.outputs:
+            begun.made.append(one.begin(self.budget, again=again))
+        begun.settled = self._settled(begun.made, _cut(journal) if again and journal else None)
+        self._temporaries(begun)
+        if journal is not None:
+            self._enter(begun, journal, job)
+        return {
+            "cut": asdict(begun.settled.cut),
+            "memory": begun.settled.memory,
+            "needed": begun.settled.needed,
+            "done": list(begun.done.ranges()),
+            "made": [getattr(one, "path", None) for one in begun.made],
+            "temporaries": [one.path for one in begun.temporaries],
+        }
+
+    def _join(self, begun: _Begun, told: Mapping[str, Any]) -> None:
+        """What each rank does when the first one has begun: it opens all arrays."""
+        if not self.ranks.first:
+            for one, path in zip(self.outputs, told["made"], strict=True):
+                begun.made.append(one.join(self.budget, path))
+            cut = Cut(**told["cut"])
+            infos = tuple(a.info for a in (*self.operation.inputs, *begun.made))
+            program = self.operation.plan(cut.terms(infos))
+            begun.settled = Settled(program, cut, tuple(told["memory"]), told["needed"])
+            for path in told["temporaries"]:
+                begun.temporaries.append(open(path, "r+", format="npy"))
+            begun.done = Steps((low, high) for low, high in told["done"])
+            if self.named:
+                path = of_rank(self.named[0].place.journal, self.ranks.rank)
+                begun.journal = Journal(path)
+                job, steps = self.description(), program.steps + 1
+                begun.journal.begin(job, self.begun(begun.settled), steps)
+        assert begun.settled is not None
+        settled = begun.settled
+        begun.arrays = self._handles(
+            [*self.operation.inputs, *begun.made, *begun.temporaries], settled
+        )
+        begun.arrays += self._views(begun.arrays, settled)
+        for one, output in zip(begun.made, self.outputs, strict=True):
+            if isinstance(output, Named):
+                one.close()
+        if begun.journal is not None:
+            for array in begun.arrays:
+                if isinstance(array, DiskArray) and array.writable:
+                    array._core.expect_flush()
+
+    def _carry(self, begun: _Begun, progress: Progress) -> ComputeReport:
+        """Run what is left of the program. Collective over the ranks."""
+        settled, journal = begun.settled, begun.journal
+        assert settled is not None
+        report = self._report(settled, begun.arrays)
+        carrier = Carrier(
+            settled.program,
+            begun.arrays,
+            self.ranks,
+            settled.cut.disk,
+            journal,
+            begun.done,
+            self.passing,
+            progress,
+        )
+        begun.under_way = True
+        carrier.run()
+        report.measured = carrier.measured_by_all()
+        if journal is not None and self.ranks.first:
+            journal.commit([settled.program.steps])
         return report
+
+    def _enter(self, begun: _Begun, journal: Journal, job: Mapping[str, Any]) -> None:
+        """Begin the journal, or see whether what it says is what was planned now."""
+        assert begun.settled is not None
+        steps = begun.settled.program.steps + 1  # the last one: all is durable
+        kept = self.begun(begun.settled)
+        # Their steps are recorded now, or were done for arrays that are gone.
+        for path in of_ranks(journal.path):
+            os.unlink(path)
+        if not begun.going_on:
+            journal.begin(job, kept, steps)
+        elif steps != journal.steps or kept["program"] != journal.cut["program"]:
+            raise journal.bad()
+        begun.done = journal.done
+
+    def _settled(self, made: Sequence[Any], cut: Cut | None) -> Settled:
+        return settle(
+            self.operation,
+            made,
+            self.left,
+            cut,
+            self.budget - self.left,
+            self.ranks.size,
+            self.cores,
+        )
+
+    @property
+    def cores(self) -> int:
+        """Processors that this rank has."""
+        return max(len(os.sched_getaffinity(0)) // self.ranks.here, 1)
 
     def _refuse_existing(self) -> None:
         for one in self.named:
@@ -242,6 +322,8 @@ class Job:
             journal.remove()
 
     def _remove_temporaries(self, journal: Journal) -> None:
+        for path in of_ranks(journal.path):
+            os.unlink(path)
         n = 0
         while os.path.exists(path := temporary_path(journal.path, n)):
             os.unlink(path)
@@ -261,12 +343,14 @@ class Job:
     def _handles(self, arrays: Sequence[Any], settled: Settled) -> list[Any]:
         """Each array with its part of the budget."""
         first = len(self.operation.inputs)
+        # Another rank is somebody else who writes; and ranks share the processors of a node.
+        shared = {} if self.ranks.size == 1 else {"exclusive": False, "threads": self.cores}
         handles: list[Any] = []
         for n, (array, memory) in enumerate(zip(arrays, settled.memory, strict=False)):
             if isinstance(array, InMemory):
                 handles.append(array)
             else:
-                handles.append(opened(array, memory, write=n >= first))
+                handles.append(opened(array, memory, write=n >= first, **shared))
         return handles
 
     def _views(self, arrays: Sequence[Any], settled: Settled) -> list[Any]:
@@ -277,17 +361,20 @@ class Job:
             for view, memory in zip(views, settled.memory[len(arrays) :], strict=False)
         ]
 
-    def _temporaries(self, program: Program, *, again: bool) -> list[DiskArray]:
+    def _temporaries(self, begun: _Begun) -> None:
         """Arrays between phases: beside the result if the job can be resumed."""
+        assert begun.settled is not None
+        results = begun.settled.program.temporaries
         if not self.named:
             near = [a.path for a in self.operation.inputs if isinstance(a, DiskArray)]
-            return [temporary(one, scratch_folder(near)) for one in program.temporaries]
-        made, ours = [], Hints.of(Hints(exclusive=True))
-        for n, result in enumerate(program.temporaries):
+            begun.temporaries += [temporary(one, scratch_folder(near)) for one in results]
+            return
+        ours = Hints.of(Hints(exclusive=True))
+        for n, result in enumerate(results):
             path = temporary_path(self.named[0].place.journal, n)
-            if again:
+            if begun.going_on:
                 array: DiskArray = open(path, "r+", format="npy", hints=ours)
-                made.append(array)
+                begun.temporaries.append(array)
                 if (array.shape, array.dtype) != (result.shape, result.dtype):
                     raise UsageError(
                         f"{path!r} is not what the interrupted job left; start again without resume",
@@ -296,71 +383,9 @@ class Job:
                     )
             else:
                 words = {k: v for k, v in result.kept.items() if k == "order"}
-                made.append(
+                begun.temporaries.append(
                     create(path, result.shape, result.dtype, format="npy", hints=ours, **words)
                 )
-        return made
-
-    def _carry(
-        self,
-        program: Program,
-        arrays: Sequence[Array],
-        targets: Sequence[DiskArray],
-        journal: Journal | None,
-        progress: Progress,
-        measured: Measured,
-    ) -> None:
-        """Run the phases, and record what is durable."""
-        clock, before = time.monotonic(), [a.stats() for a in _on_disk(arrays)]
-        _core.reset_memory_peak()
-        checkpoints = Checkpoints(targets, journal) if journal is not None else None
-        count = _Count(program, arrays, journal, progress)
-        first = 0
-        try:
-            for phase in program.phases:
-                last = first + phase.steps
-                done: Container[int] = ()
-                if journal is not None:
-                    done = _Shifted(journal.done, first)
-                    whole = not self.passing and all(k in done for k in range(phase.steps))
-                    if whole:
-                        first = last
-                        continue
-                schedule = phase if isinstance(phase, Schedule) else phase.make(arrays)
-                recorded = _Recorded(schedule, first, checkpoints)
-                if journal is not None and self.passing:
-                    done = _Lasting(done, schedule, self.passing)
-
-                def stored(
-                    number: int, schedule: Schedule = schedule, recorded: _Recorded = recorded
-                ) -> None:
-                    recorded.stored(number)
-                    count.stored(schedule, number)
-
-                with Run(schedule, arrays, done=done, stored=stored) as run:
-                    run.finish()
-                recorded.finish()
-                if checkpoints is not None and len(program.phases) > 1:
-                    checkpoints.finish()
-                first = last
-            count.finish()
-        finally:
-            if checkpoints is not None:
-                checkpoints.finish()
-        measured.seconds = time.monotonic() - clock
-        measured.peak_bytes = _core.memory_state()[2]
-        for array, old in zip(_on_disk(arrays), before, strict=True):
-            new = array.stats()
-            measured.read_bytes += new["read_bytes"] - old["read_bytes"]
-            mapped = new["mapped_bytes"] - old["mapped_bytes"]
-            measured.written_bytes += new["written_bytes"] - old["written_bytes"]
-            if array.writable:
-                measured.written_bytes += mapped
-            else:
-                measured.read_bytes += mapped
-            measured.requests += new["reads"] + new["writes"] - old["reads"] - old["writes"]
-        if journal is not None:
-            journal.commit([program.steps])
 
     def _is_publishing(self, journal: Journal) -> bool:
         return journal.steps > 0 and journal.steps - 1 in journal.done
@@ -369,18 +394,27 @@ class Job:
         name = self.operation.name
         return ComputeReport(name, "all was done", 0, 0, 0, 0, "nothing", 0, 0, 0, 0.0, Measured())
 
-    def _failed(
-        self, error: BaseException, journal: Journal | None, *, under_way: bool, going_on: bool
-    ) -> None:
-        if under_way and journal is not None and journal.done:
+    def _failed(self, error: BaseException, begun: _Begun) -> None:
+        """Say what stays, or remove what was begun. The first rank does so for all."""
+        begun.close_arrays()
+        for one, output in zip(begun.made, self.outputs, strict=False):
+            if isinstance(output, Named):
+                one.close()
+        journal = begun.journal if self.ranks.first else None
+        if journal is not None and begun.under_way:
+            gather(journal)
+        if journal is not None and begun.under_way and journal.done:
             error.add_note(
                 f"{len(journal.done)} of {journal.steps - 1} steps of {self.named[0].place.final!r} are "
                 "done and stay; the same call with resume=True goes on with the others"
             )
-        if journal is None:
+        if not self.ranks.first:
+            for output in self.outputs:
+                output.leave()
+        elif journal is None and not self.named:
             for output in self.outputs:
                 output.discard()
-        elif not going_on and not journal.done:
+        elif journal is not None and not begun.going_on and not journal.done:
             # Nothing that would be worth going on from.
             journal.remove()
             for output in self.outputs:
@@ -399,96 +433,36 @@ class Job:
         warnings.warn(
             f"{self.named[0].place.final!r}: {whose} had done {len(journal.done)} of "
             f"{journal.steps - 1} steps, which are given up: this call starts at the beginning{advice}",
-            stacklevel=9,
+            stacklevel=callers_line(),
         )
 
 
-class _Count:
-    """Progress, in bytes that are loaded."""
+@dataclass(slots=True)
+class _Begun:
+    """What a rank holds of a job that has begun."""
 
-    def __init__(
-        self,
-        program: Program,
-        arrays: Sequence[Array],
-        journal: Journal | None,
-        progress: Progress,
-    ) -> None:
-        self.arrays, self.progress = arrays, progress
-        self.total = sum(self._bytes(phase) for phase in program.phases)
-        self.done, first = 0, 0
-        for phase in program.phases:
-            if journal is not None and isinstance(phase, Schedule):
-                inside = range(first, first + phase.steps)
-                self.done += sum(self._step(phase, k - first) for k in journal.done if k in inside)
-            first += phase.steps
-        progress(self.done, self.total)
+    journal: Journal | None = None
+    going_on: bool = False
+    under_way: bool = False
+    made: list[Any] = field(default_factory=list)
+    temporaries: list[DiskArray] = field(default_factory=list)
+    settled: Settled | None = None
+    arrays: list[Any] = field(default_factory=list)
+    done: Steps = field(default_factory=Steps)
 
-    def stored(self, schedule: Schedule, number: int) -> None:
-        """A step of `schedule` was stored."""
-        self.done = min(self.done + self._step(schedule, number), self.total)
-        self.progress(self.done, self.total)
+    def close_arrays(self) -> None:
+        """All of them; temporary ones without a name are gone then."""
+        for array in (*self.arrays, *self.temporaries):
+            array.close()
+            if hasattr(array, "_gone"):
+                array._gone()
+        self.arrays, self.temporaries = [], []
 
-    def finish(self) -> None:
-        """All is stored."""
-        if self.done < self.total:
-            self.progress(self.total, self.total)
-
-    def _bytes(self, phase: Any) -> int:
-        if not isinstance(phase, Schedule):
-            return int(phase.loaded)
-        return sum(self._step(phase, k) * times for k, times in spread(phase))
-
-    def _step(self, schedule: Schedule, number: int) -> int:
-        loads = schedule.step(number).loads
-        return sum(elements(one.section) * self.arrays[one.array].dtype.itemsize for one in loads)
-
-
-class _Recorded:
-    """Steps for the journal: those that store nothing go with the next one that stores something."""
-
-    def __init__(self, schedule: Schedule, first: int, checkpoints: Checkpoints | None) -> None:
-        self.schedule, self.first, self.checkpoints = schedule, first, checkpoints
-        self.waiting: list[int] = []
-
-    def stored(self, number: int) -> None:
-        """A step was handed to the system."""
-        self.waiting.append(self.first + number)
-        if self.schedule.step(number).stores:
-            self.finish()
-
-    def finish(self) -> None:
-        """Record what waits."""
-        for step in self.waiting:
-            if self.checkpoints is not None:
-                self.checkpoints.written(step)
-        self.waiting.clear()
-
-
-class _Shifted(Container[int]):
-    """The steps of one phase among those of all."""
-
-    def __init__(self, done: Container[int], first: int) -> None:
-        self._done, self._first = done, first
-
-    def __contains__(self, step: object) -> bool:
-        return isinstance(step, int) and self._first + step in self._done
-
-
-class _Lasting(Container[int]):
-    """Of the steps that are done those whose results are still there."""
-
-    def __init__(self, done: Container[int], schedule: Schedule, passing: Container[int]) -> None:
-        self._done, self._schedule, self._passing = done, schedule, passing
-
-    def __contains__(self, step: object) -> bool:
-        return step in self._done and not any(
-            store.array in self._passing
-            for store in self._schedule.step(step).stores  # type: ignore[arg-type]
-        )
-
-
-def _on_disk(arrays: Sequence[Any]) -> Iterator[DiskArray]:
-    return (a for a in arrays if isinstance(a, DiskArray))
+    def close(self) -> None:
+        """Let go of the journal, too."""
+        self.close_arrays()
+        if self.journal is not None:
+            self.journal.close()
 
 
 def temporary_path(journal: str, n: int) -> str:

@@ -22,11 +22,10 @@ from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.jobs.calls import repeated
 from outcore.jobs.job import temporary_path
-from outcore.journal import Journal
+from outcore.journal import SUFFIX, Journal, gather, of_ranks
 
 __all__ = ["Unfinished", "clean", "resume", "unfinished"]
 
-_JOURNAL = ".outcore-journal"
 _SCRATCH = re.compile(r"\.outcore-scratch-(\d+)-[0-9a-f]+\.\w+$")
 
 
@@ -95,13 +94,14 @@ def _found(folder: str) -> Iterator[Unfinished]:
         scratch = _SCRATCH.match(name)
         if scratch and not _is_alive(int(scratch[1])):
             yield Unfinished(path, "a temporary array", (), 0, 0, "left", None, ((path, None),))
-        elif name.endswith(_JOURNAL) and os.path.isfile(path):
+        elif name.endswith(SUFFIX) and os.path.isfile(path):
             yield _entry(path)
 
 
 def _entry(path: str) -> Unfinished:
     try:
         with Journal(path) as journal:
+            gather(journal)
             job, kept = (
                 dict(journal.job or {}),
                 journal.cut if isinstance(journal.cut, dict) else {},
@@ -192,7 +192,7 @@ def clean(one: Unfinished) -> None:
     >>> for one in jobs.unfinished("."):
     ...     jobs.clean(one)
     """
-    if one.operation == "unknown" or not one.path.endswith(_JOURNAL):
+    if one.operation == "unknown" or not one.path.endswith(SUFFIX):
         _remove(one.path)
         return
     # Held while it is removed: nobody goes on with it meanwhile.
@@ -208,6 +208,8 @@ def clean(one: Unfinished) -> None:
         while os.path.exists(path := temporary_path(one.path, n)):
             _remove(path)
             n += 1
+        for path in of_ranks(one.path):
+            _remove(path)
         journal.remove()
 
 

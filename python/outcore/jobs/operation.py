@@ -149,6 +149,8 @@ class Terms:
     page
         Bytes of a page where the page cache is too small for the results, which are written past it
         then; else 0.
+    ranks
+        How many share the steps; each has so much room, and so many cores.
     """
 
     room: int
@@ -156,6 +158,7 @@ class Terms:
     disk: Disk
     cores: int
     page: int = 0
+    ranks: int = 1
 
     def side(self, number: int) -> Side | None:
         """What an array presents to a copy; None if it is in memory."""

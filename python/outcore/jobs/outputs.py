@@ -29,6 +29,7 @@ from outcore.formats.paths import one_name
 from outcore.hints import Hints
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Result
+from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import Place, Target
 from outcore.opening import create, open
 
@@ -49,11 +50,17 @@ class Output(Protocol):
     def begin(self, budget: int, *, again: bool) -> Any:
         """The array that steps store into; `again` if an interrupted job left it."""
 
+    def join(self, budget: int, path: str) -> Any:
+        """The same for another rank, when the first one has begun."""
+
     def publish(self) -> None:
         """It is complete."""
 
-    def opened(self) -> Any:
-        """What the user gets, when it is complete."""
+    def opened(self, ranks: Ranks) -> Any:
+        """What the user gets, when it is complete. Collective over the ranks."""
+
+    def leave(self) -> None:
+        """The job failed: this rank lets go of it."""
 
     def discard(self) -> None:
         """The job failed, and nobody will go on with it."""
@@ -72,19 +79,25 @@ class Named:
         """Create it under another name, or open what is there."""
         return self.target.reopen(budget) if again else self.target.create(budget)
 
+    def join(self, budget: int, path: str) -> DiskArray:
+        """Open what the first rank has created."""
+        return self.target.reopen(budget)
+
     def publish(self) -> None:
         """Give it its name, unless a job that was killed then has done so."""
         if self.place.in_place or os.path.lexists(self.place.partial_outer):
             self.place.publish()
 
-    def opened(self) -> DiskArray:
+    def opened(self, ranks: Ranks) -> DiskArray:
         """The complete array."""
         words: dict[str, Any] = {} if self.target.format is None else {"format": self.target.format}
         result = self.target.result
         if formats.format_of_new(self.place.final, self.target.format) == "raw":
             words |= {"dtype": result.dtype, "shape": result.shape, **self.target.wishes}
-        array: DiskArray = open(self.place.final, "r+", **words)
-        return array
+        return ranks.open(self.place.final, **words)
+
+    def leave(self) -> None:
+        """Who comes after this may go on with it."""
 
     def discard(self) -> None:
         """Remove what was begun."""
@@ -107,14 +120,19 @@ class _Given:
     def begin(self, budget: int, *, again: bool) -> Any:
         return self.array
 
+    def join(self, budget: int, path: str) -> Any:
+        return self.array
+
     def publish(self) -> None:
         """It has its place."""
 
-    def opened(self) -> Any:
+    def opened(self, ranks: Ranks) -> Any:
         return self.array.data if isinstance(self.array, InMemory) else self.array
 
-    def discard(self) -> None:
+    def leave(self) -> None:
         """It is the user's."""
+
+    discard = leave
 
 
 class _Returned:
@@ -126,52 +144,117 @@ class _Returned:
         self.result, self.held = result, result.nbytes
 
     def begin(self, budget: int, *, again: bool) -> InMemory:
-        nbytes = self.held
-        if nbytes > budget // 2:
-            raise BudgetError(
-                f"the result of {nbytes} bytes is more than half of the budget of {budget}. Say where "
-                "it is to go (out=), or raise memory= (and outcore.memory)",
-                code="budget-too-small",
-                needed=2 * nbytes,
-            )
-        self.reserved = _core.Reservation("a result", nbytes)
+        _check_small(self.held, budget)
+        self.reserved = _core.Reservation("a result", self.held)
         self.array = InMemory(np.zeros(self.result.shape, self.result.dtype), "the result")
         return self.array
+
+    def join(self, budget: int, path: str) -> InMemory:
+        raise NotImplementedError("ranks gather it")
 
     def publish(self) -> None:
         self.reserved.release()
 
-    def opened(self) -> NDArray[Any]:
+    def opened(self, ranks: Ranks) -> NDArray[Any]:
         return self.array.data
 
-    def discard(self) -> None:
+    def leave(self) -> None:
         if hasattr(self, "reserved"):
             self.reserved.release()
 
+    discard = leave
+
+
+class _Gathered:
+    """What is in memory in the end, and on disk as long as ranks compute parts of it."""
+
+    stays = False
+
+    def __init__(self, result: Result, folder: str, into: InMemory | None) -> None:
+        self.scratch = _Temporary(result, folder, {})
+        self.into, self.held = into, 0 if into is not None else result.nbytes
+
+    def begin(self, budget: int, *, again: bool) -> DiskArray:
+        _check_small(self.held, budget)
+        return self.scratch.begin(budget, again=again)
+
+    def join(self, budget: int, path: str) -> DiskArray:
+        _check_small(self.held, budget)
+        return self.scratch.join(budget, path)
+
+    def publish(self) -> None:
+        """It has no name."""
+
+    def opened(self, ranks: Ranks) -> NDArray[Any]:
+        array = self.scratch.opened(ranks)
+        into = np.empty(array.shape, array.dtype) if self.into is None else self.into.data
+
+        def read() -> None:
+            with _core.Reservation("a result", self.held):
+                into[...] = array[...]
+
+        try:
+            ranks.together(read)
+        finally:
+            self.discard()
+        return into
+
+    def leave(self) -> None:
+        self.scratch.leave()
+
+    def discard(self) -> None:
+        self.scratch.discard()
+
 
 class _Temporary:
-    """An array on disk that goes away with its handle."""
+    """An array on disk that goes away with its handle: with that of the first rank."""
 
     held = 0
     stays = False
 
     def __init__(self, result: Result, folder: str, wishes: Mapping[str, Any]) -> None:
         self.result, self.folder, self.wishes = result, folder, wishes
+        self.array: DiskArray | None = None
 
     def begin(self, budget: int, *, again: bool) -> DiskArray:
         self.array = temporary(self.result, self.folder, self.wishes)
         return self.array
 
+    def join(self, budget: int, path: str) -> DiskArray:
+        self.array = open(path, "r+")
+        return self.array
+
     def publish(self) -> None:
         """It has no name."""
 
-    def opened(self) -> DiskArray:
+    def opened(self, ranks: Ranks) -> DiskArray:
+        assert self.array is not None
+        if ranks.size > 1:
+            mine = self.array
+            self.array = ranks.open(ranks.told(lambda: mine.path))
+            mine.close()
+            if ranks.first:
+                keep_until_gone(self.array, mine)
         return self.array
 
-    def discard(self) -> None:
-        if hasattr(self, "array"):
+    def leave(self) -> None:
+        if self.array is not None:
             self.array.close()
-            self.array._gone()  # type: ignore[attr-defined]
+
+    def discard(self) -> None:
+        self.leave()
+        if hasattr(self.array, "_gone"):
+            self.array._gone()  # type: ignore[union-attr]
+
+
+def _check_small(nbytes: int, budget: int) -> None:
+    if nbytes > budget // 2:
+        raise BudgetError(
+            f"the result of {nbytes} bytes is more than half of the budget of {budget}. Say where "
+            "it is to go (out=), or raise memory= (and outcore.memory)",
+            code="budget-too-small",
+            needed=2 * nbytes,
+        )
 
 
 def outputs(
@@ -182,6 +265,7 @@ def outputs(
     wishes: Mapping[str, Any],
     *,
     overwrite: bool,
+    alone: bool,
 ) -> list[Output]:
     """
     What ``out=`` says: one output for each result.
@@ -200,6 +284,8 @@ def outputs(
         For `outcore.create`, and ``format``.
     overwrite
         Replace what is there.
+    alone
+        There is one rank; of several each stores parts of what is in memory in the end.
     """
     outs = out if isinstance(out, tuple) else (out,) * (1 if out is not None else len(results))
     if len(outs) != len(results):
@@ -218,11 +304,16 @@ def outputs(
     made: list[Output] = []
     for one, result in zip(outs, results, strict=True):
         if one is None:
-            made.append(_Returned(result) if result.small else _Temporary(result, folder, wishes))
+            in_memory = _Returned(result) if alone else _Gathered(result, folder, None)
+            made.append(in_memory if result.small else _Temporary(result, folder, wishes))
         elif isinstance(one, str | os.PathLike):
             made.append(_named(one, inputs, result, wishes, overwrite=overwrite))
         else:
-            made.append(_Given(_checked(operation, one, inputs, result)))
+            given = _checked(operation, one, inputs, result)
+            if isinstance(given, InMemory) and not alone:
+                made.append(_Gathered(result, folder, given))
+            else:
+                made.append(_Given(given))
     places = [one.place.final for one in made if isinstance(one, Named)]
     if len(set(places)) < len(places):
         raise UsageError(f"{operation}: out= names one array twice", code="bad-out")
@@ -334,6 +425,15 @@ def temporary(result: Result, folder: str, wishes: Mapping[str, Any] | None = No
     )
     array._gone = weakref.finalize(array, _remove, path, os.getpid())  # type: ignore[attr-defined]
     return array
+
+
+def keep_until_gone(array: DiskArray, before: DiskArray) -> None:
+    """Another handle than the one that it was made with keeps a temporary array."""
+    gone: weakref.finalize[Any, Any] = before._gone  # type: ignore[attr-defined]
+    found = gone.detach()
+    assert found is not None
+    _, remove, arguments, _ = found
+    array._gone = weakref.finalize(array, remove, *arguments)  # type: ignore[attr-defined]
 
 
 def _remove(path: str, owner: int) -> None:

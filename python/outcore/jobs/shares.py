@@ -15,7 +15,6 @@ the memory of the run that was interrupted, whatever there is today.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -56,6 +55,7 @@ class Cut:
     rate: int
     cores: int
     page: int = 0
+    ranks: int = 1
 
     @property
     def disk(self) -> Disk:
@@ -64,7 +64,7 @@ class Cut:
 
     def terms(self, infos: tuple[ArrayInfo | None, ...]) -> Terms:
         """What the algorithm plans with."""
-        return Terms(self.room, infos, self.disk, self.cores, self.page)
+        return Terms(self.room, infos, self.disk, self.cores, self.page, self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,13 @@ class Settled:
 
 
 def settle(
-    operation: Operation, made: Sequence[Any], budget: int, cut: Cut | None, beside: int = 0
+    operation: Operation,
+    made: Sequence[Any],
+    budget: int,
+    cut: Cut | None,
+    beside: int,
+    ranks: int,
+    cores: int,
 ) -> Settled:
     """
     Share the budget.
@@ -97,6 +103,8 @@ def settle(
         Of the run that was interrupted, if there was one.
     beside
         Bytes that results in memory take of the budget that the user knows.
+    ranks, cores
+        Among how many ranks the steps are divided, and the processors of each.
 
     Raises
     ------
@@ -105,13 +113,13 @@ def settle(
     """
     arrays = [*operation.inputs, *made]
     try:
-        return _Sharing(operation, arrays, budget, cut).settled()
+        return _Sharing(operation, arrays, budget, cut, ranks, cores).settled()
     except _TooSmall as error:
         needed, first = error.needed, error
     # With other buffers operations may need other amounts: what is told is tried before.
     for _ in range(_TRIES):
         try:
-            _Sharing(operation, arrays, needed, cut).settled()
+            _Sharing(operation, arrays, needed, cut, ranks, cores).settled()
             break
         except _TooSmall as error:
             needed = max(error.needed, needed + needed // 32)
@@ -147,9 +155,16 @@ class _TooSmall(Exception):
 
 class _Sharing:
     def __init__(
-        self, operation: Operation, arrays: list[Any], budget: int, cut: Cut | None
+        self,
+        operation: Operation,
+        arrays: list[Any],
+        budget: int,
+        cut: Cut | None,
+        ranks: int,
+        cores: int,
     ) -> None:
         self.operation, self.arrays, self.budget, self.known = operation, arrays, budget, cut
+        self.ranks, self.cores = ranks, cores
         self.usable = budget - budget // _SLACK
         first = len(operation.inputs)
         self.needs = [_least(a, write=n >= first) for n, a in enumerate(arrays)]
@@ -198,7 +213,7 @@ class _Sharing:
         wanted = int(self.budget * (_CODED_SHARE if coded else _PLAIN_SHARE))
         figures = self.figures()
         for room in sorted({min(left, wanted), left}):
-            cut = Cut(room, *figures, len(os.sched_getaffinity(0)), self.page())
+            cut = Cut(room, *figures, self.cores, self.page(), self.ranks)
             try:
                 return self.operation.plan(cut.terms(infos)), cut
             except TooLittle as error:
@@ -271,10 +286,11 @@ class _Sharing:
         return False
 
 
-def opened(array: DiskArray, memory: int, *, write: bool) -> DiskArray:
-    """A handle of its own on an array, whose operations hold so many bytes at most."""
+def opened(array: DiskArray, memory: int, *, write: bool, **more: Any) -> DiskArray:
+    """A handle of its own on an array, whose operations hold so many bytes at most; more hints."""
     mode: Mode = "r+" if write else "r"
-    return DiskArray(array.info, mode, replace(array.hints, memory=memory), array._options)
+    hints = replace(array.hints, memory=memory, **more)
+    return DiskArray(array.info, mode, hints, array._options)
 
 
 def _least(array: Any, *, write: bool) -> int:

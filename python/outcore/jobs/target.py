@@ -25,7 +25,14 @@ from typing import Any
 
 from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
+from outcore.errors import (
+    FormatError,
+    OutcoreError,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+    callers_line,
+)
 from outcore.formats import durable
 from outcore.formats.zarr_tree import check_replaceable
 from outcore.hints import Hints
@@ -235,7 +242,7 @@ class Target:
                 warnings.warn(
                     f"{self.place.final!r}: {target.format} cannot keep {', '.join(told)} of "
                     f"{self.result.source!r}",
-                    stacklevel=9,
+                    stacklevel=callers_line(),
                 )
             return target
         raise refusal or UnsupportedError(

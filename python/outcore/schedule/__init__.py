@@ -1,11 +1,12 @@
 """
 Schedules: computations over arrays on disk, as values, and the executor that runs them.
 
-`value` is what a schedule says, `check` proves that it may be run, `run` runs it. Algorithms are
-functions that return a schedule; nothing here knows any of them.
+`value` is what a schedule says, `check` proves that it may be run, `run` runs it, `divide` shares it out
+among ranks. Algorithms are functions that return a schedule; nothing here knows any of them.
 """
 
 from outcore.schedule.check import Broken, check
+from outcore.schedule.divide import divided
 from outcore.schedule.run import Memory, OnDisk, Run
 from outcore.schedule.value import (
     Block,
@@ -35,5 +36,6 @@ __all__ = [
     "Step",
     "Store",
     "check",
+    "divided",
     "elements",
 ]

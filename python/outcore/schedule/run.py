@@ -120,6 +120,9 @@ class Run:
     stored
         Called with the number of each step that was handed to the system whole, in order, on the
         thread that drives the run.
+    steps
+        The part of the schedule that is done here, with its beginning at one that continues none. By
+        default all of it.
     memory
         Where blocks are, if the caller has taken memory for them. By default it is taken here.
 
@@ -136,10 +139,11 @@ class Run:
         *,
         done: Container[int] = (),
         stored: Callable[[int], object] = lambda number: None,
+        steps: range | None = None,
         memory: Memory | None = None,
     ) -> None:
         self.schedule, self._arrays, self._stored = schedule, arrays, stored
-        self._todo = _left(schedule, done)
+        self._todo = _left(schedule, done, range(schedule.steps) if steps is None else steps)
         self._next = next(self._todo, None)
         self._loading: deque[_Live] = deque()
         self._current: _Live | None = None
@@ -308,11 +312,11 @@ class Run:
         self._stored(live.number)
 
 
-def _left(schedule: Schedule, done: Container[int]) -> Iterator[int]:
+def _left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[int]:
     """The steps that are to be done: in full, each run of steps of which one is not done."""
     # One by one: there may be more steps than there is memory for a list of them.
-    begin, complete = 0, True
-    for number in range(schedule.steps):
+    begin, complete = steps.start, True
+    for number in steps:
         step = schedule.step(number)
         if not (step.continues or step.reuses):
             begin, complete = number, True

@@ -1,0 +1,253 @@
+"""
+The phases of a program, run one after the other.
+
+Problem. Steps that were done before a kill are not done again, those that are done now must be recorded
+when they are durable, and the ranks of a job share all of them.
+Idea. Each phase is divided (`outcore.schedule.divide`): a rank runs its part of a round, stored steps go
+to its journal by checkpoints, and the ranks meet. What a phase stores is durable before the next one
+begins, if the job can be resumed.
+
+Invariants. All ranks go through the same phases and rounds, also if one of them has nothing to do there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from outcore import _core
+from outcore.disk import DiskArray
+from outcore.jobs.checkpoints import Checkpoints
+from outcore.jobs.operation import Array, Disk, Phase, Program
+from outcore.jobs.ranks import Ranks
+from outcore.jobs.report import Measured, spread
+from outcore.journal import Journal, Steps
+from outcore.schedule import Run, Schedule, Step, divided, elements
+
+__all__ = ["Carrier", "Progress"]
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Carrier:
+    """
+    What runs a program.
+
+    Parameters
+    ----------
+    program, arrays
+        What is to be done, and with which handles.
+    ranks, disk
+        Who shares the steps, and the figures by which they are weighed.
+    journal
+        Where this rank records steps; None if the job cannot be resumed.
+    done
+        Steps of all phases that are durable since before.
+    passing
+        Numbers of the results that are gone with the process that stored them.
+    progress
+        Who is told how far it is.
+    """
+
+    program: Program
+    arrays: Sequence[Array]
+    ranks: Ranks
+    disk: Disk
+    journal: Journal | None
+    done: Steps
+    passing: frozenset[int]
+    progress: Progress
+    measured: Measured = field(default_factory=Measured)
+
+    def run(self) -> None:
+        """All phases. Collective over the ranks."""
+        clock, before = time.monotonic(), [a.stats() for a in self.on_disk()]
+        _core.reset_memory_peak()
+        checkpoints = None
+        if self.journal is not None:
+            targets = [a for a in self.on_disk() if a.writable]
+            checkpoints = Checkpoints(targets, self.journal)
+        count = _Count(self)
+        first = 0
+        try:
+            for phase in self.program.phases:
+                if not self.is_done(phase, first):
+                    self.phase(phase, first, checkpoints, count)
+                first += phase.steps
+        finally:
+            # Also after a failure: what was stored is not lost.
+            if checkpoints is not None:
+                checkpoints.finish()
+        count.finish()
+        self.measured.seconds = time.monotonic() - clock
+        self.measured.peak_bytes = _core.memory_state()[2]
+        for array, old in zip(self.on_disk(), before, strict=True):
+            self.measure(array, old)
+
+    def on_disk(self) -> Iterator[DiskArray]:
+        """The arrays that are on disk."""
+        return (a for a in self.arrays if isinstance(a, DiskArray))
+
+    def is_done(self, phase: Phase, first: int) -> bool:
+        """Whether nothing is left of a phase."""
+        if self.journal is None or self.passing:
+            return False
+        return all(first + k in self.done for k in range(phase.steps))
+
+    def phase(
+        self, phase: Phase, first: int, checkpoints: Checkpoints | None, count: _Count
+    ) -> None:
+        """What is left of one phase, whose first step has this number among all."""
+        made: list[Schedule] = []
+        self.ranks.finished(
+            lambda: made.append(phase if isinstance(phase, Schedule) else phase.make(self.arrays))
+        )
+        schedule = made[0]
+        for parts in self.rounds(schedule):
+            part = parts[self.ranks.rank]
+            self.ranks.finished(partial(self.part, schedule, part, first, checkpoints, count))
+        if checkpoints is not None and len(self.program.phases) > 1:
+            self.ranks.finished(checkpoints.finish)
+
+    def rounds(self, schedule: Schedule) -> Iterator[tuple[range, ...]]:
+        """The steps of each rank, after each of which they meet."""
+        if self.ranks.size == 1:
+            return iter([(range(schedule.steps),)])
+        return divided(schedule, self.ranks.size, lambda step: self.seconds(schedule, step))
+
+    def seconds(self, schedule: Schedule, step: Step) -> float:
+        """What a step takes, by the figures: the longer one of its transfers and its kernel."""
+        transfers = (*step.loads, *step.stores)
+        nbytes = sum(
+            elements(one.section) * self.arrays[one.array].dtype.itemsize for one in transfers
+        )
+        kernel = step.work / schedule.rate if schedule.rate else 0.0
+        return max(self.disk.seconds(len(transfers), nbytes), kernel)
+
+    def part(
+        self,
+        schedule: Schedule,
+        steps: range,
+        first: int,
+        checkpoints: Checkpoints | None,
+        count: _Count,
+    ) -> None:
+        """The steps of this rank in one round."""
+        recorded = _Recorded(schedule, first, checkpoints)
+        done: Container[int] = ()
+        if self.journal is not None:
+            done = _Shifted(self.done, first)
+            if self.passing:
+                done = _Lasting(done, schedule, self.passing)
+
+        def stored(number: int) -> None:
+            recorded.stored(number)
+            count.stored(schedule, number)
+
+        with Run(schedule, self.arrays, done=done, stored=stored, steps=steps) as run:
+            run.finish()
+        recorded.finish()
+
+    def measured_by_all(self) -> Measured:
+        """What all ranks moved together. Collective."""
+        if self.ranks.size == 1:
+            return self.measured
+        mine = self.measured
+        moved = self.ranks.sums([mine.read_bytes, mine.written_bytes, mine.requests])
+        return replace(mine, read_bytes=moved[0], written_bytes=moved[1], requests=moved[2])
+
+    def measure(self, array: DiskArray, old: dict[str, int]) -> None:
+        """Add what was moved of an array."""
+        new, measured = array.stats(), self.measured
+        measured.read_bytes += new["read_bytes"] - old["read_bytes"]
+        mapped = new["mapped_bytes"] - old["mapped_bytes"]
+        measured.written_bytes += new["written_bytes"] - old["written_bytes"]
+        if array.writable:
+            measured.written_bytes += mapped
+        else:
+            measured.read_bytes += mapped
+        measured.requests += new["reads"] + new["writes"] - old["reads"] - old["writes"]
+
+
+class _Count:
+    """Progress of this rank, in bytes that are loaded: of several ranks each has about its share."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.arrays, self.progress = carrier.arrays, carrier.progress
+        phases, ranks = carrier.program.phases, carrier.ranks.size
+        self.total = sum(self._bytes(phase) for phase in phases) // ranks
+        done = first = 0
+        for phase in phases:
+            if carrier.journal is not None and isinstance(phase, Schedule):
+                inside = range(first, first + phase.steps)
+                done += sum(self._step(phase, k - first) for k in carrier.done if k in inside)
+            first += phase.steps
+        self.done = min(done // ranks, self.total)
+        self.progress(self.done, self.total)
+
+    def stored(self, schedule: Schedule, number: int) -> None:
+        """A step of `schedule` was stored."""
+        self.done = min(self.done + self._step(schedule, number), self.total)
+        self.progress(self.done, self.total)
+
+    def finish(self) -> None:
+        """All is stored."""
+        if self.done < self.total:
+            self.progress(self.total, self.total)
+
+    def _bytes(self, phase: Any) -> int:
+        if not isinstance(phase, Schedule):
+            return int(phase.loaded)
+        return sum(self._step(phase, k) * times for k, times in spread(phase))
+
+    def _step(self, schedule: Schedule, number: int) -> int:
+        loads = schedule.step(number).loads
+        return sum(elements(one.section) * self.arrays[one.array].dtype.itemsize for one in loads)
+
+
+class _Recorded:
+    """Steps for the journal: those that store nothing go with the next one that stores something."""
+
+    def __init__(self, schedule: Schedule, first: int, checkpoints: Checkpoints | None) -> None:
+        self.schedule, self.first, self.checkpoints = schedule, first, checkpoints
+        self.waiting: list[int] = []
+
+    def stored(self, number: int) -> None:
+        """A step was handed to the system."""
+        self.waiting.append(self.first + number)
+        if self.schedule.step(number).stores:
+            self.finish()
+
+    def finish(self) -> None:
+        """Record what waits."""
+        for step in self.waiting:
+            if self.checkpoints is not None:
+                self.checkpoints.written(step)
+        self.waiting.clear()
+
+
+class _Shifted(Container[int]):
+    """The steps of one phase among those of all."""
+
+    def __init__(self, done: Container[int], first: int) -> None:
+        self._done, self._first = done, first
+
+    def __contains__(self, step: object) -> bool:
+        return isinstance(step, int) and self._first + step in self._done
+
+
+class _Lasting(Container[int]):
+    """Of the steps that are done those whose results are still there."""
+
+    def __init__(self, done: Container[int], schedule: Schedule, passing: Container[int]) -> None:
+        self._done, self._schedule, self._passing = done, schedule, passing
+
+    def __contains__(self, step: object) -> bool:
+        return step in self._done and not any(
+            store.array in self._passing
+            for store in self._schedule.step(step).stores  # type: ignore[arg-type]
+        )
