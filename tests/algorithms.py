@@ -35,6 +35,8 @@ class Case:
         Its journal says how to go on with it.
     begun
         Calls of ``progress`` after which something has been stored.
+    bits
+        Results are the same bits for any number of ranks.
     """
 
     inputs: Sequence[np.ndarray]
@@ -45,6 +47,7 @@ class Case:
     outs: Sequence[str] = (".npy",)
     repeatable: bool = True
     begun: int = 2
+    bits: bool = True
     words: dict[str, Any] = field(default_factory=dict)
 
 

@@ -17,8 +17,8 @@ MUTANTS = [
     ),
     Mutant(
         file=CARRY,
-        before="            if checkpoints is not None:\n                checkpoints.finish()\n",
-        after="            pass\n",
+        before="            self.ranks.finished(checkpoints.finish)\n        self.measured",
+        after="            pass\n        self.measured",
         killed_by=f"{JOBS}::test_a_result_gets_its_name_when_it_is_durable",
         why="after a crash there would be half an array under the name of the result",
     ),

@@ -12,6 +12,7 @@ Invariants. All ranks go through the same phases and rounds, also if one of them
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,18 +72,25 @@ class Carrier:
         if self.journal is not None:
             targets = [a for a in self.on_disk() if a.writable]
             checkpoints = Checkpoints(targets, self.journal)
-        count = _Count(self)
-        first = 0
         try:
+            counts: list[_Count] = []
+            self.ranks.finished(lambda: counts.append(_Count(self)))
+            first = 0
             for phase in self.program.phases:
                 if not self.is_done(phase, first):
-                    self.phase(phase, first, checkpoints, count)
+                    self.phase(phase, first, checkpoints, counts[0])
                 first += phase.steps
-        finally:
-            # Also after a failure: what was stored is not lost.
+            self.ranks.finished(counts[0].finish)
+        except BaseException:
+            # All ranks raise at the same meeting. What they stored until then is not lost, and
+            # nothing is removed while one of them still sees to that; the first failure is the one to
+            # tell.
             if checkpoints is not None:
-                checkpoints.finish()
-        count.finish()
+                with contextlib.suppress(Exception):
+                    self.ranks.finished(checkpoints.finish)
+            raise
+        if checkpoints is not None:
+            self.ranks.finished(checkpoints.finish)
         self.measured.seconds = time.monotonic() - clock
         self.measured.peak_bytes = _core.memory_state()[2]
         for array, old in zip(self.on_disk(), before, strict=True):

@@ -20,6 +20,7 @@ from outcore.jobs import (
     Source,
     Terms,
     TooLittle,
+    collective,
     complete,
     opened,
 )
@@ -33,6 +34,7 @@ __all__ = ["apply_along_axis", "map_blocks"]
 Shape = tuple[int, ...]
 
 
+@collective
 def map_blocks(
     function: Callable[..., Any],
     *arrays: Source,
@@ -275,11 +277,12 @@ class _Kernel:
 
 # Keywords of `apply_along_axis` that are not the function's.
 _OURS = (
-    *("memory", "progress", "resume", "overwrite", "explain"),
+    *("memory", "progress", "resume", "overwrite", "explain", "comm"),
     *("format", "chunks", "shards", "compression"),
 )
 
 
+@collective
 def apply_along_axis(
     func1d: Callable[..., Any],
     axis: SupportsIndex,

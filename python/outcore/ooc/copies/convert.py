@@ -24,7 +24,7 @@ from outcore import formats
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
-from outcore.jobs import Operation, Result, again, complete
+from outcore.jobs import Operation, Result, again, collective, complete
 from outcore.ooc.copies.copying import copying
 from outcore.opening import open
 
@@ -35,6 +35,7 @@ Path = str | os.PathLike[str]
 _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 
+@collective
 def convert(
     src: Path | Sequence[Path] | DiskArray,
     dst: Path,
@@ -51,6 +52,7 @@ def convert(
     overwrite: bool = False,
     casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "same_kind",
     source: Mapping[str, Any] | None = None,
+    comm: Any = None,
     **options: Any,
 ) -> None:
     """
@@ -84,6 +86,8 @@ def convert(
         ``"same_kind"`` allows float64 to float32, ``"unsafe"`` anything, ``"safe"`` no loss.
     source
         Options to open `src` with, such as ``{"dtype": "f4", "shape": (100, 100)}`` for raw files.
+    comm
+        A communicator of mpi4py, or a transport: its ranks divide the tiles. Collective.
     options
         Further options for creating `dst`.
 
@@ -124,7 +128,13 @@ def convert(
             code="bad-option",
         )
     new = {"order": order, "chunks": chunks, "shards": shards, "compression": compression}
-    how = {"memory": memory, "progress": progress, "resume": resume, "overwrite": overwrite}
+    how = {
+        "memory": memory,
+        "progress": progress,
+        "resume": resume,
+        "overwrite": overwrite,
+        "comm": comm,
+    }
     formats.check_new(dst, format, options)
     with _opened(src, source or {}) as array:
         kind = array.dtype if dtype is None else _dtype(dtype)

@@ -8,12 +8,13 @@ from typing import Any, SupportsIndex
 
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
-from outcore.jobs import Operation, Result, Source, complete, opened
+from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.copies.copying import copying
 
 __all__ = ["rechunk", "transpose"]
 
 
+@collective
 def transpose(
     a: Source, axes: Sequence[SupportsIndex] | None = None, *, out: Any = None, **how: Any
 ) -> DiskArray:
@@ -100,6 +101,7 @@ def _permutation(ndim: int, axes: Sequence[SupportsIndex] | None) -> tuple[int, 
     return found
 
 
+@collective
 def rechunk(
     a: Source, chunks: int | Sequence[int | None], *, out: Any = None, **how: Any
 ) -> DiskArray:

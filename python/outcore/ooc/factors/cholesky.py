@@ -28,7 +28,17 @@ from numpy.typing import NDArray
 
 from outcore.disk import DiskArray
 from outcore.errors import LinAlgError
-from outcore.jobs import Operation, Program, Result, Source, Terms, TooLittle, complete, opened
+from outcore.jobs import (
+    Operation,
+    Program,
+    Result,
+    Source,
+    Terms,
+    TooLittle,
+    collective,
+    complete,
+    opened,
+)
 from outcore.ooc.factors import matrices
 from outcore.ooc.factors.blas import Routines, operations, rate, routines
 from outcore.ooc.factors.panels import (
@@ -50,6 +60,7 @@ __all__ = ["cholesky"]
 _BOUND = "n^3 / (3 sqrt(2 M)) - 2 M elements, Beaumont et al. 2022"
 
 
+@collective
 def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> DiskArray:
     """
     Cholesky factor of a positive definite matrix.

@@ -32,7 +32,17 @@ from numpy.typing import NDArray
 
 from outcore.disk import DiskArray
 from outcore.errors import LinAlgError
-from outcore.jobs import Operation, Program, Result, Source, Terms, TooLittle, complete, opened
+from outcore.jobs import (
+    Operation,
+    Program,
+    Result,
+    Source,
+    Terms,
+    TooLittle,
+    collective,
+    complete,
+    opened,
+)
 from outcore.ooc.factors import matrices
 from outcore.ooc.factors.blas import Routines, operations, rate, routines
 from outcore.ooc.factors.panels import (
@@ -58,6 +68,7 @@ PIVOT = np.dtype(np.int32)
 BOUND = "2 n^3 / (3 sqrt(M)) - 2 M elements, Kwasniewski et al. 2021"
 
 
+@collective
 def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDArray[np.int32]]:
     """
     LU factors of a matrix, with partial pivoting.

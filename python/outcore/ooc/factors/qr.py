@@ -18,7 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import UsageError
-from outcore.jobs import Bound, Operation, Program, Result, Source, Terms, complete, opened
+from outcore.jobs import (
+    Bound,
+    Operation,
+    Program,
+    Result,
+    Source,
+    Terms,
+    collective,
+    complete,
+    opened,
+)
 from outcore.ooc.factors import matrices
 from outcore.ooc.factors.blas import Routines, routines
 from outcore.ooc.factors.panels import Face, larger
@@ -27,6 +37,7 @@ from outcore.ooc.factors.tall import Part, Root, Tall
 __all__ = ["lstsq", "qr", "svd"]
 
 
+@collective
 def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
     """
     QR factors of a tall matrix.
@@ -101,6 +112,7 @@ def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
         return complete(operation, outs, how)
 
 
+@collective
 def svd(
     a: Source,
     full_matrices: bool = False,
@@ -192,6 +204,7 @@ def svd(
         return complete(operation, out, how)
 
 
+@collective
 def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, **how: Any) -> Any:
     """
     Least squares solution of a tall system of linear equations.

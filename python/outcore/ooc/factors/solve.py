@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from outcore.errors import UsageError
-from outcore.jobs import Operation, Program, Result, Source, Terms, complete, opened
+from outcore.jobs import Operation, Program, Result, Source, Terms, collective, complete, opened
 from outcore.ooc.factors import matrices
 from outcore.ooc.factors.blas import Routines, routines
 from outcore.ooc.factors.lu import BOUND, PIVOT, Factoring, elements_again
@@ -30,6 +30,7 @@ __all__ = ["cho_solve", "lu_solve", "solve"]
 _ARRAYS = ("matrix", "right-hand sides", "solution", "factors", "pivots")
 
 
+@collective
 def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     Solve a system of linear equations.
@@ -166,6 +167,7 @@ class _Plan:
         return Program((work.schedule(), solving.schedule(terms)), method, bound, temporaries)
 
 
+@collective
 def lu_solve(
     lu_and_piv: tuple[Source, Source], b: Source, trans: int = 0, *, out: Any = None, **how: Any
 ) -> Any:
@@ -249,6 +251,7 @@ def lu_solve(
             return _with_factors("lu_solve", matrix, rows, sides, sweeps, {"trans": kind}, out, how)
 
 
+@collective
 def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     Solve a system of linear equations with the Cholesky factor of its matrix.

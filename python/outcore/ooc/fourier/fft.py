@@ -21,7 +21,7 @@ import numpy as np
 
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
-from outcore.jobs import Operation, Result, Source, complete, opened
+from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.copies.copying import copying
 from outcore.ooc.fourier.kernels import Stage, transform
 from outcore.ooc.fourier.plan import Transform, planned
@@ -50,6 +50,7 @@ Axes = Sequence[SupportsIndex] | None
 _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
+@collective
 def fft(
     a: Source,
     n: SupportsIndex | None = None,
@@ -114,6 +115,7 @@ def fft(
         return _one("fft", "c2c", source, n, axis, norm, out, how)
 
 
+@collective
 def ifft(
     a: Source,
     n: SupportsIndex | None = None,
@@ -151,6 +153,7 @@ def ifft(
         return _one("ifft", "c2c", source, n, axis, norm, out, how, forward=False)
 
 
+@collective
 def rfft(
     a: Source,
     n: SupportsIndex | None = None,
@@ -187,6 +190,7 @@ def rfft(
         return _one("rfft", "r2c", source, n, axis, norm, out, how)
 
 
+@collective
 def irfft(
     a: Source,
     n: SupportsIndex | None = None,
@@ -225,6 +229,7 @@ def irfft(
         return _one("irfft", "c2r", source, n, axis, norm, out, how, forward=False)
 
 
+@collective
 def hfft(
     a: Source,
     n: SupportsIndex | None = None,
@@ -263,6 +268,7 @@ def hfft(
         return _one("hfft", "c2r", source, n, axis, word, out, how, forward=False, conj=True)
 
 
+@collective
 def ihfft(
     a: Source,
     n: SupportsIndex | None = None,
@@ -299,6 +305,7 @@ def ihfft(
         return _one("ihfft", "r2c", source, n, axis, _swapped("ihfft", norm), out, how, conj=True)
 
 
+@collective
 def fft2(
     a: Source,
     s: Lengths = None,
@@ -366,6 +373,7 @@ def fft2(
         return _many("fft2", "c2c", source, s, axes, norm, out, how)
 
 
+@collective
 def ifft2(
     a: Source,
     s: Lengths = None,
@@ -403,6 +411,7 @@ def ifft2(
         return _many("ifft2", "c2c", source, s, axes, norm, out, how, forward=False)
 
 
+@collective
 def rfft2(
     a: Source,
     s: Lengths = None,
@@ -439,6 +448,7 @@ def rfft2(
         return _many("rfft2", "r2c", source, s, axes, norm, out, how)
 
 
+@collective
 def irfft2(
     a: Source,
     s: Lengths = None,
@@ -477,6 +487,7 @@ def irfft2(
         return _many("irfft2", "c2r", source, s, axes, norm, out, how, forward=False)
 
 
+@collective
 def fftn(
     a: Source,
     s: Lengths = None,
@@ -515,6 +526,7 @@ def fftn(
         return _many("fftn", "c2c", source, s, axes, norm, out, how)
 
 
+@collective
 def ifftn(
     a: Source,
     s: Lengths = None,
@@ -552,6 +564,7 @@ def ifftn(
         return _many("ifftn", "c2c", source, s, axes, norm, out, how, forward=False)
 
 
+@collective
 def rfftn(
     a: Source,
     s: Lengths = None,
@@ -588,6 +601,7 @@ def rfftn(
         return _many("rfftn", "r2c", source, s, axes, norm, out, how)
 
 
+@collective
 def irfftn(
     a: Source,
     s: Lengths = None,

@@ -14,13 +14,14 @@ import numpy as np
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, UsageError
 from outcore.hints import memory
-from outcore.jobs import Operation, Result, Source, complete, opened
+from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.products.contraction import Contraction, check_method, dtype_of, planned
 from outcore.report import human
 
 __all__ = ["matmul"]
 
 
+@collective
 def matmul(
     a: Source,
     b: Source,

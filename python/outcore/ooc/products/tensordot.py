@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from outcore.errors import UsageError
-from outcore.jobs import Operation, Result, Source, complete, opened
+from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.products.contraction import Contraction, dtype_of, planned
 
 __all__ = ["inner", "outer", "tensordot"]
@@ -22,6 +22,7 @@ __all__ = ["inner", "outer", "tensordot"]
 Axes = SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]]
 
 
+@collective
 def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: Any) -> Any:
     """
     Sum products over axes of two arrays.
@@ -76,6 +77,7 @@ def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: A
         return _contracted("tensordot", (x, y), pairs, out, how, {"axes": pairs})
 
 
+@collective
 def inner(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     Sum products over the last axes of two arrays.
@@ -109,6 +111,7 @@ def inner(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
         return _contracted("inner", (x, y), pairs, out, how, {})
 
 
+@collective
 def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     Multiply each element of one vector by each of another.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outcore.jobs import Source
+from outcore.jobs import Source, collective
 from outcore.ooc.reduce.quantities import extreme, one_axis, place_of, reduced
 
 __all__ = ["argmax", "argmin", "max", "min", "ptp"]
@@ -20,6 +20,7 @@ __all__ = ["argmax", "argmin", "max", "min", "ptp"]
 Axis = int | tuple[int, ...] | None
 
 
+@collective
 def min(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
@@ -72,6 +73,7 @@ def min(
     return reduced("min", (a,), axis, [extreme("min")], out, how, keepdims=keepdims)
 
 
+@collective
 def max(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
@@ -124,6 +126,7 @@ def max(
     return reduced("max", (a,), axis, [extreme("max")], out, how, keepdims=keepdims)
 
 
+@collective
 def ptp(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
@@ -176,6 +179,7 @@ def ptp(
     return reduced("ptp", (a,), axis, [extreme("ptp")], out, how, keepdims=keepdims)
 
 
+@collective
 def argmin(
     a: Source, axis: int | None = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
@@ -229,6 +233,7 @@ def argmin(
     return reduced("argmin", (a,), axis, [place_of("argmin")], out, how, keepdims=keepdims)
 
 
+@collective
 def argmax(
     a: Source, axis: int | None = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outcore.errors import UsageError
-from outcore.jobs import Operation, Result, Source, complete, opened
+from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.reduce import chains
 from outcore.ooc.reduce.counting import AT_ONCE, counting, parts
 from outcore.ooc.reduce.quantities import extreme, reduced
@@ -28,6 +28,7 @@ __all__ = ["bincount", "histogram"]
 _I8 = np.dtype("i8")
 
 
+@collective
 def histogram(
     a: Source,
     bins: int | ArrayLike = 10,
@@ -129,6 +130,7 @@ def histogram(
     return counts, edges
 
 
+@collective
 def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> Any:
     """
     How often each value occurs in a vector of integers that are not negative.

@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from outcore.jobs import Source
+from outcore.jobs import Source, collective
 from outcore.ooc.reduce.quantities import (
     extreme,
     mean_of,
@@ -41,6 +41,7 @@ __all__ = [
 Axis = int | tuple[int, ...] | None
 
 
+@collective
 def nansum(
     a: Source,
     axis: Axis = None,
@@ -112,6 +113,7 @@ def nansum(
     )
 
 
+@collective
 def nanprod(
     a: Source,
     axis: Axis = None,
@@ -183,6 +185,7 @@ def nanprod(
     )
 
 
+@collective
 def nanmean(
     a: Source,
     axis: Axis = None,
@@ -253,6 +256,7 @@ def nanmean(
     )
 
 
+@collective
 def nanvar(
     a: Source,
     axis: Axis = None,
@@ -327,6 +331,7 @@ def nanvar(
     )
 
 
+@collective
 def nanstd(
     a: Source,
     axis: Axis = None,
@@ -401,6 +406,7 @@ def nanstd(
     )
 
 
+@collective
 def nanmin(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
@@ -453,6 +459,7 @@ def nanmin(
     return reduced("nanmin", (a,), axis, [extreme("nanmin")], out, how, keepdims=keepdims)
 
 
+@collective
 def nanmax(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
@@ -505,6 +512,7 @@ def nanmax(
     return reduced("nanmax", (a,), axis, [extreme("nanmax")], out, how, keepdims=keepdims)
 
 
+@collective
 def nanargmin(
     a: Source, axis: int | None = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
@@ -559,6 +567,7 @@ def nanargmin(
     return reduced("nanargmin", (a,), axis, [place_of("nanargmin")], out, how, keepdims=keepdims)
 
 
+@collective
 def nanargmax(
     a: Source, axis: int | None = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:

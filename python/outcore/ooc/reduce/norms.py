@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import UsageError
-from outcore.jobs import Source, opened
+from outcore.jobs import Source, collective, opened
 from outcore.ooc.reduce import chains
 from outcore.ooc.reduce.quantities import Make, Quantity, reduced
 from outcore.ooc.reduce.reducing import Chain, Elements
@@ -30,6 +30,7 @@ _F8 = np.dtype("f8")
 Planes = Sequence[NDArray[Any]]
 
 
+@collective
 def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     Inner product of two vectors.
@@ -73,6 +74,7 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     return _products("dot", a, b, out, how, conjugate=False)
 
 
+@collective
 def vdot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     Inner product of all elements of two arrays, of the complex conjugates of the first.
@@ -158,6 +160,7 @@ def _product_of(dtypes: Sequence[np.dtype[Any]], *, conjugate: bool) -> Make:
     return make
 
 
+@collective
 def norm(
     x: Source,
     ord: float | str | None = None,

@@ -36,6 +36,7 @@ from outcore.jobs import (
     Source,
     Terms,
     TooLittle,
+    collective,
     complete,
     opened,
 )
@@ -57,6 +58,7 @@ _COPIES = 4
 _BITS = 20
 
 
+@collective
 def quantile(
     a: Source,
     q: ArrayLike,
@@ -126,6 +128,7 @@ def quantile(
     return _quantile("quantile", a, q, 1, axis, out, method, keepdims, how)
 
 
+@collective
 def percentile(
     a: Source,
     q: ArrayLike,
@@ -173,6 +176,7 @@ def percentile(
     return _quantile("percentile", a, q, 100, axis, out, method, keepdims, how)
 
 
+@collective
 def median(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:

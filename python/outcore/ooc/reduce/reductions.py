@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from outcore.jobs import Source
+from outcore.jobs import Source, collective
 from outcore.ooc.reduce.quantities import mean_of, name_of, reduced, spread_of, sum_of, truth_of
 
 __all__ = ["all", "any", "count_nonzero", "mean", "prod", "std", "sum", "var"]
@@ -22,6 +22,7 @@ __all__ = ["all", "any", "count_nonzero", "mean", "prod", "std", "sum", "var"]
 Axis = int | tuple[int, ...] | None
 
 
+@collective
 def sum(
     a: Source,
     axis: Axis = None,
@@ -86,6 +87,7 @@ def sum(
     )
 
 
+@collective
 def prod(
     a: Source,
     axis: Axis = None,
@@ -157,6 +159,7 @@ def prod(
     )
 
 
+@collective
 def mean(
     a: Source,
     axis: Axis = None,
@@ -220,6 +223,7 @@ def mean(
     )
 
 
+@collective
 def var(
     a: Source,
     axis: Axis = None,
@@ -294,6 +298,7 @@ def var(
     )
 
 
+@collective
 def std(
     a: Source,
     axis: Axis = None,
@@ -368,6 +373,7 @@ def std(
     )
 
 
+@collective
 def any(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
@@ -419,6 +425,7 @@ def any(
     return reduced("any", (a,), axis, [truth_of("any")], out, how, keepdims=keepdims)
 
 
+@collective
 def all(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
@@ -470,6 +477,7 @@ def all(
     return reduced("all", (a,), axis, [truth_of("all")], out, how, keepdims=keepdims)
 
 
+@collective
 def count_nonzero(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:

@@ -29,6 +29,7 @@ from outcore.jobs import (
     Source,
     Terms,
     TooLittle,
+    collective,
     complete,
     opened,
 )
@@ -47,6 +48,7 @@ _ROW = 512
 _AT_ONCE = 2**15
 
 
+@collective
 def cumsum(
     a: Source,
     axis: int | None = None,
@@ -103,6 +105,7 @@ def cumsum(
     return _scan("cumsum", np.add, a, axis, dtype, out, how)  # type: ignore[no-any-return]
 
 
+@collective
 def cumprod(
     a: Source,
     axis: int | None = None,

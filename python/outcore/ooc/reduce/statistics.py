@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outcore.errors import UsageError
-from outcore.jobs import Planned, Source
+from outcore.jobs import Planned, Source, collective
 from outcore.ooc.reduce.quantities import (
     Make,
     extreme,
@@ -32,6 +32,7 @@ Axis = int | tuple[int, ...] | None
 _STATISTICS = ("mean", "std", "min", "max")
 
 
+@collective
 def statistics(
     a: Source,
     axis: Axis = None,

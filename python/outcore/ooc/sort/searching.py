@@ -32,6 +32,7 @@ from outcore.jobs import (
     Source,
     Terms,
     TooLittle,
+    collective,
     complete,
     opened,
 )
@@ -46,6 +47,7 @@ _LOOKS = 4096
 _PIECE = 8192
 
 
+@collective
 def searchsorted(
     a: Source, v: Source, side: str = "left", sorter: None = None, *, out: Any = None, **how: Any
 ) -> Any:

@@ -38,6 +38,7 @@ from outcore.jobs import (
     Source,
     Terms,
     TooLittle,
+    collective,
     complete,
     opened,
 )
@@ -55,6 +56,7 @@ _LONG = 1 << 16
 _BESIDE, _RUNS = 64, 64
 
 
+@collective
 def sort(
     a: Source,
     axis: SupportsIndex | None = -1,
@@ -125,6 +127,7 @@ def sort(
     return _run("sort", a, axis, out, how, places=False)
 
 
+@collective
 def argsort(
     a: Source,
     axis: SupportsIndex | None = -1,

@@ -32,6 +32,7 @@ from outcore.jobs import (
     Source,
     Terms,
     TooLittle,
+    collective,
     complete,
     opened,
 )
@@ -44,6 +45,7 @@ __all__ = ["unique"]
 _PIECE, _BESIDE = 2048, 48
 
 
+@collective
 def unique(
     ar: Source,
     return_index: bool = False,
@@ -135,7 +137,7 @@ def unique(
     outs = _outs(out, sum(asked))
     places = iter(outs)
     targets = [next(places) if one else None for one in asked]
-    words = {name: how.pop(name) for name in ("memory",) if name in how}
+    words = {name: how.pop(name) for name in ("memory", "comm") if name in how}
     limit = int(promise())
     budget = min(nbytes(words["memory"]), limit) if "memory" in words else limit
     with contextlib.ExitStack() as stack:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outcore.disk import DiskArray
-from outcore.jobs import Source, opened
+from outcore.jobs import Source, collective, opened
 from outcore.ooc import needs
 from outcore.ooc.stencils.windows import (
     bad,
@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 
+@collective
 def median_filter(
     a: Source,
     size: int | Sequence[int] | None = None,
@@ -120,6 +121,7 @@ def median_filter(
     )
 
 
+@collective
 def rank_filter(
     a: Source,
     rank: int,
@@ -173,6 +175,7 @@ def rank_filter(
     return ranked("rank_filter", a, chosen, size, footprint, mode, cval, origin, out, how, said)
 
 
+@collective
 def percentile_filter(
     a: Source,
     percentile: float,
@@ -228,6 +231,7 @@ def percentile_filter(
     )
 
 
+@collective
 def minimum_filter(
     a: Source,
     size: int | Sequence[int] | None = None,
@@ -270,6 +274,7 @@ def minimum_filter(
     return ranked("minimum_filter", a, lambda n: 0, size, footprint, mode, cval, origin, out, how)
 
 
+@collective
 def maximum_filter(
     a: Source,
     size: int | Sequence[int] | None = None,
@@ -314,6 +319,7 @@ def maximum_filter(
     )
 
 
+@collective
 def uniform_filter(
     a: Source,
     size: int | Sequence[int] = 3,
@@ -381,6 +387,7 @@ def uniform_filter(
         return by_lines("uniform_filter", source, lines, widths, mode, cval, said, out, how)
 
 
+@collective
 def gaussian_filter(
     a: Source,
     sigma: float | Sequence[float],
@@ -456,6 +463,7 @@ def gaussian_filter(
         return by_lines("gaussian_filter", source, lines, widths, mode, cval, said, out, how)
 
 
+@collective
 def generic_filter(
     a: Source,
     function: Callable[..., Any],

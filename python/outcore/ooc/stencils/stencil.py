@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
-from outcore.jobs import Operation, Result, Source, complete, opened
+from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.stencils.plan import Taps, Task, planning
 
 __all__ = ["stencil"]
@@ -39,6 +39,7 @@ _BOUNDARIES = ("constant", "mirror", "nearest", "reflect", "untouched", "wrap")
 _ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": "wrap"}
 
 
+@collective
 def stencil(
     a: Source,
     weights: ArrayLike | Callable[[NDArray[Any]], ArrayLike],
