@@ -207,6 +207,7 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, b, **how: outcore.matmul(a, b, method="blocks", **how),
         np.matmul,
         exact=False,
+        bits=False,
         begun=10,
     ),
     "matmul by slabs": lambda: Case(
@@ -214,6 +215,7 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, b, **how: outcore.matmul(a, b, method="slabs", **how),
         np.matmul,
         exact=False,
+        bits=False,
     ),
     "sort of all elements": lambda: Case(
         [random(700, 300, dtype="f4")],
@@ -231,6 +233,7 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, b, **how: outcore.tensordot(a, b, axes=((2, 1), (0, 2)), **how),
         lambda a, b: np.tensordot(a, b, axes=((2, 1), (0, 2))),
         exact=False,
+        bits=False,
         memory=MIB // 2,
         begun=4,
     ),

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +66,19 @@ def test_results_are_those_of_one_process(world, folder, name):
         return found
 
     for found in world.run(body):
-        expected = case.expected(*case.inputs)
-        expected = expected if isinstance(expected, tuple) else (expected,)
-        for n, (one, wanted) in enumerate(zip(found, expected, strict=True)):
-            if case.exact:
-                np.testing.assert_array_equal(wanted, one)
-            else:
-                np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
-            if case.bits and alone:
-                np.testing.assert_array_equal(alone[n], one)
+        must_be_right(case, found)
+        for one, wanted in zip(found, alone, strict=True) if case.bits and alone else ():
+            np.testing.assert_array_equal(wanted, one)
+
+
+def must_be_right(case, found):
+    expected = case.expected(*case.inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for one, wanted in zip(found, expected, strict=True):
+        if case.exact:
+            np.testing.assert_array_equal(wanted, one)
+        else:
+            np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
 
 
 class Stop(Exception):
@@ -118,7 +123,10 @@ def test_who_is_interrupted_goes_on(world, folder, name, monkeypatch):
                 called(case, folder / "a", prefix, comm=t, resume=True)
             t.barrier()
             if t.rank == 0:
-                assert content(case, folder / "a", prefix) == whole
+                if case.bits:
+                    assert content(case, folder / "a", prefix) == whole
+                names = [f"{prefix}{n}{suffix}" for n, suffix in enumerate(case.outs)]
+                must_be_right(case, [outcore.open(folder / "a" / name)[...] for name in names])
                 assert jobs.unfinished(folder / "a") == []
                 left = [one.name for one in (folder / "a").iterdir() if ".outcore" in one.name]
                 assert left == []
@@ -135,3 +143,77 @@ def content(case, folder, prefix):
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         found.append([one.read_bytes() for one in files if one.is_file()])
     return found
+
+
+@pytest.mark.parametrize("name", ["matmul by blocks", "matmul by slabs", "tensordot"])
+@ranks(2, 4)
+def test_common_inputs_are_read_once_and_handed_round(world, folder, name, monkeypatch):
+    """As where a disk is slow; one process reads blocks again for each block of the result."""
+    case, moved = CASES[name](), []
+    carry = importlib.import_module("outcore.jobs.carry")
+    monkeypatch.setattr(carry, "read_all", partial(outcore.read_all, method="two-phase"))
+    measured = carry.Carrier.measured_by_all
+
+    def noted(self):
+        found = measured(self)
+        moved.append(found.read_bytes)
+        return found
+
+    monkeypatch.setattr(carry.Carrier, "measured_by_all", noted)
+
+    def body(t):
+        once(t, lambda: stored(case, folder / "a"))
+        must_be_right(case, called(case, folder / "a", "shared", comm=t))
+
+    world.run(body)
+    size = sum(data.nbytes for data in case.inputs)
+    assert max(moved) <= 1.5 * size
+
+
+@ranks(3)
+def test_steps_are_divided_by_what_they_take(world, folder, monkeypatch):
+    """Each rank has about as much, also of what begins with what the step before has read."""
+    carry = importlib.import_module("outcore.jobs.carry")
+    part, steps = carry.Carrier.part, {}
+
+    def noted(self, schedule, parts, *more):
+        for rank, one in enumerate(parts):
+            steps.setdefault(schedule.name, {}).setdefault(rank, len(one))
+        return part(self, schedule, parts, *more)
+
+    monkeypatch.setattr(carry.Carrier, "part", noted)
+    for name in ("transpose", "map_blocks", "median_filter", "matmul by blocks", "sort"):
+        case = CASES[name]()
+
+        def body(t, case=case, where=folder / name):
+            once(t, lambda: stored(case, where))
+            called(case, where, "shared", comm=t)
+
+        world.run(body)
+    assert len(steps) == 6  # a sort has two
+    for found in steps.values():
+        assert max(found.values()) <= 2 * min(found.values())
+
+
+@ranks(2, 3)
+def test_what_ranks_disagree_about_is_told_on_all(world, folder):
+    np.save(folder / "a.npy", np.arange(100_000.0).reshape(100, 1000)) if world else None
+
+    def body(t):
+        axes = (1, 0) if t.rank == 0 else (0, 1)
+        with pytest.raises(outcore.CollectiveError, match="Every rank must make the same"):
+            outcore.transpose(folder / "a.npy", axes, out=folder / "b.npy", comm=t)
+        name = "a.npy" if t.rank else "none.npy"
+        with pytest.raises(outcore.CollectiveError, match="on rank 0") as told:
+            outcore.transpose(folder / name, out=folder / "b.npy", comm=t)
+        assert isinstance(told.value.__cause__, FileNotFoundError)
+        memory = 2**20 if t.rank else 1000
+        with pytest.raises(outcore.CollectiveError, match="budget-too-small"):
+            outcore.transpose(folder / "a.npy", out=folder / "b.npy", comm=t, memory=memory)
+        t.barrier()
+        assert {one.name for one in folder.iterdir()} == {"a.npy"}
+        t.barrier()
+        with outcore.transpose(folder / "a.npy", out=folder / "b.npy", comm=t) as found:
+            assert found.shape == (1000, 100)
+
+    world.run(body)

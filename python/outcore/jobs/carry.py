@@ -14,19 +14,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from numpy.typing import NDArray
+
 from outcore import _core
+from outcore.collective.many import read_all
 from outcore.disk import DiskArray
 from outcore.jobs.checkpoints import Checkpoints
 from outcore.jobs.operation import Array, Disk, Phase, Program
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import Measured, spread
 from outcore.journal import Journal, Steps
-from outcore.schedule import Run, Schedule, Step, divided, elements
+from outcore.schedule import Run, Schedule, Section, Step, divided, elements, left
 
 __all__ = ["Carrier", "Progress"]
 
@@ -63,6 +66,7 @@ class Carrier:
     passing: frozenset[int]
     progress: Progress
     measured: Measured = field(default_factory=Measured)
+    beside: list[tuple[DiskArray, dict[str, int]]] = field(default_factory=list)
 
     def run(self) -> None:
         """All phases. Collective over the ranks."""
@@ -115,9 +119,10 @@ class Carrier:
             lambda: made.append(phase if isinstance(phase, Schedule) else phase.make(self.arrays))
         )
         schedule = made[0]
-        for parts in self.rounds(schedule):
-            part = parts[self.ranks.rank]
-            self.ranks.finished(partial(self.part, schedule, part, first, checkpoints, count))
+        with self.common(schedule) as common:
+            for parts in self.rounds(schedule):
+                run = partial(self.part, schedule, parts, first, checkpoints, count, common)
+                self.ranks.finished(run)
         if checkpoints is not None and len(self.program.phases) > 1:
             self.ranks.finished(checkpoints.finish)
 
@@ -126,6 +131,21 @@ class Carrier:
         if self.ranks.size == 1:
             return iter([(range(schedule.steps),)])
         return divided(schedule, self.ranks.size, lambda step: self.seconds(schedule, step))
+
+    @contextlib.contextmanager
+    def common(self, schedule: Schedule) -> Iterator[Mapping[int, DiskArray]]:
+        """Of what ranks read together, handles that they have opened together."""
+        with contextlib.ExitStack() as stack:
+            opened: dict[int, DiskArray] = {}
+            for n in sorted(schedule.common) if self.ranks.size > 1 else ():
+                array = self.arrays[n]
+                if isinstance(array, DiskArray):
+                    opened[n] = stack.enter_context(self.ranks.again(array))
+                    self.beside.append((opened[n], opened[n].stats()))
+            yield opened
+            for array, before in self.beside:
+                self.measure(array, before)
+            self.beside.clear()
 
     def seconds(self, schedule: Schedule, step: Step) -> float:
         """What a step takes, by the figures: the longer one of its transfers and its kernel."""
@@ -139,12 +159,14 @@ class Carrier:
     def part(
         self,
         schedule: Schedule,
-        steps: range,
+        parts: Sequence[range],
         first: int,
         checkpoints: Checkpoints | None,
         count: _Count,
+        common: Mapping[int, DiskArray],
     ) -> None:
         """The steps of this rank in one round."""
+        steps = parts[self.ranks.rank]
         recorded = _Recorded(schedule, first, checkpoints)
         done: Container[int] = ()
         if self.journal is not None:
@@ -156,9 +178,27 @@ class Carrier:
             recorded.stored(number)
             count.stored(schedule, number)
 
-        with Run(schedule, self.arrays, done=done, stored=stored, steps=steps) as run:
+        turns = 0
+
+        def together(wanted: Sequence[tuple[int, Section, NDArray[Any]]]) -> None:
+            nonlocal turns
+            turns += 1
+            read_all([(common[n], *one) for n, *one in wanted], comm=self.ranks.group)
+
+        with Run(
+            schedule,
+            self.arrays,
+            done=done,
+            stored=stored,
+            steps=steps,
+            together=together if common else None,
+        ) as run:
             run.finish()
         recorded.finish()
+        if common:
+            # Others have more to do, and need all ranks for it.
+            for _ in range(max(sum(1 for _ in left(schedule, done, one)) for one in parts) - turns):
+                together(())
 
     def measured_by_all(self) -> Measured:
         """What all ranks moved together. Collective."""

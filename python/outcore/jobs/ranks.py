@@ -25,6 +25,7 @@ from outcore.collective.items import number_of
 from outcore.disk import DiskArray
 from outcore.opening import open
 from outcore.transport import SerialTransport, Transport, transport
+from outcore.transport.failing import is_everywhere
 
 __all__ = ["Ranks", "collective"]
 
@@ -117,6 +118,10 @@ class Ranks:
         array: DiskArray = open(path, "r+", comm=comm, **words)
         return array
 
+    def again(self, array: DiskArray) -> DiskArray:
+        """An array that ranks have opened each for himself, opened together. Collective."""
+        return open(array.path, "r", comm=self.group, hints=array.hints, **array._options)
+
     def sums(self, values: Sequence[int]) -> list[int]:
         """The sums over all ranks."""
         return [int(n) for n in self.group.allgather(np.array(values, np.int64)).sum(axis=0)]
@@ -156,6 +161,8 @@ class Ranks:
         try:
             work()
         except BaseException as error:
+            if is_everywhere(error):
+                raise  # the ranks have met for it
             failure = error
 
         def say() -> None:

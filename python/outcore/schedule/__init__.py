@@ -7,7 +7,7 @@ among ranks. Algorithms are functions that return a schedule; nothing here knows
 
 from outcore.schedule.check import Broken, check
 from outcore.schedule.divide import divided
-from outcore.schedule.run import Memory, OnDisk, Run
+from outcore.schedule.run import Memory, OnDisk, Run, Together, left
 from outcore.schedule.value import (
     Block,
     Buffer,
@@ -35,7 +35,9 @@ __all__ = [
     "Section",
     "Step",
     "Store",
+    "Together",
     "check",
     "divided",
     "elements",
+    "left",
 ]

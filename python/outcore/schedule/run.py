@@ -31,7 +31,7 @@ from outcore.requests import IORequest
 from outcore.schedule.check import Broken
 from outcore.schedule.value import Block, Buffer, Load, Schedule, Section, Step
 
-__all__ = ["OnDisk", "Run"]
+__all__ = ["OnDisk", "Run", "Together", "left"]
 
 
 class OnDisk(Protocol):
@@ -46,6 +46,10 @@ class OnDisk(Protocol):
 
     def iwrite(self, key: Section, value: NDArray[Any]) -> IORequest[None]:
         """Start to write a section."""
+
+
+#: Reads sections of arrays, by number, into their places.
+Together = Callable[[Sequence[tuple[int, Section, NDArray[Any]]]], object]
 
 
 class Memory(Protocol):
@@ -123,6 +127,9 @@ class Run:
     steps
         The part of the schedule that is done here, with its beginning at one that continues none. By
         default all of it.
+    together
+        Reads sections of the arrays that are `Schedule.common`: called once for each step, with array,
+        section and place of each. By default they are read like others.
     memory
         Where blocks are, if the caller has taken memory for them. By default it is taken here.
 
@@ -140,10 +147,12 @@ class Run:
         done: Container[int] = (),
         stored: Callable[[int], object] = lambda number: None,
         steps: range | None = None,
+        together: Together | None = None,
         memory: Memory | None = None,
     ) -> None:
         self.schedule, self._arrays, self._stored = schedule, arrays, stored
-        self._todo = _left(schedule, done, range(schedule.steps) if steps is None else steps)
+        self._todo = left(schedule, done, range(schedule.steps) if steps is None else steps)
+        self._together = together
         self._next = next(self._todo, None)
         self._loading: deque[_Live] = deque()
         self._current: _Live | None = None
@@ -239,15 +248,22 @@ class Run:
             for reuse in live.step.reuses:
                 assert self._current is not None
                 live.view(reuse.block)[reuse.at] = self._current.view(reuse.source)[reuse.source_at]
+            common = []
             for load in live.step.loads:
-                live.loads.append(self._read(load, load.place(live.view(load.block))))
+                place = self._place(load, live)
+                if self._together is not None and load.array in self.schedule.common:
+                    common.append((load.array, load.section, place))
+                else:
+                    live.loads.append(self._arrays[load.array].iread(load.section, out=place))
+            if self._together is not None:
+                self._together(common)
 
-    def _read(self, load: Load, place: NDArray[Any]) -> IORequest[Any]:
-        array = self._arrays[load.array]
+    def _place(self, load: Load, live: _Live) -> NDArray[Any]:
+        array, place = self._arrays[load.array], load.place(live.view(load.block))
         if array.dtype != place.dtype and array.dtype.newbyteorder("=") == place.dtype:
             # As it is in the file, for now.
             place = place.view(array.dtype)
-        return array.iread(load.section, out=place)
+        return place
 
     def _swap_bytes(self, load: Load, live: _Live) -> None:
         place = load.place(live.view(load.block))
@@ -312,7 +328,7 @@ class Run:
         self._stored(live.number)
 
 
-def _left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[int]:
+def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[int]:
     """The steps that are to be done: in full, each run of steps of which one is not done."""
     # One by one: there may be more steps than there is memory for a list of them.
     begin, complete = steps.start, True

@@ -103,6 +103,8 @@ class Nest:
         Axes whose tile is all of them.
     operations
         Of the kernel, for each combination of indices.
+    most
+        The longest tile along each axis; () means the extents. An axis that is uncut has no limit.
     """
 
     extents: tuple[int, ...]
@@ -110,6 +112,7 @@ class Nest:
     orders: tuple[tuple[int, ...], ...] = ()
     uncut: tuple[int, ...] = ()
     operations: float = 0.0
+    most: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,8 +373,9 @@ def _candidates(nest: Nest, axis: int) -> list[int]:
     extent = nest.extents[axis]
     if axis in nest.uncut:
         return [extent]
+    longest = nest.most[axis] if nest.most else extent
     if extent <= _SHORT:
-        return list(range(1, extent + 1))
+        return list(range(1, longest + 1))
     grains = sorted(set(_grains(nest, axis)))
     both = math.lcm(*grains)
     if len(grains) > 1 and both < extent:
@@ -385,7 +389,7 @@ def _candidates(nest: Nest, axis: int) -> list[int]:
         while count <= units:
             found.add(min(math.ceil(units / round(count)) * grain, extent))
             count = count + 1 if count < 8 else count * _APART
-    return sorted(found)
+    return sorted({min(length, longest) for length in found})
 
 
 def _grains(nest: Nest, axis: int) -> list[int]:

@@ -235,6 +235,7 @@ class Schedule:
     reading: int = 1
     writing: int = 1
     rate: float = 0.0
+    common: frozenset[int] = frozenset()
 
     @property
     def held(self) -> int:

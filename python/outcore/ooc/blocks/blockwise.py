@@ -217,7 +217,14 @@ def blockwise(
             buffers=tuple(buffers),
             steps=len(tiles),
             make=_Steps(
-                shape, tuple(one for one, _ in sources), len(results), tiles, around, work, own
+                terms.ranks,
+                shape,
+                tuple(one for one, _ in sources),
+                len(results),
+                tiles,
+                around,
+                work,
+                own,
             ),
             kernels=(kernel,),
             rate=rate,
@@ -259,7 +266,8 @@ def _tiles(
     target = terms.side(made) or Side(max(per_element // 4, 1), "C")
     source = terms.side(0) if made else None
     source = source if source is not None and len(shape) == _ndim(terms, 0) else target
-    most = terms.room // per_element
+    # Each rank has a tile at least.
+    most = min(terms.room // per_element, -(-math.prod(shape) // terms.ranks))
     while True:
         found = tiling.choose(shape, source, target, max(most, 1), cut=True)
         if not isinstance(found, Tiling):
@@ -278,10 +286,16 @@ def _ndim(terms: Terms, number: int) -> int:
 
 
 class _Steps:
-    """Step `k` computes tile `k` of the results."""
+    """
+    Step `k` computes tile `k` of the results, and takes what it shares with the tile before of that.
+
+    Each rank begins with a tile of its own: it reads what is around it from the array, which nobody
+    changes.
+    """
 
     def __init__(
         self,
+        ranks: int,
         shape: Shape,
         sources: Sequence[Shape],
         results: int,
@@ -292,12 +306,13 @@ class _Steps:
     ) -> None:
         self.shape, self.sources, self.results = shape, sources, results
         self.tiles, self.around, self.work, self.scratch = tiles, around, work, scratch
+        self.run = max(-(-len(tiles) // ranks), 1)
 
     def __call__(self, number: int) -> Step:
         key = self.tiles.key(number)
         size = tuple(part.stop - part.start for part in key)
         blocks, loads, reuses, missing = [], [], [], []
-        before = self.tiles.key(number - 1) if number else None
+        before = self.tiles.key(number - 1) if number % self.run else None
         for n, one in enumerate(self.sources):
             axes = self.axes(key, one)
             blocks.append(Block(n, tuple(axis.length for axis in axes)))

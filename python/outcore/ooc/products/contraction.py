@@ -201,20 +201,44 @@ class _Plan:
                 (self.sorted(self.columns, 1), self.sorted(self.rows, 0)),
             )
         )
-        nest = Nest(
-            tuple(max(n, 1) for n in self.what.extents),
-            tuple(self.operand(n) for n in range(3)),
-            orders,
-            self.inner if method == "slabs" else (),
-            8 if self.working.kind == "c" else 2,
-        )
+        extents = tuple(max(n, 1) for n in self.what.extents)
+        operands = tuple(self.operand(n) for n in range(3))
+        uncut = self.inner if method == "slabs" else ()
+        work = 8 if self.working.kind == "c" else 2
         rate = _LOOPS
         if self.working.char in "fdFD":
             real = self.working.itemsize // (2 if self.working.kind == "c" else 1)
             rate = _OPERATIONS * self.terms.cores * 4 / real
         disk = self.terms.disk
         packed = _PACKED * self.terms.cores
-        return solve(nest, self.terms.room, Speed(disk.latency, disk.rate, rate, packed))
+        speed = Speed(disk.latency, disk.rate, rate, packed)
+        found = [
+            solve(Nest(extents, operands, orders, uncut, work, most), self.terms.room, speed)
+            for most in self.longest_tiles()
+        ]
+        solutions = [one for one in found if isinstance(one, Solution)]
+        refused = [one for one in found if isinstance(one, int)]
+        return min(solutions, key=lambda one: one.seconds) if solutions else min(refused)
+
+    def longest_tiles(self) -> list[tuple[int, ...]]:
+        """With which each rank has a tile of the result, for each grid of ranks."""
+        ranks, whole = self.terms.ranks, tuple(max(n, 1) for n in self.what.extents)
+        sides = [max(labels, key=lambda n: whole[n], default=None) for labels in self.sides_of_c()]
+        found = set()
+        for first in (n for n in range(1, ranks + 1) if ranks % n == 0):
+            extents = list(whole)
+            for label, parts in zip(sides, (first, ranks // first), strict=True):
+                if label is not None:
+                    extents[label] = -(-whole[label] // parts)
+            found.add(tuple(extents))
+        # Those that divide the result most evenly; where axes are short, some ranks have nothing to do.
+        labels = [label for side in self.sides_of_c() for label in side]
+        share = min(math.prod(one[label] for label in labels) for one in found)
+        return sorted(one for one in found if math.prod(one[n] for n in labels) == share)
+
+    def sides_of_c(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Labels of the rows of the result, stacks of it included, and of its columns."""
+        return (*self.batch, *self.rows), self.columns
 
     def sorted(self, labels: tuple[int, ...], array: int) -> tuple[int, ...]:
         """Labels in the order in which an array stores them."""
@@ -306,6 +330,8 @@ class _Loops:
         self.turned = [self.is_turned(n) for n in range(3)]
         self.every = [self.loaded_every(n) for n in range(2)]
         self.sums = math.prod(self.counts[label] for label in plan.inner)
+        # After so many steps another rank goes on, which has nothing in memory yet.
+        self.fresh = math.ceil(self.steps / self.sums / plan.terms.ranks) * self.sums
         self.buffers, self.raw, self.scratch = self.memory()
 
     def permutation(self, array: int) -> tuple[int, ...]:
@@ -379,6 +405,7 @@ class _Loops:
             make=self.step,
             kernels=(_Product(tuple(self.turned), self.sums > 1 and self.plan.adds),),
             rate=rate,
+            common=frozenset({0, 1}) if self.plan.terms.ranks > 1 else frozenset(),
         )
 
     def renewal(self, array: int) -> int:
@@ -402,7 +429,7 @@ class _Loops:
         loads, where, continues = [], list[int | None]([None, None]), turn > 0
         for n in range(2):
             since = number % self.every[n]
-            if since % self.renewed[n]:
+            if since % self.renewed[n] and number % self.fresh:
                 continues = True
                 continue
             at, raw = n, self.raw[n]
