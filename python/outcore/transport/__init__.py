@@ -17,6 +17,7 @@ Transport: the only door to MPI.
 
 from __future__ import annotations
 
+import os
 from typing import Any, cast
 
 from outcore.transport.protocol import Communicator, Exchange, Shared, Transport
@@ -31,7 +32,47 @@ __all__ = [
     "Shared",
     "Transport",
     "transport",
+    "world",
 ]
+
+# What mpiexec of Open MPI, and of MPICH and its relatives, sets: how many ranks there are.
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+
+def world() -> Any:
+    """
+    Tell the communicator of all ranks, if mpiexec started this process with others.
+
+    Returns
+    -------
+    mpi4py.MPI.Comm or None
+        None: this process is alone.
+
+    Raises
+    ------
+    UnsupportedError
+        ``needs-mpi4py``: there are others, and mpi4py is not installed.
+
+    Examples
+    --------
+    >>> from outcore.transport import world
+    >>> world() is None
+    True
+    """
+    if not any(os.environ.get(name, "1") not in ("", "0", "1") for name in _SIZES):
+        return None
+    from outcore.transport.mpi import comm_world
+
+    try:
+        return comm_world()
+    except ImportError as error:
+        from outcore.errors import UnsupportedError
+
+        raise UnsupportedError(
+            "this process is one of several ranks, and mpi4py is not installed, without which they "
+            "cannot work together; pip install mpi4py",
+            code="needs-mpi4py",
+        ) from error
 
 
 def transport(

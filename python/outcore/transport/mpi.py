@@ -23,12 +23,19 @@ from outcore.transport.protocol import Bytes
 from outcore.transport.serial import SerialTransport
 from outcore.transport.watch import Held, Patience
 
-__all__ = ["of_communicator"]
+__all__ = ["comm_world", "of_communicator"]
 
 # Buffers of messages that nobody waits for any more: MPI may still use them.
 _ABANDONED: list[Any] = []
 # Under this number a communicator remembers its transport.
 _KEYVAL: list[int] = []
+
+
+def comm_world() -> Any:
+    """Tell the communicator of all ranks."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD
 
 
 def of_communicator(comm: Any, patience: Patience) -> Group | SerialTransport:
