@@ -325,7 +325,7 @@ def test_what_was_interrupted_goes_on_and_ends_in_the_same_bits(tmp_path: Path) 
         ({"weights": np.sin, "halo": -1}, "bad-stencil"),
         ({"weights": lambda block: block[0], "halo": 1}, "bad-function"),
         ({"weights": lambda block: block + 1j, "halo": 1}, "bad-function"),
-        ({"weights": LAPLACE, "comm": None}, "unknown-option"),
+        ({"weights": LAPLACE, "shape": (3,)}, "unknown-option"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words: dict[str, Any], code: str) -> None:

@@ -43,6 +43,8 @@ _CACHE = 512 * 2**10
 _COLUMNS = 512
 # Bytes of a slab that gain nothing from being larger.
 _LARGE_SLAB = 16 * 2**20
+# A rank's panel is so many times as wide as what it computes again of its neighbours'.
+_ALONE = 8
 # Bytes of a run that panels do not cut: a page is moved in any case.
 _SHORT_RUN = 4 * 2**10
 
@@ -261,8 +263,10 @@ class _Planner:
         best: tuple[float, _Cut] | None = None
         least = 0
         column = math.prod(self.shape[2:]) * self.task.dtype.itemsize
-        for panels in _halves(1 if self.ndim == 1 else self.shape[1]):
-            if panels > 1 and self.shape[1] // panels * column < _SHORT_RUN:
+        for panels in _doubled(self.least_panels(), 1 if self.ndim == 1 else self.shape[1]):
+            if best is not None:
+                break  # more panels read more borders
+            if panels > self.terms.ranks and self.shape[1] // panels * column < _SHORT_RUN:
                 break
             for cut in self.cuts(panels):
                 needed = self.held(cut)
@@ -273,11 +277,17 @@ class _Planner:
                 seconds = self.seconds(cut)
                 if best is None or seconds < best[0]:
                     best = (seconds, cut)
-            if best is not None:
-                break  # more panels read more borders
         if best is None:
             raise TooLittle(least)
         return best[1]
+
+    def least_panels(self) -> int:
+        """One for each rank, if they are not too narrow for what they compute again at their borders."""
+        if self.ndim == 1:
+            return 1
+        around = _ALONE * max(self.radius[1], 1)
+        widest: int = self.shape[1] // around
+        return max(min(self.terms.ranks, widest), 1)
 
     def cuts(self, panels: int) -> Iterator[_Cut]:
         """With one step in a pass: large slabs first, then fewer copies of them."""
@@ -303,8 +313,10 @@ class _Planner:
             return _Cut(levels, cut.rows, cut.panels, cut.copies)
 
         if cut.panels > 1 and self.radius[1]:
-            # Borders that are computed again are at most as wide as a panel.
-            high = min(high, max(self.shape[1] // cut.panels // (2 * self.radius[1]), 1))
+            # Borders that are computed again are at most as wide as a panel, and a small part of it
+            # where panels are for ranks: more steps would save less than they cost.
+            part = 2 if cut.panels > self.terms.ranks else _ALONE
+            high = min(high, max(self.shape[1] // cut.panels // (part * self.radius[1]), 1))
         while low < high:
             middle = -(-(low + high) // 2)
             if self.held(with_levels(middle)) <= self.terms.room:
@@ -343,11 +355,13 @@ class _Planner:
             f"{passes} {'passes' if passes > 1 else 'pass'} of {cut.levels} steps, in slabs of "
             f"{cut.rows} hyper-rows"
         )
-        if cut.panels > 1:
+        if cut.panels > self.terms.ranks:
             method += (
                 f" of {cut.panels} panels, whose borders are read again: there is no memory for "
                 "hyper-rows as long as the array's"
             )
+        elif cut.panels > 1:
+            method += f" of {cut.panels} panels, one for each rank, whose borders are read again"
         phases: tuple[Phase, ...]
         if task.until is None:
             phases, temporaries = self.plain(cut, passes)
@@ -398,9 +412,7 @@ class _Planner:
             full = self.one(cut, levels[k], sources[k], targets[k], changes, k * cut.levels)
 
             def make(arrays: Sequence[Any]) -> Schedule:
-                if watch.met(arrays, k) is not None:
-                    return _nothing(full)
-                return watch.watched(full, k)
+                return full if watch.met(arrays, k) is None else _nothing(full)
 
             return _later(full, make, sources[k], targets[k], changes, self.moved(cut, sources[k]))
 
@@ -413,7 +425,7 @@ class _Planner:
             return _padded(self.one(cut, found[1], sources[found[0]], 1, changes), longest.steps)
 
         final = _later(longest, last, 0, 1, changes, self.moved(cut, 0))
-        numbers = Result((task.steps,), np.dtype(np.float64))
+        numbers = Result((len(self.panels(cut.panels, 1)), task.steps), np.dtype(np.float64))
         return (*map(later, range(passes)), final), (*((self.between,) * count), numbers)
 
     def moved(self, cut: _Cut, source: int) -> tuple[int, int]:
@@ -528,17 +540,17 @@ class _Pass:
                         self.section(at, at_columns),
                     )
                 )
-        if self.first is not None and number == self.steps - 1:
-            section = (slice(self.first, self.first + self.cut.levels),)
-            stores.append(Store(self.changes, section, 4))
-        measured = planner.task.until is not None
+        if self.first is not None and slab == self.slabs - 1:
+            at, levels = number // self.slabs, self.cut.levels
+            section = (slice(at, at + 1), slice(self.first, self.first + levels))
+            stores.append(Store(self.changes, section, 4, shape=(1, levels)))
         return Step(
             blocks=tuple(blocks),
             loads=tuple(loads),
             stores=tuple(stores),
             kernel=0,
-            arguments=(_kind(panel), start, stop, number == 0),
-            continues=number > 0 if measured else slab > 0,
+            arguments=(_kind(panel), start, stop, slab == 0),
+            continues=slab > 0,
             work=count * (last - first) * math.prod(inner) * self.cut.levels,
         )
 
@@ -587,43 +599,38 @@ def _pieces(first: int, last: int, n: int) -> Iterator[tuple[tuple[int, int], tu
 
 
 class _Watch:
-    """After which step nothing changed by more than was wanted."""
+    """After which step nothing changed by more than was wanted; who is told of changes."""
 
     def __init__(self, task: Task, most: int, levels: Sequence[int], changes: int) -> None:
         self.task, self.most, self.levels, self.changes = task, most, levels, changes
+        self.told = 0
 
     def met(self, arrays: Sequence[Any], passes: int) -> tuple[int, int] | None:
         """The first of so many passes that had such a step, and how many steps it needs."""
         assert self.task.until is not None
         for k in range(passes):
-            first = k * self.most
-            found = arrays[self.changes][first : first + self.levels[k]]
+            found = self.of_pass(arrays, k)
             small = np.flatnonzero(found <= self.task.until)
+            end = int(small[0]) + 1 if small.size else len(found)
+            if k == self.told:
+                self.tell(k * self.most, found[:end])
+                self.told += 1
             if small.size:
-                return k, int(small[0]) + 1
+                return k, end
         return None
 
-    def watched(self, schedule: Schedule, number: int) -> Schedule:
-        """The schedule, and who is told of changes when its last kernel has run."""
-        callback = self.task.callback
-        if callback is None:
-            return schedule
+    def of_pass(self, arrays: Sequence[Any], number: int) -> NDArray[np.float64]:
+        """The largest change of any element, in each step of a pass."""
         first = number * self.most
+        found = arrays[self.changes][:, first : first + self.levels[number]]
+        largest: NDArray[np.float64] = np.asarray(found).max(axis=0)
+        return largest
 
-        inner, last = schedule.kernels[0], schedule.steps - 1
-
-        def told(blocks: Sequence[NDArray[Any]], *arguments: Any) -> None:
-            inner(blocks, *arguments)
-            for k, change in enumerate(blocks[4].tolist()):
-                callback(first + k + 1, change)
-                if self.task.until is not None and change <= self.task.until:
-                    break
-
-        def make(k: int) -> Step:
-            step = schedule.make(k)
-            return replace(step, kernel=1) if k == last else step
-
-        return replace(schedule, make=make, kernels=(inner, told))
+    def tell(self, first: int, changes: NDArray[np.float64]) -> None:
+        """Call back."""
+        if self.task.callback is not None:
+            for k, change in enumerate(changes.tolist()):
+                self.task.callback(first + k + 1, change)
 
 
 def _nothing(schedule: Schedule) -> Schedule:
@@ -662,7 +669,11 @@ def _later(
 
 def _halves(most: int) -> Iterator[int]:
     """1, 2, 4, ... and `most`."""
-    n = 1
+    return _doubled(1, most)
+
+
+def _doubled(n: int, most: int) -> Iterator[int]:
+    """`n`, 2 `n`, 4 `n`, ... and `most`."""
     while n < most:
         yield n
         n *= 2
