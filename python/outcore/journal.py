@@ -162,7 +162,7 @@ class Journal:
         )
 
     def _cut_torn_line(self, size: int) -> None:
-        tail = os.pread(self._fd, min(size, 4096), max(0, size - 4096))
+        tail = durable.read_at(self._fd, min(size, 4096), max(0, size - 4096))
         torn = len(tail) - (tail.rfind(b"\n") + 1)
         if torn:
             os.ftruncate(self._fd, size - torn)

@@ -5,6 +5,7 @@ from mutants import Mutant
 JOB = "python/outcore/jobs/job.py"
 CARRY = "python/outcore/jobs/carry.py"
 JOBS = "tests/unit/test_jobs.py"
+BAD_INPUT = "tests/unit/test_bad_input.py"
 SCHEDULE = "tests/unit/test_schedule.py"
 
 MUTANTS = [
@@ -59,7 +60,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/jobs/outputs.py",
-        before="    if shared:\n",
+        before="    if any(overlap(a, out) for a in inputs):\n",
         after="    if False:\n",
         killed_by=f"{JOBS}::test_what_cannot_be_is_refused_before_anything_changes",
         why="a computation would read what it has written over its input",
@@ -70,5 +71,26 @@ MUTANTS = [
         after="        if scratch:\n",
         killed_by=f"{JOBS}::test_what_a_dead_process_left_is_found_and_removed",
         why="the temporary array of a running process would be removed",
+    ),
+    Mutant(
+        file="python/outcore/jobs/outputs.py",
+        before="    if any(overlap(a, b) for a, b in combinations(given, 2)):\n",
+        after="    if False:\n",
+        killed_by=f"{BAD_INPUT}::test_results_that_overlap_each_other_are_refused",
+        why="one result would be stored over another",
+    ),
+    Mutant(
+        file="python/outcore/formats/layout.py",
+        before="    return found.st_dev, found.st_ino\n",
+        after="    return os.path.realpath(path)\n",
+        killed_by=f"{BAD_INPUT}::test_results_that_overlap_an_input_are_refused",
+        why="a computation would be stored over its input, which has two names",
+    ),
+    Mutant(
+        file="python/outcore/jobs/overlap.py",
+        before="        return _mapped(array.data)\n",
+        after="        return []\n",
+        killed_by=f"{BAD_INPUT}::test_results_that_overlap_an_input_are_refused",
+        why="a computation would be stored over its input, which is mapped",
     ),
 ]

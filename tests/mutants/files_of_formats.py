@@ -198,4 +198,11 @@ MUTANTS = [
         killed_by="tests/unit/test_replaced_files.py::test_a_chunked_dataset_that_was_replaced",
         why="chunks would be read and written where those of a dataset that is gone were",
     ),
+    Mutant(
+        file="python/outcore/formats/durable.py",
+        before="    while found and len(found) < length:\n",
+        after="    while False:\n",
+        killed_by="tests/unit/test_formats.py::test_a_call_that_reads_less_than_was_asked_for_changes_nothing",
+        why="a record or a superblock would be believed that was read in part",
+    ),
 ]

@@ -3,17 +3,16 @@
 import importlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import outcore
+from algorithm_runs import KILLED, call, content, in_files, left, must_be_right, remove, run
 from algorithms import CASES
 from outcore import _core, jobs
 from outcore.schedule import Run, check
@@ -29,40 +28,8 @@ class Stop(Exception):
 @pytest.fixture(params=CASES)
 def case(request, tmp_path, monkeypatch):
     """A case in a folder, with its inputs in files."""
-    found = CASES[request.param]()
     monkeypatch.chdir(tmp_path)
-    found.paths = []
-    for n, data in enumerate(found.inputs):
-        np.save(f"in{n}.npy", data)
-        found.paths.append(f"in{n}.npy")
-    found.out = tuple(f"out{n}{suffix}" for n, suffix in enumerate(found.outs))
-    return found
-
-
-def run(case, **words):
-    """Its results, as NumPy arrays."""
-    if case.outs:
-        words["out"] = case.out if len(case.out) > 1 else case.out[0]
-    found = case.call(*case.paths, **{"memory": case.memory, **case.words, **words})
-    if found is None:  # convert
-        found = outcore.open(case.out[0])
-    arrays = []
-    for one in found if isinstance(found, tuple) else (found,):
-        arrays.append(np.asarray(one[...]))
-        if isinstance(one, outcore.DiskArray):
-            one.close()
-    return arrays
-
-
-def must_be_right(case, found):
-    expected = case.expected(*case.inputs)
-    expected = expected if isinstance(expected, tuple) else (expected,)
-    assert len(found) == len(expected)
-    for one, wanted in zip(found, expected, strict=True):
-        if case.exact:
-            np.testing.assert_array_equal(wanted, one)
-        else:
-            np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
+    return in_files(request.param)
 
 
 def test_schedules_pass_the_check_and_can_be_done_again(case, monkeypatch):
@@ -91,8 +58,7 @@ def test_it_stays_within_the_budget(case):
 def test_what_it_moves_is_what_it_says_and_not_less_than_it_must(case):
     if case.call is outcore.convert or "convert" in str(case.call.__code__.co_names):
         pytest.skip("convert has no explain=")
-    words = {"out": case.out if len(case.out) > 1 else case.out[0]} if case.outs else {}
-    planned = case.call(*case.paths, **{"memory": case.memory, **case.words, **words}, explain=True)
+    planned = call(case, explain=True)
     told = planned.report
     assert told.steps > 1
     assert told.read_bytes + told.written_bytes >= told.must_move > 0
@@ -121,19 +87,6 @@ def test_who_is_interrupted_goes_on(case, monkeypatch):
         run(case, resume=True, progress=lambda done, total: seen.append(done))  # noqa: B023
         assert [content(name) for name in case.out] == whole
         assert left() == []
-
-
-KILLED = """
-import sys, importlib
-import algorithms
-importlib.import_module("outcore.jobs.checkpoints")._CHECKPOINT = 0.0
-case = algorithms.CASES[sys.argv[1]]()
-paths = [f"in{n}.npy" for n in range(len(case.inputs))]
-out = tuple(f"out{n}{suffix}" for n, suffix in enumerate(case.outs))
-tell = lambda done, total: print(done, flush=True)
-words = {"out": out if len(out) > 1 else out[0], "resume": True, "progress": tell}
-case.call(*paths, **{"memory": case.memory, **case.words, **words})
-"""
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(5, id="5_slow")])
@@ -224,20 +177,3 @@ def test_a_failure_leaves_no_trace_and_inputs_are_as_they_were(case, monkeypatch
         run(case)
     assert left() == []
     assert [content(path) for path in case.paths] == before
-
-
-def content(path):
-    """All bytes of a file or folder."""
-    if os.path.isdir(path):
-        names = sorted(os.path.join(a, b) for a, _, files in os.walk(path) for b in files)
-        return [(os.path.relpath(name, path), Path(name).read_bytes()) for name in names]
-    return Path(path).read_bytes()
-
-
-def remove(path):
-    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
-
-
-def left():
-    """What is in the folder beside inputs and results."""
-    return [n for n in os.listdir() if not n.startswith(("in", "out")) or ".outcore" in n]

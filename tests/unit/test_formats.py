@@ -100,3 +100,32 @@ def test_create_takes_no_mode(tmp_path):
     with pytest.raises(errors.UsageError, match="exclusive=True"):
         outcore.create(tmp_path / "a.npy", 3, "f4", mode="x")
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a.npy", {}),
+        ("a.h5", {"chunks": (4, 5), "resizable": True, "compression": "gzip"}),
+        ("a.nc", {"chunks": (4, 5), "dims": ("t", "x"), "unlimited": ("t",)}),
+    ],
+)
+def test_a_call_that_reads_less_than_was_asked_for_changes_nothing(
+    tmp_path, monkeypatch, name, words
+):
+    """An HDF5 file whose superblock was read in part was refused as damaged."""
+    pread, preadv = os.pread, os.preadv
+    monkeypatch.setattr(os, "pread", lambda fd, n, at: pread(fd, min(n, 32), at))
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at: preadv(fd, [views[0][:32]], at))
+    old = np.arange(60.0).reshape(12, 5)
+    outcore.create(tmp_path / name, data=old, **words).close()
+    if name != "a.npy":
+        # As a killed program leaves it: longer than its end, so that all of it is looked at.
+        with open(tmp_path / name, "ab") as stream:
+            stream.write(bytes(64))
+    with outcore.open(tmp_path / name, "r+") as a:
+        a[2:4] = -1
+        a.append(old)
+        old[2:4] = -1
+        assert np.array_equal(old, a[:12])
+        assert a.shape == (24, 5)

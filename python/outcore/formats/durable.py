@@ -148,6 +148,25 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         view, offset = view[count:], offset + count
 
 
+def read_at(fd: int, length: int, offset: int) -> bytes:
+    """So many bytes, fewer only at the end of the file: a single call may give fewer anywhere."""
+    found = os.pread(fd, length, offset)
+    while found and len(found) < length:
+        more = os.pread(fd, length - len(found), offset + len(found))
+        if not more:
+            break
+        found += more
+    return found
+
+
+def read_into(fd: int, view: memoryview, offset: int) -> int:
+    """The same, into memory; how many bytes it was."""
+    done = 0
+    while done < len(view) and (count := os.preadv(fd, [view[done:]], offset + done)):
+        done += count
+    return done
+
+
 def fsync_folder(path: str) -> None:
     """Make the names in the folder of `path` durable."""
     fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)

@@ -18,6 +18,7 @@ import os
 from typing import Any
 
 from outcore.errors import FormatError
+from outcore.formats import durable
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -55,7 +56,7 @@ def _end(fd: int) -> int | None:
     """The end of the file as the superblock says; None if there is none that we know."""
     at, size = 0, os.fstat(fd).st_size
     while at < size:
-        block = os.pread(fd, 64, at)
+        block = durable.read_at(fd, 64, at)
         if block.startswith(_SIGNATURE):
             version, width = block[8], block[13 if block[8] < 2 else 9]
             first = {0: 24, 1: 28, 2: 12, 3: 12}.get(version)

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from outcore.errors import FormatError, OutcoreError
+from outcore.formats import durable
 from outcore.formats import hdf5_access as access
 
 # Signature and version; what follows is not checked by the library either.
@@ -164,11 +165,11 @@ class _Reader(io.RawIOBase):
 
     def readinto(self, into: Any) -> int:
         view = memoryview(into).cast("B")
-        count = os.preadv(self._fd, [view], self._at)
+        count = durable.read_into(self._fd, view, self._at)
         view[count:] = bytes(len(view) - count)  # the library expects zeros behind the end
         # A part of the signature may have been read before, with what lies in front of it.
         low = max(self._at - len(_MARK) + 1, 0)
-        around = os.pread(self._fd, count + 2 * (len(_MARK) - 1), low)
+        around = durable.read_at(self._fd, count + 2 * (len(_MARK) - 1), low)
         at = around.find(_MARK)
         while at >= 0:
             self._check(low + at)
@@ -181,7 +182,7 @@ class _Reader(io.RawIOBase):
         if self._widths is None:
             at, self._widths = 0, 8
             while at < self._size:
-                block = os.pread(self._fd, 16, at)
+                block = durable.read_at(self._fd, 16, at)
                 if block.startswith(b"\x89HDF\r\n\x1a\n") and len(block) == 16:
                     self._widths = block[14] if block[8] < 2 else block[10]
                     break
@@ -193,7 +194,7 @@ class _Reader(io.RawIOBase):
         if start in self._good:
             return
         width = self._width()
-        size = int.from_bytes(os.pread(self._fd, width, start + 8), "little")
+        size = int.from_bytes(durable.read_at(self._fd, width, start + 8), "little")
         end = start + size
         header = -(-(8 + width) // 8) * 8
         at = start + header
@@ -202,7 +203,7 @@ class _Reader(io.RawIOBase):
         window, low = b"", 0
         while at + header <= end:
             if not (low <= at and at + header <= low + len(window)):
-                window, low = os.pread(self._fd, min(_WINDOW, end - at), at), at
+                window, low = durable.read_at(self._fd, min(_WINDOW, end - at), at), at
             place = at - low
             index = int.from_bytes(window[place : place + 2], "little")
             length = int.from_bytes(window[place + 8 : place + 8 + width], "little")

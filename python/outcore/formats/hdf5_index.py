@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outcore.errors import FormatError
+from outcore.formats import durable
 
 # Types of messages in an object header: where the elements are; where the header goes on.
 _LAYOUT, _MORE = 8, 16
@@ -41,7 +42,7 @@ def check_index(h5py: Any, path: str, dset: Any) -> None:
                 continue
             at = _extensible(body, sizes[0])
             if at is not None:
-                _check_header(path, dset.name, os.pread(fd, 128, base + at), sizes[1], size)
+                _check_header(path, dset.name, durable.read_at(fd, 128, base + at), sizes[1], size)
     finally:
         os.close(fd)
 
@@ -50,7 +51,7 @@ def _messages(
     fd: int, base: int, start: int, width: int, length: int
 ) -> Iterator[tuple[int, bytes]]:
     """Type and bytes of the messages of an object header of version 2; of older ones, none."""
-    head = os.pread(fd, 64, start)
+    head = durable.read_at(fd, 64, start)
     if not head.startswith(b"OHDR\x02"):
         return
     flags = head[5]
@@ -62,7 +63,7 @@ def _messages(
         if not pieces:
             return
         where, count = pieces.pop()
-        data = os.pread(fd, min(count, _LONGEST), where)
+        data = durable.read_at(fd, min(count, _LONGEST), where)
         at = 0
         while at + prefix <= len(data):
             kind, count = data[at], int.from_bytes(data[at + 1 : at + 3], "little")

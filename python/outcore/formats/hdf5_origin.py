@@ -68,8 +68,8 @@ def seen(h5py: Any, path: str, dset: Any) -> tuple[tuple[int, int, int], tuple[i
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             at = int(h5py.h5o.get_info(dset.id).addr) + int(dset.file.userblock_size)
-            first, end = messages(os.pread(fd, _READ, at))
-            return _core.file_id(fd), (at + first, os.pread(fd, end - first, at + first))
+            first, end = messages(durable.read_at(fd, _READ, at))
+            return _core.file_id(fd), (at + first, durable.read_at(fd, end - first, at + first))
         finally:
             os.close(fd)
 
@@ -80,7 +80,7 @@ def still(path: str, file: tuple[int, int, int], header: tuple[int, bytes]) -> b
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             at, raw = header
-            return _core.file_id(fd) == file and os.pread(fd, len(raw), at) == raw
+            return _core.file_id(fd) == file and durable.read_at(fd, len(raw), at) == raw
         finally:
             os.close(fd)
 

@@ -85,7 +85,7 @@ class Overlay(io.RawIOBase):
     def readinto(self, into: Any) -> int:
         view = memoryview(into).cast("B")
         with self._noting():
-            count = _read_all(self._fd, view, self._at)
+            count = durable.read_into(self._fd, view, self._at)
             view[count:] = bytes(len(view) - count)  # the library expects zeros behind the end
             low, high = self._at, self._at + len(view)
             for k in range(max(bisect.bisect_right(self._starts, low) - 1, 0), len(self._starts)):
@@ -94,7 +94,7 @@ class Overlay(io.RawIOBase):
                     break
                 a, b = max(start, low), min(start + length, high)
                 if a < b:
-                    _read_all(self._log, view[a - low : b - low], place + a - start)
+                    durable.read_into(self._log, view[a - low : b - low], place + a - start)
                     count = max(count, b - low)
         self._at += count
         return count
@@ -360,15 +360,8 @@ def _checksum(log: int, index: array[int]) -> int:
 
 
 def _read(fd: int, length: int, offset: int) -> bytearray:
-    """So many bytes: a single call may give fewer. The end of the file is the log's end."""
+    """So many bytes; behind the end of the file there is nothing of the log."""
     found = bytearray(length)
-    if _read_all(fd, memoryview(found), offset) < length:
+    if durable.read_into(fd, memoryview(found), offset) < length:
         raise OSError(errno.EIO, "the log became shorter while it was read")
     return found
-
-
-def _read_all(fd: int, view: memoryview, offset: int) -> int:
-    done = 0
-    while done < len(view) and (count := os.preadv(fd, [view[done:]], offset + done)):
-        done += count
-    return done

@@ -285,10 +285,10 @@ class ArrayInfo:
 def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
     """Whether two arrays are kept, wholly or in part, in the same stored bytes."""
     if isinstance(a.layout, Strided) and isinstance(b.layout, Strided):
-        theirs = [(os.path.realpath(q.path), q) for q in b.layout.parts]
+        theirs = [(file_of(q.path), q) for q in b.layout.parts]
         return any(
             name == other and p.offset < q.offset + q.nbytes and q.offset < p.offset + p.nbytes
-            for name, p in ((os.path.realpath(p.path), p) for p in a.layout.parts)
+            for name, p in ((file_of(p.path), p) for p in a.layout.parts)
             for other, q in theirs
         )
     if isinstance(a.layout, Chunked) and isinstance(b.layout, Chunked):
@@ -296,7 +296,18 @@ def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
     return False
 
 
-def _stored_at(info: ArrayInfo, source: TableSource | FileSource | ShardSource) -> tuple[str, str]:
+def file_of(path: str) -> tuple[int, int] | str:
+    """Tell files apart, whatever names they have; the path where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
+
+
+def _stored_at(
+    info: ArrayInfo, source: TableSource | FileSource | ShardSource
+) -> tuple[tuple[int, int] | str, str]:
     if isinstance(source, TableSource):
-        return os.path.realpath(source.path), str(info.extra.get("dataset"))
-    return os.path.realpath(source.root), source.prefix
+        return file_of(source.path), str(info.extra.get("dataset"))
+    return file_of(source.root), source.prefix

@@ -49,7 +49,7 @@ def begin(path: str, old: int, new: int) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             found = os.fstat(fd)
-            tail = zlib.crc32(os.pread(fd, min(_TAIL, old), max(old - _TAIL, 0)))
+            tail = zlib.crc32(durable.read_at(fd, min(_TAIL, old), max(old - _TAIL, 0)))
         finally:
             os.close(fd)
         record = _RECORD.pack(_MAGIC, found.st_ino, found.st_dev, old, new, tail)
@@ -110,7 +110,7 @@ def _read(path: str, *, alone: bool = False) -> _Record | None:
     except FileNotFoundError:
         return None
     try:
-        raw = os.pread(fd, _RECORD.size + _CHECK.size + 1, 0)
+        raw = durable.read_at(fd, _RECORD.size + _CHECK.size + 1, 0)
     finally:
         os.close(fd)
     if len(raw) != _RECORD.size + _CHECK.size:
@@ -127,7 +127,7 @@ def _read(path: str, *, alone: bool = False) -> _Record | None:
             return None
         if not alone and locks.is_growing(path):
             return record
-        tail = os.pread(fd, min(_TAIL, record.old), max(record.old - _TAIL, 0))
+        tail = durable.read_at(fd, min(_TAIL, record.old), max(record.old - _TAIL, 0))
         return record if zlib.crc32(tail) == record.tail else None
     finally:
         os.close(fd)

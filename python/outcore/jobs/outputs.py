@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,11 +25,11 @@ from numpy.typing import NDArray
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, StorageError, UsageError
-from outcore.formats.layout import share_bytes
 from outcore.formats.paths import one_name
 from outcore.hints import Hints
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Result
+from outcore.jobs.overlap import overlap
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import Place, Target
 from outcore.opening import create, open
@@ -317,6 +318,13 @@ def outputs(
     places = [one.place.final for one in made if isinstance(one, Named)]
     if len(set(places)) < len(places):
         raise UsageError(f"{operation}: out= names one array twice", code="bad-out")
+    given = [one.array for one in made if isinstance(one, _Given)]
+    if any(overlap(a, b) for a, b in combinations(given, 2)):
+        raise UsageError(
+            f"{operation}: arrays of out= share elements, and each result would be stored over another; "
+            "give each result an array of its own",
+            code="bad-out",
+        )
     return made
 
 
@@ -344,16 +352,10 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
     """An array that exists, as one that the result can be stored into."""
     if isinstance(out, np.ndarray):
         out = InMemory(out, "out=")
-        writable, shared = (
-            out.data.flags.writeable,
-            any(isinstance(a, InMemory) and np.may_share_memory(a.data, out.data) for a in inputs),
-        )
+        writable = out.data.flags.writeable
     elif isinstance(out, DiskArray):
         out._check_open("write to")
-        writable, shared = (
-            out.writable,
-            any(isinstance(a, DiskArray) and share_bytes(a.info, out.info) for a in inputs),
-        )
+        writable = out.writable
     else:
         raise UsageError(
             f"{operation}: out={out!r} is no path, open array or NumPy array", code="bad-out"
@@ -377,7 +379,7 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
             code="bad-cast",
             path=out.path,
         )
-    if shared:
+    if any(overlap(a, out) for a in inputs):
         raise UsageError(
             f"{operation}: out= shares elements with an input, which are still read when the first ones "
             "are written; choose another array",
