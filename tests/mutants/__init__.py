@@ -23,6 +23,7 @@ LISTS = (
     "accesses",
     "storage",
     "open_files",
+    "fourier",
     "products",
 )
 CARGO = "cargo "

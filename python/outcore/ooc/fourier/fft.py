@@ -354,12 +354,13 @@ def fft2(
     Notes
     -----
     Memory: a line along each of the axes. Axes whose lines fit together are one pass, in which
-    everything is read once and written once; there are two passes for a matrix that does not fit. In
-    the last one the result is written in panels across its rows: with ``order="F"`` these are
-    contiguous. Single precision stays single; integers are transformed in double precision.
-    Serial.
+    everything is read once and written once; there are two passes for a matrix that does not fit. Where
+    its columns would be short runs on the disk, they are divided into two parts, one for each pass
+    (Bailey's four-step transform), which changes the last bits of the result. Single precision stays
+    single; integers are transformed in double precision. Serial.
 
-    PASSION, section 4.3.1, whose transform, transpose, transform are two passes here.
+    PASSION, section 4.3.1, whose transform, transpose, transform are two passes here; Bailey, "FFTs in
+    external or hierarchical memory", J. Supercomputing 4 (1990).
 
     Examples
     --------

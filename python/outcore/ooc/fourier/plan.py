@@ -10,7 +10,13 @@ then its rows, and what comes out is its transposed (the four-step transform). I
 with that axis divided, so that neither is copied for it, unless the input is longer or shorter than the
 line, or half of it, or in chunks: then one more pass puts it where it can be seen so.
 
-Invariants. What is done with a line does not depend on memory as long as lines fit.
+A line that fits is divided all the same where that is cheaper. The columns of a matrix in rows reach
+across all of it: held whole, a few at a time, they are short runs of every row, or are copied once more.
+Divided, the first pass takes every N2-th row, the second one every N1-th row of the result, and both
+move whole rows.
+
+Invariants. What is done with a line that is not divided does not depend on memory. How lines are divided
+follows from memory and the figures of the disk, and the last bits of the result with it.
 
 References: Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990); Hong and Kung,
 "I/O complexity: the red-blue pebble game" (1981), for the bound; PASSION, section 4.3.1, whose 2-D
@@ -19,8 +25,9 @@ transform moves everything three times (transform, transpose, transform), this o
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +46,8 @@ __all__ = ["Transform", "planned"]
 Shape = tuple[int, ...]
 # Of the room, for operations on arrays, if there is much.
 _LEFT = 1 << 18
+# A line that fits is divided if that takes less than this part of the time; and how many ways are tried.
+_WORTH, _WAYS = 0.8, 3
 
 
 @dataclass(frozen=True)
@@ -107,9 +116,21 @@ def planned(
         # what is left of the room, unless nothing fits then.
         less = replace(terms, room=terms.room - min(terms.room // 4, _LEFT))
         try:
-            return _Planning(name, shape, dtypes, tuple(transforms), rate, less).program()
+            best = _Planning(name, shape, dtypes, tuple(transforms), rate, less)
+            program = best.program()
         except TooLittle:
             return _Planning(name, shape, dtypes, tuple(transforms), rate, terms).program()
+        if len(best.passes) < 2:
+            return program
+        # Lines that fit may still be divided, so that all that is moved is in long runs.
+        limit = best.seconds * _WORTH
+        for divided in best.divisions():
+            other = _Planning(name, shape, dtypes, tuple(transforms), rate, less, divided)
+            with contextlib.suppress(TooLittle):
+                changed = other.program()
+                if other.seconds < limit:
+                    limit, program = other.seconds, changed
+        return program
 
     return plan
 
@@ -181,6 +202,8 @@ class _Planning:
     transforms: tuple[Transform, ...]
     rate: float
     terms: Terms
+    #: Axes whose lines fit, and that are divided all the same.
+    divided: Mapping[int, Shape] = field(default_factory=dict)
     passes: list[Pass] = field(default_factory=list)
     temporaries: list[Result] = field(default_factory=list)
     views: list[tuple[Plain, View]] = field(default_factory=list)
@@ -223,6 +246,24 @@ class _Planning:
             tuple(view for _, view in self.views),
         )
 
+    @property
+    def seconds(self) -> float:
+        """Of all passes, by the figures of the disk."""
+        return sum(one.cost(self.terms) for one in self.passes)
+
+    def divisions(self) -> list[dict[int, Shape]]:
+        """Axes that fit and might be divided all the same, those with the most even parts first."""
+        given = [one.axis for one in self.transforms]
+        fast = 0 if self.terms.order(0) == "F" else len(self.shape) - 1
+        found: list[dict[int, Shape]] = []
+        for one in self.transforms:
+            if one.kind == "c2c" and one.axis != fast and given.count(one.axis) == 1:
+                ways = sorted(
+                    _divisors(one.length), key=lambda n: abs(math.log(n * n / one.length))
+                )
+                found += [{one.axis: (n, one.length // n)} for n in ways[:_WAYS]]
+        return found
+
     # What can be done together
 
     def segments(self) -> list[tuple[tuple[Transform, ...], dict[int, Shape]]]:
@@ -239,11 +280,9 @@ class _Planning:
 
         for one in self.ordered():
             split = self.split(one)
-            if split and (one.kind == "c2r" or any(t.kind != "c2c" for t in now)):
+            if split and one.kind == "c2r":
                 end()
             if any(t.axis == one.axis for t in now) and (split or one.axis in long):
-                end()
-            if long and one.kind != "c2c":
                 end()
             now.append(one)
             if split:
@@ -269,7 +308,9 @@ class _Planning:
         )
 
     def split(self, one: Transform) -> Shape | None:
-        """How to divide an axis that does not fit; None if it does."""
+        """How to divide an axis that does not fit, or is to be divided; None if it is not."""
+        if one.axis in self.divided:
+            return self.divided[one.axis]
         room, cores = self.terms.room, self.terms.cores
         alone = self.work((one,), (self.dtype_of(one), self.dtype_after(one)), None)
         if alone.least(cores) <= room:
