@@ -473,7 +473,7 @@ class _Buffers:
         """There is always one: what the caller keeps is his own memory."""
         return True
 
-    def take(self, buffer: int) -> NDArray[Any]:
+    def take(self, buffer: int, lead: int = 0) -> NDArray[Any]:
         """One that nobody refers to, or a new one."""
         for number in range(len(self._owned)):
             # Two references: the list and the argument. A view anywhere is one more.

@@ -7,6 +7,8 @@ CARRY = "python/outcore/jobs/carry.py"
 JOBS = "tests/unit/test_jobs.py"
 BAD_INPUT = "tests/unit/test_bad_input.py"
 SCHEDULE = "tests/unit/test_schedule.py"
+MEMORY = "python/outcore/schedule/memory.py"
+MEMORY_TESTS = "tests/unit/test_memory_of_runs.py"
 
 MUTANTS = [
     Mutant(
@@ -50,6 +52,27 @@ MUTANTS = [
         after="",
         killed_by=f"{SCHEDULE}::test_what_was_kept_is_made_again",
         why="who goes on would add to sums that nobody has begun",
+    ),
+    Mutant(
+        file=MEMORY,
+        before="    return begin if begin % max(_ALIGN, buffer.dtype.alignment) == 0 else 0\n",
+        after="    return begin\n",
+        killed_by=f"{MEMORY_TESTS}::test_a_block_begins_at_a_multiple_of_its_elements",
+        why="kernels would be given elements where the processor cannot read them at once",
+    ),
+    Mutant(
+        file=MEMORY,
+        before="    begin = (there - here) % _PAGE\n",
+        after="    begin = there % _PAGE\n",
+        killed_by=f"{MEMORY_TESTS}::test_blocks_lie_in_their_pages_as_in_the_file",
+        why="what is read into a part of a block would be copied once more",
+    ),
+    Mutant(
+        file=MEMORY,
+        before="schedule.held + more)",
+        after="schedule.held)",
+        killed_by=f"{MEMORY_TESTS}::test_large_buffers_are_in_huge_pages",
+        why="memory would be taken that nobody has counted",
     ),
     Mutant(
         file="python/outcore/schedule/check.py",

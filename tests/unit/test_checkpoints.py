@@ -128,7 +128,7 @@ def test_a_tile_is_recorded_when_it_has_been_written(tmp_path, requests):
 def test_buffers_live_as_long_as_the_requests_that_use_them(tmp_path, monkeypatch, requests):
     """Also if the conversion ends halfway."""
     running = []
-    close = run._Memory.close
+    close = run.Pages.close
 
     def look():
         by = {what: {entry[1:] for entry in requests if entry[0] == what} for what in WAYS}
@@ -143,7 +143,7 @@ def test_buffers_live_as_long_as_the_requests_that_use_them(tmp_path, monkeypatc
             look()
             raise ZeroDivisionError
 
-    monkeypatch.setattr(run._Memory, "close", closed)
+    monkeypatch.setattr(run.Pages, "close", closed)
     monkeypatch.setattr(tiling, "_LARGE_TILE", 1 << 19)
     with pytest.raises(ZeroDivisionError):
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", memory="8 MiB", progress=stop)

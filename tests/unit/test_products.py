@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore.hints import nbytes
-from outcore.ooc import contraction, gemm
+from outcore.ooc.products import contraction, gemm
 from outcore.ooc.products.matmul import matmul
 from outcore.schedule import Run, check
 

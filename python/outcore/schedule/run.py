@@ -15,20 +15,17 @@ reported as stored in order.
 
 from __future__ import annotations
 
-import contextlib
-import math
-import mmap
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore import _core
 from outcore.requests import IORequest
 from outcore.schedule.check import Broken
+from outcore.schedule.memory import Pages, lead
 from outcore.schedule.value import Block, Buffer, Load, Schedule, Section, Step
 
 __all__ = ["OnDisk", "Run", "Together", "left"]
@@ -58,8 +55,8 @@ class Memory(Protocol):
     def has(self, buffer: int, copies: int = 1) -> bool:
         """Whether so many copies of a buffer are free."""
 
-    def take(self, buffer: int) -> Any:
-        """A free copy."""
+    def take(self, buffer: int, lead: int = 0) -> Any:
+        """A free copy; its block should begin at byte `lead` of a page."""
 
     def give(self, buffer: int, copy: Any) -> None:
         """A copy is free again."""
@@ -80,12 +77,14 @@ class _Live:
         self.stores: list[IORequest[None]] = []
         self.loaded = step.loaded
         self.stored = {store.block for store in step.stores}
+        #: Where in a page blocks begin that are loaded.
+        self.leads: dict[int, int] = {}
         self._copies: list[Any] = [None] * len(step.blocks)
 
     def take(self, blocks: Iterable[int]) -> None:
         """Take a copy for these blocks."""
         for n in blocks:
-            self._copies[n] = self._memory.take(self.step.blocks[n].buffer)
+            self._copies[n] = self._memory.take(self.step.blocks[n].buffer, self.leads.get(n, 0))
 
     def view(self, block: int) -> NDArray[Any]:
         """The memory of a block."""
@@ -157,7 +156,7 @@ class Run:
         self._loading: deque[_Live] = deque()
         self._current: _Live | None = None
         self._storing: deque[_Live] = deque()
-        self._memory = _Memory(schedule) if memory is None else memory
+        self._memory = Pages(schedule) if memory is None else memory
 
     def advance(self) -> int | None:
         """Do the next step, but for waiting until it is stored; its number, None if there is none."""
@@ -242,6 +241,7 @@ class Run:
             live = _Live(self._next, self.schedule.step(self._next), self._memory)
             if not self._may_load(live):
                 return
+            live.leads = self._leads(live.step)
             live.take(live.loaded)
             self._loading.append(live)
             self._next = next(self._todo, None)
@@ -257,6 +257,15 @@ class Run:
                     live.loads.append(self._arrays[load.array].iread(load.section, out=place))
             if self._together is not None:
                 self._together(common)
+
+    def _leads(self, step: Step) -> dict[int, int]:
+        """Where in a page each block that it loads should begin: as its first load in the file."""
+        firsts = {load.block: load for load in reversed(step.loads)}
+        buffers = self.schedule.buffers
+        return {
+            n: lead(load, step.blocks[n], buffers[step.blocks[n].buffer], self._arrays[load.array])
+            for n, load in firsts.items()
+        }
 
     def _place(self, load: Load, live: _Live) -> NDArray[Any]:
         array, place = self._arrays[load.array], load.place(live.view(load.block))
@@ -345,51 +354,3 @@ def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[int
 
 def _has(live: _Live, buffer: int) -> bool:
     return any(block.buffer == buffer for block in live.step.blocks)
-
-
-class _Memory:
-    """
-    The copies of all buffers.
-
-    Page-aligned and outside the heap, so that they go back to the system at once; in huge pages if the
-    system has them, which direct reads and writes are several times faster with.
-    """
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._reserved = _core.Reservation(schedule.name, schedule.held)
-        self._buffers = buffers = schedule.buffers
-        self._free = [deque(range(b.copies)) for b in buffers]
-        # An array over a mapping keeps it open, one that `numpy.ndarray` makes of it would not.
-        self._bytes = [
-            [_pages(b.nbytes // max(b.copies, 1)) for _ in range(b.copies)] for b in buffers
-        ]
-
-    def has(self, buffer: int, copies: int = 1) -> bool:
-        return len(self._free[buffer]) >= copies
-
-    def take(self, buffer: int) -> int:
-        return 0 if self._buffers[buffer].kept else self._free[buffer].popleft()
-
-    def give(self, buffer: int, copy: int) -> None:
-        if not self._buffers[buffer].kept:
-            self._free[buffer].append(copy)
-
-    def view(self, block: Block, copy: int) -> NDArray[Any]:
-        buffer = self._buffers[block.buffer]
-        order: Literal["C", "F"] = "F" if buffer.order == "F" else "C"
-        if not math.prod(block.shape):
-            return np.empty(block.shape, buffer.dtype, order)
-        memory = self._bytes[block.buffer][copy]
-        return np.ndarray(block.shape, buffer.dtype, memory, order=order)
-
-    def close(self) -> None:
-        """Let go of it. What somebody still looks at, in a traceback say, goes with the view."""
-        self._bytes.clear()
-        self._reserved.release()
-
-
-def _pages(nbytes: int) -> NDArray[np.uint8]:
-    memory = mmap.mmap(-1, max(nbytes, 1))
-    with contextlib.suppress(AttributeError, OSError):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)

@@ -198,23 +198,39 @@ def blockwise(
             min(n + 2 * w, length if around.boundary is None else n + 2 * w)
             for n, w, length in zip(tiles.largest, around.widths, shape, strict=True)
         )
-        buffers = [
-            Buffer(_broadcast(one, largest, shape), dtype, terms.order(k), copies=2)
-            for k, ((one, _), dtype) in enumerate(zip(sources, native, strict=True))
-        ]
-        buffers += [
-            Buffer(math.prod(tiles.largest), dtype, terms.order(made + k), copies=2)
-            for k, dtype in enumerate(results)
-        ]
         most = around.held(tiles.largest)
-        buffers += [
-            Buffer(most if one.elements is None else one.elements, one.dtype, terms.order(0))
-            for one in own
-        ]
+
+        # What a block has of the one before is taken from there, so that only one can be loaded ahead.
+        alone = any(around.widths)
+
+        def memory(ahead: int) -> tuple[Buffer, ...]:
+            loaded, stored = 2 if alone else 1 + ahead, 1 + ahead
+            return (
+                *(
+                    Buffer(_broadcast(one, largest, shape), dtype, terms.order(k), copies=loaded)
+                    for k, ((one, _), dtype) in enumerate(zip(sources, native, strict=True))
+                ),
+                *(
+                    Buffer(math.prod(tiles.largest), dtype, terms.order(made + k), copies=stored)
+                    for k, dtype in enumerate(results)
+                ),
+                *(
+                    Buffer(
+                        most if one.elements is None else one.elements, one.dtype, terms.order(0)
+                    )
+                    for one in own
+                ),
+            )
+
+        # Two stores on their way leave the disk something to do while the kernel works; what codes has
+        # something to do anyway, and each operation holds much.
+        sides = [terms.side(n) for n in range(made + len(results))]
+        coded = any(side is not None and side.whole for side in sides)
+        ahead = 2 if not coded and _held(memory(2)) <= terms.room else 1
         schedule = Schedule(
             name=name,
             arrays=tuple(f"array {n}" for n in range(made + len(results))),
-            buffers=tuple(buffers),
+            buffers=memory(ahead),
             steps=len(tiles),
             make=_Steps(
                 terms.ranks,
@@ -227,6 +243,8 @@ def blockwise(
                 own,
             ),
             kernels=(kernel,),
+            reading=1 if alone else ahead,
+            writing=ahead,
             rate=rate,
         )
         read = sum(math.prod(one) * dtype.itemsize for one, dtype in sources)
@@ -240,6 +258,11 @@ def blockwise(
         )
 
     return plan
+
+
+def _held(buffers: Sequence[Buffer]) -> int:
+    """Bytes of buffers."""
+    return sum(buffer.nbytes for buffer in buffers)
 
 
 def _broadcast(one: Shape, largest: Shape, shape: Shape) -> int:
