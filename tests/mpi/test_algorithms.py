@@ -11,6 +11,9 @@ import pytest
 import outcore
 from algorithms import CASES
 from outcore import jobs
+from outcore.journal import Journal, of_rank, of_ranks
+from outcore.schedule import Run
+from outcore.testing.sim import SimWorld
 from ranks import once, ranks
 
 
@@ -217,3 +220,77 @@ def test_what_ranks_disagree_about_is_told_on_all(world, folder):
             assert found.shape == (1000, 100)
 
     world.run(body)
+
+
+def stopped_after(calls):
+    """A progress that stops after so many calls."""
+    seen = []
+
+    def progress(done, total):
+        seen.append(done)
+        if len(seen) > calls:
+            raise Stop
+
+    return progress
+
+
+@pytest.mark.simulated
+def test_what_other_ranks_noted_of_an_earlier_job_does_not_count(tmp_path, monkeypatch):
+    """It began anew: the arrays of the earlier job, and what its ranks had stored, are gone."""
+    checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+    monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
+    a = np.random.default_rng(0).random((500, 900))
+    np.save(tmp_path / "a.npy", a)
+    words = {"out": tmp_path / "b.npy", "memory": 2**20}
+
+    def body(t):
+        last = stopped_after(3) if t.rank == 1 else None
+        outcore.transpose(tmp_path / "a.npy", comm=t, progress=last, **words)
+
+    with pytest.raises(outcore.CollectiveError):
+        SimWorld(2).run(body)
+    (noted,) = of_ranks(str(tmp_path / "b.npy.outcore-journal"))
+    kept = Path(noted).read_bytes()
+    assert kept.count(b"\n") > 1
+    with pytest.raises(Stop), pytest.warns(UserWarning, match="given up"):
+        outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
+    outcore.transpose(tmp_path / "a.npy", resume=True, **words).close()
+    np.testing.assert_array_equal(a.T, np.load(tmp_path / "b.npy"))
+    assert {one.name for one in tmp_path.iterdir()} == {"a.npy", "b.npy"}
+
+
+@pytest.mark.simulated
+def test_what_ranks_noted_of_another_job_does_not_count(tmp_path, monkeypatch):
+    checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+    monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
+    a = np.random.default_rng(0).random((500, 900))
+    np.save(tmp_path / "a.npy", a)
+    words = {"out": tmp_path / "b.npy", "memory": 2**20}
+    with pytest.raises(Stop):
+        outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
+    path = str(tmp_path / "b.npy.outcore-journal")
+    with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+        other.begin({"operation": "another"}, journal.cut, journal.steps)
+        other.commit(range(journal.steps))
+    assert jobs.unfinished(tmp_path)[0].done < 10
+    outcore.transpose(tmp_path / "a.npy", resume=True, **words).close()
+    np.testing.assert_array_equal(a.T, np.load(tmp_path / "b.npy"))
+    assert {one.name for one in tmp_path.iterdir()} == {"a.npy", "b.npy"}
+
+
+@pytest.mark.simulated
+def test_ranks_write_as_those_who_are_not_alone(tmp_path, monkeypatch):
+    """Who is told that nobody else writes reads, changes and writes whole blocks without a lock."""
+    carry, seen = importlib.import_module("outcore.jobs.carry"), []
+
+    def run(schedule, arrays, **more):
+        seen.extend(a.hints.exclusive for a in arrays if a.writable)
+        return Run(schedule, arrays, **more)
+
+    monkeypatch.setattr(carry, "Run", run)
+    np.save(tmp_path / "a.npy", np.ones((300, 200)))
+    words = {"out": tmp_path / "b.npy", "overwrite": True}
+    outcore.transpose(tmp_path / "a.npy", **words).close()
+    assert seen == [True]
+    SimWorld(2).run(lambda t: outcore.transpose(tmp_path / "a.npy", comm=t, **words).close())
+    assert seen == [True, False, False]

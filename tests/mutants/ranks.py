@@ -1,0 +1,44 @@
+"""Lines of jobs on several ranks that guard data."""
+
+from mutants import Mutant
+
+ALGORITHMS = "tests/mpi/test_algorithms.py"
+DIVIDE = "tests/unit/test_divide.py"
+
+MUTANTS = [
+    Mutant(
+        file="python/outcore/schedule/divide.py",
+        before="            if begins and min(waits, begin) > begins[0]:\n",
+        after="            if False:\n",
+        killed_by=f"{DIVIDE}::test_each_step_is_done_once_in_its_chain_after_what_it_waits_for",
+        why="a rank would load what another one has not stored yet",
+    ),
+    Mutant(
+        file="python/outcore/schedule/divide.py",
+        before="not (step.continues or step.reuses)",
+        after="True",
+        killed_by=f"{DIVIDE}::test_each_step_is_done_once_in_its_chain_after_what_it_waits_for",
+        why="a rank would add to sums that another one has in memory",
+    ),
+    Mutant(
+        file="python/outcore/jobs/job.py",
+        before="        for path in of_ranks(journal.path):\n            os.unlink(path)\n        if not begun",
+        after="        if not begun",
+        killed_by=f"{ALGORITHMS}::test_what_other_ranks_noted_of_an_earlier_job_does_not_count",
+        why="steps of a job that was given up would count for the next one: elements never computed",
+    ),
+    Mutant(
+        file="python/outcore/journal.py",
+        before="            if journal.job == other.job and _program(journal) == _program(other):\n",
+        after="            if True:\n",
+        killed_by=f"{ALGORITHMS}::test_what_ranks_noted_of_another_job_does_not_count",
+        why="steps of another job would count for this one",
+    ),
+    Mutant(
+        file="python/outcore/jobs/job.py",
+        before='{} if self.ranks.size == 1 else {"exclusive": False, "threads": self.cores}',
+        after="{}",
+        killed_by=f"{ALGORITHMS}::test_ranks_write_as_those_who_are_not_alone",
+        why="ranks that write parts of one block would write over each other",
+    ),
+]
