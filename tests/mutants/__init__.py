@@ -25,6 +25,7 @@ LISTS = (
     "open_files",
     "fourier",
     "products",
+    "reductions",
 )
 CARGO = "cargo "
 
