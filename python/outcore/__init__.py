@@ -87,7 +87,7 @@ from outcore.ooc.reduce.nanreductions import (
     nansum,
     nanvar,
 )
-from outcore.ooc.reduce.norms import dot, norm, vdot
+from outcore.ooc.reduce.norms import dot, norm, vdot, vecdot
 from outcore.ooc.reduce.quantiles import median, percentile, quantile
 from outcore.ooc.reduce.reductions import all, any, count_nonzero, mean, prod, std, sum, var
 from outcore.ooc.reduce.scans import cumprod, cumsum
@@ -245,6 +245,7 @@ __all__ = [
     "unique",
     "var",
     "vdot",
+    "vecdot",
     "verify",
     "write_all",
 ]

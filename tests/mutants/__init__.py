@@ -26,6 +26,7 @@ LISTS = (
     "fourier",
     "products",
     "ranks",
+    "reductions",
 )
 CARGO = "cargo "
 

@@ -47,8 +47,8 @@ MUTANTS = [
     ),
     Mutant(
         file=RUN,
-        before="            if not self._may_load(live):\n                return\n            live.take",
-        after="            live.take",
+        before="            if not self._may_load(live):\n                return\n",
+        after="",
         killed_by=ORDER,
         why="a step would load into memory that another one is using",
     ),

@@ -34,6 +34,34 @@ def test_inner_products_are_numpys(tmp_path_factory, length, left, right, source
                 assert abs(complex(expected) - complex(found)) <= loss * max(scale, 1)
 
 
+@settings(max_examples=25)
+@given(
+    st.sampled_from([(7,), (1, 31), (31, 1), (13, 101), (3, 5, 200), (2, 0, 3), (3, 0)]),
+    st.sampled_from(DTYPES),
+    st.sampled_from(DTYPES),
+    st.sampled_from(FORMATS),
+    st.data(),
+)
+def test_inner_products_along_an_axis_are_numpys(
+    tmp_path_factory, shape, left, right, source, data
+):
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    folder = tmp_path_factory.mktemp("t")
+    a, b = (content(shape, one, rng) for one in (left, right))
+    native = [x.astype(x.dtype.newbyteorder("=")) for x in (a, b)]
+    with np.errstate(over="ignore"), stored(folder, a, source, rng) as on_disk:
+        expected = np.asarray(np.vecdot(*native, axis=axis))
+        found = np.asarray(outcore.vecdot(on_disk, b, axis=axis, memory="2 MiB"))
+    assert expected.dtype == found.dtype and expected.shape == found.shape
+    if expected.dtype.kind in "iub":
+        np.testing.assert_array_equal(expected, found)
+    else:
+        loss = {"f2": 1e-2, "f4": 1e-4, "c8": 1e-4}.get(expected.dtype.str[1:], 1e-11)
+        scale = np.vecdot(*(np.abs(one.astype("c16")) for one in native), axis=axis)
+        assert (np.abs(expected.astype("c16") - found) <= loss * np.maximum(scale, 1)).all()
+
+
 def test_bits_of_a_product_do_not_depend_on_how_it_is_cut(tmp_path):
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((2, 300, 301))
@@ -52,6 +80,11 @@ def test_products_of_what_does_not_fit_are_refused():
     with pytest.raises(outcore.UsageError, match="bad-shape"):
         outcore.vdot(np.ones((2, 3)), np.ones(6))
     assert outcore.dot(np.ones(0), np.ones(0)) == 0
+    with pytest.raises(outcore.UsageError, match="bad-shape"):
+        outcore.vecdot(np.ones((2, 3)), np.ones(3))
+    for axis in (None, (0, 1), 2):
+        with pytest.raises(outcore.UsageError, match="bad-axis"):
+            outcore.vecdot(np.ones((2, 3)), np.ones((2, 3)), axis=axis)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16", "i1", "i8", ">f8", "?"])

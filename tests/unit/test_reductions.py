@@ -288,8 +288,10 @@ def test_a_result_that_does_not_fit_says_so(tmp_path):
             assert s.shape == (100_000,) and not s[...].any()
 
 
-def test_an_interrupted_sum_goes_on(tmp_path):
-    data = np.random.default_rng(5).standard_normal((64, 30_000))
+@pytest.mark.parametrize("shape", [(64, 30_000), (30_000, 64)])
+def test_an_interrupted_sum_goes_on(tmp_path, shape):
+    """Also where all of its steps add to the same outputs."""
+    data = np.random.default_rng(5).standard_normal(shape)
     with outcore.create(tmp_path / "a.npy", data=data) as a:
         words = {"memory": "1 MiB", "out": tmp_path / "s.npy"}
         for at in range(1, 40, 7):

@@ -12,6 +12,7 @@ budget and the number of threads.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from outcore.ooc.reduce import chains
 from outcore.ooc.reduce.quantities import Make, Quantity, reduced
 from outcore.ooc.reduce.reducing import Chain, Elements
 
-__all__ = ["dot", "norm", "vdot"]
+__all__ = ["dot", "norm", "vdot", "vecdot"]
 
 _F8 = np.dtype("f8")
 Planes = Sequence[NDArray[Any]]
@@ -118,8 +119,70 @@ def vdot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     return _products("vdot", a, b, out, how, conjugate=True)
 
 
+@collective
+def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: Any) -> Any:
+    """
+    Inner products of the vectors along an axis, of the complex conjugates of the first.
+
+    Parameters
+    ----------
+    x1, x2
+        Paths, open arrays, or NumPy arrays, of one shape ``(n0, n1, ...)`` and boolean, integer,
+        floating or complex dtype.
+    axis
+        Along which the vectors are.
+    out
+        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
+        (or a scalar), which is counted in the budget.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        `outcore.jobs.complete`.
+
+    Returns
+    -------
+    numpy.ndarray, scalar, DiskArray or Planned
+        Of the shape and dtype that `numpy.vecdot` gives.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``: arrays of different shapes. ``bad-axis``: there is no such axis, or several are
+        named.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
+    once. Serial. The order of the additions depends on indices alone, as that of `outcore.sum`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.arange(6.0).reshape(2, 3))
+    >>> outcore.vecdot("a.npy", "a.npy")
+    array([ 5., 50.])
+    """
+    try:
+        operator.index(axis)
+    except TypeError:
+        raise UsageError(
+            f"vecdot: axis={axis!r} is no integer; give one axis", code="bad-axis"
+        ) from None
+    return _products("vecdot", x1, x2, out, how, conjugate=True, axis=axis)
+
+
 def _products(
-    name: str, a: Source, b: Source, out: Any, how: dict[str, Any], *, conjugate: bool
+    name: str,
+    a: Source,
+    b: Source,
+    out: Any,
+    how: dict[str, Any],
+    *,
+    conjugate: bool,
+    axis: int | None = None,
 ) -> Any:
     with opened(a, b) as (left, right):
         shapes = tuple(left.shape), tuple(right.shape)
@@ -131,7 +194,7 @@ def _products(
                 code="bad-shape",
             )
         dtypes = [one.dtype for one in (left, right)]
-    return reduced(name, (a, b), None, [_product_of(dtypes, conjugate=conjugate)], out, how)
+    return reduced(name, (a, b), axis, [_product_of(dtypes, conjugate=conjugate)], out, how)
 
 
 def _product_of(dtypes: Sequence[np.dtype[Any]], *, conjugate: bool) -> Make:
