@@ -173,6 +173,21 @@ def test_common_inputs_are_read_once_and_handed_round(world, folder, name, monke
     assert max(moved) <= 1.5 * size
 
 
+@ranks(1, 2, 3)
+def test_one_operand_may_be_in_memory(world, folder):
+    """It is read by nobody; the other one is read together."""
+    a, x = np.random.default_rng(1).random((300, 200)), np.arange(200.0)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", a))
+        found = outcore.matmul(folder / "a.npy", x, memory="256 KiB", comm=t)
+        np.testing.assert_allclose(found[...], a @ x)
+        found = outcore.matmul(x.reshape(1, 200), a.T.copy(), memory="1 MiB", comm=t)
+        np.testing.assert_allclose(found[...], (a @ x)[None])
+
+    world.run(body)
+
+
 @ranks(3)
 def test_steps_are_divided_by_what_they_take(world, folder, monkeypatch):
     """Each rank has about as much, also of what begins with what the step before has read."""

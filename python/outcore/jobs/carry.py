@@ -120,6 +120,8 @@ class Carrier:
         )
         schedule = made[0]
         with self.common(schedule) as common:
+            # What is in memory each rank has.
+            schedule = replace(schedule, common=frozenset(common))
             for parts in self.rounds(schedule):
                 run = partial(self.part, schedule, parts, first, checkpoints, count, common)
                 self.ranks.finished(run)
