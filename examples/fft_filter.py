@@ -2,8 +2,9 @@
 A low-pass filter of an image that is larger than memory, through its 2-D Fourier transform.
 
     python examples/fft_filter.py                          1024 x 768 pixels, a budget of a quarter of it
-    python examples/fft_filter.py --rows 16384 --columns 16384 --memory "256 MiB" --folder /scratch
+    python examples/fft_filter.py --rows 16384 --columns 16384 --memory "256 MiB"
     python examples/fft_filter.py --picture filtered.png   draws it; needs matplotlib
+    mpiexec -n 4 python examples/fft_filter.py             ranks share the work
 
 Look at the plan: everything is moved in a few passes, whatever the budget is, and the report says how
 much that is beside what any way has to move. The noise goes, the waves stay.
@@ -15,14 +16,13 @@ much that is beside what any way has to move. The noise goes, the waves stay.
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import outcore
+from outcore.transport import transport, world
 
 
 def waves(rows: slice, shape: tuple[int, int]) -> NDArray[np.float64]:
@@ -36,64 +36,61 @@ def slabs(shape: tuple[int, int]) -> list[slice]:
     return [slice(k, min(k + 64, shape[0])) for k in range(0, shape[0], 64)]
 
 
-def run(folder: Path, shape: tuple[int, int], memory: str | int, picture: Path | None) -> float:
-    """Make an image, filter it; the largest error that is left."""
+def make(shape: tuple[int, int]) -> None:
+    """The image: waves, and noise."""
     rng = np.random.default_rng(0)
-    with outcore.create(folder / "image.npy", shape, "f4") as image:
+    with outcore.create("image.npy", shape, "f4") as image:
         for rows in slabs(shape):
             noise = rng.standard_normal((rows.stop - rows.start, shape[1]))
             image[rows] = waves(rows, shape) + 0.5 * noise
 
-    planned: Any = outcore.rfft2(
-        folder / "image.npy", out=folder / "spectrum.npy", memory=memory, explain=True
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    with planned.run() as spectrum:
-        print(planned.report)
-        # Frequencies above some waves across the image go, a slab at a time.
-        across = np.arange(spectrum.shape[1])[None, :]
-        for rows in slabs(spectrum.shape):
-            along = np.arange(rows.start, rows.stop)[:, None]
-            along = np.minimum(along, shape[0] - along)
-            spectrum[rows] = spectrum[rows] * (along**2 + across**2 < 8**2)
-
-    error = 0.0
-    with outcore.irfft2(
-        folder / "spectrum.npy", shape, out=folder / "filtered.npy", memory=memory
-    ) as filtered:
-        for rows in slabs(shape):
-            error = max(error, float(abs(filtered[rows] - waves(rows, shape)).max()))
-        if picture is not None:
-            draw(folder, filtered, picture)
-    print(f"largest difference from the waves without noise: {error:.3f}")
-    return error
-
-
-def draw(folder: Path, filtered: outcore.DiskArray, picture: Path) -> None:
-    """Every so many pixels of both, side by side."""
-    from matplotlib import pyplot
-
-    step = max(filtered.shape[0] // 512, 1)
-    _, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
-    with outcore.open(folder / "image.npy") as image:
-        left.imshow(image[::step, ::step])
-    right.imshow(filtered[::step, ::step])
-    pyplot.savefig(picture)
-    print(f"drew {picture}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--columns", type=int, default=768)
     parser.add_argument("--memory", help="the budget; by default a quarter of the image")
-    parser.add_argument(
-        "--folder", type=Path, help="where the files go; by default a temporary one"
-    )
-    parser.add_argument("--picture", type=Path, help="draw it there; needs matplotlib")
-    words = parser.parse_args()
+    parser.add_argument("--picture", metavar="FILE", help="draw both (needs matplotlib)")
+    words = parser.parse_args(arguments)
+    comm = transport(world())  # all ranks under mpiexec, else this process
+
     shape = (words.rows, words.columns)
-    with tempfile.TemporaryDirectory(dir=words.folder) as folder:
-        run(Path(folder), shape, words.memory or shape[0] * shape[1], words.picture)
+    how: Any = {"memory": words.memory or shape[0] * shape[1], "overwrite": True, "comm": comm}
+    if comm.rank == 0:
+        make(shape)
+    comm.barrier()
+    planned: Any = outcore.rfft2("image.npy", out="spectrum.npy", explain=True, **how)
+    with planned.run() as spectrum:
+        # Frequencies above some waves across the image go; each rank takes slabs in turn.
+        across = np.arange(spectrum.shape[1])[None, :]
+        for rows in slabs(spectrum.shape)[comm.rank :: comm.size]:
+            along = np.arange(rows.start, rows.stop)[:, None]
+            along = np.minimum(along, shape[0] - along)
+            spectrum[rows] = spectrum[rows] * (along**2 + across**2 < 8**2)
+    comm.barrier()
+    with outcore.irfft2("spectrum.npy", shape, out="filtered.npy", **how) as filtered:
+        if comm.rank == 0:
+            print(planned.report)
+            error = max(
+                float(abs(filtered[rows] - waves(rows, shape)).max()) for rows in slabs(shape)
+            )
+            print(f"largest difference from the waves without noise: {error:.3f}")
+            if words.picture:
+                draw(filtered, words.picture)
+
+
+def draw(filtered: outcore.DiskArray, picture: str) -> None:
+    """Every so many pixels of both, side by side."""
+    import matplotlib.pyplot as plt
+
+    step = max(filtered.shape[0] // 512, 1)
+    _, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
+    with outcore.open("image.npy") as image:
+        left.imshow(image[::step, ::step])
+    right.imshow(filtered[::step, ::step])
+    plt.savefig(picture)
 
 
 if __name__ == "__main__":

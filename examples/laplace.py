@@ -8,6 +8,7 @@ the array goes by once. (PASSION, Table 3; extended two-phase, section 5.2.)
 
     python examples/laplace.py                            200 x 200, 1 MiB
     python examples/laplace.py --size 20000 --memory 512MiB --steps 1000 --picture laplace.png
+    mpiexec -n 4 python examples/laplace.py               ranks share the work
 """
 
 # matplotlib is an extra, and does not type all that it offers.
@@ -19,6 +20,7 @@ import argparse
 import time
 
 import outcore
+from outcore.transport import transport, world
 
 WEIGHTS = [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]]
 
@@ -33,9 +35,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tolerance", type=float, default=1e-5)
     parser.add_argument("--picture", metavar="FILE", help="draw the solution (needs matplotlib)")
     words = parser.parse_args(arguments)
+    comm = transport(world())  # all ranks under mpiexec, else this process
 
-    with outcore.create("laplace-start.npy", (words.size, words.size), "f8") as start:
-        start[0] = 1.0
+    if comm.rank == 0:
+        with outcore.create("laplace-start.npy", (words.size, words.size), "f8") as start:
+            start[0] = 1.0
+    comm.barrier()
     made: list[tuple[int, float]] = []
 
     def tell(step: int, change: float) -> None:
@@ -52,19 +57,26 @@ def main(arguments: list[str] | None = None) -> None:
         memory=words.memory,
         out="laplace.npy",
         overwrite=True,
+        comm=comm,
     )
-    step, change = made[-1]
-    print(f"{step} steps, largest change {change:.2e}, {time.monotonic() - began:.1f} s")
-    middle = solution[words.size // 10, words.size // 2]
-    print(f"a tenth below the hot edge, in the middle: {middle:.4f}")
-    if words.picture:
-        import matplotlib.pyplot as plt
-
-        every = max(words.size // 500, 1)
-        plt.imshow(solution[::every, ::every], cmap="inferno", norm="symlog")
-        plt.colorbar(label="potential")
-        plt.savefig(words.picture)
+    if comm.rank == 0:
+        step, change = made[-1]
+        print(f"{step} steps, largest change {change:.2e}, {time.monotonic() - began:.1f} s")
+        middle = solution[words.size // 10, words.size // 2]
+        print(f"a tenth below the hot edge, in the middle: {middle:.4f}")
+        if words.picture:
+            draw(solution, words.picture)
     solution.close()
+
+
+def draw(solution: outcore.DiskArray, picture: str) -> None:
+    """Every so many points."""
+    import matplotlib.pyplot as plt
+
+    every = max(solution.shape[0] // 500, 1)
+    plt.imshow(solution[::every, ::every], cmap="inferno", norm="symlog")
+    plt.colorbar(label="potential")
+    plt.savefig(picture)
 
 
 if __name__ == "__main__":

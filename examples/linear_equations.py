@@ -5,6 +5,7 @@ Look at the residual, which is that of LAPACK in memory, and at the bytes beside
 
     python examples/linear_equations.py                   600 x 600, 2 MiB
     python examples/linear_equations.py --size 12000 --memory 512MiB --picture residual.png
+    mpiexec -n 4 python examples/linear_equations.py      ranks share the work
 """
 
 # matplotlib is an extra, and does not type all that it offers.
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import outcore
+from outcore.transport import transport, world
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -28,33 +30,44 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--memory", default="2MiB")
     parser.add_argument("--picture", metavar="FILE", help="draw the residual (needs matplotlib)")
     words = parser.parse_args(arguments)
+    comm = transport(world())  # all ranks under mpiexec, else this process
 
-    rng = np.random.default_rng(0)
-    with outcore.create("matrix.npy", (words.size, words.size), "f8", order="F") as matrix:
-        for low in range(0, words.size, 256):
-            matrix[:, low : low + 256] = rng.random((words.size, min(256, words.size - low))) - 0.5
-    wanted = rng.random(words.size)
-    right = np.asarray(outcore.matmul("matrix.npy", wanted, memory=words.memory)[...])
+    if comm.rank == 0:
+        make(words.size)
+    comm.barrier()
+    how: Any = {"memory": words.memory, "comm": comm}
+    wanted = np.random.default_rng(1).random(words.size)
+    right = np.asarray(outcore.matmul("matrix.npy", wanted, **how)[...])
     planned: Any = outcore.lu_factor(
-        "matrix.npy",
-        out=("lu.npy", "pivots.npy"),
-        overwrite=True,
-        memory=words.memory,
-        explain=True,
+        "matrix.npy", out=("lu.npy", "pivots.npy"), overwrite=True, explain=True, **how
     )
     lu, pivots = planned.run()
-    print(planned)
-    x = np.asarray(outcore.lu_solve((lu, pivots), right, memory=words.memory)[...])
-    residual = np.asarray(outcore.matmul("matrix.npy", x, memory=words.memory)[...]) - right
-    print(f"residual {np.abs(residual).max():.1e}, error of x {np.abs(x - wanted).max():.1e}")
-    if words.picture:
-        import matplotlib.pyplot as plt
-
-        plt.semilogy(np.abs(residual) + 1e-18)
-        plt.ylabel("residual")
-        plt.savefig(words.picture)
+    x = np.asarray(outcore.lu_solve((lu, pivots), right, **how)[...])
+    residual = np.asarray(outcore.matmul("matrix.npy", x, **how)[...]) - right
+    if comm.rank == 0:
+        print(planned)
+        print(f"residual {np.abs(residual).max():.1e}, error of x {np.abs(x - wanted).max():.1e}")
+        if words.picture:
+            draw(residual, words.picture)
     for array in (lu, pivots):
         array.close()
+
+
+def make(size: int) -> None:
+    """The matrix, by columns, as it will be read."""
+    rng = np.random.default_rng(0)
+    with outcore.create("matrix.npy", (size, size), "f8", order="F") as matrix:
+        for low in range(0, size, 256):
+            matrix[:, low : low + 256] = rng.random((size, min(256, size - low))) - 0.5
+
+
+def draw(residual: Any, picture: str) -> None:
+    """The residual of each equation."""
+    import matplotlib.pyplot as plt
+
+    plt.semilogy(np.abs(residual) + 1e-18)
+    plt.ylabel("residual")
+    plt.savefig(picture)
 
 
 if __name__ == "__main__":

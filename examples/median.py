@@ -6,6 +6,7 @@ read once and written once, though each pixel is looked at nine times. (PASSION,
 
     python examples/median.py                             2000 x 3000, 4 MiB
     python examples/median.py --size 40000 --memory 512MiB --picture median.png
+    mpiexec -n 4 python examples/median.py                ranks share the work
 """
 
 # matplotlib is an extra, and does not type all that it offers.
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import outcore
+from outcore.transport import transport, world
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -30,45 +32,63 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--window", type=int, default=3)
     parser.add_argument("--picture", metavar="FILE", help="draw a part of it (needs matplotlib)")
     words = parser.parse_args(arguments)
+    comm = transport(world())  # all ranks under mpiexec, else this process
 
+    if comm.rank == 0:
+        make(words.size, words.size * 3 // 2)
+    comm.barrier()
+    planned: Any = outcore.median_filter(
+        "image.npy",
+        words.window,
+        out="cleaned.npy",
+        overwrite=True,
+        memory=words.memory,
+        comm=comm,
+        explain=True,
+    )
+    with planned.run() as cleaned, outcore.open("image.npy") as image:
+        if comm.rank == 0:
+            print(planned)
+            for name, array in (("before", image), ("after", cleaned)):
+                print(f"wrong pixels {name}: {wrong(array) / array.size:.3%}")
+            if words.picture:
+                draw(image, cleaned, words.picture)
+
+
+def make(rows: int, columns: int) -> None:
+    """The image, with salt and pepper."""
     rng = np.random.default_rng(0)
-    rows, columns = words.size, words.size * 3 // 2
-    image = outcore.create("image.npy", (rows, columns), "f4")
+    with outcore.create("image.npy", (rows, columns), "f4") as image:
+        for low in range(0, rows, 100):
+            slab = clean(low, min(low + 100, rows), columns)
+            noise = rng.random(slab.shape)
+            slab[noise < 0.02], slab[noise > 0.98] = 0, 2
+            image[low : low + 100] = slab
+
+
+def wrong(array: outcore.DiskArray) -> int:
+    """Pixels that are far from what they should be."""
+    count, (rows, columns) = 0, array.shape
     for low in range(0, rows, 100):
         slab = clean(low, min(low + 100, rows), columns)
-        noise = rng.random(slab.shape)
-        slab[noise < 0.02], slab[noise > 0.98] = 0, 2
-        image[low : low + 100] = slab
-    planned: Any = outcore.median_filter(
-        image, words.window, out="cleaned.npy", overwrite=True, memory=words.memory, explain=True
-    )
-    with planned.run() as cleaned:
-        print(planned)
-        for name, array in (("before", image), ("after", cleaned)):
-            wrong = sum(
-                int(
-                    (
-                        np.abs(array[low : low + 100] - clean(low, min(low + 100, rows), columns))
-                        > 0.2
-                    ).sum()
-                )
-                for low in range(0, rows, 100)
-            )
-            print(f"wrong pixels {name}: {wrong / (rows * columns):.3%}")
-        if words.picture:
-            import matplotlib.pyplot as plt
-
-            _, axes = plt.subplots(1, 2)
-            for axis, array in zip(axes, (image, cleaned), strict=True):
-                axis.imshow(array[:200, :200], cmap="gray", vmin=0, vmax=2)
-            plt.savefig(words.picture)
-    image.close()
+        count += int((np.abs(array[low : low + 100] - slab) > 0.2).sum())
+    return count
 
 
 def clean(low: int, high: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     """Rows of the image without noise."""
     rows = np.arange(low, high, dtype="f4")[:, None]
     return np.sin(rows / 60) * np.cos(np.arange(columns, dtype="f4") / 90) * np.float32(0.5) + 1
+
+
+def draw(image: outcore.DiskArray, cleaned: outcore.DiskArray, picture: str) -> None:
+    """A corner of both, side by side."""
+    import matplotlib.pyplot as plt
+
+    _, axes = plt.subplots(1, 2)
+    for axis, array in zip(axes, (image, cleaned), strict=True):
+        axis.imshow(array[:200, :200], cmap="gray", vmin=0, vmax=2)
+    plt.savefig(picture)
 
 
 if __name__ == "__main__":

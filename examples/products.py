@@ -7,6 +7,7 @@ has to move, and at the time.
 
     python examples/products.py                           800 x 800, 2 MiB
     python examples/products.py --size 12288 --memory 512MiB --picture products.png
+    mpiexec -n 4 python examples/products.py              ranks share the work
 """
 
 # matplotlib is an extra, and does not type all that it offers.
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import outcore
+from outcore.transport import transport, world
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -30,12 +32,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--memory", default="2MiB")
     parser.add_argument("--picture", metavar="FILE", help="draw bytes moved (needs matplotlib)")
     words = parser.parse_args(arguments)
+    comm = transport(world())  # all ranks under mpiexec, else this process
 
-    rng = np.random.default_rng(0)
-    for name in ("a.npy", "b.npy"):
-        with outcore.create(name, (words.size, words.size), "f8") as matrix:
-            for low in range(0, words.size, 256):
-                matrix[low : low + 256] = rng.random((min(256, words.size - low), words.size))
+    if comm.rank == 0:
+        make(words.size)
+    comm.barrier()
     moved: dict[str, float] = {}
     for method in ("slabs", "blocks"):
         planned: Any = outcore.matmul(
@@ -45,25 +46,42 @@ def main(arguments: list[str] | None = None) -> None:
             out=f"{method}.npy",
             overwrite=True,
             memory=words.memory,
+            comm=comm,
             explain=True,
         )
         planned.run().close()
-        print(planned, "\n")
+        if comm.rank == 0:
+            print(planned, "\n")
         done = planned.report.measured
         assert done is not None
         moved[method] = (done.read_bytes + done.written_bytes) / 1e6
         moved["must move"] = planned.report.must_move / 1e6
-    with outcore.open("slabs.npy") as slabs, outcore.open("blocks.npy") as blocks:
-        worst = max(
-            float(np.abs(x - blocks[key]).max() / np.abs(x).max()) for key, x in slabs.blocks()
-        )
-    print(f"largest difference between both, relative: {worst:.1e}")
-    if words.picture:
-        import matplotlib.pyplot as plt
+    if comm.rank == 0:
+        with outcore.open("slabs.npy") as slabs, outcore.open("blocks.npy") as blocks:
+            worst = max(
+                float(np.abs(x - blocks[key]).max() / np.abs(x).max()) for key, x in slabs.blocks()
+            )
+        print(f"largest difference between both, relative: {worst:.1e}")
+        if words.picture:
+            draw(moved, words.picture)
 
-        plt.bar(list(moved), list(moved.values()))
-        plt.ylabel("MB moved")
-        plt.savefig(words.picture)
+
+def make(size: int) -> None:
+    """Both matrices."""
+    rng = np.random.default_rng(0)
+    for name in ("a.npy", "b.npy"):
+        with outcore.create(name, (size, size), "f8") as matrix:
+            for low in range(0, size, 256):
+                matrix[low : low + 256] = rng.random((min(256, size - low), size))
+
+
+def draw(moved: dict[str, float], picture: str) -> None:
+    """What each has moved."""
+    import matplotlib.pyplot as plt
+
+    plt.bar(list(moved), list(moved.values()))
+    plt.ylabel("MB moved")
+    plt.savefig(picture)
 
 
 if __name__ == "__main__":

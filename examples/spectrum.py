@@ -2,8 +2,9 @@
 The spectrum of a long signal: windowed pieces, and all of it at once.
 
     python examples/spectrum.py                            2^20 samples, a budget of a quarter of them
-    python examples/spectrum.py --samples 1073741824 --memory "512 MiB" --folder /scratch
+    python examples/spectrum.py --samples 1073741824 --memory "512 MiB"
     python examples/spectrum.py --picture spectrum.png     draws it; needs matplotlib
+    mpiexec -n 4 python examples/spectrum.py               ranks share the work
 
 Two tones lie so close together that no windowed piece can tell them apart; the transform of the whole
 signal does, although it does not fit in memory. Look at the plan: the signal is a matrix on disk, whose
@@ -16,23 +17,22 @@ columns and rows are transformed.
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import outcore
+from outcore.transport import transport, world
 
 PIECE = 1024
 
 
-def windowed(path: Path) -> NDArray[np.float64]:
+def windowed() -> NDArray[np.float64]:
     """Power of each frequency: the mean over windowed pieces (Welch's method, without overlap)."""
     window = np.hanning(PIECE)
     power, count = np.zeros(PIECE // 2 + 1), 0
-    with outcore.open(path) as signal:
+    with outcore.open("signal.npy") as signal:
         for _, block in signal.blocks((64 * PIECE,)):
             pieces = block[: len(block) // PIECE * PIECE].reshape(-1, PIECE)
             power += (abs(np.fft.rfft(pieces * window)) ** 2).sum(axis=0)
@@ -40,67 +40,73 @@ def windowed(path: Path) -> NDArray[np.float64]:
     return power / count
 
 
-def run(folder: Path, samples: int, memory: str | int, picture: Path | None) -> list[int]:
-    """Make a signal, look at it both ways; the two loudest frequencies, in waves of the whole."""
+def make(samples: int) -> None:
+    """The signal: two tones, and noise."""
     first = samples // 8
-    tones = (first, first + 3)
     rng = np.random.default_rng(0)
-    with outcore.create(folder / "signal.npy", (samples,), "f4") as signal:
+    with outcore.create("signal.npy", (samples,), "f4") as signal:
         for start in range(0, samples, 1 << 20):
             k = np.arange(start, min(start + (1 << 20), samples))
-            data = sum(np.sin(2 * np.pi * (k * tone % samples) / samples) for tone in tones)
-            signal[start : start + len(k)] = data + rng.standard_normal(len(k))
+            tones = [
+                np.sin(2 * np.pi * (k * tone % samples) / samples) for tone in (first, first + 3)
+            ]
+            signal[start : start + len(k)] = sum(tones) + rng.standard_normal(len(k))
 
-    power = windowed(folder / "signal.npy")
-    peak = int(power[1:].argmax()) + 1
-    print(f"windowed: one peak, at {peak / PIECE:.6f} of the sampling rate")
 
-    planned: Any = outcore.rfft(
-        folder / "signal.npy", out=folder / "spectrum.npy", memory=memory, explain=True
+def loudest(spectrum: outcore.DiskArray) -> list[int]:
+    """The two loudest frequencies, in waves of the whole."""
+    found: list[tuple[float, int]] = []
+    for (part,), block in spectrum.blocks((1 << 16,)):
+        sizes = abs(block)
+        best = np.argsort(sizes)[-2:]
+        found += [(float(sizes[k]), part.start + int(k)) for k in best]
+    return sorted(k for _, k in sorted(found)[-2:])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    loudest: list[tuple[float, int]] = []
+    parser.add_argument("--samples", type=int, default=1 << 20)
+    parser.add_argument("--memory", help="the budget; by default a quarter of the signal")
+    parser.add_argument("--picture", metavar="FILE", help="draw both (needs matplotlib)")
+    words = parser.parse_args(arguments)
+    comm = transport(world())  # all ranks under mpiexec, else this process
+
+    samples = words.samples
+    if comm.rank == 0:
+        make(samples)
+    comm.barrier()
+    planned: Any = outcore.rfft(
+        "signal.npy",
+        out="spectrum.npy",
+        overwrite=True,
+        memory=words.memory or samples,
+        comm=comm,
+        explain=True,
+    )
     with planned.run() as spectrum:
-        print(planned.report)
-        for (part,), block in spectrum.blocks((1 << 16,)):
-            sizes = abs(block)
-            best = np.argsort(sizes)[-2:]
-            loudest += [(float(sizes[k]), part.start + int(k)) for k in best]
-        found = sorted(k for _, k in sorted(loudest)[-2:])
-        if picture is not None:
-            draw(power, spectrum, found, samples, picture)
-    print("all at once: peaks at " + " and ".join(f"{k / samples:.6f}" for k in found))
-    return found
+        if comm.rank == 0:
+            print(planned.report)
+            power, found = windowed(), loudest(spectrum)
+            peak = int(power[1:].argmax()) + 1
+            print(f"windowed: one peak, at {peak / PIECE:.6f} of the sampling rate")
+            print("all at once: peaks at " + " and ".join(f"{k / samples:.6f}" for k in found))
+            if words.picture:
+                draw(power, spectrum, found, words.picture)
 
 
 def draw(
-    power: NDArray[np.float64],
-    spectrum: outcore.DiskArray,
-    found: list[int],
-    samples: int,
-    picture: Path,
+    power: NDArray[np.float64], spectrum: outcore.DiskArray, found: list[int], picture: str
 ) -> None:
     """Power by pieces, and the whole around its peaks."""
-    from matplotlib import pyplot
+    import matplotlib.pyplot as plt
 
     low, high = max(found[0] - 20, 0), min(found[-1] + 20, spectrum.shape[0])
-    _, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
+    _, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
     left.semilogy(np.arange(len(power)) / PIECE, power)
-    right.plot(np.arange(low, high) / samples, abs(spectrum[low:high]))
-    pyplot.savefig(picture)
-    print(f"drew {picture}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--samples", type=int, default=1 << 20)
-    parser.add_argument("--memory", help="the budget; by default a quarter of the signal")
-    parser.add_argument(
-        "--folder", type=Path, help="where the files go; by default a temporary one"
-    )
-    parser.add_argument("--picture", type=Path, help="draw it there; needs matplotlib")
-    words = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=words.folder) as folder:
-        run(Path(folder), words.samples, words.memory or words.samples, words.picture)
+    right.plot(np.arange(low, high), abs(spectrum[low:high]))
+    plt.savefig(picture)
 
 
 if __name__ == "__main__":

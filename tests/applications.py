@@ -1,0 +1,36 @@
+"""The applications in `examples/`: small runs of them, and what they say of their results."""
+
+import re
+import runpy
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+#: Arguments of a small run, and what it says of its results, one pattern a line.
+SMALL = {
+    "climate": (
+        ["--days", "120", "--latitudes", "20"],
+        ["mean at the equator 2", "standard deviation at the equator 3.0"],
+    ),
+    "fft_filter": (["--rows", "256", "--columns", "192"], [r"without noise: 0\.[01]"]),
+    "laplace": (["--size", "60"], ["largest change 9.*e-06", "in the middle: 0.7"]),
+    "linear_equations": (["--size", "200", "--memory", "1MiB"], ["residual .*e-1.*e-1"]),
+    "median": (["--size", "300", "--memory", "2MiB"], ["before: [34]", "after: 0.0"]),
+    "products": (["--size", "200", "--memory", "1MiB"], ["largest difference .*(0.0e.00|e-1)"]),
+    "spectrum": (["--samples", "262144"], ["one peak, at 0.125", "0.125000 and 0.125011"]),
+}
+
+
+def run(name):
+    """Call its `main` in the current folder."""
+    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](SMALL[name][0])
+
+
+def results(name, printed):
+    """The lines that tell results, without times; each has to be there."""
+    found = []
+    for pattern in SMALL[name][1]:
+        lines = [line for line in printed.splitlines() if re.search(pattern, line)]
+        assert len(lines) == 1, f"no line, or several, with {pattern!r}:\n{printed}"
+        found.append(re.sub(r", [\d.]+ s$", "", lines[0]))
+    return found
