@@ -5,6 +5,9 @@ Each command prints for people, or one JSON document with ``--json``. Errors go 
 stable code. Exit status: 0 done, and what was looked at is in order; 1 something is damaged; 2 the call
 makes no sense; 3 it could not be done, or not be looked at: not there, no right to it, a format or a
 header that cannot be read, no room; 130 interrupted, 141 nobody reads the output any more.
+
+Under mpiexec all ranks share the work of ``run``; every other command the first rank does alone. Only
+the first rank prints. What fails on one rank fails on all, with the same status.
 """
 
 from __future__ import annotations
@@ -32,13 +35,21 @@ from outcore.cli_words import parse_lengths, parse_options, parse_section
 from outcore.collective.choose import METHODS
 from outcore.collective.foresee import Disk, foresee
 from outcore.disk import DiskArray
-from outcore.errors import DistributionError, OutcoreError, SectionError, UsageError
+from outcore.errors import (
+    CollectiveError,
+    DistributionError,
+    OutcoreError,
+    SectionError,
+    UnsupportedError,
+    UsageError,
+)
 from outcore.formats import durable
 from outcore.formats.layout import Chunked, Strided, TableSource
 from outcore.hints import check_environment, nbytes
 from outcore.picture import draw
 from outcore.report import Report, human
 from outcore.simulate import command as simulation
+from outcore.transport import transport, world
 
 __all__ = ["main", "parse_section"]
 
@@ -110,12 +121,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names of files may be no text; that is no reason to say nothing.
         sys.stdout.reconfigure(errors="backslashreplace")
+    if _is_first():
+        return _told(arguments, first=True)
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        return _told(arguments, first=False)
+
+
+def _is_first() -> bool:
+    """Whether this process prints: it is alone, or the first of those that mpiexec started."""
     try:
-        return _run(arguments)
+        return transport(world()).rank == 0
+    except UnsupportedError:
+        return True  # what needs the others says so
+
+
+def _told(arguments: Sequence[str] | None, *, first: bool) -> int:
+    """Run one command; what goes wrong is said, and becomes an exit status."""
+    try:
+        return _run(arguments, first=first)
     except OutcoreError as error:
-        here = f" (here: {_HERE[error.code]})" if error.code in _HERE else ""
+        # Ranks raise one error together; its cause says what would help.
+        cause = error.__cause__ if isinstance(error, CollectiveError) else None
+        reason = cause if isinstance(cause, OutcoreError) else error
+        here = f" (here: {_HERE[reason.code]})" if reason.code in _HERE else ""
         _say(f"{error}{here}", error)
-        return _status_of(error)
+        return _status_of(reason)
     except BrokenPipeError:
         _drop_output()  # whoever read it has seen enough
         return _UNREAD
@@ -134,9 +168,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _UNSEEN
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, *, first: bool) -> int:
     try:
         words = _parse(arguments)
+        if not (first or words.together):
+            return _DONE
         check_environment()
         return int(words.run(words) or _DONE)
     finally:
@@ -194,9 +230,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", metavar="BYTES", help="budget of this run, such as 512MiB")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[Any], int | None], text: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, run: Callable[[Any], int | None], text: str, *, together: bool = False
+    ) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(run=_within_memory(run))
+        sub.set_defaults(run=_within_memory(run), together=together)
         sub.add_argument("--json", action="store_true", help="print one JSON document")
         budget = "budget of this run, such as 512MiB"
         sub.add_argument("--memory", metavar="BYTES", default=argparse.SUPPRESS, help=budget)

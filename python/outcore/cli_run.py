@@ -3,7 +3,7 @@
 
 Idea. An operation of the command line is a function of `outcore` whose inputs and results are paths.
 What it takes beside them is in one table; options that all have (memory, restart, what the new file
-is like) are said once.
+is like) are said once. Under mpiexec all ranks come here, and share the work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from outcore import jobs
 from outcore.cli_output import Bar, print_json
 from outcore.cli_words import parse_lengths, parse_options
 from outcore.errors import UsageError
+from outcore.jobs.ranks import Ranks
 from outcore.report import human
+from outcore.transport import world
 
 __all__ = ["OPERATIONS", "Run", "arguments"]
 
@@ -200,7 +202,10 @@ OPERATIONS: dict[str, Run] = {
 def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[..., None]) -> None:
     """Add the commands of this module."""
     run = command(
-        "run", _run, "compute with arrays in files: transpose, matmul, fft2, sort, mean, ..."
+        "run",
+        _run,
+        "compute with arrays in files: transpose, matmul, fft2, sort, mean, ...",
+        together=True,
     )
     run.add_argument("operation", choices=sorted(OPERATIONS), metavar="OPERATION")
     run.add_argument("paths", nargs="*", metavar="PATH", help="inputs, then results")
@@ -267,10 +272,16 @@ def _run(words: Any) -> int:
     how = _how(words, run)
     if outs or words.out:
         how["out"] = outs[0] if len(outs) == 1 else outs or words.out
-    opened = [outcore.open(path, **parse_options(words.set)) for path in inputs]
+    ranks = Ranks.of(world(), f"outcore run {words.operation}")
+    # A rank that cannot open them must not leave the others waiting.
+    opened = ranks.together(
+        lambda: [outcore.open(path, **parse_options(words.set)) for path in inputs]
+    )
     started = time.monotonic()
     try:
         given = _given(words, run, opened[0].ndim)
+        if ranks.size > 1:
+            how["comm"] = ranks.group
         function = getattr(outcore, run.function or words.operation)
         with Bar(words.operation, quiet=words.quiet or words.json, piped=words.progress) as bar:
             found = function(

@@ -1,0 +1,133 @@
+"""The command line on all ranks: they share the work, one of them talks, and all end alike."""
+
+import contextlib
+import importlib
+import json
+import os
+
+import numpy as np
+import pytest
+
+from outcore import cli, jobs
+from outcore.testing.sim import SimWorld
+from outcore.transport import transport, world
+from ranks import once, tell_all
+
+DATA = np.random.default_rng(3).random((700, 500))
+
+
+@pytest.fixture
+def here(folder, monkeypatch):
+    """A folder that all ranks are in, with an array."""
+    monkeypatch.chdir(folder)
+    once(transport(world()), lambda: np.save("a.npy", DATA))
+
+
+def run(capsys, *words):
+    """Run a command; what the ranks said and their statuses."""
+    status = cli.main(list(words))
+    out, err = capsys.readouterr()
+    statuses, outs, errs = zip(*tell_all((status, out, err)), strict=True)
+    assert not any(outs[1:]) and not any(errs[1:])
+    assert len(set(statuses)) == 1, statuses
+    return statuses[0], outs[0], errs[0]
+
+
+@pytest.mark.real_mpi
+def test_ranks_share_a_computation_and_one_of_them_tells(here, capsys):
+    assert run(capsys, "run", "transpose", "a.npy", "t.npy", "--memory", "1MiB")[0] == 0
+    np.testing.assert_array_equal(DATA.T, np.load("t.npy"))
+    status, out, _ = run(capsys, "run", "mean", "a.npy", "--axis", "0", "--json")
+    np.testing.assert_allclose(json.loads(out)["results"][0]["value"], DATA.mean(axis=0))
+    status, out, err = run(capsys, "run", "sort", "a.npy", "s.npy", "--progress")
+    assert (status, out.count("s.npy: shape"), "sort" in err) == (0, 1, True)
+    status, out, _ = run(capsys, "run", "fft2", "a.npy", "f.npy", "--explain")
+    assert (status, out.count("must move")) == (0, 1)
+    assert "shape" in run(capsys, "info", "a.npy")[1]
+
+
+@pytest.mark.real_mpi
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["run", "transpose", "a.npy", "a.npy"], 2, "[same-file]"),
+        (["run", "transpose", "none.npy", "t.npy"], 3, "[not-found]"),
+        (["run", "transpose", "a.npy", "t.npy", "--axes", "0,0"], 2, "no permutation"),
+        (["run", "transpose", "a.npy", "t.npy", "--memory", "1000"], 3, "here: --memory"),
+        (["run", "matmul", "a.npy"], 2, "takes 3 paths"),
+        (["run", "matmul", "a.npy", "a.npy", "t.npy"], 2, "matmul"),
+        (["info", "none.npy"], 3, "[not-found]"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_what_goes_wrong_is_said_once(here, words, status, said, capsys):
+    found = cli.main(words)
+    told = tell_all((found, *capsys.readouterr()))
+    assert said in told[0][2]
+    assert told[0][2].count("outcore: ") == 1
+    assert not any(out + err for _, out, err in told[1:])
+    ranks = told if words[0] == "run" else told[:1]
+    assert {code for code, _, _ in ranks} == {status}
+
+
+@pytest.mark.real_mpi
+def test_one_rank_without_the_file_ends_all(here, capsys, monkeypatch):
+    t = transport(world())
+    name = "a.npy" if t.rank < t.size - 1 else "none.npy"
+    status, _, err = run(capsys, "run", "transpose", name, "t.npy")
+    assert (status, "[not-found]" in err) == (3, True)
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.real_mpi
+def test_jobs_counts_what_all_ranks_have_noted(here, capsys, monkeypatch):
+    """As after a kill: nobody has put their journals together."""
+    monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
+    monkeypatch.setattr(importlib.import_module("outcore.jobs.job"), "gather", lambda journal: None)
+    t, calls = transport(world()), []
+
+    class Bar(contextlib.nullcontext):
+        def __init__(self, *words, **more):
+            super().__init__(self)
+
+        def __call__(self, done, total):
+            calls.append(done)
+            if t.rank == t.size - 1 and len(calls) > 2:
+                raise Stop
+
+    words = ["run", "transpose", "a.npy", "t.npy", "--memory", "1MiB"]
+    with monkeypatch.context() as patch:
+        patch.setattr(cli.cli_run, "Bar", Bar)
+        status, _, err = run(capsys, *words)
+    assert (status, "Stop" in err) == (3, True)
+    noted = sorted(name for name in os.listdir() if "outcore-journal." in name)
+    assert len(noted) == t.size - 1
+    _, out, _ = run(capsys, "jobs", "--json")
+    (one,) = json.loads(out)["jobs"]
+    # Each but the one that stopped has done its part.
+    assert one["steps"] // t.size * (t.size - 1) <= one["done"] < one["steps"]
+    assert run(capsys, *words, "--resume")[0] == 0
+    np.testing.assert_array_equal(DATA.T, np.load("t.npy"))
+    assert not [name for name in os.listdir() if "outcore-" in name]
+
+
+@pytest.mark.simulated
+def test_other_ranks_say_nothing_and_leave_most_to_the_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", DATA)
+
+    def body(t):
+        if t.rank == 1:
+            monkeypatch.setattr(cli, "world", lambda: t)
+            assert cli.main(["info", "none.npy"]) == 0
+            assert cli.main(["run", "transpose", "a.npy"]) == 2
+            with pytest.raises(SystemExit) as ended:
+                cli.main(["run", "nonsense"])
+            assert ended.value.code == 2
+        t.barrier()
+
+    SimWorld(2).run(body)
+    assert capsys.readouterr() == ("", "")
