@@ -98,7 +98,8 @@ def map_blocks(
     takes is not counted.
 
     Each element is read once, but for the halo across axes along which blocks are cut, and for what a
-    resumed job does again. Serial; the function runs on the caller's thread.
+    resumed job does again. Collective with ``comm=``: ranks share the blocks. The function runs on the
+    caller's thread.
 
     Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel
     I/O", sections 4.2 and 4.3.
@@ -323,7 +324,8 @@ def apply_along_axis(
 
     Notes
     -----
-    Memory: two blocks of whole lines and two of their results, within the budget. Serial.
+    Memory: two blocks of whole lines and two of their results, within the budget. Collective with
+    ``comm=``: ranks share the blocks of lines.
 
     Examples
     --------

@@ -52,7 +52,7 @@ def transpose(
     Notes
     -----
     Memory: as much as there is, and at least a chunk of each side. Each element is read once and
-    written once. Serial.
+    written once. Collective with ``comm=``: ranks share the tiles.
 
     Tiles: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
     section 4.3.
@@ -138,7 +138,8 @@ def rechunk(
     Notes
     -----
     Memory: as much as there is, and at least a chunk of each side. Where the budget allows it, each
-    chunk is read once and written once; the report (``explain=True``) tells. Serial.
+    chunk is read once and written once; the report (``explain=True``) tells. Collective with ``comm=``:
+    ranks share the tiles.
 
     Examples
     --------

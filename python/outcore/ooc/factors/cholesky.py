@@ -99,7 +99,8 @@ def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> 
     Notes
     -----
     Memory: any; with little of it more is read. ``explain=True`` tells what is moved beside what has to
-    be. Serial.
+    be. Collective with ``comm=``: a panel needs those before it; ranks share its blocks of rows, if it
+    has several.
 
     Left-looking panels: Toledo, Gustavson, "The design and implementation of SOLAR, a portable library
     for scalable out-of-core linear algebra computations" (1996).

@@ -113,7 +113,8 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
     Notes
     -----
     Memory: two columns at least; with little of it more is read. ``explain=True`` tells what is moved
-    beside what has to be. Serial.
+    beside what has to be. Collective with ``comm=``: a panel needs those before it, so one rank at a
+    time has work.
 
     Left-looking panels: Toledo, Gustavson, "The design and implementation of SOLAR, a portable library
     for scalable out-of-core linear algebra computations" (1996).

@@ -77,7 +77,8 @@ def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
 
     Notes
     -----
-    Memory: about ten times that of R. The rows are read once for R and once more for Q. Serial.
+    Memory: about ten times that of R. The rows are read once for R and once more for Q. Collective with
+    ``comm=``: ranks share the blocks of rows.
 
     A tree of blocks: Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR
     and LU factorizations" (2012).
@@ -164,7 +165,7 @@ def svd(
     Notes
     -----
     Memory: about sixteen times that of vh. The rows are read once for s and vh, and once more for u.
-    Serial.
+    Collective with ``comm=``: ranks share the blocks of rows.
 
     Singular values by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 8.6.3; the tree of
     blocks as `outcore.qr`.
@@ -249,9 +250,9 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
 
     Notes
     -----
-    Memory: about ten times the square of the columns. The rows are read once. Serial. With
-    ``explain=True`` `Planned.run` returns arrays of fixed shapes: `rank` of shape ``(1,)``, and
-    `residuals` in any case.
+    Memory: about ten times the square of the columns. The rows are read once. Collective with ``comm=``:
+    ranks share the blocks of rows. With ``explain=True`` `Planned.run` returns arrays of fixed shapes:
+    `rank` of shape ``(1,)``, and `residuals` in any case.
 
     Least squares by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 5.3; the tree of
     blocks as `outcore.qr`.

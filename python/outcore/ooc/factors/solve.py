@@ -66,7 +66,8 @@ def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
 
     Notes
     -----
-    Memory: two columns at least. Temporary arrays on disk take as much as `a`. Serial.
+    Memory: two columns at least. Temporary arrays on disk take as much as `a`. Collective with
+    ``comm=``: a panel needs those before it, so one rank at a time has work.
 
     Gaussian elimination with partial pivoting, left-looking: Toledo, Gustavson 1996 (see
     `outcore.lu_factor`).
@@ -207,7 +208,7 @@ def lu_solve(
     Notes
     -----
     Memory: two columns at least. The factors are read once for each panel of right-hand sides that fits.
-    Serial.
+    Collective with ``comm=``: ranks share the panels of right-hand sides.
 
     Examples
     --------
@@ -287,7 +288,7 @@ def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, *
     Notes
     -----
     Memory: two columns at least. The factor is read twice for each panel of right-hand sides that fits.
-    Serial.
+    Collective with ``comm=``: ranks share the panels of right-hand sides.
 
     Examples
     --------

@@ -100,7 +100,8 @@ def fft(
     Memory: a line along `axis`, or some of its square root. A line that fits is read once and written
     once; one that does not is moved twice (Bailey's four-step transform), or three times if it is longer
     or shorter than `n`, real with half a result, or in chunks. Single
-    precision stays single; integers are transformed in double precision. Serial.
+    precision stays single; integers are transformed in double precision. Collective with ``comm=``:
+    ranks share the panels of lines.
 
     Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990).
 
@@ -357,7 +358,8 @@ def fft2(
     everything is read once and written once; there are two passes for a matrix that does not fit. Where
     its columns would be short runs on the disk, they are divided into two parts, one for each pass
     (Bailey's four-step transform), which changes the last bits of the result. Single precision stays
-    single; integers are transformed in double precision. Serial.
+    single; integers are transformed in double precision. Collective with ``comm=``: ranks share the
+    panels of lines.
 
     PASSION, section 4.3.1, whose transform, transpose, transform are two passes here; Bailey, "FFTs in
     external or hierarchical memory", J. Supercomputing 4 (1990).

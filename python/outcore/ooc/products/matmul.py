@@ -74,7 +74,8 @@ def matmul(
     Memory: as much as there is; the bytes that are moved fall with its square root. Integers wrap around
     as NumPy's do; sums of floating-point products are made in blocks, and differ from NumPy's in their
     last bits. Half precision is summed in single precision. With SciPy products are added in place;
-    without it, a second block of the result is needed. Serial.
+    without it, a second block of the result is needed. Collective with ``comm=``: ranks share the blocks
+    of the result.
 
     Slabs: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
     table 13. Blocks: Foster, Nieplocha, "Disk Resident Arrays", section 5.2.

@@ -59,7 +59,8 @@ def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: A
 
     Notes
     -----
-    Memory, methods and sums are those of `outcore.matmul`. Serial.
+    Memory, methods and sums are those of `outcore.matmul`. Collective with ``comm=``: ranks share the
+    blocks of the result.
 
     Bound and blocks: Smith, Lowery, Langou, van de Geijn, "A tight I/O lower bound for matrix
     multiplication", 2019, for the matrices that such arrays are.

@@ -61,7 +61,8 @@ def min(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------
@@ -114,7 +115,8 @@ def max(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------
@@ -167,7 +169,8 @@ def ptp(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------
@@ -220,7 +223,8 @@ def argmin(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------
@@ -274,7 +278,8 @@ def argmax(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------

@@ -74,7 +74,8 @@ def histogram(
     Notes
     -----
     Memory: as much as there is, and at least 1 MiB, 40 bytes a bin, and a tile of `a`. Each
-    element is read once, or twice without `range`. Serial.
+    element is read once, or twice without `range`. Collective with ``comm=``: one rank counts, and all
+    get the result.
 
     Examples
     --------
@@ -164,7 +165,7 @@ def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> A
     -----
     Memory: as much as there is, and at least 1 MiB, 32 bytes for each element of the result, and a
     tile of `x`. Each element is read twice: a pass before finds the largest one, also for
-    ``explain=True``. Serial.
+    ``explain=True``. Collective with ``comm=``: one rank counts, and all get the result.
 
     Examples
     --------

@@ -90,9 +90,10 @@ def nansum(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. The order of the additions
-    depends on indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating
-    point summation", 1993).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. The order of the additions depends on
+    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
+    1993).
 
     Examples
     --------
@@ -162,9 +163,10 @@ def nanprod(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. The order of the products
-    depends on indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating
-    point summation", 1993).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. The order of the products depends on
+    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
+    1993).
 
     Examples
     --------
@@ -233,9 +235,10 @@ def nanmean(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. The order of the additions
-    depends on indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating
-    point summation", 1993).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. The order of the additions depends on
+    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
+    1993).
 
     Examples
     --------
@@ -307,9 +310,10 @@ def nanvar(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. Moments of leaves of 128
-    are merged pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample
-    variance", 1983).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. Moments of leaves of 128 are merged
+    pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
+    1983).
 
     Examples
     --------
@@ -382,9 +386,10 @@ def nanstd(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. Moments of leaves of 128
-    are merged pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample
-    variance", 1983).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. Moments of leaves of 128 are merged
+    pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
+    1983).
 
     Examples
     --------
@@ -447,7 +452,8 @@ def nanmin(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------
@@ -500,7 +506,8 @@ def nanmax(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------
@@ -554,7 +561,8 @@ def nanargmin(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------
@@ -609,7 +617,8 @@ def nanargmax(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------

@@ -63,7 +63,8 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     Notes
     -----
     Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once. Serial. The order of the additions depends on indices alone, as that of `outcore.sum`.
+    once. Collective with ``comm=``: one rank adds, and all get the result. The order of the additions
+    depends on indices alone, as that of `outcore.sum`.
 
     Examples
     --------
@@ -107,7 +108,8 @@ def vdot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     Notes
     -----
     Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once. Serial. The order of the additions depends on indices alone, as that of `outcore.sum`.
+    once. Collective with ``comm=``: one rank adds, and all get the result. The order of the additions
+    depends on indices alone, as that of `outcore.sum`.
 
     Examples
     --------
@@ -272,8 +274,9 @@ def norm(
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `x`. Each element is read once. Serial. Squares
-    and powers are added in float64, in an order that depends on indices alone, as that of `outcore.sum`.
+    Memory: as much as there is, and at least a tile of `x`. Each element is read once. Collective with
+    ``comm=``: ranks share the tiles of the result; each is one rank's work. Squares and
+    powers are added in float64, in an order that depends on indices alone, as that of `outcore.sum`.
 
     Examples
     --------

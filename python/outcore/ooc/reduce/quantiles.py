@@ -112,7 +112,7 @@ def quantile(
     -----
     Memory: as much as there is; at least some MiB where the reduced axes do not fit. Each element is
     read once where they do, else two or three times (more for budgets of a few MiB), and nothing is
-    written. Serial.
+    written. Collective with ``comm=``: ranks share the lines, if these fit; else one rank counts.
 
     J. I. Munro, M. S. Paterson, "Selection and sorting with limited storage", 1980.
 
@@ -164,7 +164,7 @@ def percentile(
 
     Notes
     -----
-    Memory, passes and source: as of `outcore.quantile`. Serial.
+    Memory, passes and source: as of `outcore.quantile`. Collective with ``comm=``, as that is.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def median(
 
     Notes
     -----
-    Memory, passes and source: as of `outcore.quantile`. Serial.
+    Memory, passes and source: as of `outcore.quantile`. Collective with ``comm=``, as that is.
 
     Examples
     --------

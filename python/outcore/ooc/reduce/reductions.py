@@ -71,9 +71,10 @@ def sum(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. The order of the additions
-    depends on indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating
-    point summation", 1993).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. The order of the additions depends on
+    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
+    1993).
 
     Examples
     --------
@@ -136,9 +137,10 @@ def prod(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. The order of the products
-    depends on indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating
-    point summation", 1993).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. The order of the products depends on
+    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
+    1993).
 
     Examples
     --------
@@ -207,9 +209,10 @@ def mean(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. The order of the additions
-    depends on indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating
-    point summation", 1993).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. The order of the additions depends on
+    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
+    1993).
 
     Examples
     --------
@@ -274,9 +277,10 @@ def var(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. Moments of leaves of 128
-    are merged pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample
-    variance", 1983).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. Moments of leaves of 128 are merged
+    pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
+    1983).
 
     Examples
     --------
@@ -349,9 +353,10 @@ def std(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial. Moments of leaves of 128
-    are merged pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample
-    variance", 1983).
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work. Moments of leaves of 128 are merged
+    pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
+    1983).
 
     Examples
     --------
@@ -413,7 +418,8 @@ def any(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------
@@ -465,7 +471,8 @@ def all(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------
@@ -517,7 +524,8 @@ def count_nonzero(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Serial.
+    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
+    tiles of the result; each is one rank's work.
 
     Examples
     --------

@@ -93,7 +93,8 @@ def cumsum(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
-    and written once. Serial. The elements are added one after the other, as `numpy.cumsum` does.
+    and written once. Collective with ``comm=``: ranks share the lines, if these do not all go through
+    memory together. The elements are added one after the other, as `numpy.cumsum` does.
 
     Examples
     --------
@@ -150,7 +151,8 @@ def cumprod(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
-    and written once. Serial. The elements are multiplied one after the other, as `numpy.cumprod` does.
+    and written once. Collective with ``comm=``: ranks share the lines, if these do not all go through
+    memory together. The elements are multiplied one after the other, as `numpy.cumprod` does.
 
     Examples
     --------

@@ -77,7 +77,8 @@ def statistics(
     Notes
     -----
     Memory: as for one reduction; what is needed between tiles adds up. Each element is read once.
-    Serial.
+    Collective with ``comm=``: ranks share the elements of the results; single numbers are one rank's
+    work.
 
     Examples
     --------

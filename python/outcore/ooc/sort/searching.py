@@ -88,7 +88,7 @@ def searchsorted(
     -----
     Memory: as much as there is. Many values: `a` is read once for each block of values that fits in
     memory. Few values: some thousand elements at equal distances, and for each value what lies between
-    two of them. Serial.
+    two of them. Collective with ``comm=``: ranks share the blocks of values.
 
     Knuth, volume 3, section 6.2.
 

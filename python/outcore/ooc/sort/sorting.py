@@ -109,7 +109,8 @@ def sort(
 
     Memory: as much as there is. Lines that fit are read once and written once. Of longer ones,
     everything is read twice and written twice, half of that on a temporary array beside the result;
-    with very little memory more often (``explain=True`` tells). Serial.
+    with very little memory more often (``explain=True`` tells). Collective with ``comm=``: ranks share
+    the lines, or the parts of long ones.
 
     Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, section 4.
 
@@ -162,7 +163,8 @@ def argsort(
     -----
     Equal elements stay in their order: what comes out is ``numpy.argsort(a, axis, kind="stable")``.
     Lines longer than memory are stored as keys with places in between: 8 bytes an element for dtypes of
-    up to 4 bytes (and lines of up to 2**32), 16 bytes for 8, 24 bytes for complex128. Serial.
+    up to 4 bytes (and lines of up to 2**32), 16 bytes for 8, 24 bytes for complex128. Collective with
+    ``comm=``: ranks share the lines, or the parts of long ones.
 
     Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, section 4.
 

@@ -103,7 +103,7 @@ def unique(
     -----
     Memory: as much as there is. What is moved: a sort (`outcore.sort`), reading the sorted elements
     twice, and storing what differs; `return_index` costs an `outcore.argsort` more. What is sorted lies
-    in temporary arrays. Serial.
+    in temporary arrays. Collective with ``comm=``: ranks share each pass.
 
     Knuth, volume 3, section 6.5, on sorting to find what is equal.
 

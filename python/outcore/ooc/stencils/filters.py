@@ -106,7 +106,7 @@ def median_filter(
 
     Memory: two blocks of `a` with what is around them and two of the result, within the budget.
     Elements around blocks are read again only across axes along which blocks are cut, and where the
-    mode is ``"wrap"``. Serial; on all cores.
+    mode is ``"wrap"``. Collective with ``comm=``: ranks share the blocks. On all cores.
 
     PASSION, section 4.3; Batcher, "Sorting networks and their applications", 1968.
 

@@ -117,7 +117,9 @@ def stencil(
     Memory: as much as there is; of each step of a pass ``2 * radius`` hyper-rows along the slowest
     axis of the file (twice as many where that axis wraps). All steps that fit are made in one pass,
     which reads the array once and writes it once. With `until`, the pass in which the change was
-    small enough is repeated with fewer steps. What a function allocates is its own. Serial.
+    small enough is repeated with fewer steps. What a function allocates is its own. Collective
+    with ``comm=``: ranks share the panels, and compute what is around them again; `callback` is called
+    on each of them.
 
     Wonnacott, "Using time skewing to eliminate idle time", IPDPS 2000.
 
