@@ -158,7 +158,8 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
     Notes
     -----
     Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once. Serial. The order of the additions depends on indices alone, as that of `outcore.sum`.
+    once. Collective with ``comm=``: ranks share the tiles of the result; each is one rank's work. The
+    order of the additions depends on indices alone, as that of `outcore.sum`.
 
     Examples
     --------
