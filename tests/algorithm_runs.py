@@ -1,7 +1,9 @@
 """Calls of the cases in `algorithms`: in the working folder, of inputs that are files there."""
 
+import importlib
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +103,21 @@ def left(folder: str = ".") -> list[str]:
     """What is in the folder beside inputs and results."""
     names = os.listdir(folder)
     return [n for n in names if not n.startswith(("in", "out")) or ".outcore" in n]
+
+
+def work(folder: str, name: str) -> None:
+    """The call of a case, in a process of its own: each step is durable, and gone on from."""
+    _in(folder)
+    call(in_files(name, made=False), resume=True)
+
+
+def command(folder: str, *words: str) -> None:
+    """A command of `outcore`, in a process of its own."""
+    _in(folder)
+    raise SystemExit(importlib.import_module("outcore.cli").main(list(words)))
+
+
+def _in(folder: str) -> None:
+    os.chdir(folder)
+    importlib.import_module("outcore.jobs.checkpoints")._CHECKPOINT = 0.0
+    sys.stdout = sys.stderr = open(os.path.join(folder, "in-told.txt"), "a")  # noqa: SIM115

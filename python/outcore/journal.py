@@ -133,6 +133,10 @@ class Journal:
                 raise self.bad()
             with open(self.path, encoding="utf-8", errors="replace") as stream:
                 first = stream.readline(_LONGEST)
+                if first.endswith("\n") and '"steps": 0}' in first[-13:]:
+                    # Announced, and then begun: the second line has all of it.
+                    second = stream.readline(_LONGEST)
+                    first = second if second.endswith("\n") else first
                 lines = stream.read().split("\n")[:-1] if first.endswith("\n") else []
         if size == 0:
             return
@@ -168,12 +172,14 @@ class Journal:
             os.ftruncate(self._fd, size - torn)
 
     def begin(self, job: Mapping[str, Any], cut: Any, steps: int) -> None:
-        """Start anew: forget what is there, write the first line."""
+        """Start anew: forget what is there, write the first line; one without steps stays."""
+        announced = self.job is not None and self.steps == 0
         job = json.loads(json.dumps(job))
         self.job, self.cut, self.steps, self.done = job, cut, steps, Steps()
         line = json.dumps({"outcore-journal": _VERSION, "job": job, "cut": cut, "steps": steps})
         with durable.os_errors("writing the journal", self.path):
-            os.ftruncate(self._fd, 0)
+            if not announced or steps == 0:
+                os.ftruncate(self._fd, 0)
             self._append(line)
         durable.fsync_folder(self.path)
 

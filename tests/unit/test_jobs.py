@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import outcore
+from killed import dies_at
 from outcore import jobs
 from outcore.jobs import Bound, Operation, Program, Result, complete, opened
 from outcore.jobs.outputs import scratch_folder
@@ -294,3 +296,44 @@ def test_a_damaged_journal_is_told_and_can_be_removed():
     assert (one.operation, one.state) == ("unknown", "left")
     jobs.clean(one)
     assert os.listdir() == ["a.npy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "outs"),
+    [
+        ("transpose", {}, ["b.npy"]),
+        ("argsort", {"axis": None, "memory": 10**6}, ["b.npy"]),
+        ("lu_factor", {"memory": 10**6}, ["b.npy", "c.npy"]),
+    ],
+)
+def test_whenever_it_is_killed_all_that_is_left_can_be_removed(name, words, outs):
+    """Also while its arrays are made, before it has done a step."""
+    np.save("a.npy", np.random.default_rng(1).random((40, 40) if name == "lu_factor" else 150_000))
+    if name == "transpose":
+        np.save("a.npy", DATA)
+
+    def compute():
+        out = outs[0] if len(outs) == 1 else tuple(outs)
+        getattr(outcore, name)("a.npy", out=out, **words)
+
+    steps = (
+        "open",
+        "link",
+        "rename",
+        "unlink",
+        "mkdir",
+        "fsync",
+        "fdatasync",
+        "ftruncate",
+        "write",
+    )
+    step = 1
+    while dies_at(step, compute, steps):
+        for one in jobs.unfinished():
+            jobs.clean(one)
+        assert {"a.npy"} <= set(os.listdir()) <= {"a.npy", *outs}, step
+        for path in {*outs} & set(os.listdir()):
+            outcore.open(path).close()
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+        step += 1
+    assert step > 10

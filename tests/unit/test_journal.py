@@ -36,6 +36,22 @@ def test_another_job_is_told_by_what_differs(path):
         assert journal.differs({**JOB, "dtype": "<f4", "order": "F"}) == ["dtype", "order"]
 
 
+@pytest.mark.parametrize("cut", [0, 1, 50])
+def test_what_was_announced_stays_until_there_is_more(path, cut):
+    with Journal(path) as journal:
+        journal.begin(JOB, {"partial": 1}, 0)
+        journal.begin(JOB, {"partial": 2}, 10)
+    os.truncate(path, os.path.getsize(path) - cut)
+    with Journal(path) as journal:
+        assert (journal.job is not None, journal.cut, journal.steps, len(journal.done)) == (
+            (True, {"partial": 1}, 0, 0) if cut else (True, {"partial": 2}, 10, 0)
+        )
+        journal.begin(JOB, {"partial": 3}, 20)
+        journal.commit([19])
+    with Journal(path) as journal:
+        assert (journal.cut, journal.steps, journal.done) == ({"partial": 3}, 20, {19})
+
+
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_a_torn_last_line_is_not_done(path, cut):
     with Journal(path) as journal:

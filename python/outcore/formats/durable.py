@@ -236,8 +236,7 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         mode = stat.S_IMODE(found.st_mode)
-    folder, name = os.path.split(final)
-    ours = f".{short_name(name, 200)}.{_host()}-"
+    folder, ours = _beginning(final)
     _remove_orphans(folder, ours)
     temporary = os.path.join(folder, f"{ours}{secrets.token_hex(6)}.tmp")
     try:
@@ -280,13 +279,24 @@ def hold(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _remove_orphans(folder: str, beginning: str) -> None:
+def remove_begun(path: str) -> None:
+    """Remove what was to become the file `path`, and is nobody's. No other process may make it now."""
+    _remove_orphans(*_beginning(os.path.realpath(path)), young=True)
+
+
+def _beginning(final: str) -> tuple[str, str]:
+    """The folder of its temporary files, and how their names begin."""
+    folder, name = os.path.split(final)
+    return folder, f".{short_name(name, 200)}.{_host()}-"
+
+
+def _remove_orphans(folder: str, beginning: str, *, young: bool = False) -> None:
     """Remove temporary files for the same name whose makers were killed."""
     with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
         for entry in entries:
             if not (entry.name.startswith(beginning) and entry.name.endswith(".tmp")):
                 continue
-            remove_orphan(entry.path)
+            remove_orphan(entry.path, young=young)
 
 
 def is_old(found: os.stat_result) -> bool:
@@ -294,11 +304,11 @@ def is_old(found: os.stat_result) -> bool:
     return time.time() - found.st_mtime > _ORPHAN_AGE
 
 
-def remove_orphan(path: str, folder: int | None = None) -> None:
+def remove_orphan(path: str, folder: int | None = None, *, young: bool = False) -> None:
     """
     Remove a temporary file or folder whose maker was killed: nobody holds it, and it is old.
 
-    `folder` is an open one in which `path` is a name.
+    `folder` is an open one in which `path` is a name; `young`: nobody can be about to hold it.
     """
     with contextlib.suppress(OSError):
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -306,7 +316,7 @@ def remove_orphan(path: str, folder: int | None = None) -> None:
         try:
             found = os.fstat(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not is_old(found):
+            if not (young or is_old(found)):
                 return
             if stat.S_ISREG(found.st_mode):
                 os.unlink(path, dir_fd=folder)

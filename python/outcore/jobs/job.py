@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import warnings
@@ -42,7 +43,7 @@ from outcore.journal import Journal, Steps, gather, of_rank, of_ranks
 from outcore.opening import create, open
 from outcore.schedule import Schedule
 
-__all__ = ["Job", "Progress", "temporary_path"]
+__all__ = ["Job", "Progress", "temporaries", "temporary_path"]
 
 
 @dataclass(slots=True)
@@ -104,8 +105,8 @@ class Job:
             told |= {f"{name} shape": list(result.shape), f"{name} dtype": repr(result.dtype)}
         return told | {k: _said(v) for k, v in {**self.operation.arguments, **self.wishes}.items()}
 
-    def begun(self, settled: Settled) -> dict[str, Any]:
-        """What the journal keeps beside it: what the program follows from, and how to go on."""
+    def announced(self) -> dict[str, Any]:
+        """What the journal keeps from the very beginning: what may be left, and how to go on."""
         partial = [
             [
                 _absolute(one.place.final if one.place.inside else one.place.partial),
@@ -117,11 +118,14 @@ class Job:
             _absolute(one.place.final) if isinstance(one, Named) else None for one in self.outputs
         ]
         return {
-            "cut": asdict(settled.cut),
-            "program": _digest(settled.program),
             "partial": partial,
             "call": written(self.operation, outs, self.budget, self.wishes),
         }
+
+    def begun(self, settled: Settled) -> dict[str, Any]:
+        """What it keeps when all arrays are there: also what the program follows from."""
+        program = {"cut": asdict(settled.cut), "program": _digest(settled.program)}
+        return program | self.announced()
 
     def explained(self) -> ComputeReport:
         """What it would do. Collective over the ranks."""
@@ -202,7 +206,8 @@ class Job:
                 code="bad-out",
             )
         journal, job = begun.journal, self.description() if begun.journal else {}
-        begun.going_on = journal is not None and resume and journal.job is not None
+        # Without steps it is of one that was interrupted before it had made all arrays.
+        begun.going_on = journal is not None and resume and journal.steps > 0
         if journal is not None:
             gather(journal)
             self._compare(journal, job, going_on=begun.going_on)
@@ -211,6 +216,8 @@ class Job:
                 return None
         self._refuse_existing()
         again = begun.going_on
+        if journal is not None and not again:
+            journal.begin(job, self.announced(), 0)
         for one in self.outputs:
             begun.made.append(one.begin(self.budget, again=again))
         begun.settled = self._settled(begun.made, _cut(journal) if again and journal else None)
@@ -324,10 +331,8 @@ class Job:
     def _remove_temporaries(self, journal: Journal) -> None:
         for path in of_ranks(journal.path):
             os.unlink(path)
-        n = 0
-        while os.path.exists(path := temporary_path(journal.path, n)):
+        for path in temporaries(journal.path):
             os.unlink(path)
-            n += 1
 
     def _compare(self, journal: Journal, job: Mapping[str, Any], *, going_on: bool) -> None:
         if going_on and (different := journal.differs(job)):
@@ -383,6 +388,7 @@ class Job:
                     )
             else:
                 words = {k: v for k, v in result.kept.items() if k == "order"}
+                durable.remove_begun(path)
                 begun.temporaries.append(
                     create(path, result.shape, result.dtype, format="npy", hints=ours, **words)
                 )
@@ -463,6 +469,12 @@ class _Begun:
         self.close_arrays()
         if self.journal is not None:
             self.journal.close()
+
+
+def temporaries(journal: str) -> list[str]:
+    """Temporary arrays of the job with this journal, to be removed in this order: the first one last."""
+    every = (temporary_path(journal, n) for n in itertools.count())
+    return list(itertools.takewhile(os.path.exists, every))[::-1]
 
 
 def temporary_path(journal: str, n: int) -> str:

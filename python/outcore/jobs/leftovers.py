@@ -21,7 +21,7 @@ from outcore import formats
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.jobs.calls import repeated
-from outcore.jobs.job import temporary_path
+from outcore.jobs.job import temporaries, temporary_path
 from outcore.journal import SUFFIX, Journal, gather, of_ranks
 
 __all__ = ["Unfinished", "clean", "resume", "unfinished"]
@@ -203,11 +203,12 @@ def clean(one: Unfinished) -> None:
                 with contextlib.suppress(OutcoreError):
                     formats.discard(path, format=format)
             else:
+                durable.remove_begun(outer)
                 _remove(outer)
-        n = 0
-        while os.path.exists(path := temporary_path(one.path, n)):
+        found = temporaries(one.path)
+        durable.remove_begun(temporary_path(one.path, len(found)))
+        for path in found:
             _remove(path)
-            n += 1
         for path in of_ranks(one.path):
             _remove(path)
         journal.remove()

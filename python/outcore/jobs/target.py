@@ -121,6 +121,7 @@ class Place:
             if not self.in_place:
                 formats.discard(self.final, format=self.format)
             return
+        durable.remove_begun(self.partial_outer)
         with durable.os_errors("removing", self.partial_outer):
             if os.path.isdir(self.partial_outer):
                 shutil.rmtree(self.partial_outer)
