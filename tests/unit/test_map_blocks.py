@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 import outcore
+from outcore.ooc.blocks import blockwise
 from outcore.ooc.blocks.blockwise import BOUNDARIES, filled
+from outcore.schedule import Schedule
 
 SHAPES = [(), (0, 4), (13,), (1, 9), (11, 13), (6, 5, 7), (3, 4, 2, 5)]
 
@@ -75,6 +77,31 @@ def test_what_neighbours_share_is_read_once(tmp_path):
     )
     planned.run()
     assert planned.report.read_bytes == planned.report.measured.read_bytes == a.nbytes
+
+
+@pytest.mark.parametrize(
+    ("compression", "halo", "ahead"),
+    [("none", 0, (2, 2)), ("none", 1, (1, 2)), ("zstd", 0, (1, 1))],
+)
+def test_so_many_are_on_their_way(tmp_path, monkeypatch, compression, halo, ahead):
+    """What is shared with the block before keeps the next but one from loading; codecs hold much."""
+    made = []
+
+    def seen(*arguments, **words):
+        made.append(Schedule(*arguments, **words))
+        return made[-1]
+
+    monkeypatch.setattr(blockwise, "Schedule", seen)
+    a = np.arange(600 * 500.0).reshape(600, 500)
+    outcore.create(tmp_path / "a.zarr", data=a, chunks=(100, 500), compression=compression).close()
+    words = {"halo": halo, "boundary": "nearest"} if halo else {}
+    found = outcore.map_blocks(
+        np.negative, tmp_path / "a.zarr", memory="8 MiB", blocks=(100, 500), **words
+    )
+    np.testing.assert_array_equal(-a, found[...])
+    assert ahead == (made[-1].reading, made[-1].writing)
+    copies = {buffer.copies for buffer in made[-1].buffers}
+    assert copies == {1 + n for n in ahead}
 
 
 def test_filling_reaches_further_than_the_block(tmp_path):
