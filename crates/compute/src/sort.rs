@@ -7,7 +7,9 @@
 //!
 //! Tried and left out: distribution by leading bits, counted from the range of each part (MSD radix), on
 //! all threads: 17 ns an element against 18 (random float64), 26 against 16 where digits are uneven, 22
-//! against 32 for pairs of words, and twice the memory.
+//! against 32 for pairs of words, and twice the memory. Quicksort that divides 64-bit words by vectors of
+//! eight (AVX-512, a permutation and two stores) down to 256 words: 16 ns against 19, for the short parts,
+//! which stay with the library, take nearly all of it; and unsafe code.
 //!
 //! Reference: ipnsort of Rust's library, a quicksort that makes no branches on comparisons.
 
