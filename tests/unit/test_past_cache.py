@@ -145,3 +145,43 @@ def test_what_was_interrupted_can_be_written_again(tmp_path):
         a[key] = new
         a.flush()
         assert (a[key] == 1).all()
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize("format", ["zarr2", "zarr"])
+@pytest.mark.parametrize("engine", ["auto", "threads"])
+def test_chunks_in_files_of_their_own_pass_it_in_whole_pages(tmp_path, format, engine):
+    """What is in the page cache, and what others have mapped, gives way to what is written."""
+    hints = {**PAST, "engine": engine}
+    words = {"format": format, "chunks": (512, 256), "compression": "none", "hints": hints}
+    rng = np.random.default_rng(5)
+    expected = rng.standard_normal((1500, 1000))
+    with outcore.create(tmp_path / "a.zarr", expected.shape, "f8", **words) as a:
+        a[...] = expected  # makes the chunks
+        for key, passing in [
+            (np.s_[:1024, :768], True),
+            (np.s_[128:1024, 256:768], True),
+            (np.s_[512:1024, 3:500], False),  # rows of parts of chunks
+            (np.s_[512:1025, :256], False),  # a row of the last one: too little to be worth it
+        ]:
+            assert past(a, key) == passing, key
+            for order in "CF":
+                expected[key] = rng.standard_normal(expected[key].shape)
+                counted, before = a.explain(key, write=True), a.stats()
+                a[key] = np.asarray(expected[key], order=order)
+                after = a.stats()
+                if passing and order == "C":
+                    assert after["writes"] - before["writes"] == counted.writes
+                    assert after["written_bytes"] - before["written_bytes"] == expected[key].nbytes
+                np.testing.assert_array_equal(expected, a[...])
+        a.flush()
+    with outcore.open(tmp_path / "a.zarr") as a:
+        np.testing.assert_array_equal(expected, a[...])
+
+
+@pytest.mark.usefixtures("passes")
+def test_others_may_write_chunks_that_are_not_ours_alone(tmp_path):
+    words = {"chunks": (512, 256), "compression": "none", "hints": {"cache": "bypass"}}
+    with outcore.create(tmp_path / "a.zarr", (1024, 512), "f8", **words) as a:
+        a[...] = 1.0
+        assert not past(a, np.s_[...])

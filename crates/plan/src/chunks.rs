@@ -19,7 +19,7 @@ use crate::cost::piece_cost;
 use crate::emit::{add, copy, round_up, Means};
 use crate::error::PlanError;
 use crate::layout::{ChunkTable, Chunked, Stored};
-use crate::method::{cut_nest, share, Piece, Way};
+use crate::method::{cut_nest, cut_past_whole, share, Piece, Way};
 use crate::nest::{Axis, Nest};
 use crate::plan::{Channel, ChunkRead, ChunkWrite, Cost, Direction, Method, Move, Place, Round};
 use crate::planner::Request;
@@ -36,6 +36,8 @@ pub(crate) struct Cells {
     terms: Terms,
     means: Means,
     method: Method,
+    /// Chunks are written past the page cache.
+    pub past: bool,
     /// Per axis, the chunks that the section meets there.
     hits: Vec<Vec<Hit>>,
     /// Bytes between the caller's elements, per axis.
@@ -182,6 +184,7 @@ impl Cells {
             terms: terms.clone(),
             means,
             method: Method::Chunks,
+            past: false,
             hits: hits(layout, request.section, table)?,
             user: request.user_stride.to_vec(),
             stored: Vec::new(),
@@ -203,7 +206,13 @@ impl Cells {
             let chunk: Vec<i64> = cells.cell(k).iter().map(|h| h.chunk).collect();
             cells.stored.push(table.entry(&chunk)?);
         }
-        let choice = cells.choose(terms)?;
+        let choice = if cells.pass_the_cache() {
+            Choice { past: true, ..Choice::only(Method::List, false) }
+        } else {
+            // A window that is written back makes pages dirty which the next tile makes dirty again.
+            cells.terms.exclusive &= !terms.scarce;
+            cells.choose()?
+        };
         cells.method = choice.method;
         if layout.encoded {
             cells.coding(number)?;
@@ -234,7 +243,8 @@ impl Cells {
     }
 
     /// The method for chunks that can be used in place, from the cell with most elements.
-    fn choose(&self, terms: &Terms) -> Result<Choice, PlanError> {
+    fn choose(&self) -> Result<Choice, PlanError> {
+        let terms = &self.terms;
         match (terms.method, self.layout.encoded) {
             (None | Some(Method::Chunks), true) => {
                 Ok(Choice::only(Method::Chunks, terms.method.is_some()))
@@ -255,6 +265,24 @@ impl Cells {
         }
     }
 
+    /// Decides whether the chunks are written past the page cache, because that would not hold them: if
+    /// all are there, and of each only whole blocks are written. There is no order to be kept then
+    /// between what goes through the page cache and what goes past it: nothing goes through it.
+    fn pass_the_cache(&mut self) -> bool {
+        if !self.terms.scarce || self.layout.encoded {
+            return false;
+        }
+        self.past = true;
+        let passes = |k| match (self.stored[k], self.task(k)) {
+            (Some(_), Ok(Task::Stored(Piece { way: Way::Gather(how), .. }))) => {
+                how.channel == Channel::Direct
+            }
+            _ => false,
+        };
+        self.past = (0..self.stored.len()).all(passes);
+        self.past
+    }
+
     /// The loops over one chunk that begins at byte `base` of a file.
     fn nest(&self, cell: &[Hit], file: u32, mut base: i64) -> Nest {
         let mut user = 0;
@@ -271,7 +299,7 @@ impl Cells {
         let cell = self.cell(k);
         let len = self.layout.chunk_bytes();
         let stored = self.stored[k];
-        let in_place = !self.layout.encoded && self.method != Method::Chunks;
+        let in_place = !self.layout.encoded && (self.past || self.method != Method::Chunks);
         match (stored, self.means.direction) {
             (None, Direction::Read) => return Ok(Task::Fill(self.nest(&cell, 0, 0))),
             (Some(s), _) if !self.layout.encoded && s.len < len => {
@@ -282,6 +310,11 @@ impl Cells {
             }
             (Some(s), _) if in_place => {
                 let nest = self.nest(&cell, s.file, s.offset);
+                if self.past {
+                    let piece = cut_past_whole(nest, self.means, &self.terms);
+                    let refused = PlanError::Impossible { method: "list", why: "blocks are cut" };
+                    return Ok(Task::Stored(piece.ok_or(refused)?));
+                }
                 return Ok(Task::Stored(cut_nest(nest, self.method, self.means, &self.terms)?));
             }
             _ => {}

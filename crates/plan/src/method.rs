@@ -14,11 +14,12 @@
 //! (`Fetch`), as a reader would, many at once; what was read is dropped, the page cache has it.
 
 use crate::choose::{self, Need};
+use crate::cost::piece_cost;
 use crate::cut::{grow, Cut, Growth};
 use crate::emit::{self, Edges, Gather, Means};
 use crate::error::PlanError;
 use crate::nest::{Axis, Nest};
-use crate::plan::{Channel, Direction, Method, Round};
+use crate::plan::{Channel, Cost, Direction, Method, Round};
 use crate::terms::{Home, Terms};
 
 /// The way to the bytes of a nest.
@@ -160,15 +161,30 @@ pub(crate) fn cut_past(nest: Nest, means: Means, terms: &Terms) -> Option<[Piece
     let blocks = cut_gather(wish, nest, means, terms).ok()?;
     let Way::Gather(how) = blocks.way else { return None };
     let largest = blocks.nest.block(&blocks.cut.block);
-    let slot = emit::sides_used(&largest, how, means);
+    // The pages of sides may be on the disk, and be read one at a time otherwise. A look at some places of
+    // the section would not tell: the rest of it is a hole while a new array is written.
+    let fetch = Fetch::Edges(Edges { level: how.level, paged: paged(&blocks.nest, &blocks.cut) });
+    let slot = emit::sides_used(&largest, how, means).max(fetch.slot(&largest));
     let lanes = blocks.lanes.min(terms.budget / slot.max(1));
     let long = largest.extent(how.level) >= 2 * means.block;
     if how.channel != Channel::Direct || !long || lanes < 1 {
         return None;
     }
     let way = Way::Sides(how);
-    let sides = Piece { way, slot, lanes, ..blocks.clone() };
+    let sides = Piece { way, slot, lanes, fetch: Some(fetch), ..blocks.clone() };
     Some([sides, blocks])
+}
+
+/// The same for a nest of which only whole blocks are written, whatever round they are in: there are no
+/// sides. None where that is not so, or not worth it.
+pub(crate) fn cut_past_whole(nest: Nest, means: Means, terms: &Terms) -> Option<Piece> {
+    if !choose::writes_past(&nest, means, terms) {
+        return None;
+    }
+    let [sides, blocks] = cut_past(nest, means, terms)?;
+    let mut cost = Cost::default();
+    piece_cost(&sides, means, &mut cost);
+    (cost.writes == 0).then_some(blocks)
 }
 
 /// The piece with what it has to read first, in smaller rounds: some are being read while others

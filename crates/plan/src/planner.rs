@@ -108,6 +108,7 @@ impl Plan {
                 (plan.rounds, plan.slot_bytes, plan.lanes) =
                     (cells.rounds, cells.slot, cells.lanes);
                 (plan.contexts, plan.held) = (cells.contexts, cells.held);
+                plan.past = cells.past.then_some(0);
                 plan.choice = choice;
                 plan.work = Work::Cells(Box::new(cells));
             }

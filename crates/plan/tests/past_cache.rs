@@ -137,3 +137,85 @@ fn only_where_it_pays_and_nobody_else_writes() {
     let text = written(&[40, 512], 4, 120, &[(3, 30), (128, 256)], Order::F, &terms()).text();
     assert!(text.contains("past the page cache") && text.contains("(cached, before whole blocks)"));
 }
+
+/// Plans the write of rows of an array of chunks of 64 x 16 elements of 4 bytes, each in a file of its
+/// own, and runs it.
+fn chunks_written(first: i64, rows: i64, missing: bool, terms: &Terms) -> Plan {
+    let (grid, chunk) = ([2, 3], [64, 16]);
+    let strides = Order::C.strides(&chunk, 4).unwrap();
+    let layout = Chunked::new(vec![128, 48], 4, chunk.to_vec(), strides, false, 0).unwrap();
+    let len = layout.chunk_bytes();
+    let stored = (0..6).map(|file| Stored { file, offset: 0, len, mask: 0 });
+    let stored = stored.map(|one| (!missing || one.file != 1).then_some(one)).collect();
+    let table = ChunkTable { lo: vec![0, 0], count: grid.to_vec(), stored };
+    let ranges = vec![Range::new(first, rows, 1).unwrap(), Range::new(0, 48, 1).unwrap()];
+    let section = Section::new(ranges);
+    let layout = Layout::Chunked(layout);
+    let request = Request {
+        layout: &layout,
+        table: Some(&table),
+        section: &section,
+        user_stride: &[48 * 4, 4],
+        direction: Direction::Write,
+    };
+    let plan = Plan::new(&request, terms).unwrap();
+    if missing {
+        return plan;
+    }
+    let user: Vec<u8> = (0..rows * 48 * 4).map(|k| (k * 7 + k / 251) as u8).collect();
+    let old = vec![vec![0xA5; len as usize]; 6];
+    let mut world = World::new(old.clone(), user.clone(), 0, Vec::new(), terms.block);
+    world.run(&plan);
+    let mut expected = old;
+    for (at, byte) in user.iter().enumerate() {
+        let (row, column) = (first + at as i64 / 192, at as i64 % 192);
+        let file = row / 64 * 3 + column / 64;
+        expected[file as usize][(row % 64 * 64 + column % 64) as usize] = *byte;
+    }
+    assert!(expected == world.files, "{}", plan.text());
+    let times = world.file_writes.iter().flatten().map(|n| i64::from(*n));
+    assert_eq!(user.len() as i64, times.sum::<i64>(), "{}", plan.text());
+    plan
+}
+
+#[test]
+fn chunks_in_files_of_their_own_are_written_past_the_cache_in_whole_blocks() {
+    let terms = Terms { straight: 8 * BLOCK, ..terms() };
+    for (first, rows) in [(0, 128), (0, 64), (30, 70), (64, 32)] {
+        let plan = chunks_written(first, rows, false, &terms);
+        assert_eq!(Some(0), plan.past_cache(), "{}", plan.text());
+        for k in 0..plan.rounds() {
+            let writes = plan.round(k).unwrap().writes;
+            assert!(writes.iter().all(|t| t.channel == Channel::Direct), "{}", plan.text());
+        }
+        assert_eq!(0, plan.cost().reads);
+    }
+    // Through the page cache where a row of a chunk is no whole block, where a chunk is not there yet,
+    // where the page cache holds them, and where others write.
+    let wide = Terms { block: 4 * BLOCK, ..terms.clone() };
+    assert_eq!(None, chunks_written(3, 64, false, &wide).past_cache());
+    assert_eq!(None, chunks_written(0, 64, true, &terms).past_cache());
+    let held = Terms { scarce: false, ..terms.clone() };
+    assert_eq!(None, chunks_written(0, 64, false, &held).past_cache());
+    let shared = Terms { exclusive: false, ..terms.clone() };
+    assert_eq!(None, chunks_written(0, 64, false, &shared).past_cache());
+}
+
+#[test]
+fn pages_of_sides_are_read_before_many_at_once() {
+    // Pages are 4096 bytes here: rows of two pages, written from the middle of one to the next page.
+    let terms = Terms { block: 4096, straight: 4096, share: 1 << 20, ..terms() };
+    let terms = Terms { request: 1 << 20, budget: 8 << 20, ..terms };
+    let reads = |first: i64| {
+        let ranges = [(0, 40), (first, 8192 * 4 - first)];
+        let plan = written(&[40, 8192 * 4], 1, 0, &ranges, Order::C, &terms);
+        assert!(plan.past_cache().is_some(), "{}", plan.text());
+        let past = plan.past_cache().unwrap();
+        for k in 0..plan.rounds() {
+            let round = plan.round(k).unwrap();
+            assert!(k < past || round.reads.is_empty());
+        }
+        plan.cost().reads
+    };
+    assert_eq!((0, 40), (reads(4096), reads(5000)));
+}

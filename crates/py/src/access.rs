@@ -214,12 +214,9 @@ impl Open {
 
     /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
     pub fn past_cache(&self, wishes: &Wishes) -> i64 {
-        let (Layout::Strided(layout), Place::Files(files)) = (&self.described.layout, &self.place)
-        else {
-            return 0;
-        };
+        let Place::Files(files) = &self.place else { return 0 };
         let terms = terms::terms(wishes, &self.found, files, None, None, 0);
-        let terms = terms::past_cache(terms, wishes, &self.found, layout);
+        let terms = terms::past_cache(terms, wishes, &self.found, &self.described.layout);
         match terms.scarce && wishes.method.is_none() {
             true => terms.block,
             false => 0,
@@ -548,7 +545,8 @@ impl Open {
         terms.flushed = self.flushed(access);
         terms.home = home(&self.described.layout, access);
         if access.direction == Direction::Write {
-            terms = terms::past_cache(terms, access.wishes, &self.found, layout);
+            let array = &self.described.layout;
+            terms = terms::past_cache(terms, access.wishes, &self.found, array);
             if terms.cached_permille < 950 {
                 terms.stored = terms::stored(layout, access.section, files);
             }

@@ -11,6 +11,7 @@ use crate::chunks::Context;
 use crate::errors::Fault;
 use crate::gate::Mode;
 use crate::guard::patiently;
+use crate::layout::Source;
 use crate::terms;
 
 /// Looks at the page cache per batch, and bytes per look.
@@ -127,6 +128,11 @@ impl Part<'_> {
             terms::terms(wishes, context.found, files, cached, self.codecs, self.budget);
         if access.direction == Direction::Write && terms.cached_permille < 950 {
             terms.stored = on_disk(&resolved.table, files);
+        }
+        // Chunks in files of their own: a page of one file is never next to another chunk.
+        let own = matches!(&context.described.source, Some(Source::Files { shard: None, .. }));
+        if access.direction == Direction::Write && self.codecs.is_none() && own {
+            terms = terms::past_cache(terms, wishes, context.found, &context.described.layout);
         }
         let request = Request {
             layout: &context.described.layout,

@@ -11,7 +11,9 @@ use std::sync::OnceLock;
 use outcore_io::pool::PAGE;
 use outcore_io::{cpu, probe, Arena, FileTable, Pipeline};
 use outcore_plan::gaps::Prices;
-use outcore_plan::{Chunked, Coding, Direction, Method, PlanError, Rates, Section, Strided, Terms};
+use outcore_plan::{
+    Chunked, Coding, Direction, Layout, Method, PlanError, Rates, Section, Strided, Terms,
+};
 
 use crate::hints::{Cache, Wishes};
 use crate::measure::Figures;
@@ -175,8 +177,13 @@ pub fn terms(
 
 /// The terms for a write into an array, which may pass the page cache where nobody else writes the array,
 /// and the page cache would not hold it or is not wanted.
-pub fn past_cache(terms: Terms, wishes: &Wishes, found: &Found, layout: &Strided) -> Terms {
-    let bytes = layout.parts.iter().map(|part| part.len).sum();
+pub fn past_cache(terms: Terms, wishes: &Wishes, found: &Found, layout: &Layout) -> Terms {
+    let bytes = match layout {
+        Layout::Strided(layout) => layout.parts.iter().map(|part| part.len).sum(),
+        Layout::Chunked(layout) => {
+            layout.shape.iter().fold(layout.item, |all, n| all.saturating_mul(*n))
+        }
+    };
     if !terms.direct || !wishes.exclusive {
         return terms;
     }

@@ -151,7 +151,7 @@ fn whole_pages_are_not_left_in_the_page_cache() {
     assert!(std::fs::read(&path).unwrap() == expected(&old, &memory, row, part));
 }
 
-/// Looks, at each request to an engine, at the sides of all runs.
+/// Looks, at each write through an engine, at the sides of all runs.
 struct Watching {
     file: std::fs::File,
     /// Where sides are, and what they hold in the end.
@@ -186,9 +186,11 @@ impl Session for Watched<'_> {
             let mut now = vec![0; bytes.len()];
             self.1.file.read_exact_at(&mut now, *at).is_ok() && now == *bytes
         };
-        self.1.requests.fetch_add(1, Ordering::Relaxed);
-        if !self.1.sides.iter().all(there) {
-            self.1.early.fetch_add(1, Ordering::Relaxed);
+        if request.write {
+            self.1.requests.fetch_add(1, Ordering::Relaxed);
+            if !self.1.sides.iter().all(there) {
+                self.1.early.fetch_add(1, Ordering::Relaxed);
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { self.0.submit(request) };
