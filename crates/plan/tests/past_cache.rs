@@ -193,7 +193,7 @@ fn chunks_in_files_of_their_own_are_written_past_the_cache_in_whole_blocks() {
     // Through the page cache where a row of a chunk is no whole block, where a chunk is not there yet,
     // where the page cache holds them, and where others write.
     let wide = Terms { block: 4 * BLOCK, ..terms.clone() };
-    assert_eq!(None, chunks_written(3, 64, false, &wide).past_cache());
+    assert_eq!(None, chunks_written(3, 61, false, &wide).past_cache());
     assert_eq!(None, chunks_written(0, 64, true, &terms).past_cache());
     let held = Terms { scarce: false, ..terms.clone() };
     assert_eq!(None, chunks_written(0, 64, false, &held).past_cache());
