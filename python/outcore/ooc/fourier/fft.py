@@ -2,8 +2,8 @@
 Fourier transforms with NumPy's names, arguments and meanings, of arrays larger than memory.
 
 Problem. A transform takes part of every element of a line, along every axis in turn.
-Idea. What a call means is a list of transforms along single axes, in NumPy's order; `fft_plan` makes
-passes over disk of it.
+Idea. What a call means is a list of transforms along single axes, in NumPy's order; `calls` reads it,
+and `plan` makes passes over disk of it.
 
 References: PASSION, section 4.3.1 (2-D FFT); Bailey, "FFTs in external or hierarchical memory", J.
 Supercomputing 4 (1990).
@@ -11,20 +11,11 @@ Supercomputing 4 (1990).
 
 from __future__ import annotations
 
-import operator
-import time
-from collections.abc import Sequence
-from functools import cache
-from typing import Any, Literal, SupportsIndex
-
-import numpy as np
+from typing import Any, SupportsIndex
 
 from outcore.disk import DiskArray
-from outcore.errors import UsageError
-from outcore.jobs import Operation, Result, Source, collective, complete, opened
-from outcore.ooc.copies.copying import copying
-from outcore.ooc.fourier.kernels import Stage, transform
-from outcore.ooc.fourier.plan import Transform, planned
+from outcore.jobs import Source, collective, opened
+from outcore.ooc.fourier.calls import Axes, Lengths, Norm, along_one, along_some, swapped
 
 __all__ = [
     "fft",
@@ -42,12 +33,6 @@ __all__ = [
     "rfft2",
     "rfftn",
 ]
-
-Norm = Literal["backward", "ortho", "forward"] | None
-Lengths = Sequence[SupportsIndex | None] | None
-Axes = Sequence[SupportsIndex] | None
-
-_SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 @collective
@@ -113,7 +98,7 @@ def fft(
     array([0., 0., 8., 0., 0.])
     """
     with opened(a) as (source,):
-        return _one("fft", "c2c", source, n, axis, norm, out, how)
+        return along_one("fft", "c2c", source, n, axis, norm, out, how)
 
 
 @collective
@@ -151,7 +136,7 @@ def ifft(
     array([0., 1., 2., 3.])
     """
     with opened(a) as (source,):
-        return _one("ifft", "c2c", source, n, axis, norm, out, how, forward=False)
+        return along_one("ifft", "c2c", source, n, axis, norm, out, how, forward=False)
 
 
 @collective
@@ -188,7 +173,7 @@ def rfft(
     array([1.+0.j, 1.+0.j, 1.+0.j])
     """
     with opened(a) as (source,):
-        return _one("rfft", "r2c", source, n, axis, norm, out, how)
+        return along_one("rfft", "r2c", source, n, axis, norm, out, how)
 
 
 @collective
@@ -227,7 +212,7 @@ def irfft(
     array([0., 1., 2., 3., 4.])
     """
     with opened(a) as (source,):
-        return _one("irfft", "c2r", source, n, axis, norm, out, how, forward=False)
+        return along_one("irfft", "c2r", source, n, axis, norm, out, how, forward=False)
 
 
 @collective
@@ -265,8 +250,8 @@ def hfft(
     array([ 8., -2.,  0., -2.])
     """
     with opened(a) as (source,):
-        word = _swapped("hfft", norm)
-        return _one("hfft", "c2r", source, n, axis, word, out, how, forward=False, conj=True)
+        word = swapped("hfft", norm)
+        return along_one("hfft", "c2r", source, n, axis, word, out, how, forward=False, conj=True)
 
 
 @collective
@@ -303,7 +288,9 @@ def ihfft(
     array([1., 2., 3.])
     """
     with opened(a) as (source,):
-        return _one("ihfft", "r2c", source, n, axis, _swapped("ihfft", norm), out, how, conj=True)
+        return along_one(
+            "ihfft", "r2c", source, n, axis, swapped("ihfft", norm), out, how, conj=True
+        )
 
 
 @collective
@@ -373,7 +360,7 @@ def fft2(
     (dtype('complex64'), (48+0j), 0.0)
     """
     with opened(a) as (source,):
-        return _many("fft2", "c2c", source, s, axes, norm, out, how)
+        return along_some("fft2", "c2c", source, s, axes, norm, out, how)
 
 
 @collective
@@ -411,7 +398,7 @@ def ifft2(
     array([3., 4., 5.])
     """
     with opened(a) as (source,):
-        return _many("ifft2", "c2c", source, s, axes, norm, out, how, forward=False)
+        return along_some("ifft2", "c2c", source, s, axes, norm, out, how, forward=False)
 
 
 @collective
@@ -448,7 +435,7 @@ def rfft2(
     (6, 5)
     """
     with opened(a) as (source,):
-        return _many("rfft2", "r2c", source, s, axes, norm, out, how)
+        return along_some("rfft2", "r2c", source, s, axes, norm, out, how)
 
 
 @collective
@@ -487,7 +474,7 @@ def irfft2(
     array([3., 4., 5.])
     """
     with opened(a) as (source,):
-        return _many("irfft2", "c2r", source, s, axes, norm, out, how, forward=False)
+        return along_some("irfft2", "c2r", source, s, axes, norm, out, how, forward=False)
 
 
 @collective
@@ -526,7 +513,7 @@ def fftn(
     (dtype('complex64'), (48+0j), 0.0)
     """
     with opened(a) as (source,):
-        return _many("fftn", "c2c", source, s, axes, norm, out, how)
+        return along_some("fftn", "c2c", source, s, axes, norm, out, how)
 
 
 @collective
@@ -564,7 +551,7 @@ def ifftn(
     array([3., 4., 5.])
     """
     with opened(a) as (source,):
-        return _many("ifftn", "c2c", source, s, axes, norm, out, how, forward=False)
+        return along_some("ifftn", "c2c", source, s, axes, norm, out, how, forward=False)
 
 
 @collective
@@ -601,7 +588,7 @@ def rfftn(
     (6, 5)
     """
     with opened(a) as (source,):
-        return _many("rfftn", "r2c", source, s, axes, norm, out, how)
+        return along_some("rfftn", "r2c", source, s, axes, norm, out, how)
 
 
 @collective
@@ -640,164 +627,4 @@ def irfftn(
     array([3., 4., 5.])
     """
     with opened(a) as (source,):
-        return _many("irfftn", "c2r", source, s, axes, norm, out, how, forward=False)
-
-
-def _one(
-    name: str,
-    kind: str,
-    source: Any,
-    n: SupportsIndex | None,
-    axis: SupportsIndex,
-    norm: Any,
-    out: Any,
-    how: dict[str, Any],
-    *,
-    forward: bool = True,
-    conj: bool = False,
-) -> DiskArray:
-    along = _axis(name, source, axis)
-    there = source.shape[along]
-    length = (2 * (there - 1) if kind == "c2r" else there) if n is None else _index(name, "n", n)
-    one = Transform(kind, along, length, forward, _norm(name, norm), conj)
-    return _complete(name, source, [one], out, how)
-
-
-def _many(
-    name: str,
-    kind: str,
-    source: Any,
-    s: Lengths,
-    axes: Axes,
-    norm: Any,
-    out: Any,
-    how: dict[str, Any],
-    *,
-    forward: bool = True,
-) -> DiskArray:
-    sizes = None if s is None else [-1 if n is None else _index(name, "s", n) for n in s]
-    if axes is not None:
-        found = [_axis(name, source, axis) for axis in axes]
-    else:
-        count = source.ndim if sizes is None else len(sizes)
-        found = [_axis(name, source, axis) for axis in range(-count, 0)]
-    if sizes is None:
-        sizes = [source.shape[axis] for axis in found]
-        if kind == "c2r" and sizes:
-            sizes[-1] = 2 * (sizes[-1] - 1)
-    if len(sizes) != len(found):
-        raise UsageError(
-            f"{name}: s has {len(sizes)} lengths for {len(found)} axes; give one for each",
-            code="bad-value",
-        )
-    sizes = [source.shape[k] if n == -1 else n for n, k in zip(sizes, found, strict=True)]
-    if not found and kind != "c2c":
-        raise UsageError(
-            f"{name} of no axes: there is none that could be halved; name one in axes=",
-            code="bad-axis",
-        )
-    word = _norm(name, norm)
-    # NumPy's order: from the last axis to the first, and back.
-    pairs = list(zip(found, sizes, strict=True))
-    ones = [Transform("c2c", axis, n, forward, word) for axis, n in pairs]
-    if kind == "r2c":
-        axis, n = pairs[-1]
-        ones = [Transform("r2c", axis, n, forward, word), *ones[-2::-1]]
-    elif kind == "c2r":
-        axis, n = pairs[-1]
-        ones[-1] = Transform("c2r", axis, n, forward, word)
-    else:
-        ones = ones[::-1]
-    return _complete(name, source, ones, out, how)
-
-
-def _complete(
-    name: str, source: Any, transforms: list[Transform], out: Any, how: dict[str, Any]
-) -> DiskArray:
-    dtype = source.dtype.newbyteorder("=")
-    real = any(one.kind == "r2c" for one in transforms)
-    if dtype.kind not in "biufc" or (dtype.kind in "fc" and dtype.itemsize > 16):
-        raise UsageError(
-            f"{name}: {source.path!r} has elements of dtype {source.dtype}; numbers can be transformed",
-            code="bad-dtype",
-        )
-    if real and dtype.kind == "c":
-        raise UsageError(
-            f"{name}: {source.path!r} is complex ({source.dtype}), and {name} takes real input; call "
-            f"{name.replace('rfft', 'fft').replace('ihfft', 'ifft')}",
-            code="bad-dtype",
-        )
-    for one in transforms:
-        if one.length < 1:
-            raise UsageError(
-                f"{name}: invalid number of points ({one.length}) along axis {one.axis}; at least 1",
-                code="bad-value",
-            )
-    single = dtype.kind in "fc" and dtype.itemsize <= (4 if dtype.kind == "f" else 8)
-    between: np.dtype[Any] = np.dtype("c8" if single else "c16")
-    shape = list(source.shape)
-    for one in transforms:
-        shape[one.axis] = one.made
-    made = between
-    if transforms and transforms[-1].kind == "c2r":
-        made = np.dtype("f4" if single else "f8")
-    if not transforms:
-        made = source.dtype
-    result = Result(tuple(shape), made, source=source.path)
-    if transforms:
-        dtypes = (source.dtype, between, made)
-        plan = planned(name, source.shape, dtypes, transforms, _rate())
-    else:
-        plan = copying(name, source.shape, (source.dtype, made))
-    arguments = {"transforms": transforms}
-    operation = Operation(name, (source,), (result,), plan, arguments)
-    return complete(operation, out, how)  # type: ignore[no-any-return]
-
-
-def _axis(name: str, source: Any, axis: SupportsIndex) -> int:
-    number = _index(name, "axis", axis)
-    if not -source.ndim <= number < source.ndim:
-        raise UsageError(
-            f"{name}: axis {number} of an array with {source.ndim} axes; choose one of "
-            f"{-source.ndim} to {source.ndim - 1}"
-            if source.ndim
-            else f"{name}: {source.path!r} has no axes; a transform is along one",
-            code="bad-axis",
-        )
-    return number % int(source.ndim)
-
-
-def _index(name: str, argument: str, value: SupportsIndex) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise UsageError(
-            f"{name}: {argument}={value!r} is no integer; give one", code="bad-value"
-        ) from None
-    return number
-
-
-def _norm(name: str, norm: Any) -> str:
-    if norm is None:
-        return "backward"
-    if norm not in _SWAPPED:
-        raise UsageError(
-            f'{name}: invalid norm {norm!r}; it is "backward", "ortho" or "forward"',
-            code="bad-value",
-        )
-    return str(norm)
-
-
-def _swapped(name: str, norm: Any) -> str:
-    return _SWAPPED[_norm(name, norm)]
-
-
-@cache
-def _rate() -> float:
-    """Floating-point operations that a processor does in a second, for predictions."""
-    block = np.ones((64, 1024), "c8")
-    stages = (Stage("c2c", 1, 1024),)
-    transform([block], stages, (0, 0), 1)
-    begun = time.perf_counter()
-    transform([block], stages, (0, 0), 1)
-    return 5 * block.size * 10 / max(time.perf_counter() - begun, 1e-6)
+        return along_some("irfftn", "c2r", source, s, axes, norm, out, how, forward=False)

@@ -4,7 +4,7 @@ Fourier transforms of arrays larger than memory: from transforms along axes to p
 Problem. A transform needs whole lines. Lines of one axis are scattered over the lines of another one,
 and one line alone may be larger than memory.
 Idea. Each pass transforms the axes that fit together and reads and writes everything once; between two
-passes is a temporary array with the panels of the next one (`fft_places`). A line of N = N1 N2 elements
+passes is a temporary array with the panels of the next one (`places`). A line of N = N1 N2 elements
 that does not fit is a matrix of N1 rows: its columns are transformed, multiplied with twiddle factors,
 then its rows, and what comes out is its transposed (the four-step transform). Input and result are seen
 with that axis divided, so that neither is copied for it, unless the input is longer or shorter than the
