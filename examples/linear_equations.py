@@ -37,13 +37,13 @@ def main(arguments: list[str] | None = None) -> None:
     comm.barrier()
     how: Any = {"memory": words.memory, "comm": comm}
     wanted = np.random.default_rng(1).random(words.size)
-    right = np.asarray(outcore.matmul("matrix.npy", wanted, **how)[...])
+    right = outcore.matmul("matrix.npy", wanted, out=np.empty(words.size), **how)
     planned: Any = outcore.lu_factor(
         "matrix.npy", out=("lu.npy", "pivots.npy"), overwrite=True, explain=True, **how
     )
     lu, pivots = planned.run()
-    x = np.asarray(outcore.lu_solve((lu, pivots), right, **how)[...])
-    residual = np.asarray(outcore.matmul("matrix.npy", x, **how)[...]) - right
+    x = outcore.lu_solve((lu, pivots), right, out=np.empty(words.size), **how)
+    residual = outcore.matmul("matrix.npy", x, out=np.empty(words.size), **how) - right
     if comm.rank == 0:
         print(planned)
         print(f"residual {np.abs(residual).max():.1e}, error of x {np.abs(x - wanted).max():.1e}")

@@ -176,13 +176,13 @@ def test_common_inputs_are_read_once_and_handed_round(world, folder, name, monke
 @ranks(1, 2, 3)
 def test_one_operand_may_be_in_memory(world, folder):
     """It is read by nobody; the other one is read together."""
-    a, x = np.random.default_rng(1).random((300, 200)), np.arange(200.0)
+    a, x = np.random.default_rng(1).random((1000, 500)), np.arange(500.0)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", a))
-        found = outcore.matmul(folder / "a.npy", x, memory="256 KiB", comm=t)
+        found = outcore.matmul(folder / "a.npy", x, memory="1 MiB", comm=t)
         np.testing.assert_allclose(found[...], a @ x)
-        found = outcore.matmul(x.reshape(1, 200), a.T.copy(), memory="1 MiB", comm=t)
+        found = outcore.matmul(x.reshape(1, 500), a.T.copy(), memory="8 MiB", comm=t)
         np.testing.assert_allclose(found[...], (a @ x)[None])
 
     world.run(body)

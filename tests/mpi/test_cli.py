@@ -18,9 +18,9 @@ DATA = np.random.default_rng(3).random((700, 500))
 
 @pytest.fixture
 def here(folder, monkeypatch):
-    """A folder that all ranks are in, with an array."""
+    """A folder that all ranks are in, with two arrays."""
     monkeypatch.chdir(folder)
-    once(transport(world()), lambda: np.save("a.npy", DATA))
+    once(transport(world()), lambda: [np.save(name, DATA) for name in ("a.npy", "b.npy")])
 
 
 def run(capsys, *words):
@@ -51,6 +51,7 @@ def test_ranks_share_a_computation_and_one_of_them_tells(here, capsys):
     ("words", "status", "said"),
     [
         (["run", "transpose", "a.npy", "a.npy"], 2, "[same-file]"),
+        (["run", "transpose", "a.npy", "b.npy"], 2, "here: --overwrite"),
         (["run", "transpose", "none.npy", "t.npy"], 3, "[not-found]"),
         (["run", "transpose", "a.npy", "t.npy", "--axes", "0,0"], 2, "no permutation"),
         (["run", "transpose", "a.npy", "t.npy", "--memory", "1000"], 3, "here: --memory"),

@@ -5,8 +5,7 @@ Problem. A transform takes part of every element of a line, along every axis in 
 Idea. What a call means is a list of transforms along single axes, in NumPy's order; `calls` reads it,
 and `plan` makes passes over disk of it.
 
-References: PASSION, section 4.3.1 (2-D FFT); Bailey, "FFTs in external or hierarchical memory", J.
-Supercomputing 4 (1990).
+References: PASSION, section 4.3.1 (2-D FFT); Bailey, "FFTs in external or hierarchical memory" (1990).
 """
 
 from __future__ import annotations
@@ -84,9 +83,8 @@ def fft(
     -----
     Memory: a line along `axis`, or some of its square root. A line that fits is read once and written
     once; one that does not is moved twice (Bailey's four-step transform), or three times if it is longer
-    or shorter than `n`, real with half a result, or in chunks. Single
-    precision stays single; integers are transformed in double precision. Collective with ``comm=``:
-    ranks share the panels of lines.
+    or shorter than `n`, real with half a result, or in chunks. Single precision stays single; integers
+    are transformed in double precision. Collective with ``comm=``: ranks share lines.
 
     Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990).
 
@@ -345,8 +343,7 @@ def fft2(
     everything is read once and written once; there are two passes for a matrix that does not fit. Where
     its columns would be short runs on the disk, they are divided into two parts, one for each pass
     (Bailey's four-step transform), which changes the last bits of the result. Single precision stays
-    single; integers are transformed in double precision. Collective with ``comm=``: ranks share the
-    panels of lines.
+    single; integers are transformed in double precision. Collective with ``comm=``: ranks share lines.
 
     PASSION, section 4.3.1, whose transform, transpose, transform are two passes here; Bailey, "FFTs in
     external or hierarchical memory", J. Supercomputing 4 (1990).
