@@ -119,6 +119,8 @@ class Carrier:
             lambda: made.append(phase if isinstance(phase, Schedule) else phase.make(self.arrays))
         )
         schedule = made[0]
+        if not schedule.buffers:
+            return  # nothing is left to do, which all ranks know; nor does anybody who goes on have to
         with self.common(schedule) as common:
             # What is in memory each rank has.
             schedule = replace(schedule, common=frozenset(common))

@@ -45,6 +45,9 @@ _COLUMNS = 512
 _LARGE_SLAB = 16 * 2**20
 # A rank's panel is so many times as wide as what it computes again of its neighbours'.
 _ALONE = 8
+# Seconds that an element takes in a step, about; and that ranks take to meet after a pass, and to
+# flush what it stored.
+_ELEMENT, _MEETING = 1e-9, 5e-3
 # Bytes of a run that panels do not cut: a page is moved in any case.
 _SHORT_RUN = 4 * 2**10
 
@@ -258,12 +261,31 @@ class _Planner:
         return found
 
     def choose(self) -> _Cut:
-        """The cut that moves for the shortest time."""
+        """The cut that takes the shortest time; on ranks also one of which a single rank has all."""
+        starts = {1, self.least_panels()}
+        found = [self.chosen(start) for start in sorted(starts)]
+        cuts = [one for one in found if isinstance(one, _Cut)]
+        if not cuts:
+            raise TooLittle(min(one for one in found if isinstance(one, int)))
+        return min(cuts, key=self.seconds_on_ranks)
+
+    def seconds_on_ranks(self, cut: _Cut) -> float:
+        """What all passes take, with what is computed again at borders, and meetings between them."""
+        passes = -(-self.task.steps // cut.levels)
+        panels = self.panels(cut.panels, cut.levels)
+        columns = sum(last - first for _, _, first, last in panels)
+        most = -(-len(panels) // self.terms.ranks) / len(panels)  # what one rank has of them
+        rows: int = math.prod(self.shape[2:]) * self.shape[0]
+        computed = self.task.steps * rows * columns * most * _ELEMENT
+        return max(self.seconds(cut), computed) + passes * _MEETING
+
+    def chosen(self, least_panels: int) -> _Cut | int:
+        """The cut with so many panels, or more, that moves for the shortest time; or what it needs."""
         room = self.terms.room
         best: tuple[float, _Cut] | None = None
         least = 0
         column = math.prod(self.shape[2:]) * self.task.dtype.itemsize
-        for panels in _doubled(self.least_panels(), 1 if self.ndim == 1 else self.shape[1]):
+        for panels in _doubled(least_panels, 1 if self.ndim == 1 else self.shape[1]):
             if best is not None:
                 break  # more panels read more borders
             if panels > self.terms.ranks and self.shape[1] // panels * column < _SHORT_RUN:
@@ -277,9 +299,7 @@ class _Planner:
                 seconds = self.seconds(cut)
                 if best is None or seconds < best[0]:
                     best = (seconds, cut)
-        if best is None:
-            raise TooLittle(least)
-        return best[1]
+        return least if best is None else best[1]
 
     def least_panels(self) -> int:
         """One for each rank, if they are not too narrow for what they compute again at their borders."""
@@ -337,7 +357,7 @@ class _Planner:
         alone = 0.0
         if cut.copies == (1, 1):
             # Nothing is read while something is computed.
-            alone = self.task.steps * math.prod(self.shape) * 1e-9
+            alone = self.task.steps * math.prod(self.shape) * _ELEMENT
         moving = self.terms.disk.seconds(2 * slabs, (read + written) * row)
         return passes * moving + alone
 
