@@ -202,6 +202,14 @@ CASES: dict[str, Callable[[], Case]] = {
         np.linalg.cholesky,
         exact=False,
         begun=3,
+        memory=MIB // 2,
+    ),
+    "lu": lambda: Case(
+        [random(300, 300)],
+        outcore.lu,
+        linalg.lu,
+        outs=[".npy", ".npy", ".npy"],
+        exact=False,
     ),
     "lu_factor": lambda: Case(
         [random(300, 300)],

@@ -16,7 +16,7 @@ _CALLS = {
     "jacobi": ("stencil",),
     "fft2": ("fft2",),
     "cholesky": ("cholesky",),
-    "lu": ("lu",),
+    "lu": ("lu_factor",),
     "median": ("median_filter",),
     "sum": ("sum",),
     "mean_var": ("statistics",),
@@ -74,9 +74,11 @@ def cholesky(inputs: list[str], out: str, memory: int, cores: int) -> None:
 
 
 def lu(inputs: list[str], out: str, memory: int, cores: int) -> dict[str, Any]:
-    """`outcore.lu`."""
-    found = _call("lu", inputs[0], out=out, memory=memory)
-    permutation = np.asarray(found[-1])
+    """`outcore.lu_factor`; its interchanges as the order of rows."""
+    _, interchanged = _call("lu", inputs[0], out=out, memory=memory)
+    permutation = np.arange(len(interchanged))
+    for i, other in enumerate(interchanged.tolist()):
+        permutation[[i, other]] = permutation[[other, i]]
     return {"save": lambda: np.save(f"{out}.permutation.npy", permutation)}
 
 

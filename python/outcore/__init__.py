@@ -55,6 +55,7 @@ from outcore.ooc.copies.transpose import rechunk, transpose
 from outcore.ooc.factors.cholesky import cholesky
 from outcore.ooc.factors.lu import lu_factor
 from outcore.ooc.factors.qr import lstsq, qr, svd
+from outcore.ooc.factors.separate import lu
 from outcore.ooc.factors.solve import cho_solve, lu_solve, solve
 from outcore.ooc.fourier.fft import (
     fft,
@@ -195,6 +196,7 @@ __all__ = [
     "irfftn",
     "ls",
     "lstsq",
+    "lu",
     "lu_factor",
     "lu_solve",
     "map_blocks",

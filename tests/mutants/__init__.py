@@ -17,6 +17,7 @@ LISTS = (
     "collectives",
     "computations",
     "conversions",
+    "factors",
     "files_of_formats",
     "lengths",
     "replaced",

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore.jobs import Disk, InMemory, Terms, TooLittle
-from outcore.ooc.factors import lu
+from outcore.ooc.factors import separate
 from outcore.ooc.factors.blas import routines, working_dtype
 from outcore.schedule import Run, check
 
 cholesky = importlib.import_module("outcore.ooc.factors.cholesky")
+lu = importlib.import_module("outcore.ooc.factors.lu")
 solving = importlib.import_module("outcore.ooc.factors.solve")
 tall = importlib.import_module("outcore.ooc.factors.qr")
 
@@ -135,12 +136,62 @@ def test_lu_factor(shape, dtype, order, apart, room, seed):
     rows = np.arange(m)
     for i, other in enumerate(pivots):
         rows[[i, other]] = rows[[other, i]]
+    if a.dtype.kind == "f":  # no two elements are equal
+        np.testing.assert_array_equal(order_, pivots)
     a = a.astype(used)
     scale = np.linalg.norm(low) * np.linalg.norm(up) + np.linalg.norm(a)
     assert np.linalg.norm(low @ up - a[rows]) <= precision(dtype, max(shape)) * scale
     assert np.abs(low).max() <= 1 + (0.5 if used.kind == "c" else 0)
-    if used.kind == "f" and a.dtype.kind == "f":  # no two elements are equal
-        np.testing.assert_array_equal(order_, pivots)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    shape=st.tuples(*[st.sampled_from([1, 2, 7, 13, 23])] * 2),
+    dtype=st.sampled_from(["f8", "f4", "c16", "c8", ">f8"]),
+    order=ORDERS,
+    kind=st.sampled_from(["p", "p_indices", "permute_l"]),
+    room=st.integers(300, 9000),
+    seed=st.integers(0, 9),
+)
+def test_lu(shape, dtype, order, kind, room, seed):
+    a = some(np.random.default_rng(seed), shape, dtype, order)
+    used = working_dtype(a.dtype)
+    words = {} if kind == "p" else {kind: True}
+    expected = scipy.linalg.lu(a.astype(used), **words)
+    found = [np.full(one.shape, 88, one.dtype) for one in expected]
+    if kind == "p_indices":
+        found[0] = found[0].astype(np.int32)
+    plan = separate._Plan(shape, a.dtype, routines(used, "test"), tuple(f.shape for f in found))
+    if ran(plan, [a, *found], room) is None:
+        return
+    close = 1e3 * precision(dtype, max(shape))
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=close, atol=close)
+
+
+def test_factors_have_places_of_their_own(tmp_path):
+    rng = np.random.default_rng(8)
+    a = rng.standard_normal((53, 41))
+    for words in ({}, {"p_indices": True}, {"permute_l": True}):
+        expected = scipy.linalg.lu(a, **words)
+        places = tuple(f"{tmp_path}/{n}.npy" for n in range(len(expected)))
+        for out in (None, places):
+            found = outcore.lu(a, out=out, overwrite=True, **words)
+            assert [type(one) for one in found[-2:]] == [outcore.DiskArray] * 2
+            for one, other in zip(expected, found, strict=True):
+                np.testing.assert_allclose(other[...], one, atol=1e-12)
+                assert out is None or other.path in places
+    with pytest.raises(outcore.UsageError) as caught:
+        outcore.lu(a, out=f"{tmp_path}/all.npy")
+    assert caught.value.code == "bad-out"
+    for shape in ((0, 3), (3, 0)):
+        for words in ({}, {"p_indices": True}, {"permute_l": True}):
+            expected = scipy.linalg.lu(np.ones(shape), **words)
+            for one, other in zip(expected, outcore.lu(np.ones(shape), **words), strict=True):
+                np.testing.assert_array_equal(other[...], one)
+    a[:, 3] = 0
+    with pytest.warns(RuntimeWarning, match="lu: pivot 3 is exactly zero"):
+        outcore.lu(a[:4, :4] * 0 + np.diag([1.0, 2, 3, 0]))
 
 
 @settings(max_examples=50, deadline=None)

@@ -177,7 +177,7 @@ class _Plan:
         def tile(unit: int, copies: int, groups: int) -> int:
             def held(t: int) -> int:
                 group = -(-t // groups)
-                return t * (t * size + group * (raw + size) + 2 * copies * unit * size)
+                return t * (t * size + group * raw + 3 * copies * unit * size)
 
             low, high = 0, math.isqrt(room // size)
             while low < high:
@@ -185,12 +185,15 @@ class _Plan:
                 low, high = (middle, high) if held(middle) <= room else (low, middle - 1)
             return low
 
+        narrow = min(_NARROW, max(n // 8, 1))
         found: list[tuple[float, int, Columns, bool]] = []
         for tiles, most in ((False, panel), (True, tile)):
             for cut in candidates(n, most, of):
+                if tiles and cut.width < narrow:
+                    continue
                 found.append((self._seconds(terms, cut, tiles, again), len(found), cut, tiles))
         if not found:
-            raise TooLittle(6 * size + raw)
+            raise TooLittle(narrow * (narrow * (size + raw) + 3 * size))
         _, _, cut, tiles = min(found, key=lambda one: one[:2])
         return cut, tiles
 
@@ -208,16 +211,24 @@ class _Plan:
             units = float((starts / cut.unit).sum())
             pieces = float(starts.sum())
         slow = terms.order(0) != ("C" if self.upper else "F")
+        targets = float(np.ceil(below / width).sum()) if tiles else len(starts)
         loads = (n * len(starts) * cut.groups / 2) if slow else n
         once = n * n / 2 * self.given.itemsize + n * n * size * (1 if again.number == 1 else 1.5)
-        moving = terms.disk.seconds(int(pieces + loads + n), int(words * size + once))
-        targets = float(np.ceil(below / width).sum()) if tiles else len(starts)
-        work = operations(int(n**3 / 6 + n * n * cut.group / 2), self.blas.dtype)
+        work = n**3 / 6 + n * n * min(cut.group, _RECURSIVE) / 2
         steps = int(units + targets * 2 * cut.groups)
-        unit = min(cut.unit, cut.group)
-        seconds = overlapped(terms, size, work, unit, moving, steps)
-        # Between two panels the last group is stored, and the next one loaded into its memory.
+        moved = words * size + once
+        seconds = overlapped(terms, self.blas.dtype, work, cut, pieces + loads + n, moved, steps)
+        # The first target is loaded while there is nothing to compute. Between two of them the last
+        # group is stored, and the next one loaded into its memory.
+        first = min(width, n) * (min(width, n) if tiles else n) * self.given.itemsize / 2
+        seconds += terms.disk.seconds(int(loads / targets), int(first))
         return seconds + terms.disk.seconds(int((loads + n) / cut.groups), int(once / cut.groups))
+
+
+# Tiles with fewer columns take as many steps as to be not worth their time, unless there are few.
+_NARROW = 32
+# Columns whose factorisation, by halves, is mostly products.
+_RECURSIVE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +304,7 @@ class _Work:
         buffers.append(Buffer(height * cut.unit, dtype, "F", copies=cut.copies))
         if self.tiles:
             buffers.append(Buffer(height * cut.unit, dtype, "F", copies=cut.copies))
-            buffers.append(Buffer(height * cut.group, dtype, "F"))
+            buffers.append(Buffer(height * cut.unit, dtype, "F", copies=cut.copies))
         if self.cast:
             buffers.append(Buffer(height * cut.group, self.given.newbyteorder("="), "F"))
         return Schedule(
@@ -304,6 +315,7 @@ class _Work:
             make=self.step,
             kernels=(self.begin, self.update, self.factorise, self.update_below, self.solve_below),
             reading=min(cut.groups + 2, 8),
+            writing=2,
             rate=rate(dtype.char),
         )
 
@@ -426,9 +438,9 @@ class _Work:
                 face.store(target.rows, spans[0], 0, at)
                 for face in dict.fromkeys((self.factor, self.again))
             )
-            zeros = self.mirrored(target, group)
-            blocks += (Block(self.stream + 2, (panel[1] - panel[0], zeros[1] - zeros[0])),)
-            stores += (self.factor.store(panel, zeros, len(blocks) - 1),)
+        zeros = self.mirrored(target, unit)
+        blocks += (Block(self.stream + 2, (panel[1] - panel[0], zeros[1] - zeros[0])),)
+        stores += (self.factor.store(panel, zeros, len(blocks) - 1),)
         return Step(
             blocks,
             loads,
@@ -440,15 +452,12 @@ class _Work:
             work=operations(height * width * (panel[1] - columns[0]), self.blas.dtype),
         )
 
-    def mirrored(self, target: _Target, group: int) -> Span:
-        """Columns of the other triangle that are stored with a group of a tile: all, with all groups."""
+    def mirrored(self, target: _Target, unit: int) -> Span:
+        """Columns of the other triangle that are stored with a unit of a tile: all, with all units."""
         start, stop = target.rows
-        count = self.cut.groups_of(target.panel)
+        count = self.units_before(target.panel + 1) - self.units_before(target.panel)
         width = -(-(stop - start) // count)
-        return (
-            min(start + group * width, stop),
-            min(start + (group + 1) * width, stop),
-        )
+        return min(start + unit * width, stop), min(start + (unit + 1) * width, stop)
 
     # Kernels: blocks of groups first; `spans` are the columns of these.
 

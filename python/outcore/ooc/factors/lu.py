@@ -325,6 +325,7 @@ class Factoring:
             make=self.step,
             kernels=(self.check, self.begin, self.update, self.factorise),
             reading=min(cut.groups + 2, 8),
+            writing=2,
             rate=rate(dtype.char),
         )
 
@@ -477,6 +478,18 @@ class Factoring:
             self._take_away(other, below, start)
         found += PIVOT.type(start)
 
+    def reorder(
+        self, block: NDArray[Any], pivots: NDArray[Any], columns: Span, first: int = 0
+    ) -> None:
+        """Interchange rows from `first` on as the groups after that of each column did."""
+        start, group = columns[0], self.cut.group
+        while start < columns[1]:
+            stop = min(start // group * group + group, columns[1])
+            after = min(start // group * group + group, pivots.size)
+            rows = block[after - first :, start - columns[0] : stop - columns[0]]
+            self.blas.laswp(rows, pivots[after:] - PIVOT.type(after))
+            start = stop
+
     def singular(self, column: int) -> None:
         """A pivot is zero: nothing to eliminate with, and the factors are right."""
         if not self.strict:
@@ -505,18 +518,20 @@ def _seconds(
     """What factoring with these panels takes, roughly."""
     (m, n), size, least = shape, dtype.itemsize, min(shape)
     before = np.minimum(np.arange(0, n, cut.width, dtype=float), least)
+    panels = len(before)
     words = float((m * before - before * before / 2).sum())
     units, pieces = float((before / cut.unit).sum()), float(before.sum())
-    loads = n if terms.order(0) == "F" else m * len(before) * cut.groups
+    loads = n if terms.order(0) == "F" else m * panels * cut.groups
     once = m * n * given + m * n * size * (1 if apart else 2)
-    moving = terms.disk.seconds(int(pieces + loads + n), int(words * size + once))
     work = m * n * least - (m + n) * least**2 / 2 + least**3 / 3
-    # Panels are factored at half of the speed of products.
+    # Groups are factored at a third of the speed of products.
     work += m * least * cut.group / 2
-    steps = int(units + len(before) * 2 * cut.groups)
-    unit = min(cut.unit, cut.group)
-    seconds = overlapped(terms, size, operations(int(work), dtype), unit, moving, steps)
-    # Between two panels the last group is stored, and the next one loaded into its memory.
+    steps = int(units + panels * 2 * cut.groups)
+    seconds = overlapped(terms, dtype, work, cut, pieces + loads + n, words * size + once, steps)
+    # The first panel is loaded while there is nothing to compute. Between two panels the last group is
+    # stored, and the next one loaded into its memory.
+    width = min(cut.width, n)
+    seconds += terms.disk.seconds(loads // panels, m * width * given)
     return seconds + terms.disk.seconds(int((loads + n) / cut.groups), int(once / cut.groups))
 
 
@@ -534,7 +549,7 @@ class _LastPhase:
             most = max((room // 2 - pivots) // (m * size), 1)
             self.width = min(most // of * of or most, n)
         each = m * self.width * size + pivots
-        self.copies = min(max(room // each, 1), 3)
+        self.copies = min(max(room // each, 1), 6)
         if each > room:
             raise TooLittle(each)
         self.steps = -(-n // self.width)
@@ -553,7 +568,14 @@ class _LastPhase:
         # The pivots too, if nothing else is left.
         steps = max(self.steps, 1)
         return Schedule(
-            work.name, work.arrays, buffers, steps, self.step, (self.interchange,), reading=1
+            work.name,
+            work.arrays,
+            buffers,
+            steps,
+            self.step,
+            (self.interchange,),
+            reading=max(self.copies // 2, 1),
+            writing=max(self.copies // 2, 1),
         )
 
     def step(self, number: int) -> Step:
@@ -576,11 +598,4 @@ class _LastPhase:
         """As the groups after that of each column did."""
         if len(blocks) == 1:
             return
-        pivots, block = blocks
-        start, group = columns[0], self.work.cut.group
-        while start < columns[1]:
-            stop = min(start // group * group + group, columns[1])
-            after = min(start // group * group + group, self.work.least)
-            rows = block[after - first :, start - columns[0] : stop - columns[0]]
-            self.work.blas.laswp(rows, pivots[after:] - PIVOT.type(after))
-            start = stop
+        self.work.reorder(blocks[1], blocks[0], columns, first)

@@ -19,8 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from outcore.jobs import Bound, Program, Terms
+from outcore.ooc.factors.blas import operations
 from outcore.schedule import Load, Section, Store
 
 __all__ = [
@@ -197,13 +201,21 @@ def candidates(count: int, most: Callable[[int, int, int], int], of: int = 1) ->
 
 
 # What one processor does in a second, about: it decides between cuts, so it is no measured one.
-_OPERATIONS = 2.0**35
-# Where products of so few columns come to half of that; and what a step costs besides.
-_HALF, _STEP = 32, 5e-5
+_OPERATIONS = 5e10
+# Products whose inner length, or number of columns, is this come to half of that; and what a step costs.
+_INNER, _OUTER, _STEP = 16, 24, 5e-5
+# What a request, and a byte, keep a processor from products: all of them wait for the slowest one.
+_REQUEST, _BYTE = 3e-6, 2.5e-10
 
 
 def overlapped(
-    terms: Terms, itemsize: int, operations: float, unit: int, moving: float, steps: int
+    terms: Terms,
+    dtype: np.dtype[Any],
+    multiplications: float,
+    cut: Columns,
+    requests: float,
+    nbytes: float,
+    steps: int,
 ) -> float:
     """
     Seconds of products and transfers that go on at the same time, roughly.
@@ -211,20 +223,24 @@ def overlapped(
     Parameters
     ----------
     terms
-        With the processors.
-    itemsize
-        Bytes of an element.
-    operations
-        Of all products.
-    unit
-        Columns that a product takes away at once.
-    moving
-        Seconds of the transfers.
+        With the processors and the disk.
+    dtype
+        That is computed in.
+    multiplications
+        With an addition each.
+    cut
+        Groups are what products have, units what they take away at once.
+    requests, nbytes
+        Of the transfers.
     steps
         How many steps there are.
     """
-    speed = terms.cores * _OPERATIONS * 8 / min(itemsize, 8) * unit / (unit + _HALF)
-    return max(operations / speed, moving) + steps * _STEP
+    inner = min(cut.unit, cut.group)
+    single = 2 if dtype.itemsize // (1 + (dtype.kind == "c")) < 8 else 1
+    speed = terms.cores * _OPERATIONS * single / (1 + _INNER / inner + _OUTER / cut.group)
+    beside = requests * _REQUEST + nbytes * _BYTE
+    computing = operations(int(multiplications), dtype) / speed + beside
+    return max(computing, terms.disk.seconds(int(requests), int(nbytes))) + steps * _STEP
 
 
 def _once(terms: Terms, arrays: Mapping[int, int]) -> tuple[int, bool]:

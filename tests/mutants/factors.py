@@ -1,0 +1,52 @@
+"""Factorisations: rows that are interchanged late, and what a step has to wait for."""
+
+from mutants import Mutant
+
+LU = "python/outcore/ooc/factors/lu.py"
+SEPARATE = "python/outcore/ooc/factors/separate.py"
+TESTS = "tests/unit/test_factorisations.py"
+
+MUTANTS = [
+    Mutant(
+        file=LU,
+        before="                self.blas.laswp(columns[group:], blocks[-1] - PIVOT.type(group))\n",
+        after="                pass\n",
+        killed_by=f"{TESTS}::test_lu_factor",
+        why="columns would be eliminated with rows of L that belong to other rows",
+    ),
+    Mutant(
+        file=LU,
+        before="            self.blas.laswp(rows, pivots[after:] - PIVOT.type(after))\n",
+        after="            pass\n",
+        killed_by=(f"{TESTS}::test_lu_factor", f"{TESTS}::test_lu"),
+        why="rows of L would stay in the order in which their group was factored",
+    ),
+    Mutant(
+        file=LU,
+        before="            after=stored,\n",
+        after="",
+        killed_by=f"{TESTS}::test_lu_factor",
+        why="a panel would load columns of L that are not stored yet",
+    ),
+    Mutant(
+        file="python/outcore/ooc/factors/cholesky.py",
+        before="            after=self.stored_before(target, group),\n",
+        after="",
+        killed_by=f"{TESTS}::test_cholesky",
+        why="a panel would load columns of L that are not stored yet",
+    ),
+    Mutant(
+        file="python/outcore/ooc/factors/cholesky.py",
+        before="            after=self.begins[target.panel] + self.diagonal_steps(target.panel),\n",
+        after="",
+        killed_by=f"{TESTS}::test_cholesky",
+        why="a tile would be solved with a diagonal that is not stored yet",
+    ),
+    Mutant(
+        file=SEPARATE,
+        before='                    np.take(came[:, j], places, out=low[:, j], mode="clip")\n',
+        after="                    low[:, j] = came[:, j]\n",
+        killed_by=f"{TESTS}::test_lu",
+        why="rows of L would not be in the order of those of the matrix",
+    ),
+]
