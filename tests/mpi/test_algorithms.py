@@ -239,6 +239,36 @@ def test_what_ranks_disagree_about_is_told_on_all(world, folder):
     world.run(body)
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".zarr", ".h5"])
+@ranks(2, 3)
+def test_a_result_without_a_name_stays_until_the_last_rank_lets_go(world, folder, suffix):
+    """Whoever that is: the others read it meanwhile."""
+    format = {".npy": "npy", ".zarr": "zarr", ".h5": "hdf5"}[suffix]
+
+    def body(t):
+        def make():
+            (folder / "a").mkdir(exist_ok=True)
+            np.save(folder / "a" / "a.npy", np.arange(60_000.0).reshape(200, 300))
+
+        once(t, make)
+        for last in range(t.size):
+            found = outcore.transpose(folder / "a" / "a.npy", comm=t, format=format)
+            if t.rank != last:
+                found.close()
+                del found
+            t.barrier()
+            if t.rank == last:
+                assert found[299, 0] == 299
+                assert len(list((folder / "a").iterdir())) == 2
+                found.close()
+                del found
+            t.barrier()
+            assert [one.name for one in (folder / "a").iterdir()] == ["a.npy"]
+            t.barrier()
+
+    world.run(body)
+
+
 def stopped_after(calls):
     """A progress that stops after so many calls."""
     seen = []

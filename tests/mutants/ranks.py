@@ -41,4 +41,11 @@ MUTANTS = [
         killed_by=f"{ALGORITHMS}::test_ranks_write_as_those_who_are_not_alone",
         why="ranks that write parts of one block would write over each other",
     ),
+    Mutant(
+        file="python/outcore/jobs/outputs.py",
+        before="    fcntl.flock(lock, fcntl.LOCK_SH)\n",
+        after="",
+        killed_by=f"{ALGORITHMS}::test_a_result_without_a_name_stays_until_the_last_rank_lets_go",
+        why="a result would be removed while other ranks read it",
+    ),
 ]

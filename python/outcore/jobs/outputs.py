@@ -11,6 +11,7 @@ then. A temporary array goes away with its handle, also when the process ends.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -208,7 +209,7 @@ class _Gathered:
 
 
 class _Temporary:
-    """An array on disk that goes away with its handle: with that of the first rank."""
+    """An array on disk that goes away with its handle: with that of the last rank."""
 
     held = 0
     stays = False
@@ -232,10 +233,12 @@ class _Temporary:
         assert self.array is not None
         if ranks.size > 1:
             mine = self.array
-            self.array = ranks.open(ranks.told(lambda: mine.path))
+            self.array = found = ranks.open(ranks.told(lambda: mine.path))
             mine.close()
-            if ranks.first:
-                keep_until_gone(self.array, mine)
+            # Before anybody may let go of it.
+            ranks.together(lambda: _keep_together(found))
+            if hasattr(mine, "_gone"):
+                mine._gone.detach()
         return self.array
 
     def leave(self) -> None:
@@ -429,13 +432,27 @@ def temporary(result: Result, folder: str, wishes: Mapping[str, Any] | None = No
     return array
 
 
-def keep_until_gone(array: DiskArray, before: DiskArray) -> None:
-    """Another handle than the one that it was made with keeps a temporary array."""
-    gone: weakref.finalize[Any, Any] = before._gone  # type: ignore[attr-defined]
-    found = gone.detach()
-    assert found is not None
-    _, remove, arguments, _ = found
-    array._gone = weakref.finalize(array, remove, *arguments)  # type: ignore[attr-defined]
+def _keep_together(array: DiskArray) -> None:
+    """A temporary array stays as long as any rank has a handle: each has a lock on it."""
+    path = formats.split_path(array.path)[0]
+    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    array._gone = weakref.finalize(  # type: ignore[attr-defined]
+        array, _remove_as_last, path, lock, os.getpid()
+    )
+
+
+def _remove_as_last(path: str, lock: int, owner: int) -> None:
+    if os.getpid() != owner:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass  # another rank has it still
+    else:
+        _remove(path, owner)
+    finally:
+        os.close(lock)
 
 
 def _remove(path: str, owner: int) -> None:
