@@ -181,7 +181,7 @@ class Journal:
             if not announced or steps == 0:
                 os.ftruncate(self._fd, 0)
             self._append(line)
-        durable.fsync_folder(self.path)
+            durable.fsync_folder(self.path)
 
     def differs(self, job: Mapping[str, Any]) -> list[str]:
         """Names of what is different in `job`; empty if it is the same job."""

@@ -362,6 +362,8 @@ def test_errors_name_the_target_not_what_it_grows_in(tmp_path, name, monkeypatch
             for call in calls:
                 patch.setattr(os, call, full)
             patch.setattr(outcore.formats.durable, "_renameat2_function", lambda: None)
+            # The journal, which is written first, has an error of its own.
+            patch.setattr(outcore.journal.durable, "fsync_folder", lambda path: None)
             with pytest.raises(outcore.StorageError) as caught:
                 outcore.convert(tmp_path / "a.npy", target)
         assert caught.value.path == str(file)
@@ -548,3 +550,18 @@ def test_an_array_in_several_files_given_as_paths_or_open(tmp_path):
         assert array[5, 9] == 59
     for name in ("a.npy", "b.npy"):
         np.testing.assert_array_equal(np.load(tmp_path / name), data)
+
+
+def test_a_journal_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    """Before anything is made; nothing is left."""
+    np.save(tmp_path / "a.npy", np.arange(3))
+
+    def full(*words):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(outcore.StorageError, match="journal") as caught:
+            outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy")
+    assert caught.value.code == "disk-full"
+    assert [one.name for one in tmp_path.iterdir()] == ["a.npy"]

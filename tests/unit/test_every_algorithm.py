@@ -56,8 +56,6 @@ def test_it_stays_within_the_budget(case):
 
 
 def test_what_it_moves_is_what_it_says_and_not_less_than_it_must(case):
-    if case.call is outcore.convert or "convert" in str(case.call.__code__.co_names):
-        pytest.skip("convert has no explain=")
     planned = call(case, explain=True)
     told = planned.report
     assert told.steps > 1

@@ -24,7 +24,7 @@ from outcore import formats
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
-from outcore.jobs import Operation, Result, again, collective, complete
+from outcore.jobs import Operation, Planned, Result, again, collective, complete
 from outcore.ooc.copies.copying import copying
 from outcore.opening import open
 
@@ -53,8 +53,9 @@ def convert(
     casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "same_kind",
     source: Mapping[str, Any] | None = None,
     comm: Any = None,
+    explain: bool = False,
     **options: Any,
-) -> None:
+) -> Planned | None:
     """
     Copy an array of any size into another format, chunking, order or dtype.
 
@@ -88,8 +89,15 @@ def convert(
         Options to open `src` with, such as ``{"dtype": "f4", "shape": (100, 100)}`` for raw files.
     comm
         A communicator of mpi4py, or a transport: its ranks divide the tiles. Collective.
+    explain
+        Convert nothing; tell what would be moved.
     options
         Further options for creating `dst`.
+
+    Returns
+    -------
+    Planned or None
+        With `explain`, what would be done; its ``run()`` does it.
 
     Raises
     ------
@@ -134,6 +142,7 @@ def convert(
         "resume": resume,
         "overwrite": overwrite,
         "comm": comm,
+        "explain": explain,
     }
     formats.check_new(dst, format, options)
     with _opened(src, source or {}) as array:
@@ -162,7 +171,11 @@ def convert(
             {"dtype": kind, "casting": casting},
             out_name="dst",
         )
-        complete(operation, dst, {**how, "format": format, **new, **options}).close()
+        done = complete(operation, dst, {**how, "format": format, **new, **options})
+    if isinstance(done, Planned):
+        return done
+    done.close()
+    return None
 
 
 def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
