@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from outcore.disk import DiskArray
 from outcore.errors import LinAlgError
 from outcore.jobs import (
+    SMALLEST,
     Operation,
     Program,
     Result,
@@ -274,12 +275,15 @@ class Factoring:
                 low, high = (middle, high) if fits else (low, middle - 1)
             return low
 
+        least = max(held(1, 1, 1, 1), min(SMALLEST, m * n * size))
+        if terms.room < least:
+            raise TooLittle(least)
         found: list[tuple[float, int, Columns]] = []
         for cut in candidates(n, most, multiple(terms, matrix)):
             seconds = _seconds(terms, shape, cut, blas.dtype, given.itemsize, apart=upper != lower)
             found.append((seconds, len(found), cut))
         if not found:
-            raise TooLittle(held(1, 1, 1, 1))
+            raise TooLittle(least)
         cut = min(found, key=lambda one: one[:2])[2]
         work = cls(name, shape, cut, blas, given, matrix, upper, lower, pivots, arrays, strict)
         begins = [0]
