@@ -399,8 +399,13 @@ def test_random_loops_and_copies(tmp_path_factory, case, more, dtype):
                     told = loop.report
                     assert walked(a, data, loop) == told.decodes >= chunks
                     assert told.once == (told.needed is None)
-            told, done, wrote = b.explain_copy(a, key), Counting(a), Counting(b)
-            b[key] = a
+            # What a request held that has just ended may be free a moment later, on another thread: with
+            # a budget as tight as this, blocks are smaller then than was told.
+            for _ in range(3):
+                told, done, wrote = b.explain_copy(a, key), Counting(a), Counting(b)
+                b[key] = a
+                if wrote["encodes"] == told.encodes:
+                    break
             assert done["decodes"] == told.decodes
             assert wrote["encodes"] == told.encodes
         if told.needed:
