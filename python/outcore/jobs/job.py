@@ -19,8 +19,9 @@ import itertools
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError, callers_line
 from outcore.formats import durable
 from outcore.hints import Hints
+from outcore.hints import memory as promise
 from outcore.jobs.calls import written
 from outcore.jobs.carry import Carrier, Progress
 from outcore.jobs.memory import InMemory
@@ -38,6 +40,7 @@ from outcore.jobs.outputs import Named, Output, scratch_folder, temporary
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport, Measured, told
 from outcore.jobs.shares import Cut, Settled, opened, sampled, settle
+from outcore.jobs.turns import turn
 from outcore.jobs.views import seen
 from outcore.journal import Journal, Steps, gather, of_rank, of_ranks
 from outcore.opening import create, open
@@ -171,6 +174,10 @@ class Job:
         """All of it; with `resume`, what the journal says is left of it. Collective over the ranks."""
         self.budget = self.ranks.alike(lambda: json.dumps(self.description()), self.budget)
         with contextlib.ExitStack() as stack:
+            # Ranks that are threads of one process have to go on together.
+            if self.ranks.size == 1:
+                under_way = stack.enter_context(turn(self.budget, int(promise())))
+                progress = partial(_going_on, under_way, progress)
             for one in self.named:
                 stack.enter_context(one.place.named())
             begun = _Begun()
@@ -469,6 +476,11 @@ class _Begun:
         self.close_arrays()
         if self.journal is not None:
             self.journal.close()
+
+
+def _going_on(touch: Callable[[], None], progress: Progress, done: int, total: int) -> None:
+    touch()
+    progress(done, total)
 
 
 def temporaries(journal: str) -> list[str]:
