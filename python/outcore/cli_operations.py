@@ -1,0 +1,245 @@
+"""
+The operations of ``outcore run``: which paths and options each takes.
+
+Idea. An operation of the command line is a function of `outcore` whose inputs and results are paths.
+What it takes beside them is in one table; what all of them take is said once, in `outcore.cli_run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from outcore.cli_words import parse_lengths
+from outcore.errors import UsageError
+
+__all__ = ["OPERATIONS", "Operation", "Option", "weights"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of an operation: how it is read from text, and what it is."""
+
+    read: Callable[[str], Any]
+    help: str
+    default: Any = None
+    choices: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """
+    An operation.
+
+    Parameters
+    ----------
+    text
+        What it does.
+    inputs, results
+        Names of the paths that it reads and makes. Where there are no results, it prints numbers, unless
+        it is told where they are to go.
+    options
+        Beside them.
+    out
+        Where there are no results: whether what it prints can be written to a file instead.
+    names
+        Of what it prints, if that is more than one thing.
+    call
+        From the options, and the axes of the first input, to the arguments of the function; None:
+        they are its keywords.
+    """
+
+    text: str
+    inputs: tuple[str, ...] = ("source",)
+    results: tuple[str, ...] = ("target",)
+    options: Mapping[str, Option] = field(default_factory=dict)
+    out: bool = True
+    names: tuple[str, ...] = ()
+    call: Callable[[dict[str, Any], int], dict[str, Any]] | None = None
+
+
+def _integers(text: str) -> Any:
+    return parse_lengths(text, "axes")
+
+
+def _numbers(text: str) -> Any:
+    found = tuple(float(part) for part in text.split(","))
+    return found[0] if len(found) == 1 else found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+_AXIS = {"axis": Option(_integers, "axis, or axes such as 0,1; all of them if not given")}
+_ONE_AXIS = {"axis": Option(int, "axis (default: the last one)", -1)}
+_DDOF = {"ddof": Option(float, "delta degrees of freedom")}
+_NORM = {
+    "norm": Option(str, "how it is scaled", None, ("backward", "ortho", "forward")),
+}
+_LINE = {"n": Option(int, "length of the transformed axis"), **_ONE_AXIS, **_NORM}
+_AXES = {"axes": Option(_integers, "axes that are transformed, such as 0,1"), **_NORM}
+_MODE = {
+    "mode": Option(
+        str,
+        "what lies beyond the ends",
+        "reflect",
+        ("reflect", "constant", "nearest", "mirror", "wrap"),
+    )
+}
+_SIZE = {"size": Option(_integers, "of the window: 3, or 3,5", 3), **_MODE}
+
+
+def _stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
+    """A stencil by the name of its weights."""
+    return {"weights": weights(words.pop("kernel"), ndim), **words}
+
+
+def weights(kernel: str, ndim: int) -> Any:
+    """
+    Weights of a stencil of three elements along each axis.
+
+    ``laplace``: the mean of the nearest neighbours (a step of Jacobi's method); ``box``: the mean of
+    all; ``gauss``: binomial weights.
+    """
+    if kernel == "laplace":
+        found = np.zeros((3,) * ndim)
+        for axis in range(ndim):
+            for end in (0, 2):
+                at = [1] * ndim
+                at[axis] = end
+                found[tuple(at)] = 1 / (2 * ndim)
+        return found
+    line = np.array([1.0, 1, 1] if kernel == "box" else [1.0, 2, 1])
+    found = np.ones((1,) * ndim)
+    for axis in range(ndim):
+        found = found * line.reshape([3 if d == axis else 1 for d in range(ndim)])
+    return found / found.sum()
+
+
+def _statistic(text: str, **options: Option) -> Operation:
+    return Operation(text, results=(), options={**_AXIS, **options})
+
+
+def _histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
+    """Two numbers are a range."""
+    found = words.get("range")
+    if found is not None and (not isinstance(found, tuple) or len(found) != 2):
+        raise UsageError(f"--range {found!r}: two numbers with a comma", code="bad-option")
+    return words
+
+
+#: By name.
+OPERATIONS: dict[str, Operation] = {
+    "transpose": Operation(
+        "permute the axes", options={"axes": Option(_integers, "axes, such as 1,0")}
+    ),
+    "rechunk": Operation("copy into other chunks (--chunks)"),
+    "stencil": Operation(
+        "replace elements by weighted sums of their neighbours",
+        options={
+            "kernel": Option(str, "weights by name", "laplace", ("laplace", "box", "gauss")),
+            "steps": Option(int, "how often", 1),
+            "until": Option(float, "stop when no element changes by more"),
+            "boundary": Option(
+                str,
+                "what lies beyond the ends",
+                "reflect",
+                ("reflect", "constant", "nearest", "mirror", "wrap", "untouched"),
+            ),
+        },
+        call=_stencil,
+    ),
+    "median_filter": Operation("the median of a window", options=_SIZE),
+    "percentile_filter": Operation(
+        "a percentile of a window",
+        options={"percentile": Option(float, "such as 90", 50.0), **_SIZE},
+    ),
+    "minimum_filter": Operation("the least of a window", options=_SIZE),
+    "maximum_filter": Operation("the largest of a window", options=_SIZE),
+    "uniform_filter": Operation("the mean of a window", options=_SIZE),
+    "gaussian_filter": Operation(
+        "a Gaussian filter",
+        options={
+            "sigma": Option(_numbers, "standard deviation, or one for each axis", 1.0),
+            **_MODE,
+        },
+    ),
+    "matmul": Operation("the matrix product", inputs=("a", "b")),
+    "tensordot": Operation(
+        "a product over several axes",
+        inputs=("a", "b"),
+        options={"axes": Option(_integers, "how many axes to sum over", 2)},
+    ),
+    "fft": Operation("Fourier transform along an axis", options=_LINE),
+    "ifft": Operation("inverse of fft", options=_LINE),
+    "rfft": Operation("Fourier transform of real elements", options=_LINE),
+    "irfft": Operation("inverse of rfft", options=_LINE),
+    "fft2": Operation("Fourier transform along two axes", options=_AXES),
+    "ifft2": Operation("inverse of fft2", options=_AXES),
+    "fftn": Operation("Fourier transform along several axes", options=_AXES),
+    "ifftn": Operation("inverse of fftn", options=_AXES),
+    "cholesky": Operation("the Cholesky factor of a positive definite matrix"),
+    "lu": Operation("LU factors, and the permutation", results=("p", "l", "u")),
+    "solve": Operation("solve linear equations", inputs=("a", "b"), results=("x",)),
+    "qr": Operation("QR factors of a tall matrix", results=("q", "r")),
+    "svd": Operation("singular values and vectors of a tall matrix", results=("u", "s", "vh")),
+    "sort": Operation("sort along an axis", options=_ONE_AXIS),
+    "argsort": Operation("indices that would sort", options=_ONE_AXIS),
+    "sum": _statistic("sum"),
+    "prod": _statistic("product"),
+    "mean": _statistic("mean"),
+    "var": _statistic("variance", **_DDOF),
+    "std": _statistic("standard deviation", **_DDOF),
+    "min": _statistic("least element"),
+    "max": _statistic("largest element"),
+    "ptp": _statistic("largest less least"),
+    "any": _statistic("whether any element is not zero"),
+    "all": _statistic("whether no element is zero"),
+    "argmin": _statistic("index of the first least element"),
+    "argmax": _statistic("index of the first largest element"),
+    "nanvar": _statistic("variance, NaN left out", **_DDOF),
+    "nansum": _statistic("sum, NaN left out"),
+    "nanmean": _statistic("mean, NaN left out"),
+    "nanstd": _statistic("standard deviation, NaN left out", **_DDOF),
+    "nanmin": _statistic("least element, NaN left out"),
+    "nanmax": _statistic("largest element, NaN left out"),
+    "median": _statistic("median"),
+    "percentile": _statistic("percentile", q=Option(_numbers, "such as 50, or 10,90", 50.0)),
+    "quantile": _statistic("quantile", q=Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)),
+    "cumsum": Operation("running sum", options=_ONE_AXIS),
+    "cumprod": Operation("running product", options=_ONE_AXIS),
+    "count_nonzero": _statistic("how many elements are not zero"),
+    "norm": Operation(
+        "norm of a vector, or of a matrix",
+        results=(),
+        options={"axis": Option(_integers, "axis of vectors, or two of matrices")},
+    ),
+    "statistics": Operation(
+        "several statistics in one pass",
+        results=(),
+        options={
+            "what": Option(
+                _names, "which, such as mean,std,min,max (the default), nanmean, argmax"
+            ),
+            **_AXIS,
+            **_DDOF,
+        },
+        out=False,
+    ),
+    "histogram": Operation(
+        "how many elements lie in each interval",
+        results=(),
+        out=False,
+        names=("counts", "edges"),
+        options={
+            "bins": Option(int, "how many intervals", 10),
+            "range": Option(_numbers, "where the first begins and the last ends, such as 0,1"),
+        },
+        call=_histogram,
+    ),
+    "bincount": Operation("how often each whole number occurs", results=()),
+}
