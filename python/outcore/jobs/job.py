@@ -39,7 +39,7 @@ from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport, Measured, told
 from outcore.jobs.shares import Cut, Settled, opened, sampled, settle
 from outcore.jobs.views import seen
-from outcore.journal import Journal, Steps, gather, of_rank, of_ranks
+from outcore.journal import Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.opening import create, open
 from outcore.schedule import Schedule
 
@@ -198,7 +198,7 @@ class Job:
             # Who was killed between the last step and the end has given results their names already.
             if not (resume and os.path.exists(self.named[0].place.journal)):
                 self._refuse_existing()
-            begun.journal = Journal(self.named[0].place.journal)
+            begun.journal = held(self.named[0].place.journal)
         elif resume:
             raise UsageError(
                 f"{self.operation.name}: resume=True needs a path in out=: what has no name is gone "

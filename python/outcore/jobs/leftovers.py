@@ -22,7 +22,7 @@ from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.jobs.calls import repeated
 from outcore.jobs.job import temporaries, temporary_path
-from outcore.journal import SUFFIX, Journal, gather, of_ranks
+from outcore.journal import SUFFIX, gather, held, of_ranks
 
 __all__ = ["Unfinished", "clean", "resume", "unfinished"]
 
@@ -100,7 +100,7 @@ def _found(folder: str) -> Iterator[Unfinished]:
 
 def _entry(path: str) -> Unfinished:
     try:
-        with Journal(path) as journal:
+        with held(path) as journal:
             gather(journal)
             job, kept = (
                 dict(journal.job or {}),
@@ -196,7 +196,7 @@ def clean(one: Unfinished) -> None:
         _remove(one.path)
         return
     # Held while it is removed: nobody goes on with it meanwhile.
-    with Journal(one.path) as journal:
+    with held(one.path) as journal:
         for path, format in one.partial:
             outer, inner = formats.split_path(path)
             if inner is not None and ".outcore-partial" not in os.path.basename(outer):
