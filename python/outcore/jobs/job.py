@@ -117,10 +117,9 @@ class Job:
         outs = [
             _absolute(one.place.final) if isinstance(one, Named) else None for one in self.outputs
         ]
-        return {
-            "partial": partial,
-            "call": written(self.operation, outs, self.budget, self.wishes),
-        }
+        overwrite = any(one.place.overwrite for one in self.named)
+        call = written(self.operation, outs, self.budget, self.wishes, overwrite=overwrite)
+        return {"partial": partial, "call": call}
 
     def begun(self, settled: Settled) -> dict[str, Any]:
         """What it keeps when all arrays are there: also what the program follows from."""
