@@ -6,8 +6,9 @@ stable code. Exit status: 0 done, and what was looked at is in order; 1 somethin
 makes no sense; 3 it could not be done, or not be looked at: not there, no right to it, a format or a
 header that cannot be read, no room; 130 interrupted, 141 nobody reads the output any more.
 
-Under mpiexec all ranks share the work of ``run``; every other command the first rank does alone. Only
-the first rank prints. What fails on one rank fails on all, with the same status.
+Under mpiexec all ranks share the work of ``run``, ``resume`` and ``convert``; every other command the
+first rank does alone. Only the first rank prints. What fails on one rank fails on all, with the same
+status.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from outcore.errors import (
 from outcore.formats import durable
 from outcore.formats.layout import Chunked, Strided, TableSource
 from outcore.hints import check_environment, nbytes
+from outcore.jobs.ranks import Ranks
 from outcore.picture import draw
 from outcore.report import Report, human
 from outcore.simulate import command as simulation
@@ -269,7 +271,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _collective(explain)
 
-    convert = command("convert", _convert, "copy into another format, chunking, order or dtype")
+    convert = command(
+        "convert", _convert, "copy into another format, chunking, order or dtype", together=True
+    )
     reads(convert, "source")
     convert.add_argument("target", help="where to; the suffix tells the format")
     for name, text in (
@@ -583,6 +587,7 @@ def _convert(words: Any) -> int:
     if "," in (words.compression or ""):
         wishes["compression"] = words.compression.split(",")
     size, kept = 0, -1
+    ranks = Ranks.of(world(), "outcore convert")
     with Bar("converting", quiet=words.quiet or words.json) as bar:
 
         def progress(done: int, total: int) -> None:
@@ -591,7 +596,9 @@ def _convert(words: Any) -> int:
             if kept < 0:
                 kept = done
                 if done:
-                    _say(f"note: going on: {human(done)} of {human(total)} are there already")
+                    # Each rank has an equal part of both.
+                    there, all_of_it = human(done * ranks.size), human(total * ranks.size)
+                    _say(f"note: going on: {there} of {all_of_it} are there already")
             bar(done, total)
 
         outcore.convert(
@@ -601,8 +608,10 @@ def _convert(words: Any) -> int:
             resume=words.resume,
             overwrite=words.overwrite,
             source=parse_options(words.set),
+            comm=ranks.comm,
             **wishes,
         )
+    size, kept = ranks.sums([size, max(kept, 0)])
     seconds = time.monotonic() - started
     if words.json:
         answer = {"target": words.target, "nbytes": size, "seconds": seconds}

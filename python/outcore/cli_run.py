@@ -52,7 +52,9 @@ def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[.
     left = command("jobs", _jobs, "jobs in a folder that were interrupted, and what they left")
     left.add_argument("folder", nargs="?", default=".")
     left.add_argument("--clean", action="store_true", help="remove them with all that they left")
-    going = command("resume", _resume, "go on with all jobs in a folder that were interrupted")
+    going = command(
+        "resume", _resume, "go on with all jobs in a folder that were interrupted", together=True
+    )
     going.add_argument("folder", nargs="?", default=".")
     going.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
@@ -121,8 +123,7 @@ def _run(words: Any) -> int:
     started = time.monotonic()
     try:
         given = _given(words, run, opened[0].ndim)
-        if ranks.size > 1:
-            how["comm"] = ranks.group
+        how["comm"] = ranks.comm
         function = getattr(outcore, words.operation)
         with Bar(words.operation, quiet=words.quiet or words.json, piped=words.progress) as bar:
             found = function(
@@ -248,7 +249,7 @@ _STATES = {
 
 def _resume(words: Any) -> int:
     with Bar("resuming", quiet=words.quiet or words.json) as bar:
-        complete = jobs.resume(words.folder, progress=bar)
+        complete = jobs.resume(words.folder, progress=bar, comm=world())
     if words.json:
         print_json({"folder": words.folder, "complete": complete})
         return 0

@@ -26,7 +26,7 @@ from typing import Any, Self, TypeVar
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
 
-__all__ = ["SUFFIX", "Journal", "Steps", "gather", "of_rank", "of_ranks"]
+__all__ = ["SUFFIX", "Journal", "Steps", "gather", "held", "of_rank", "of_ranks"]
 
 _S = TypeVar("_S")
 
@@ -85,6 +85,8 @@ class Journal:
     ----------
     path
         The file; made if it does not exist.
+    look
+        Only read what it says now, whoever holds it.
 
     Attributes
     ----------
@@ -102,19 +104,20 @@ class Journal:
         ``bad-journal``: it is not a journal.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, *, look: bool = False) -> None:
+        self.path, self._look = path, look
         self.job: Mapping[str, Any] | None = None
         self.cut: Any = None
         self.steps = 0
         self.done = Steps()
         with durable.os_errors("opening the journal", path):
             # Its name can be told in advance: in a shared folder it may be somebody's link.
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(path, flags, 0o666)
+            flags = os.O_RDONLY if look else os.O_RDWR | os.O_CREAT | os.O_APPEND
+            self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not look:
+                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UsageError(
                     f"{path!r} is held by another process that makes the same file; wait for it",
@@ -154,7 +157,8 @@ class Journal:
             self.done = Steps(done)
         except (ValueError, KeyError, TypeError):
             raise self.bad() from None
-        self._cut_torn_line(size)
+        if not self._look:
+            self._cut_torn_line(size)
 
     def bad(self) -> FormatError:
         """What to raise if the journal makes no sense."""
@@ -242,10 +246,23 @@ def of_ranks(path: str) -> list[str]:
     return [os.path.join(folder, one) for one in found]
 
 
+def held(path: str) -> Journal:
+    """The journal of a job on which nobody works, no other rank either."""
+    journal = Journal(path)
+    try:
+        for one in of_ranks(path):
+            with contextlib.suppress(FormatError):
+                Journal(one).close()
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
 def gather(journal: Journal) -> None:
-    """Record what other ranks have noted of the same job: their steps are durable."""
+    """Record what other ranks have noted of the same job, at work or not: their steps are durable."""
     for path in of_ranks(journal.path):
-        with contextlib.suppress(FormatError, UsageError), Journal(path) as other:
+        with contextlib.suppress(FormatError), Journal(path, look=True) as other:
             if journal.job == other.job and _program(journal) == _program(other):
                 journal.commit(other.done)
 

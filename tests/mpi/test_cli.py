@@ -4,10 +4,12 @@ import contextlib
 import importlib
 import json
 import os
+import threading
 
 import numpy as np
 import pytest
 
+import outcore
 from outcore import cli, jobs
 from outcore.testing.sim import SimWorld
 from outcore.transport import transport, world
@@ -79,12 +81,82 @@ def test_one_rank_without_the_file_ends_all(here, capsys, monkeypatch):
     assert (status, "[not-found]" in err) == (3, True)
 
 
+@pytest.fixture
+def parts(monkeypatch):
+    """How many steps each rank of this process was given, of all rounds."""
+    carry, found = importlib.import_module("outcore.jobs.carry"), {}
+    part = carry.Carrier.part
+
+    def noted(self, schedule, parts, *more):
+        rank = self.ranks.rank
+        found[rank] = found.get(rank, 0) + len(parts[rank])
+        return part(self, schedule, parts, *more)
+
+    monkeypatch.setattr(carry.Carrier, "part", noted)
+    return found
+
+
+@pytest.mark.real_mpi
+def test_ranks_share_a_conversion(here, capsys, parts):
+    status, out, _ = run(
+        capsys, "convert", "a.npy", "c.npy", "--order", "F", "--memory", "1MiB", "--json"
+    )
+    told = json.loads(out)
+    assert (status, told["nbytes"], told["resumed_nbytes"]) == (0, DATA.nbytes, 0)
+    np.testing.assert_array_equal(DATA, np.load("c.npy"))
+    assert all(found.get(rank) for rank, found in enumerate(tell_all(parts)))
+    status, out, err = run(capsys, "convert", "none.npy", "d.npy")
+    assert (status, out, "[not-found]" in err) == (3, "", True)
+    assert run(capsys, "convert", "a.npy", "c.npy")[0] == 2
+
+
+@pytest.mark.simulated
+def test_each_rank_does_a_part_of_what_a_command_does(tmp_path, monkeypatch, capsys, parts):
+    """Conversions, and jobs that another process left. Simulated ranks share one budget."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
+    np.save("a.npy", DATA)
+    mine = threading.local()
+    for module in (cli, cli.cli_run):
+        monkeypatch.setattr(module, "world", lambda: mine.transport)
+
+    def all_do(*words):
+        def body(t):
+            mine.transport = t
+            assert cli._told(words, first=t.rank == 0) == 0
+
+        parts.clear()
+        SimWorld(3).run(body)
+        assert sorted(parts) == [0, 1, 2]
+        assert min(parts.values()) > 0
+
+    def stop(done, total):
+        if done > DATA.nbytes // 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        outcore.transpose("a.npy", out="t.npy", memory="1 MiB", progress=stop)
+    with pytest.raises(Stop):
+        outcore.convert("a.npy", "d.npy", order="F", memory="1 MiB", progress=stop)
+    all_do("convert", "a.npy", "d.npy", "--order", "F", "--resume", "-q", "--json")
+    np.testing.assert_array_equal(DATA, np.load("d.npy"))
+    told, _ = json.JSONDecoder().raw_decode(capsys.readouterr().out)  # each would print it
+    assert told["nbytes"] == DATA.nbytes
+    assert 0 < told["resumed_nbytes"] < DATA.nbytes
+    all_do("resume", "-q")
+    np.testing.assert_array_equal(DATA.T, np.load("t.npy"))
+    assert capsys.readouterr().out.count("t.npy: complete") == 3
+    assert not [name for name in os.listdir() if "outcore-" in name]
+
+
 class Stop(Exception):
     pass
 
 
 @pytest.mark.real_mpi
-def test_jobs_counts_what_all_ranks_have_noted(here, capsys, monkeypatch):
+def test_jobs_counts_what_all_ranks_have_noted_and_resume_shares_the_rest(
+    here, capsys, monkeypatch, parts
+):
     """As after a kill: nobody has put their journals together."""
     monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
     monkeypatch.setattr(importlib.import_module("outcore.jobs.job"), "gather", lambda journal: None)
@@ -110,7 +182,13 @@ def test_jobs_counts_what_all_ranks_have_noted(here, capsys, monkeypatch):
     (one,) = json.loads(out)["jobs"]
     # Each but the one that stopped has done its part.
     assert one["steps"] // t.size * (t.size - 1) <= one["done"] < one["steps"]
-    assert run(capsys, *words, "--resume")[0] == 0
+    parts.clear()
+    status, out, _ = run(capsys, "resume")
+    assert (status, out) == (0, f"{os.path.realpath('t.npy')}: complete\n")
+    # What is left is divided anew; one step more than one rank may be none for another.
+    shared = [found.get(rank, 0) for rank, found in enumerate(tell_all(parts))]
+    assert sum(shared) == one["steps"]
+    assert run(capsys, "resume")[1] == ".: nothing to go on with\n"
     np.testing.assert_array_equal(DATA.T, np.load("t.npy"))
     assert not [name for name in os.listdir() if "outcore-" in name]
 

@@ -48,4 +48,19 @@ MUTANTS = [
         killed_by=f"{ALGORITHMS}::test_a_result_without_a_name_stays_until_the_last_rank_lets_go",
         why="a result would be removed while other ranks read it",
     ),
+    Mutant(
+        file="python/outcore/journal.py",
+        before="Journal(path, look=True) as other:\n",
+        after="Journal(path) as other:\n",
+        killed_by="tests/unit/test_journal.py"
+        "::test_what_another_rank_has_noted_counts_while_it_is_at_work",
+        why="what other ranks had done would be lost if they let go of it after the first one",
+    ),
+    Mutant(
+        file="python/outcore/journal.py",
+        before="                Journal(one).close()\n",
+        after="                pass\n",
+        killed_by="tests/unit/test_journal.py::test_a_job_on_which_a_rank_is_at_work_is_held",
+        why="a rank that outlives the first one would write into files that others go on with",
+    ),
 ]

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from outcore.errors import FormatError, UsageError
-from outcore.journal import Journal
+from outcore.journal import Journal, gather, held, of_rank
 
 BAD_LINES = ["x\n", "9\n", "0-9\n", "0-99999999999999999999\n", "3-2\n", "-1\n"]
 JOB = {"source": "a.npy", "shape": (3, 4), "dtype": "<f8"}
@@ -98,3 +98,30 @@ def test_one_process_at_a_time(path):
     leave.set()
     other.join(30)
     Journal(path).__exit__()
+
+
+def test_what_another_rank_has_noted_counts_while_it_is_at_work(path):
+    """It is about to let go: nobody waits for that, and what it has done is not lost."""
+    with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+        for one in (journal, other):
+            one.begin(JOB, {"program": "p"}, 10)
+        other.commit([4, 5])
+        with open(other.path, "a") as stream:
+            stream.write("1")  # more is under way
+        gather(journal)
+        assert journal.done == {4, 5}
+        other.commit([])
+    with open(other.path) as stream:
+        assert stream.read().endswith("\n1"), "only its owner cuts it"
+
+
+def test_a_job_on_which_a_rank_is_at_work_is_held(path):
+    """The first one is gone, and another one still writes."""
+    with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+        for one in (journal, other):
+            one.begin(JOB, {"program": "p"}, 10)
+        journal.close()
+        journal._fd = os.open(os.devnull, os.O_RDONLY)
+        with pytest.raises(UsageError, match="held by another process"):
+            held(path)
+    held(path).close()

@@ -18,6 +18,7 @@ import numpy as np
 
 from outcore.disk import DiskArray
 from outcore.jobs.operation import Operation
+from outcore.jobs.ranks import Ranks
 
 __all__ = ["repeated", "written"]
 
@@ -26,7 +27,12 @@ _MOST = 10_000
 
 
 def written(
-    operation: Operation, outs: Sequence[str | None], budget: int, wishes: Mapping[str, Any]
+    operation: Operation,
+    outs: Sequence[str | None],
+    budget: int,
+    wishes: Mapping[str, Any],
+    *,
+    overwrite: bool,
 ) -> dict[str, Any] | None:
     """
     A call as values that JSON can hold; None if it cannot be written down.
@@ -41,6 +47,8 @@ def written(
         Bytes that it may hold.
     wishes
         For the new arrays.
+    overwrite
+        They replace what is there.
     """
     if not operation.repeatable or None in outs:
         return None
@@ -58,23 +66,32 @@ def written(
             "arguments": {k: _encoded(v) for k, v in operation.arguments.items()},
             "how": {k: _encoded(v) for k, v in wishes.items()},
             "memory": budget,
+            "overwrite": overwrite,
         }
     except TypeError:
         return None
 
 
-def repeated(call: Mapping[str, Any], **words: Any) -> Any:
-    """Make a call again, with further keywords."""
+def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
+    """Make a call again, with further keywords. Collective over the ranks."""
     outcore = importlib.import_module("outcore")
     inputs = [_decoded(one) for one in call["inputs"]]
-    arrays = [outcore.open(one["path"], **one["options"]) for one in inputs]
+    arrays: list[DiskArray] = []
+
+    def open_inputs() -> None:
+        arrays.extend(outcore.open(one["path"], **one["options"]) for one in inputs)
+
     try:
+        # A rank that cannot open them must not leave the others waiting.
+        ranks.together(open_inputs)
         outs = call["out"]
         how = {
             **{k: _decoded(v) for k, v in call["arguments"].items()},
             **{k: _decoded(v) for k, v in call["how"].items()},
             call["out_name"]: outs[0] if len(outs) == 1 else tuple(outs),
             "memory": call["memory"],
+            "overwrite": call.get("overwrite", False),
+            "comm": ranks.comm,
         }
         return getattr(outcore, call["function"])(*arrays, **{**how, **words})
     finally:

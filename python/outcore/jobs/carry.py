@@ -230,15 +230,19 @@ class _Count:
 
     def __init__(self, carrier: Carrier) -> None:
         self.arrays, self.progress = carrier.arrays, carrier.progress
-        phases, ranks = carrier.program.phases, carrier.ranks.size
-        self.total = sum(self._bytes(phase) for phase in phases) // ranks
+        phases, ranks = carrier.program.phases, carrier.ranks
+
+        def share(nbytes: int) -> int:
+            return nbytes * (ranks.rank + 1) // ranks.size - nbytes * ranks.rank // ranks.size
+
+        self.total = share(sum(self._bytes(phase) for phase in phases))
         done = first = 0
         for phase in phases:
             if carrier.journal is not None and isinstance(phase, Schedule):
                 inside = range(first, first + phase.steps)
                 done += sum(self._step(phase, k - first) for k in carrier.done if k in inside)
             first += phase.steps
-        self.done = min(done // ranks, self.total)
+        self.done = min(share(done), self.total)
         self.progress(self.done, self.total)
 
     def stored(self, schedule: Schedule, number: int) -> None:

@@ -42,7 +42,7 @@ from outcore.jobs.report import ComputeReport, Measured, told
 from outcore.jobs.shares import Cut, Settled, opened, sampled, settle
 from outcore.jobs.turns import turn
 from outcore.jobs.views import seen
-from outcore.journal import Journal, Steps, gather, of_rank, of_ranks
+from outcore.journal import Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.opening import create, open
 from outcore.schedule import Schedule
 
@@ -120,10 +120,9 @@ class Job:
         outs = [
             _absolute(one.place.final) if isinstance(one, Named) else None for one in self.outputs
         ]
-        return {
-            "partial": partial,
-            "call": written(self.operation, outs, self.budget, self.wishes),
-        }
+        overwrite = any(one.place.overwrite for one in self.named)
+        call = written(self.operation, outs, self.budget, self.wishes, overwrite=overwrite)
+        return {"partial": partial, "call": call}
 
     def begun(self, settled: Settled) -> dict[str, Any]:
         """What it keeps when all arrays are there: also what the program follows from."""
@@ -205,7 +204,7 @@ class Job:
             # Who was killed between the last step and the end has given results their names already.
             if not (resume and os.path.exists(self.named[0].place.journal)):
                 self._refuse_existing()
-            begun.journal = Journal(self.named[0].place.journal)
+            begun.journal = held(self.named[0].place.journal)
         elif resume:
             raise UsageError(
                 f"{self.operation.name}: resume=True needs a path in out=: what has no name is gone "

@@ -22,7 +22,8 @@ from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.jobs.calls import repeated
 from outcore.jobs.job import temporaries, temporary_path
-from outcore.journal import SUFFIX, Journal, gather, of_ranks
+from outcore.jobs.ranks import Ranks, collective
+from outcore.journal import SUFFIX, gather, held, of_ranks
 
 __all__ = ["Unfinished", "clean", "resume", "unfinished"]
 
@@ -100,7 +101,7 @@ def _found(folder: str) -> Iterator[Unfinished]:
 
 def _entry(path: str) -> Unfinished:
     try:
-        with Journal(path) as journal:
+        with held(path) as journal:
             gather(journal)
             job, kept = (
                 dict(journal.job or {}),
@@ -130,10 +131,12 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
+@collective
 def resume(
     folder: str | os.PathLike[str] = ".",
     *,
     progress: Callable[[int, int], None] | None = None,
+    comm: Any = None,
 ) -> list[str]:
     """
     Go on with all jobs in a folder whose calls were written down.
@@ -144,6 +147,9 @@ def resume(
         Where results were to be.
     progress
         Called as ``progress(done, total)`` for each of them.
+    comm
+        A communicator of mpi4py, or a transport: its ranks share what is left of each job, however many
+        had begun it. Collective.
 
     Returns
     -------
@@ -155,21 +161,31 @@ def resume(
     OutcoreError
         What a job raises; those after it are not begun.
 
+    Notes
+    -----
+    A job takes the memory that its call was given. One process, or the first rank, looks for jobs.
+
     Examples
     --------
     >>> from outcore import jobs
     >>> jobs.resume(".")
     []
     """
+    ranks = Ranks.of(comm, "resume")
     complete: list[str] = []
-    for one in unfinished(folder):
-        if one.state == "resumable" and one.call is not None:
-            found = repeated(one.call, resume=True, progress=progress)
-            for array in found if isinstance(found, tuple) else (found,):
-                if array is not None and hasattr(array, "close"):
-                    array.close()
-            complete += one.targets
+    for call, targets in ranks.told(lambda: _resumable(folder)):
+        found = repeated(call, ranks, resume=True, progress=progress)
+        for array in found if isinstance(found, tuple) else (found,):
+            if array is not None and hasattr(array, "close"):
+                array.close()
+        complete += targets
     return complete
+
+
+def _resumable(folder: str | os.PathLike[str]) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
+    """Calls that go on with jobs, and the names of their results."""
+    found = (one for one in unfinished(folder) if one.state == "resumable")
+    return [(one.call, one.targets) for one in found if one.call is not None]
 
 
 def clean(one: Unfinished) -> None:
@@ -196,7 +212,7 @@ def clean(one: Unfinished) -> None:
         _remove(one.path)
         return
     # Held while it is removed: nobody goes on with it meanwhile.
-    with Journal(one.path) as journal:
+    with held(one.path) as journal:
         for path, format in one.partial:
             outer, inner = formats.split_path(path)
             if inner is not None and ".outcore-partial" not in os.path.basename(outer):

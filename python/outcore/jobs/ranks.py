@@ -112,10 +112,14 @@ class Ranks:
         records = together(self.group, _CALL, speak, lambda: said[0], same=1, named=self.name)
         return int(min(records.wish(1)))
 
+    @property
+    def comm(self) -> Transport | None:
+        """What a call takes as ``comm=``, to be made by these ranks."""
+        return None if self.size == 1 else self.group
+
     def open(self, path: str, **words: Any) -> DiskArray:
         """An array that is complete, for the user: of several ranks they open it together."""
-        comm = None if self.size == 1 else self.group
-        array: DiskArray = open(path, "r+", comm=comm, **words)
+        array: DiskArray = open(path, "r+", comm=self.comm, **words)
         return array
 
     def again(self, array: DiskArray) -> DiskArray:

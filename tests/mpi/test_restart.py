@@ -1,0 +1,186 @@
+"""Jobs that were interrupted, gone on with by ranks: whichever began them, and however many."""
+
+import importlib
+import os
+import shutil
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import outcore
+from algorithm_runs import content, left
+from algorithms import CASES
+from outcore import jobs
+from ranks import once, ranks
+
+NAMED = [name for name in CASES if CASES[name]().outs]
+
+
+class Stop(Exception):
+    pass
+
+
+def stopped_after(calls):
+    """A progress that stops after so many calls."""
+    seen = []
+
+    def progress(done, total):
+        seen.append(done)
+        if len(seen) > calls:
+            raise Stop
+
+    return progress
+
+
+@pytest.fixture(autouse=True)
+def each_step_is_recorded(monkeypatch):
+    checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+    monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
+
+
+class Files:
+    """A case with its inputs and results in a folder."""
+
+    def __init__(self, name, folder):
+        self.case, self.folder = CASES[name](), folder
+        self.inputs = [str(folder / f"in{n}.npy") for n in range(len(self.case.inputs))]
+        self.out = tuple(str(folder / f"out{n}{s}") for n, s in enumerate(self.case.outs))
+
+    def make(self):
+        """The inputs, and the bytes of undisturbed results."""
+        self.folder.mkdir()
+        for path, data in zip(self.inputs, self.case.inputs, strict=True):
+            np.save(path, data)
+        self.call()
+        self.whole = self.results()
+        for path in self.out:
+            remove(path)
+
+    def call(self, **words):
+        out = self.out if len(self.out) > 1 else self.out[0]
+        found = self.case.call(
+            *self.inputs, out=out, **{"memory": self.case.memory, **self.case.words, **words}
+        )
+        for one in found if isinstance(found, tuple) else (found,):
+            if one is not None:
+                one.close()
+
+    def results(self):
+        return [content(path) for path in self.out]
+
+    def is_right(self):
+        assert left(self.folder) == []
+        if self.case.bits:
+            assert self.results() == self.whole
+
+
+def remove(path):
+    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def interrupted(files, t):
+    """Begin it on all ranks, of which the first that has something to do stops."""
+    with suppress(Stop, outcore.CollectiveError):
+        files.call(comm=t, progress=stopped_after(files.case.begun))
+
+
+@ranks(2, 3)
+def test_resume_goes_on_with_all_jobs_of_a_folder(world, folder, monkeypatch):
+    """Calls that were written down, of all of them; each ends in the same bytes."""
+    names = ["transpose", "stencil in several passes", "lu", "argsort", "convert", "sum"]
+    every, states = [Files(name, folder / name) for name in names], []
+
+    def body(t):
+        once(t, lambda: [one.make() for one in every])
+        for one in every:
+            interrupted(one, t)
+            t.barrier()
+            # Who looks holds the journal: one of them does.
+            once(t, lambda one=one: states.append([j.state for j in jobs.unfinished(one.folder)]))
+            complete = jobs.resume(one.folder, comm=t)
+            assert complete == list(one.out)
+            t.barrier()
+            once(t, one.is_right)
+            assert jobs.resume(one.folder, comm=t) == []
+        once(t, lambda: states == [["resumable"]] * len(every) or pytest.fail(str(states)))
+
+    world.run(body)
+
+
+@ranks(2, 3)
+def test_ranks_share_what_a_process_alone_has_left(world, folder, monkeypatch):
+    carry, done = importlib.import_module("outcore.jobs.carry"), {}
+    part = carry.Carrier.part
+
+    def noted(self, schedule, parts, *more):
+        done[self.ranks.rank] = len(parts[self.ranks.rank])
+        return part(self, schedule, parts, *more)
+
+    monkeypatch.setattr(carry.Carrier, "part", noted)
+    files = Files("transpose", folder / "a")
+
+    def body(t):
+        def begin():
+            files.make()
+            with pytest.raises(Stop):
+                files.call(progress=stopped_after(3))
+            done.clear()
+
+        once(t, begin)
+        assert jobs.resume(files.folder, comm=t) == list(files.out)
+        t.barrier()
+        assert done[t.rank] > 0 or t.size > 5
+        once(t, files.is_right)
+
+    world.run(body)
+
+
+@ranks(2, 3)
+def test_a_rank_that_cannot_open_an_input_ends_resume_on_all(world, folder, monkeypatch):
+    files, unwilling = Files("transpose", folder / "a"), {}
+    plain = outcore.open
+
+    def opened(path, *words, **more):
+        if unwilling.get(threading.get_ident()):
+            raise FileNotFoundError(path)
+        return plain(path, *words, **more)
+
+    monkeypatch.setattr(outcore, "open", opened)
+
+    def body(t):
+        once(t, files.make)
+        interrupted(files, t)
+        t.barrier()
+        unwilling[threading.get_ident()] = t.rank == t.size - 1
+        with pytest.raises(outcore.CollectiveError, match=f"on rank {t.size - 1}"):
+            jobs.resume(files.folder, comm=t)
+        unwilling.clear()
+        t.barrier()
+        assert jobs.resume(files.folder, comm=t) == list(files.out)
+        t.barrier()
+        once(t, files.is_right)
+
+    world.run(body)
+
+
+@ranks(1, 3)
+def test_resume_replaces_what_the_call_would_have_replaced(world, folder):
+    files = Files("transpose", folder / "a")
+
+    def body(t):
+        def make():
+            files.make()
+            np.save(files.out[0], np.ones(3))
+
+        once(t, make)
+        with pytest.raises((Stop, outcore.CollectiveError)):
+            files.call(comm=t, progress=stopped_after(3), overwrite=True)
+        t.barrier()
+        np.testing.assert_array_equal(np.ones(3), np.load(files.out[0]))
+        t.barrier()
+        assert jobs.resume(files.folder, comm=t) == list(files.out)
+        once(t, files.is_right)
+
+    world.run(body)
