@@ -160,8 +160,8 @@ def sort(n: int, cores: int, **_: Any) -> dict[str, Any]:
     scratch = np.ones(_core.merge_scratch(16, 8), np.uint64)
 
     def run() -> None:
-        _core.sort_parts(words, 1, "f", m // 16)
-        _core.merge_runs(words, [m // 16] * 16, out, scratch, 1, "f", True)
+        _core.sort_lines(words, 1, "f", m // 16)
+        _core.merge_runs(words, [m // 16] * 16, 0, out, scratch, 1, "f", True)
 
     factor = n / m * math.log2(max(n, 2)) / math.log2(max(m, 2))
-    return _timed(run, factor, f"sort_parts and merge_runs of {m}")
+    return _timed(run, factor, f"sort_lines and merge_runs of {m}")

@@ -29,6 +29,7 @@ __all__ = [
     "__version__",
     "assign",
     "brief_record",
+    "cut_runs",
     "decode_words",
     "error_codes",
     "exchange_plan",
@@ -43,7 +44,6 @@ __all__ = [
     "memory_state",
     "merge_runs",
     "merge_scratch",
-    "narrow_cuts",
     "read_many",
     "reads_here",
     "record",
@@ -53,7 +53,7 @@ __all__ = [
     "set_memory_limit",
     "simulate_alone",
     "simulate_together",
-    "sort_parts",
+    "sort_lines",
     "wait_for_loops",
     "whole_in_turn",
     "writes",
@@ -507,28 +507,29 @@ def whole_in_turn(work: Callable[[], object]) -> None: ...
 def is_inside() -> bool: ...
 def reads_here(device: int, inode: int) -> bool: ...
 def refuse_nested(path: str, what: str) -> NoReturn: ...
-def sort_parts(
-    words: NDArray[np.unsignedinteger[Any]], width: int, kind: str, part: int
+def sort_lines(
+    words: NDArray[np.unsignedinteger[Any]], width: int, kind: str, line: int
 ) -> None: ...
 def decode_words(words: NDArray[np.unsignedinteger[Any]], kind: str) -> None: ...
 def merge_scratch(runs: int, bytes: int) -> int: ...
 def merge_runs(
     words: NDArray[np.unsignedinteger[Any]],
     lens: Sequence[int],
+    skipped: int,
     out: NDArray[np.unsignedinteger[Any]],
     scratch: NDArray[np.unsignedinteger[Any]],
     width: int,
     kind: str,
     decoded: bool,
 ) -> None: ...
-def narrow_cuts(
-    ranges: Sequence[tuple[int, int]],
-    rank: int,
-    distance: int,
-    seen: NDArray[np.unsignedinteger[Any]],
+def cut_runs(
+    words: NDArray[np.unsignedinteger[Any]],
+    lens: Sequence[int],
+    ranks: Sequence[int],
+    out: NDArray[np.int64],
     width: int,
     kind: str,
-) -> list[tuple[int, int]]: ...
+) -> None: ...
 def keys_with_places(
     words: NDArray[np.unsignedinteger[Any]],
     width: int,

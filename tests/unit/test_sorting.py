@@ -149,13 +149,14 @@ def test_long_lines_are_read_twice_and_written_twice(tmp_path):
     outcore.create(tmp_path / "a.npy", data=data)
     planned = outcore.sort(tmp_path / "a.npy", memory="4 MiB", out=tmp_path / "b.npy", explain=True)
     report = planned.report
-    assert (2 * data.nbytes, 2 * data.nbytes) == (report.read_bytes, report.written_bytes)
+    # Samples of the runs, and what a merge reads beside its section.
+    assert 2 * data.nbytes <= report.read_bytes <= 2.04 * data.nbytes
+    assert 2 * data.nbytes <= report.written_bytes <= 2.01 * data.nbytes
     assert data.nbytes * 2 <= report.must_move <= data.nbytes * 4
     same(np.sort(data), planned.run()[...])
     measured = planned.report.measured
     moved = measured.read_bytes + measured.written_bytes
-    # Looks at the runs, beside the elements.
-    assert 4 * data.nbytes <= moved <= 4.3 * data.nbytes
+    assert 4 * data.nbytes <= moved <= report.read_bytes + report.written_bytes
     assert measured.peak_bytes <= 4 << 20
 
 
@@ -167,11 +168,11 @@ def test_an_interrupted_merge_goes_on(tmp_path, monkeypatch, name):
     call = getattr(outcore, name)
     real, calls = runs._Kernel.__call__, []
 
-    def fails(self, blocks, lens):
+    def fails(self, blocks, *arguments):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        real(self, blocks, lens)
+        real(self, blocks, *arguments)
 
     monkeypatch.setattr(runs._Kernel, "__call__", fails)
     with pytest.raises(KeyboardInterrupt):

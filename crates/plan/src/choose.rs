@@ -376,7 +376,8 @@ pub(crate) fn writes_past(nest: &Nest, means: Means, terms: &Terms) -> bool {
         && nest.bytes() >= times(terms.straight, 4)
 }
 
-/// Whether a list passes the page cache. Writes do so in their own way (`writes_past`).
+/// Whether a list passes the page cache. Writes do so in their own way (`writes_past`). Short reads go
+/// through it, and bring what lies beside them, unless it would be gone before anybody asks for it.
 pub(crate) fn goes_direct(nest: &Nest, means: Means, terms: &Terms) -> bool {
     if !terms.direct || means.direction == Direction::Write {
         return false;
@@ -384,7 +385,8 @@ pub(crate) fn goes_direct(nest: &Nest, means: Means, terms: &Terms) -> bool {
     let share = means.total / nest.bytes();
     let e = extents(nest, terms.gap, terms);
     let blocks = e.bytes.saturating_add(times(e.number, terms.block));
-    terms.cached_permille < 500 && times(blocks, share.max(1)) >= SMALL
+    let long = e.bytes / e.number.max(1) >= (terms.straight / 8).max(3 * terms.block);
+    terms.cached_permille < 500 && (times(blocks, share.max(1)) >= SMALL || terms.scarce && long)
 }
 
 impl Choice {

@@ -49,8 +49,9 @@ pub struct Terms {
     pub home: Option<Home>,
     /// Whether nobody else writes the file, so that a window may be read, changed and written back.
     pub exclusive: bool,
-    /// Whether the page cache is too small for what is written: it has to be on the disk before its
-    /// neighbours come. `block` is a multiple of a page of the page cache then.
+    /// Whether the page cache is too small for the array: what is written has to be on the disk before its
+    /// neighbours come (`block` is a multiple of a page of the page cache then), what is read ahead is
+    /// gone before it is wanted.
     pub scarce: bool,
     /// Forced by a hint; `None` lets the planner choose.
     pub method: Option<Method>,

@@ -219,3 +219,30 @@ fn pages_of_sides_are_read_before_many_at_once() {
     };
     assert_eq!((0, 40), (reads(4096), reads(5000)));
 }
+
+#[test]
+fn a_short_read_passes_a_cache_that_would_not_keep_what_lies_beside_it() {
+    let direct = |elements: i64, terms: &Terms| {
+        let layout = Layout::Strided(Strided::dense(&[100_000], 8, Order::C, 0, 128).unwrap());
+        let section = Section::new(vec![Range::new(5001, elements, 1).unwrap()]);
+        let request = Request {
+            layout: &layout,
+            table: None,
+            section: &section,
+            user_stride: &[8],
+            direction: Direction::Read,
+        };
+        let plan = Plan::new(&request, terms).unwrap();
+        let reads: Vec<Transfer> =
+            (0..plan.rounds()).flat_map(|k| plan.round(k).unwrap().reads).collect();
+        assert!(!reads.is_empty());
+        reads.iter().all(|read| read.channel == Channel::Direct)
+    };
+    let scarce = Terms { scarce: true, direct: true, block: 512, ..Terms::new(1 << 20) };
+    let plenty = Terms { scarce: false, ..scarce.clone() };
+    assert!(direct(4096, &scarce));
+    assert!(!direct(256, &scarce), "a page or two");
+    assert!(!direct(4096, &plenty));
+    assert!(direct(65_536, &plenty));
+    assert!(!direct(4096, &Terms { cached_permille: 600, ..scarce }));
+}

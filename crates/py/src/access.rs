@@ -216,7 +216,8 @@ impl Open {
     pub fn past_cache(&self, wishes: &Wishes) -> i64 {
         let Place::Files(files) = &self.place else { return 0 };
         let terms = terms::terms(wishes, &self.found, files, None, None, 0);
-        let terms = terms::past_cache(terms, wishes, &self.found, &self.described.layout);
+        let (array, direction) = (&self.described.layout, Direction::Write);
+        let terms = terms::past_cache(terms, wishes, &self.found, array, direction);
         match terms.scarce && wishes.method.is_none() {
             true => terms.block,
             false => 0,
@@ -544,12 +545,10 @@ impl Open {
         let mut terms = terms::terms(access.wishes, &self.found, files, cached, None, budget);
         terms.flushed = self.flushed(access);
         terms.home = home(&self.described.layout, access);
-        if access.direction == Direction::Write {
-            let array = &self.described.layout;
-            terms = terms::past_cache(terms, access.wishes, &self.found, array);
-            if terms.cached_permille < 950 {
-                terms.stored = terms::stored(layout, access.section, files);
-            }
+        let (array, direction) = (&self.described.layout, access.direction);
+        terms = terms::past_cache(terms, access.wishes, &self.found, array, direction);
+        if direction == Direction::Write && terms.cached_permille < 950 {
+            terms.stored = terms::stored(layout, access.section, files);
         }
         if access.direction == Direction::Write && access.wishes.crowds.load(Ordering::Relaxed) > 0
         {

@@ -83,7 +83,7 @@ mod _core {
     use crate::collective::Collective;
     #[pymodule_export]
     use crate::compute::merge::{
-        decode_words, keys_with_places, merge_runs, merge_scratch, narrow_cuts, sort_parts,
+        cut_runs, decode_words, keys_with_places, merge_runs, merge_scratch, sort_words,
     };
     #[pymodule_export]
     use crate::compute::reduce::Reduction;

@@ -132,7 +132,8 @@ impl Part<'_> {
         // Chunks in files of their own: a page of one file is never next to another chunk.
         let own = matches!(&context.described.source, Some(Source::Files { shard: None, .. }));
         if access.direction == Direction::Write && self.codecs.is_none() && own {
-            terms = terms::past_cache(terms, wishes, context.found, &context.described.layout);
+            let (array, direction) = (&context.described.layout, access.direction);
+            terms = terms::past_cache(terms, wishes, context.found, array, direction);
         }
         let request = Request {
             layout: &context.described.layout,

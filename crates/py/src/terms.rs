@@ -175,9 +175,15 @@ pub fn terms(
     terms
 }
 
-/// The terms for a write into an array, which may pass the page cache where nobody else writes the array,
+/// The terms for an access to an array, which may pass the page cache where nobody else writes the array,
 /// and the page cache would not hold it or is not wanted.
-pub fn past_cache(terms: Terms, wishes: &Wishes, found: &Found, layout: &Layout) -> Terms {
+pub fn past_cache(
+    terms: Terms,
+    wishes: &Wishes,
+    found: &Found,
+    layout: &Layout,
+    direction: Direction,
+) -> Terms {
     let bytes = match layout {
         Layout::Strided(layout) => layout.parts.iter().map(|part| part.len).sum(),
         Layout::Chunked(layout) => {
@@ -189,7 +195,8 @@ pub fn past_cache(terms: Terms, wishes: &Wishes, found: &Found, layout: &Layout)
     }
     let scarce = wishes.cache == Cache::Bypass || found.scarce(bytes);
     // A page is either written past the page cache, or through it.
-    let block = if scarce { terms.block.max(probe::page_size()) } else { terms.block };
+    let pages = scarce && direction == Direction::Write;
+    let block = if pages { terms.block.max(probe::page_size()) } else { terms.block };
     Terms { scarce, block, ..terms }
 }
 

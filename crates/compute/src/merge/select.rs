@@ -1,14 +1,12 @@
 //! Where to cut sorted runs so that exactly so many elements lie before the cuts.
 //!
-//! Problem. A part of the result of a merge is made of a part of each run, and on a disk each look at an
-//! element costs a request.
+//! Problem. A part of the result of a merge is made of a part of each run.
 //!
 //! Idea. Of each run it is known between which positions its cut lies. Each round looks at some elements of
 //! these ranges at equal distances, all runs at once. Sorted, they tell of each of them how many elements
 //! come before it, to within a distance for each run; if that is less than `rank` whatever lies between,
 //! it comes before the cut, if it is not less, behind. What remains uncertain is about three distances a run, so
-//! with sixteen looks a run a round leaves a fifth. Who looks is the caller: at memory here, at runs on disk
-//! elsewhere.
+//! with sixteen looks a run a round leaves a fifth.
 //!
 //! Invariants. Equal elements are told apart by their run, then by their position, so the cuts are unique.
 //!
@@ -21,22 +19,27 @@ const LOOKS: usize = 16;
 
 /// Between which positions the cut of a run lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
+pub(super) struct Range {
     /// Elements before this one come before the cut.
-    pub least: usize,
+    pub(super) least: usize,
     /// Elements from this one on come behind.
-    pub most: usize,
+    pub(super) most: usize,
 }
 
 /// At which positions of a range a round looks: the first one, how many, and the distance.
-pub fn looks(range: Range, distance: usize) -> (usize, usize) {
+pub(super) fn looks(range: Range, distance: usize) -> (usize, usize) {
     let first = range.least + (distance - 1) / 2;
     (first, range.most.saturating_sub(first).div_ceil(distance))
 }
 
 /// Narrows the ranges, knowing the elements at `looks` of each of them, run by run in `seen`. With a
 /// distance of 1 nothing remains uncertain.
-pub fn narrow<O: Order>(ranges: &mut [Range], rank: usize, distance: usize, seen: &[O::Item]) {
+pub(super) fn narrow<O: Order>(
+    ranges: &mut [Range],
+    rank: usize,
+    distance: usize,
+    seen: &[O::Item],
+) {
     let mut all: Vec<(O::Item, usize, usize)> = Vec::with_capacity(seen.len());
     let mut items = seen.iter();
     for (run, range) in ranges.iter().enumerate() {

@@ -7,10 +7,10 @@
 use numpy::{Element, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn};
 use numpy::{PyReadwriteArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_compute::merge;
-use outcore_compute::merge::select::{narrow, Range};
+use outcore_compute::merge::select::select;
 use outcore_compute::order::{complex_key, decode, encode, key};
 use outcore_compute::order::{Complex, Kind, Order, Plain, Word, Words};
-use outcore_compute::sort::{each_part, sort};
+use outcore_compute::sort::{each_part, sort_lines};
 use outcore_io::cpu::cores;
 use pyo3::prelude::*;
 
@@ -72,36 +72,34 @@ fn contiguous<T>(found: Result<T, impl std::fmt::Debug>) -> Result<T, Fault> {
     found.map_err(|_| bad("a block that is not contiguous"))
 }
 
-/// Replaces elements by their words and sorts each part of `part` elements, in place.
+/// Replaces elements by their words and sorts each line of `line` elements, in place.
 #[pyfunction]
-pub fn sort_parts(
+#[pyo3(name = "sort_lines")]
+pub fn sort_words(
     py: Python<'_>,
     words: Array<'_, '_>,
     width: usize,
     kind: &str,
-    part: usize,
+    line: usize,
 ) -> Result<(), Fault> {
     fn of<W: Word + Element>(
-        (py, words, width, kind, part): (Python<'_>, Array<'_, '_>, usize, &str, usize),
+        (py, words, width, kind, line): (Python<'_>, Array<'_, '_>, usize, &str, usize),
     ) -> Result<(), Fault> {
         let mut words = changed::<W>(words)?;
         let words = contiguous(words.as_slice_mut())?;
-        ordered!(width, kind, sorted(py, words, part.saturating_mul(width), kind_of(kind)?))
+        ordered!(width, kind, sorted(py, words, line, kind_of(kind)?))
     }
-    typed!(words, of((py, words, width, kind, part)))
+    typed!(words, of((py, words, width, kind, line)))
 }
 
 fn sorted<O: Order>(
     py: Python<'_>,
     words: &mut [O::Word],
-    part: usize,
+    line: usize,
     kind: Kind,
 ) -> Result<(), Fault> {
     detached(py, || {
-        each_part(words, part, cores(), |part| {
-            encode(part, kind);
-            sort::<O>(O::items(part));
-        });
+        sort_lines::<O>(O::items(words), line, cores(), |part| encode(O::words(part), kind));
         Ok(())
     })
 }
@@ -131,13 +129,15 @@ pub fn merge_scratch(runs: usize, bytes: usize) -> usize {
     merge::scratch(runs, cores(), bytes)
 }
 
-/// Merges sorted runs of words that lie behind each other into `out`; elements come out if `decoded`.
+/// Merges sorted runs of words that lie behind each other, without what comes before the first `skipped`
+/// elements of all of them, until `out` is full; elements come out if `decoded`.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn merge_runs(
     py: Python<'_>,
     words: Array<'_, '_>,
     lens: Vec<usize>,
+    skipped: usize,
     out: Array<'_, '_>,
     scratch: Array<'_, '_>,
     width: usize,
@@ -148,7 +148,7 @@ pub fn merge_runs(
     fn of<W: Word + Element>(
         py: Python<'_>,
         (words, out, scratch): Blocks<'_, '_>,
-        lens: &[usize],
+        (lens, skipped): (&[usize], usize),
         width: usize,
         (kind, decoded): (&str, bool),
     ) -> Result<(), Fault> {
@@ -160,9 +160,20 @@ pub fn merge_runs(
             contiguous(scratch.as_slice_mut())?,
         );
         let back = if decoded { kind_of(kind)? } else { Kind::Unsigned };
-        ordered!(width, kind, merged(py, blocks, lens, back))
+        ordered!(width, kind, merged(py, blocks, (lens, skipped), back))
     }
-    typed!(words, of(py, (words, out, scratch), &lens, width, (kind, decoded)))
+    typed!(words, of(py, (words, out, scratch), (&lens, skipped), width, (kind, decoded)))
+}
+
+/// Runs of so many elements each, which lie behind each other; None if there are too few.
+fn runs<'a, T>(mut items: &'a [T], lens: &[usize]) -> Option<Vec<&'a [T]>> {
+    let mut runs = Vec::with_capacity(lens.len());
+    for &len in lens {
+        let (run, rest) = items.split_at_checked(len)?;
+        runs.push(run);
+        items = rest;
+    }
+    Some(runs)
 }
 
 type Slices<'a, W> = (&'a mut [W], &'a mut [W], &'a mut [W]);
@@ -170,64 +181,68 @@ type Slices<'a, W> = (&'a mut [W], &'a mut [W], &'a mut [W]);
 fn merged<O: Order>(
     py: Python<'_>,
     (words, out, scratch): Slices<'_, O::Word>,
-    lens: &[usize],
+    (lens, skipped): (&[usize], usize),
     back: Kind,
 ) -> Result<(), Fault> {
     let (words, out, scratch) = (O::items(words), O::items(out), O::items(scratch));
-    if lens.iter().sum::<usize>() != words.len()
-        || words.len() != out.len()
-        || scratch.len() < 2 * lens.len().max(1)
-    {
-        return Err(bad("runs that do not fit their blocks"));
-    }
-    let mut runs = Vec::with_capacity(lens.len());
-    let mut rest: &[O::Item] = words;
-    for &len in lens {
-        let (run, after) = rest.split_at(len);
-        runs.push(run);
-        rest = after;
-    }
+    let fits = skipped.saturating_add(out.len()) <= lens.iter().sum()
+        && scratch.len() >= 2 * lens.len().max(1);
+    let runs = runs(words, lens).filter(|_| fits);
+    let mut runs = runs.ok_or_else(|| bad("runs that do not fit their blocks"))?;
     detached(py, || {
+        let (begin, end) = (select::<O>(&runs, skipped), select::<O>(&runs, skipped + out.len()));
+        for (run, (begin, end)) in runs.iter_mut().zip(begin.into_iter().zip(end)) {
+            *run = &run[begin..end];
+        }
         merge::merge::<O>(&runs, out, scratch, cores(), |part| decode(O::words(part), back));
         Ok(())
     })
 }
 
-/// Narrows the ranges in which cuts of runs on disk lie, from the elements at equal distances in each.
+/// Writes how many elements of each run, which lie behind each other in `words`, are among the first so
+/// many of all: a row of `out` for each of `ranks`.
 #[pyfunction]
-pub fn narrow_cuts(
-    ranges: Vec<(usize, usize)>,
-    rank: usize,
-    distance: usize,
-    seen: Array<'_, '_>,
+#[allow(clippy::too_many_arguments)]
+pub fn cut_runs(
+    py: Python<'_>,
+    words: Array<'_, '_>,
+    lens: Vec<usize>,
+    ranks: Vec<usize>,
+    out: Array<'_, '_>,
     width: usize,
     kind: &str,
-) -> Result<Vec<(usize, usize)>, Fault> {
+) -> Result<(), Fault> {
     fn of<W: Word + Element>(
-        ranges: Vec<(usize, usize)>,
-        rank: usize,
-        distance: usize,
-        seen: Array<'_, '_>,
+        py: Python<'_>,
+        (words, out): (Array<'_, '_>, Array<'_, '_>),
+        (lens, ranks): (&[usize], &[usize]),
         (width, kind): (usize, &str),
-    ) -> Result<Vec<(usize, usize)>, Fault> {
-        let mut seen = changed::<W>(seen)?;
-        let seen = contiguous(seen.as_slice_mut())?;
-        let mut ranges: Vec<Range> =
-            ranges.into_iter().map(|(least, most)| Range { least, most }).collect();
-        ordered!(width, kind, narrowed(&mut ranges, rank, distance.max(1), seen))?;
-        Ok(ranges.into_iter().map(|range| (range.least, range.most)).collect())
+    ) -> Result<(), Fault> {
+        let (mut words, mut out) = (changed::<W>(words)?, changed::<i64>(out)?);
+        let words = contiguous(words.as_slice_mut())?;
+        let out = contiguous(out.as_slice_mut())?;
+        ordered!(width, kind, cut(py, words, (lens, ranks), out))
     }
-    typed!(seen, of(ranges, rank, distance, seen, (width, kind)))
+    typed!(words, of(py, (words, out), (&lens, &ranks), (width, kind)))
 }
 
-fn narrowed<O: Order>(
-    ranges: &mut [Range],
-    rank: usize,
-    distance: usize,
-    seen: &mut [O::Word],
+fn cut<O: Order>(
+    py: Python<'_>,
+    words: &mut [O::Word],
+    (lens, ranks): (&[usize], &[usize]),
+    out: &mut [i64],
 ) -> Result<(), Fault> {
-    narrow::<O>(ranges, rank, distance, O::items(seen));
-    Ok(())
+    let fits = !lens.is_empty() && out.len() == lens.len() * ranks.len();
+    let runs = runs(O::items(words), lens).filter(|_| fits);
+    let runs = runs.ok_or_else(|| bad("runs that do not fit their blocks"))?;
+    let all: usize = lens.iter().sum();
+    detached(py, || {
+        for (row, rank) in out.chunks_mut(lens.len()).zip(ranks) {
+            let cuts = select::<O>(&runs, all.min(*rank));
+            row.iter_mut().zip(cuts).for_each(|(to, cut)| *to = cut as i64);
+        }
+        Ok(())
+    })
 }
 
 /// Writes keys of elements with their places, counted from the first of `places` on in each

@@ -4,32 +4,38 @@ Sorted runs on disk, and their merge.
 Problem. Lines that do not fit in memory are sorted in pieces, the runs, and merged. A merge that
 follows its input (whichever run gives the next element is read on) reads at places that depend on the
 elements: its requests cannot be foreseen, its steps cannot be counted, and who was killed starts again.
-Idea. The result is cut into sections of equal length, and for each of these the positions in all runs
-between which its elements lie are found exactly, with a few looks at the runs on disk (`cuts`). Then
-step `k` loads the part of each run, merges in memory, and stores section `k`: like any other step,
-ahead and behind.
+Idea. The result is cut into sections of equal length. Whoever stores a run also stores each `d`-th of
+its elements, the samples. From these alone follows, for each border of a section, between which
+positions of each run it lies, to within `2 d k` elements of `k` runs together (`cuts`). So step `k`
+loads the part of each run that may belong to section `k`, with a few elements more at both ends,
+finds the exact borders in memory, merges, and stores section `k`: like any other step, ahead and
+behind, and no run is searched on disk.
 
 Elements on disk are words whose order as unsigned integers is NumPy's order of the elements (`Words`);
 a run is compared, cut and merged without knowing what it holds. The last pass turns words back.
 
-Tried on paper and left out: distribution into buckets by sampled splitters (samplesort). It moves the
-same four times the array, and saves the merge (a quarter of the time of the sort of the runs). But
-buckets differ in length as their samples are wrong, equal elements can make one of any length, so that
-the memory needed is not known beforehand, and what is stored before the restart cannot be told by
+Tried and left out: the exact borders, searched in the runs on disk before the first step. It took two
+thousand short reads for each border, half as many bytes again as the merge itself at small budgets, and
+nothing was computed meanwhile. On paper: distribution into buckets by sampled splitters (samplesort). It
+moves the same four times the array, and saves the merge (a quarter of the time of the sort of the runs).
+But buckets differ in length as their samples are wrong, equal elements can make one of any length, so
+that the memory needed is not known beforehand, and what is stored before the restart cannot be told by
 numbers.
 
-Invariants. Cuts follow from the runs on disk alone: after a restart steps are the same. Equal elements
-come in the order of their runs, so in that of the array.
+Invariants. Cuts follow from the samples on disk alone: after a restart steps are the same. Equal
+elements come in the order of their runs, so in that of the array. What a step loads is bounded
+beforehand.
 
 References: Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988; Varman,
-Scheufler, Iyer, Ricard, Merging multiple lists on hierarchical-memory multiprocessors, 1991.
+Scheufler, Iyer, Ricard, Merging multiple lists on hierarchical-memory multiprocessors, 1991; Knuth,
+volume 3, section 5.4.9, on what a run tells beforehand (forecasting).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,16 +43,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.jobs import Disk, Later
+from outcore.jobs import Disk, Later, TooLittle
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Tiling
 
-__all__ = ["Merge", "Words", "cuts", "fan_in", "places_of"]
+__all__ = ["Merge", "Runs", "Words", "cuts", "fan_in", "places_of"]
 
-# Looks at each run, in a round that narrows where a cut lies.
-_LOOKS = 64
-# Elements for each run that are read as they are, once it is known that the cut lies between them.
-_WINDOW = 4096
 # What an operation on an array needs at least, with the share of the budget that is for operations.
 _OPERATION = 8 * 4096
 
@@ -105,78 +107,104 @@ class Words:
         return block.reshape(-1).view(f"u{self.dtype.itemsize // parts}")
 
 
-def cuts(
-    array: Any, line: tuple[int, ...], runs: Sequence[int], ranks: Sequence[int], words: Words
-) -> NDArray[np.int64]:
+@dataclass(frozen=True, slots=True)
+class Runs:
     """
-    Where to cut the runs of a line so that exactly so many of their elements lie before the cuts.
+    Sorted runs of lines, and samples of them.
 
     Parameters
     ----------
-    array
-        Its last axis (but for what an element has) holds the runs, one after the other.
-    line
-        Index along the other axes.
-    runs
-        Where each run begins, and where the last one ends.
+    array, samples
+        Numbers of the arrays that hold them, along the last axis (but for what an element has).
+    begins
+        Where runs begin, and where the last one ends.
+    distance
+        Each run's elements ``distance - 1``, ``2 * distance - 1``, ... are its samples.
+    """
+
+    array: int
+    samples: int
+    begins: tuple[int, ...]
+    distance: int
+
+    @property
+    def sampled(self) -> tuple[int, ...]:
+        """Where the samples of each run begin, and where the last ones end."""
+        lens = (b - a for a, b in itertools.pairwise(self.begins))
+        return tuple(itertools.accumulate((n // self.distance for n in lens), initial=0))
+
+    def samples_of(self, run: int, low: int, high: int) -> slice:
+        """Where the samples of a part of a run are; the part begins at a multiple of the distance."""
+        first, begin = self.sampled[run], self.begins[run]
+        return slice(
+            first + (low - begin) // self.distance, first + (high - begin) // self.distance
+        )
+
+    def of_block(self, block: NDArray[Any], axis: int) -> NDArray[Any]:
+        """The samples of a part of a run that is in memory."""
+        key = (slice(None),) * axis + (slice(self.distance - 1, None, self.distance),)
+        return block[key]
+
+
+def cuts(
+    samples: NDArray[Any], lens: Sequence[int], distance: int, ranks: Sequence[int], words: Words
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """
+    Between which positions runs are to be cut so that exactly so many elements lie before the cuts.
+
+    Parameters
+    ----------
+    samples
+        Of the runs, one after the other, as words.
+    lens
+        Elements of each run.
+    distance
+        Of samples.
     ranks
-        How many elements lie before; in ascending order.
+        How many elements lie before; the first one is none, the last one all.
 
     Returns
     -------
-    numpy.ndarray
-        Of shape ``(len(ranks), len(runs) - 1)``: positions along the axis.
+    numpy.ndarray, numpy.ndarray
+        Of shape ``(len(ranks), len(lens))``: the cut lies at the first or behind it, and at the
+        second or before it. Between two ranks there are at most `beyond` elements more than they say.
     """
-    starts, ends = np.array(runs[:-1], np.int64), np.array(runs[1:], np.int64)
-    found = np.empty((len(ranks), len(starts)), np.int64)
-    least, before = starts, 0
-    for n, rank in enumerate(ranks):
-        most = np.minimum(ends, least + (rank - before))
-        if rank == runs[-1] - runs[0]:
-            least = ends
-        else:
-            least = _cut(array, line, starts, least, most, rank, words)
-        found[n], before = least, rank
-    return found
+    size, number = np.array(lens, np.int64), len(lens)
+    of_run = [n // distance for n in lens]
+    # Of the elements up to a sample, each sample stands for `distance`, and each other run has up to
+    # `distance - 1` more.
+    surely = [max(rank - (distance - 1) * (number - 1), 0) // distance for rank in ranks]
+    perhaps = [-(-rank // distance) for rank in ranks]
+    least = np.empty((len(ranks), number), np.int64)
+    most = np.empty((len(ranks), number), np.int64)
+    _core.cut_runs(samples, of_run, surely, least, words.width, words.kind)
+    _core.cut_runs(samples, of_run, perhaps, most, words.width, words.kind)
+    least *= distance
+    most *= distance
+    most += distance - 1
+    most[np.array(perhaps) > sum(of_run)] = size
+    np.minimum(most, size, out=most)
+    most[0], least[-1] = 0, size
+    return least, most
 
 
-def _cut(
-    array: Any,
-    line: tuple[int, ...],
-    starts: NDArray[np.int64],
-    least: NDArray[np.int64],
-    most: NDArray[np.int64],
-    rank: int,
-    words: Words,
-) -> NDArray[np.int64]:
-    front = tuple(slice(i, i + 1) for i in line)
-    behind = tuple(slice(0, n) for n in words.tail)
-    while True:
-        left = int((most - least).sum())
-        if not left:
-            return least
-        few = left <= _WINDOW * len(starts)
-        distance = 1 if few else -(-left // (_LOOKS * len(starts)))
-        requests = []
-        with _core.Reservation("looks at sorted runs", 2 * (left // distance + 1) * words.nbytes):
-            for low, high in zip(least, most, strict=True):
-                first = int(low) + (distance - 1) // 2
-                if first < high:
-                    key = (*front, slice(first, int(high), distance), *behind)
-                    requests.append(array.iread(key))
-            seen = [words.flat(np.ascontiguousarray(request.wait())) for request in requests]
-            ranges = list(zip((least - starts).tolist(), (most - starts).tolist(), strict=True))
-            found = _core.narrow_cuts(
-                ranges, rank, distance, np.concatenate(seen), words.width, words.kind
-            )
-        least, most = (np.array(one, np.int64) + starts for one in zip(*found, strict=True))
+def beyond(distance: int, many: int) -> int:
+    """Elements that a step loads beside those of its section, at most."""
+    return (distance - 1) * (2 * many + 1)
 
 
 def fan_in(
-    runs: int, elements: int, section: int, beside: int, nbytes: int, room: int, disk: Disk
-) -> int:
+    runs: int,
+    length: int,
+    elements: int,
+    section: int,
+    beside: int,
+    nbytes: int,
+    room: int,
+    disk: Disk,
+) -> tuple[int, int]:
     """
-    How many runs to merge at a time.
+    How many runs to merge at a time, and the distance of their samples.
 
     All of them, in one pass; or fewer, in several passes, if requests would become so short otherwise
     that it takes longer, or so many that their operations do not fit in memory.
@@ -185,6 +213,8 @@ def fan_in(
     ----------
     runs
         Of a line.
+    length
+        Elements of a line.
     elements
         Of all lines together.
     section
@@ -197,18 +227,33 @@ def fan_in(
         Bytes for buffers.
     disk
         What requests and bytes cost.
+
+    Raises
+    ------
+    TooLittle
+        Samples that fit do not tell enough.
     """
     most = max(2, min(room // _OPERATION // beside, section // beside))
+    # Samples of a line fit in half of the room; apart from that as many as cost what they save.
+    least = -(-2 * length * nbytes // room)
+
+    def distance(many: int) -> int:
+        return max(math.isqrt(section // beside // many), least, 1)
 
     def seconds(passes: int, many: int) -> float:
-        return passes * disk.seconds(-(-elements // section) * many, 2 * elements * nbytes)
+        steps = -(-elements // section)
+        more = steps * beside * beyond(distance(many), many) + 2 * elements // distance(many)
+        return passes * disk.seconds(steps * many * beside, (2 * elements + more) * nbytes)
 
-    best, found = math.inf, 2
+    best, found = math.inf, 0
     for passes in range(1, max(runs, 2).bit_length() + 1):
         many = max(2, _root(runs, passes))
-        if many <= most and (price := seconds(passes, many)) < best:
+        fits = beyond(distance(many), many) * beside <= section // 4
+        if many <= most and fits and (price := seconds(passes, many)) < best:
             best, found = price, many
-    return found
+    if not found:
+        raise TooLittle(2 * room)
+    return found, distance(found)
 
 
 def _root(number: int, degree: int) -> int:
@@ -231,45 +276,41 @@ class Merge:
     lines
         Tiles of lines that are merged together: the array without its last axis.
     runs
-        Where runs begin along the last axis, and where the last one ends.
+        What is merged.
     many
         How many make one.
-    source, target
-        Numbers of the arrays.
+    target
+        Where it goes: the number of the result, or runs with samples.
     section
         Elements of the result that a step makes of each line.
     axes
         For `Store.axes`; None if the target has the axes of the source.
     places
         The target gets the places that are stored with the elements, and nothing else.
-    last
-        It gets elements, not words.
     scratch
         Words of memory for the merge.
     """
 
     words: Words
     lines: Tiling
-    runs: tuple[int, ...]
+    runs: Runs
     many: int
-    source: int
-    target: int
+    target: int | Runs
     section: int
     axes: tuple[int, ...] | None
     places: bool
-    last: bool
     scratch: int
 
     @property
-    def merged(self) -> tuple[int, ...]:
-        """Where the runs begin that come of it, and where the last one ends."""
-        return (*self.runs[:-1][:: self.many], self.runs[-1])
+    def last(self) -> bool:
+        """The target gets elements, not words."""
+        return not isinstance(self.target, Runs)
 
     @property
     def sections(self) -> list[tuple[int, int, int]]:
         """Of each step for a line: number of the group, first element and one past the last."""
         found = []
-        for group, (begin, end) in enumerate(itertools.pairwise(self.merged)):
+        for group, (begin, end) in enumerate(itertools.pairwise(merged(self.runs, self.many))):
             found += [
                 (group, low, min(low + self.section, end))
                 for low in range(begin, end, self.section)
@@ -278,107 +319,171 @@ class Merge:
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """Runs, what comes of them, scratch, and places."""
+        """Runs, what comes of them, scratch, and places or samples."""
         words, steps = self.words, self.steps
-        most = math.prod(self.lines.largest) * min(self.section, self.runs[-1])
-        elements = most * math.prod(words.tail)
+        lines, tail = math.prod(self.lines.largest), math.prod(self.words.tail)
+        length = self.runs.begins[-1]
+        most = min(self.section, length)
+        loaded = min(most + beyond(self.runs.distance, self.many), length)
         twice = min(2, steps)
         found = (
-            Buffer(elements, words.dtype, copies=twice),
-            Buffer(elements, words.dtype, copies=1 if self.places else twice),
-            Buffer(self.scratch * math.prod(words.tail), words.dtype),
+            Buffer(lines * loaded * tail, words.dtype, copies=twice),
+            Buffer(lines * most * tail, words.dtype, copies=1 if self.places else twice),
+            Buffer(self.scratch * tail, words.dtype),
         )
-        return (*found, Buffer(most, np.dtype(np.int64), copies=twice)) if self.places else found
+        if self.places:
+            return (*found, Buffer(lines * most, np.dtype(np.int64), copies=twice))
+        if isinstance(self.target, Runs):
+            samples = lines * (most // self.target.distance) * tail
+            return (*found, Buffer(samples, words.dtype, copies=twice))
+        return found
 
     @property
     def steps(self) -> int:
         """How many there are."""
         return len(self.lines) * len(self.sections)
 
+    @property
+    def table(self) -> int:
+        """Bytes of the cuts of all lines."""
+        groups = len(merged(self.runs, self.many)) - 1
+        rows = (len(self.sections) + groups) * math.prod(self.lines.shape)
+        return 2 * rows * self.many * np.dtype(np.int64).itemsize
+
+    @property
+    def held(self) -> int:
+        """Bytes of buffers, and of cuts."""
+        return sum(buffer.nbytes for buffer in self.buffers) + self.table
+
     def phase(self, name: str, arrays: tuple[str, ...]) -> Later:
         """As a phase of a program."""
-        elements = math.prod(self.lines.shape) * self.runs[-1]
+        lines = math.prod(self.lines.shape)
+        length, distance = self.runs.begins[-1], self.runs.distance
+        groups = len(merged(self.runs, self.many)) - 1
+        borders = len(self.sections) - groups
+        more = borders * beyond(distance, self.many)
         width = np.dtype(np.int64).itemsize if self.places else self.words.nbytes
-        loads = math.prod(self.lines.largest) * self.many
+        stored = lines * length * width
+        at_once = {self.runs.array: math.prod(self.lines.largest) * self.many, self.runs.samples: 1}
+        if isinstance(self.target, Runs):
+            stored += lines * self.target.sampled[-1] * self.words.nbytes
+            at_once |= {self.target.array: 1, self.target.samples: 1}
+        else:
+            at_once[self.target] = 1
         return Later(
             name=name,
             steps=self.steps,
-            held=sum(buffer.nbytes for buffer in self.buffers),
-            loaded=elements * self.words.nbytes,
-            stored=elements * width,
-            at_once={self.source: loads, self.target: 1},
-            make=lambda opened: self.schedule(name, arrays, opened[self.source]),
+            held=self.held,
+            loaded=lines * (length + more + self.runs.sampled[-1]) * self.words.nbytes,
+            stored=stored,
+            at_once=at_once,
+            make=lambda opened: self.schedule(name, arrays, opened[self.runs.samples]),
         )
 
-    def schedule(self, name: str, arrays: tuple[str, ...], source: Any) -> Schedule:
-        """The steps, from the runs as they are on disk."""
-        sections = self.sections
-        cut: dict[tuple[int, ...], list[tuple[Any, Any]]] = {}
-        inside = [
-            (group, list(ones)) for group, ones in itertools.groupby(sections, lambda s: s[0])
-        ]
-        for line in np.ndindex(self.lines.shape):
-            rows = []
-            for group, ones in inside:
-                runs = self.runs[group * self.many : (group + 1) * self.many + 1]
-                ranks = [end - runs[0] for _, _, end in ones]
-                found = cuts(source, line, runs, ranks, self.words)
-                rows += list(itertools.pairwise([np.array(runs[:-1]), *found]))
-            cut[line] = rows
+    def schedule(self, name: str, arrays: tuple[str, ...], samples: Any) -> Schedule:
+        """The steps, from the samples as they are on disk."""
         return Schedule(
             name=name,
             arrays=arrays,
             buffers=self.buffers,
             steps=self.steps,
-            make=_Steps(self, sections, cut),
+            make=_Steps(self, samples),
             kernels=(_Kernel(self),),
         )
+
+    def cut(self, samples: Any) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
+        """For each line and each group of runs: the line, and its `cuts`."""
+        behind = tuple(slice(0, n) for n in self.words.tail)
+        groups = [
+            (group, [end for _, _, end in ones])
+            for group, ones in itertools.groupby(self.sections, lambda one: one[0])
+        ]
+        for line in np.ndindex(self.lines.shape):
+            front = tuple(slice(i, i + 1) for i in line)
+            for group, ends in groups:
+                first = group * self.many
+                begins = self.runs.begins[first : first + self.many + 1]
+                inside = self.runs.sampled[first : first + self.many + 1]
+                lens = [b - a for a, b in itertools.pairwise(begins)]
+                count = inside[-1] - inside[0]
+                seen = np.empty((*(1 for _ in front), count, *self.words.tail), self.words.dtype)
+                if count:
+                    part = slice(inside[0], inside[-1])
+                    samples.iread((*front, part, *behind), out=seen).wait()
+                ranks = [0, *(end - begins[0] for end in ends)]
+                words = self.words.flat(seen)
+                yield line, *cuts(words, lens, self.runs.distance, ranks, self.words)
+
+
+def merged(runs: Runs, many: int) -> tuple[int, ...]:
+    """Where the runs begin that come of merging so many at a time, and where the last one ends."""
+    return (*runs.begins[:-1][::many], runs.begins[-1])
 
 
 class _Steps:
     """Step `k` makes a section of some lines."""
 
-    def __init__(self, merge: Merge, sections: Any, cut: Any) -> None:
-        self.merge, self.sections, self.cut = merge, sections, cut
+    def __init__(self, merge: Merge, samples: Any) -> None:
+        self.merge, self.sections = merge, merge.sections
+        #: Of each line and section: parts of the runs that are loaded, and how many elements of these
+        #: come before the section.
+        self.parts: dict[tuple[int, ...], list[tuple[Any, Any, int]]] = {}
+        self._reserved = _core.Reservation("cuts of sorted runs", merge.table)
+        nbytes = merge.words.nbytes * merge.runs.sampled[-1]
+        sections = [s - merged(merge.runs, merge.many)[g] for g, s, _ in self.sections]
+        with _core.Reservation("samples of sorted runs", nbytes):
+            for line, least, most in merge.cut(samples):
+                rows = self.parts.setdefault(line, [])
+                for begin, end in zip(least[:-1], most[1:], strict=True):
+                    rows.append((begin, end, sections[len(rows)] - int(begin.sum())))
 
     def __call__(self, number: int) -> Step:
-        merge = self.merge
+        merge, runs = self.merge, self.merge.runs
         tile, at = divmod(number, len(self.sections))
         box = merge.lines.key(tile)
-        _, low, high = self.sections[at]
+        group, low, high = self.sections[at]
+        begins = runs.begins[group * merge.many :]
         behind = tuple(slice(0, n) for n in merge.words.tail)
-        loads, lens = [], []
+        loads, lens, before, widest = [], [], [], 0
         for place in np.ndindex(*(part.stop - part.start for part in box)):
             line = tuple(part.start + i for part, i in zip(box, place, strict=True))
             front = tuple(slice(i, i + 1) for i in line)
             here = tuple(slice(i, i + 1) for i in place)
-            begin, end = self.cut[line][at]
-            lens.append(tuple((end - begin).tolist()))
+            least, most, skipped = self.parts[line][at]
+            lens.append(tuple((most - least).tolist()))
+            before.append(skipped)
             reached = 0
-            for first, last in zip(begin.tolist(), end.tolist(), strict=True):
+            for run, first, last in zip(begins, least.tolist(), most.tolist(), strict=False):
                 if last > first:
                     there = slice(reached, reached + last - first)
-                    section = (*front, slice(first, last), *behind)
-                    loads.append(Load(merge.source, section, 0, (*here, there, *behind)))
+                    section = (*front, slice(run + first, run + last), *behind)
+                    loads.append(Load(runs.array, section, 0, (*here, there, *behind)))
                     reached = there.stop
-        size = (*(part.stop - part.start for part in box), high - low)
-        words = (*size, *merge.words.tail)
-        scratch = (merge.scratch * math.prod(merge.words.tail),)
-        blocks = [Block(0, words), Block(1, words), Block(2, scratch)]
-        if merge.places:
-            blocks.append(Block(3, size))
-        key = (*box, slice(low, high))
-        if merge.axes is not None:
-            key = tuple(key[axis] for axis in np.argsort(merge.axes))
-        elif not merge.last:
-            key = (*key, *behind)
-        stored = Store(merge.target, key, 3 if merge.places else 1, axes=merge.axes)
+            widest = max(widest, reached)
+        lines = tuple(part.stop - part.start for part in box)
+        size, tail = (*lines, high - low), merge.words.tail
+        scratch = (merge.scratch * math.prod(tail),)
+        blocks = [Block(0, (*lines, widest, *tail)), Block(1, (*size, *tail)), Block(2, scratch)]
+        key: tuple[slice, ...] = (*box, slice(low, high))
+        stores = []
+        if isinstance(merge.target, Runs):
+            part = merge.target.samples_of(group, low, high)
+            blocks.append(Block(3, (*lines, part.stop - part.start, *tail)))
+            stores = [Store(merge.target.array, (*key, *behind), 1)]
+            if part.stop > part.start:
+                stores.append(Store(merge.target.samples, (*box, part, *behind), 3))
+        else:
+            if merge.places:
+                blocks.append(Block(3, size))
+            if merge.axes is not None:
+                key = tuple(key[axis] for axis in np.argsort(merge.axes))
+            stores = [Store(merge.target, key, 3 if merge.places else 1, axes=merge.axes)]
         return Step(
             blocks=tuple(blocks),
             loads=tuple(loads),
-            stores=(stored,),
+            stores=tuple(stores),
             kernel=0,
-            arguments=(tuple(lens),),
+            arguments=(tuple(lens), tuple(before)),
         )
 
 
@@ -388,17 +493,22 @@ class _Kernel:
     def __init__(self, merge: Merge) -> None:
         self.merge = merge
 
-    def __call__(self, blocks: Sequence[NDArray[Any]], lens: Sequence[Sequence[int]]) -> None:
+    def __call__(
+        self,
+        blocks: Sequence[NDArray[Any]],
+        lens: Sequence[Sequence[int]],
+        skipped: Sequence[int],
+    ) -> None:
         merge, words = self.merge, self.merge.words
         runs, merged = words.flat(blocks[0]), words.flat(blocks[1])
         scratch = words.flat(blocks[2])
-        each = len(runs) // max(len(lens), 1)
+        loaded, each = len(runs) // len(lens), len(merged) // len(lens)
         for n, one in enumerate(lens):
-            part = slice(n * each, (n + 1) * each)
             _core.merge_runs(
-                runs[part],
-                [size for size in one if size] or [0],
-                merged[part],
+                runs[n * loaded : (n + 1) * loaded],
+                [size for size in one if size],
+                skipped[n],
+                merged[n * each : (n + 1) * each],
                 scratch,
                 words.width,
                 words.kind,
@@ -406,6 +516,9 @@ class _Kernel:
             )
         if merge.places:
             places_of(words, blocks[1], blocks[3])
+        elif isinstance(merge.target, Runs):
+            of_block = merge.target.of_block(blocks[1], len(merge.lines.shape))
+            np.copyto(blocks[3], of_block)
 
 
 def places_of(words: Words, block: NDArray[Any], out: NDArray[Any]) -> None:

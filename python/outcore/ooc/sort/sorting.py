@@ -20,8 +20,8 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -42,7 +42,7 @@ from outcore.jobs import (
     complete,
     opened,
 )
-from outcore.ooc.sort.runs import Merge, Words, fan_in, places_of
+from outcore.ooc.sort.runs import Merge, Runs, Words, fan_in, merged, places_of
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Tiling
 
@@ -50,8 +50,6 @@ __all__ = ["argsort", "sort", "sorting", "sorting_axis"]
 
 Shape = tuple[int, ...]
 
-# Lines below this length are sorted by one thread each; longer ones by all, in parts that are merged.
-_LONG = 1 << 16
 # Lines that are merged together at most, and runs that this may make more of.
 _BESIDE, _RUNS = 64, 64
 
@@ -308,60 +306,46 @@ class _Planning:
     def whole(self) -> tuple[Schedule, str] | None:
         """In one pass, if lines fit."""
         size = self.native.itemsize
-        many, cores = self.lines, self.terms.cores
-        merging = self.words is not None and self.length >= _LONG and many < cores
+        many = self.lines
         sorts = self.words.nbytes if self.words is not None and self.moved else size
         numpys = (size, size * 2)[self.places] if self.words is None else 0
-        # Copies of: what is loaded, what is sorted, what is merged, places.
-        apart = ((2, 1, 1, 2) if self.places else (2, 2, 2, 0)) if self.moved else (3, 0, 2, 0)
-        little = apart if self.moved else (2, 0, 2, 0)
+        # Copies of: what is loaded, what is sorted, places.
+        apart = ((2, 1, 2) if self.places else (2, 2, 0)) if self.moved else (3, 0, 0)
+        little = apart if self.moved else (2, 0, 0)
         choices: tuple[tuple[Shape, int], ...]
-        choices = (((1, 1, 1, 1), many), (apart, 1), (little, 1))
+        choices = (((1, 1, 1), many), (apart, 1), (little, 1))
         for copies, least in choices:
-            for merged in (merging, False):
-                line = self.length * (
-                    copies[0] * size
-                    + self.moved * copies[1] * sorts
-                    + merged * copies[2] * sorts
-                    + self.places * copies[3] * self.width
-                    + numpys
-                )
-                scratch = 0
-                if merged:
-                    scratch = _core.merge_scratch(cores, sorts)
-                most = (self.terms.room - scratch * sorts) // line
-                if most >= least:
-                    return self.whole_lines(min(most, many), copies, scratch)
+            line = self.length * (
+                copies[0] * size
+                + self.moved * copies[1] * sorts
+                + self.places * copies[2] * self.width
+                + numpys
+            )
+            most = self.terms.room // line
+            if most >= least:
+                return self.whole_lines(min(most, many), copies)
         return None
 
-    def whole_lines(self, most: int, copies: Shape, scratch: int) -> tuple[Schedule, str]:
+    def whole_lines(self, most: int, copies: Shape) -> tuple[Schedule, str]:
         lines = Tiling(self.others, self.box(most), self.terms.order(0))
         section = math.prod(lines.largest) * self.length
-        steps, cores = len(lines), self.terms.cores
-        part = -(-self.length // cores) if scratch else self.length
+        steps = len(lines)
         buffers = [Buffer(section, self.native, copies=copies[0])]
         if self.moved and self.words is not None:
             elements = section * math.prod(self.words.tail)
             buffers.append(Buffer(elements, self.words.dtype, copies=copies[1]))
         elif self.moved and not self.places:
             buffers.append(Buffer(section, self.native, copies=copies[1]))
-        if scratch and self.words is not None:
-            tail = math.prod(self.words.tail)
-            buffers.append(Buffer(section * tail, self.words.dtype, copies=copies[2]))
-            buffers.append(Buffer(scratch * tail, self.words.dtype))
         if self.places:
-            buffers.append(Buffer(section, np.dtype(np.int64), copies=copies[3]))
-        kernel = _Whole(self, part, merges=bool(scratch))
+            buffers.append(Buffer(section, np.dtype(np.int64), copies=copies[2]))
+        kernel = _Whole(self)
 
         def step(number: int) -> Step:
             box = lines.key(number)
             key, size = self.key(box, slice(0, self.length))
             line = (*(p.stop - p.start for p in box), self.length)
             blocks, stored = [Block(0, size)], 0
-            for n, buffer in enumerate(buffers[1:], 1):
-                if scratch and n == 2 + self.moved:
-                    blocks.append(Block(n, (buffer.elements,)))
-                    continue
+            for n in range(1, len(buffers)):
                 tail = self.words.tail if self.words is not None else ()
                 is_places = self.places and n == len(buffers) - 1
                 blocks.append(Block(n, line if is_places else (*line, *tail)))
@@ -403,64 +387,88 @@ class _Planning:
         if self.words is None:
             line = self.length * self.native.itemsize * (4 if self.places else 2)
             raise TooLittle(line)
-        words, room, cores = self.words, self.terms.room, self.terms.cores
+        words, room = self.words, self.terms.room
         size = self.native.itemsize
         each = 2 * size + 2 * words.nbytes if self.moved else 3 * size
-        merged = self.merge_bytes(last=True)
         if room < SMALLEST:
             raise TooLittle(SMALLEST)
         lines = Tiling(self.others, self.box(self.beside(room // each)), "C")
         beside = math.prod(lines.largest)
-        pieces = self.pieces(max(room // each // beside, 1))
-        first, runs = self.sorted_runs(lines, pieces, each, cores)
-        phases: list[Any] = [first]
-        temporaries = [
-            Result((*self.others, self.length, *words.tail), words.dtype, {"order": "C"})
-        ]
-        arrays = ["array", "result", "runs"]
-        source, passes = 2, 0
+        # The distance of samples follows from the number of runs, and what they take from the distance.
+        distance = room
+        for _ in range(2):
+            piece = (room // beside - 2 * words.nbytes) * distance
+            piece //= each * distance + 2 * words.nbytes
+            pieces = self.pieces(max(piece, 1))
+            many, least = fan_in(
+                len(pieces) - 1,
+                self.length,
+                self.lines * self.length,
+                max(room // (4 * words.nbytes), 1),
+                beside,
+                words.nbytes,
+                room,
+                self.terms.disk,
+            )
+            distance = min(distance, least)
+        runs = Runs(2, 3, pieces, distance)
+        phases: list[Any] = [self.sorted_runs(lines, runs)]
+        temporaries = [*self.of_runs(runs)]
+        arrays = ["array", "result", "runs", "samples"]
         while True:
-            count = len(runs) - 1
-            scratch = min(
-                _core.merge_scratch(count, words.nbytes), max(room // 4 // words.nbytes, 4)
-            )
-            section = max((room - scratch * words.nbytes) // merged // beside, 1)
-            total = self.lines * self.length
-            most = beside * section
-            many = fan_in(count, total, most, beside, words.nbytes, room, self.terms.disk)
-            many = max(2, min(many, scratch // 2))
-            last = count <= many
-            if not last and len(temporaries) == 1:
-                temporaries.append(temporaries[0])
-                arrays.append("merged runs")
-            merge = Merge(
-                words=words,
-                lines=lines,
-                runs=runs,
-                many=many,
-                source=source,
-                target=1 if last else 5 - source,
-                section=section,
-                axes=self.axes if last else None,
-                places=self.places and last,
-                last=last,
-                scratch=scratch,
-            )
-            passes += 1
+            last = len(runs.begins) - 1 <= many
+            target: int | Runs = 1
+            if not last:
+                target = Runs(6 - runs.array, 8 - runs.samples, merged(runs, many), distance)
+                if len(temporaries) == 2:
+                    temporaries += self.of_runs(target)
+                    arrays += ["merged runs", "their samples"]
+            merge = self.merge(lines, runs, target, many)
             phases.append(merge.phase(f"{self.name}: merge", tuple(arrays)))
-            runs, source = merge.merged, 5 - source
-            if last:
+            if not isinstance(target, Runs):
                 break
+            runs = target
+        passes = len(phases) - 1
         method = (
-            f"{len(pieces)} pieces of a line do not fit together: sorted one by one, and merged in "
+            f"{len(pieces) - 1} pieces of a line do not fit together: sorted one by one, and merged in "
             f"{passes} pass{'es' if passes > 1 else ''}"
         )
         return Program(tuple(phases), method, self.bound(bound), tuple(temporaries))
 
-    def merge_bytes(self, *, last: bool) -> int:
-        """Bytes of buffers for an element of a merge."""
+    def of_runs(self, runs: Runs) -> Iterator[Result]:
+        """Temporary arrays for runs and their samples."""
         assert self.words is not None
-        return 4 * self.words.nbytes + (2 * self.width if self.places and last else 0)
+        for length in (self.length, max(runs.sampled[-1], 1)):
+            shape = (*self.others, length, *self.words.tail)
+            yield Result(shape, self.words.dtype, {"order": "C"})
+
+    def merge(self, lines: Tiling, runs: Runs, target: int | Runs, many: int) -> Merge:
+        """A pass that fits."""
+        words, room = self.words, self.terms.room
+        assert words is not None
+        last = not isinstance(target, Runs)
+        most = max(room // 4 // words.nbytes, 2 * many)
+        merge = Merge(
+            words=words,
+            lines=lines,
+            runs=runs,
+            many=many,
+            target=target,
+            section=max(room // (3 * words.nbytes) // math.prod(lines.largest), 1),
+            axes=self.axes if last else None,
+            places=self.places and last,
+            scratch=min(_core.merge_scratch(many, words.nbytes), most),
+        )
+        while merge.held > room:
+            section = merge.section - -(-merge.section // 32)
+            if not section:
+                raise TooLittle(2 * room)
+            merge = replace(merge, section=section)
+        if isinstance(target, Runs):
+            if merge.section < target.distance:
+                raise TooLittle(2 * room)
+            merge = replace(merge, section=merge.section // target.distance * target.distance)
+        return merge
 
     def beside(self, most: int) -> int:
         """Lines that are sorted together, so that their elements beside each other are read together."""
@@ -498,51 +506,44 @@ class _Planning:
         ]
         return (*found, self.length)
 
-    def sorted_runs(
-        self, lines: Tiling, pieces: tuple[int, ...], each: int, cores: int
-    ) -> tuple[Schedule, tuple[int, ...]]:
-        """The first phase, and where runs begin: each piece is some of them, one for each thread."""
-        words = self.words
+    def sorted_runs(self, lines: Tiling, runs: Runs) -> Schedule:
+        """The first phase: each piece of a line becomes a run."""
+        words, pieces = self.words, runs.begins
         assert words is not None
         largest = max(b - a for a, b in itertools.pairwise(pieces))
-        beside = math.prod(lines.largest)
-        part = largest
-        if largest >= _LONG and beside < cores:
-            part = -(-largest // cores)
-        runs: list[int] = []
-        for begin, end in itertools.pairwise(pieces):
-            runs += range(begin, end, part)
+        beside, tail = math.prod(lines.largest), math.prod(words.tail)
         steps = len(lines) * (len(pieces) - 1)
         elements = beside * largest
-        copies = (2, 2) if self.moved else (3, 0)
-        buffers = [Buffer(elements, self.native, copies=min(copies[0], steps))]
+        buffers = [Buffer(elements, self.native, copies=min(2 if self.moved else 3, steps))]
         if self.moved:
-            tail = math.prod(words.tail)
-            buffers.append(Buffer(elements * tail, words.dtype, copies=min(copies[1], steps)))
+            buffers.append(Buffer(elements * tail, words.dtype, copies=min(2, steps)))
+        samples = beside * (largest // runs.distance) * tail
+        buffers.append(Buffer(samples, words.dtype, copies=min(2, steps)))
 
         def step(number: int) -> Step:
             tile, piece = divmod(number, len(pieces) - 1)
             box, there = lines.key(tile), slice(pieces[piece], pieces[piece + 1])
             key, size = self.key(box, there)
-            count = there.stop - there.start
+            count, part = there.stop - there.start, runs.samples_of(piece, there.start, there.stop)
+            many = tuple(p.stop - p.start for p in box)
             blocks = [Block(0, size)]
             if self.moved:
-                line = (*(p.stop - p.start for p in box), count)
-                blocks.append(Block(1, (*line, *words.tail)))
+                blocks.append(Block(1, (*many, count, *words.tail)))
+            blocks.append(Block(len(buffers) - 1, (*many, part.stop - part.start, *words.tail)))
             behind = tuple(slice(0, n) for n in words.tail)
+            stores = [Store(runs.array, (*box, there, *behind), len(blocks) - 2)]
+            if part.stop > part.start:
+                stores.append(Store(runs.samples, (*box, part, *behind), len(blocks) - 1))
             return Step(
                 blocks=tuple(blocks),
                 loads=(Load(0, key, 0, axes=self.axes),),
-                stores=(Store(2, (*box, there, *behind), len(blocks) - 1),),
+                stores=tuple(stores),
                 kernel=0,
                 arguments=(there.start, count),
             )
 
-        kernel = _Runs(self, part)
-        name = f"{self.name}: runs"
-        arrays = ("array", "result", "runs")
-        schedule = Schedule(name, arrays, tuple(buffers), steps, step, (kernel,))
-        return schedule, (*runs, self.length)
+        name, arrays = f"{self.name}: runs", ("array", "result", "runs", "samples")
+        return Schedule(name, arrays, tuple(buffers), steps, step, (_Runs(self, runs),))
 
     def bound(self, least: int) -> Bound:
         """Input and result, or what comparisons need: Aggarwal, Vitter 1988."""
@@ -583,22 +584,18 @@ def _range(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Sorts a piece, in place or into another block."""
+    """Sorts a piece, in place or into another block, and takes samples of it."""
 
     planning: _Planning
-    part: int
+    runs: Runs
 
     def __call__(self, blocks: Sequence[NDArray[Any]], first: int, count: int) -> None:
         words = self.planning.words
         assert words is not None
         flat = _filled(self.planning, blocks, first, count)
-        width = words.width
-        if self.part >= count:
-            _core.sort_parts(flat, width, words.kind, count)
-            return
-        for begin in range(0, len(flat), count * width):
-            line = flat[begin : begin + count * width]
-            _core.sort_parts(line, width, words.kind, self.part)
+        _core.sort_lines(flat, words.width, words.kind, count)
+        # Elements of one word are words now, whatever the type of the block says.
+        np.copyto(blocks[-1], self.runs.of_block(blocks[-2], len(self.planning.others)))
 
 
 def _filled(
@@ -624,40 +621,18 @@ class _Whole:
     """Sorts whole lines."""
 
     planning: _Planning
-    part: int
-    merges: bool
 
     def __call__(self, blocks: Sequence[NDArray[Any]]) -> None:
         planning, words = self.planning, self.planning.words
         if words is None:
             self.numpys(blocks)
             return
-        length, moved = planning.length, planning.moved
-        flat = _filled(planning, blocks, 0, length)
-        width = words.width
-        sorted_block = blocks[1 if moved else 0]
-        if self.merges:
-            sorted_block, scratch = blocks[1 + moved], words.flat(blocks[2 + moved])
-            merged = words.flat(sorted_block)
-            for begin in range(0, len(flat), length * width):
-                line = slice(begin, begin + length * width)
-                _core.sort_parts(flat[line], width, words.kind, self.part)
-                lens = [min(self.part, length - at) for at in range(0, length, self.part)]
-                _core.merge_runs(
-                    flat[line],
-                    lens,
-                    merged[line],
-                    scratch,
-                    width,
-                    words.kind,
-                    not planning.places,
-                )
-        else:
-            _core.sort_parts(flat, width, words.kind, length)
-            if not planning.places:
-                _core.decode_words(flat, words.kind)
+        flat = _filled(planning, blocks, 0, planning.length)
+        _core.sort_lines(flat, words.width, words.kind, planning.length)
         if planning.places:
-            places_of(words, sorted_block, blocks[-1])
+            places_of(words, blocks[1], blocks[-1])
+        else:
+            _core.decode_words(flat, words.kind)
 
     def numpys(self, blocks: Sequence[NDArray[Any]]) -> None:
         """Elements that are no numbers."""
