@@ -5,6 +5,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -235,3 +236,29 @@ def test_a_document_that_was_replaced_is_locked_anew(tmp_path, monkeypatch):
         assert os.pread(fd, 3, 0) == b"new"
     finally:
         os.close(fd)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("names", [1, 2])
+def test_a_name_is_removed_now_and_what_it_named_in_the_background(
+    tmp_path, monkeypatch, large, names
+):
+    path = tmp_path / "a"
+    path.write_bytes(bytes(10_000))
+    if names == 2:
+        os.link(path, tmp_path / "b")
+    threads = []
+
+    class Thread(threading.Thread):
+        def start(self):
+            threads.append(self)
+
+    monkeypatch.setattr(durable, "_LARGE", 1 if large else 1 << 30)
+    monkeypatch.setattr(threading, "Thread", Thread)
+    before = set(os.listdir("/proc/self/fd"))
+    durable.unlink_in_background(str(path))
+    assert not path.exists()
+    assert len(threads) == (large and names == 1)
+    for thread in threads:
+        thread.run()
+    assert before == set(os.listdir("/proc/self/fd"))

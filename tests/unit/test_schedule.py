@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core, tiling
+from outcore.jobs.memory import InMemory
 from outcore.schedule import Block, Broken, Buffer, Load, Reuse, Run, Schedule, Step, Store, check
 
 F8 = np.dtype("f8")
@@ -47,6 +48,10 @@ class Request:
         for other in chance.sample(log, len(log)):
             if chance.random() < 0.3:
                 other.wait()
+
+    @property
+    def done(self):
+        return self.work is None
 
     def wait(self):
         if self.work is not None:
@@ -308,6 +313,31 @@ def test_what_was_kept_is_made_again(done):
         run.finish()
     np.testing.assert_array_equal(result, found)
     assert stored == [k for k in range(6) if k >= 3 or not {0, 1, 2} <= set(done)]
+
+
+def test_what_is_stored_by_now_gives_its_memory_to_the_next_load():
+    """Nobody has to wait for the store before: the load begins beside the kernel in between."""
+    begun = []
+
+    class Watched(InMemory):
+        def iread(self, key, *, out):
+            begun.append(key)
+            return super().iread(key, out=out)
+
+    def make(k):
+        if k == 1:
+            return Step((Block(1, (SIZE,)),), (), (), 0)
+        return Step((Block(0, (SIZE,)),), (Load(0, section(k), 0),), (Store(1, section(k), 0),), 0)
+
+    memory = (Buffer(SIZE, F8, kept=True), Buffer(SIZE, F8))
+    schedule = Schedule("late", ("a", "b"), memory, 3, make, (lambda blocks: None,), 2, 2)
+    arrays = [Watched(np.arange(3.0 * SIZE), "a"), InMemory(np.zeros(3 * SIZE), "b")]
+    with Run(schedule, arrays) as run:
+        run.load()
+        assert begun == [section(0)]
+        run.store()
+        assert begun == [section(0), section(2)]
+        run.finish()
 
 
 def test_axes_are_permuted_and_bytes_swapped_on_the_way(tmp_path):

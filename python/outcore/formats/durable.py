@@ -23,6 +23,7 @@ import platform
 import secrets
 import shutil
 import stat
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -277,6 +278,36 @@ def hold(fd: int) -> None:
     """Mark an open temporary file as one whose maker lives; ends with the descriptor."""
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def unlink_in_background(path: str) -> None:
+    """
+    Remove a name now, and what it was the last name of in the background if that is large.
+
+    A file system that tells the disk about every block that is free again (mounted with ``discard``)
+    takes seconds for a gigabyte. The end of the process, however it comes, frees the blocks too.
+    """
+    fd: int | None = None
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.unlink(path)
+    finally:
+        if fd is not None:
+            _close_in_background(fd)
+
+
+# Bytes of files that are closed by a thread of their own if nobody has a name for them.
+_LARGE = 64 * 2**20
+
+
+def _close_in_background(fd: int) -> None:
+    found = os.fstat(fd)
+    if found.st_nlink == 0 and found.st_blocks * 512 >= _LARGE:
+        with contextlib.suppress(RuntimeError):  # no thread can be started
+            threading.Thread(target=os.close, args=(fd,), daemon=True).start()
+            return
+    os.close(fd)
 
 
 def remove_begun(path: str) -> None:

@@ -338,7 +338,7 @@ class Job:
         for path in of_ranks(journal.path):
             os.unlink(path)
         for path in temporaries(journal.path):
-            os.unlink(path)
+            durable.unlink_in_background(path)
 
     def _compare(self, journal: Journal, job: Mapping[str, Any], *, going_on: bool) -> None:
         if going_on and (different := journal.differs(job)):

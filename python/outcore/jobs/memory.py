@@ -18,6 +18,8 @@ __all__ = ["InMemory"]
 class _Done:
     """A request that had nothing to wait for."""
 
+    done = True
+
     def wait(self, timeout: float | None = None) -> None:
         """It is done."""
 

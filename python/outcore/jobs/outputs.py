@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, StorageError, UsageError
+from outcore.formats import durable
 from outcore.formats.paths import one_name
 from outcore.hints import Hints
 from outcore.jobs.memory import InMemory
@@ -462,4 +463,4 @@ def _remove(path: str, owner: int) -> None:
         if os.path.isdir(path):
             shutil.rmtree(path)
         else:
-            os.unlink(path)
+            durable.unlink_in_background(path)

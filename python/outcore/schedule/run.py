@@ -237,6 +237,9 @@ class Run:
         self._memory.close()
 
     def _begin_loads(self) -> None:
+        # What is stored by now gives back its memory, though nobody has to wait for it yet.
+        while self._storing and all(store.done for store in self._storing[0].stores):
+            self._retire()
         while self._next is not None and len(self._loading) < self.schedule.reading:
             live = _Live(self._next, self.schedule.step(self._next), self._memory)
             if not self._may_load(live):
