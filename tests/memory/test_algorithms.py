@@ -36,7 +36,6 @@ MORE = {
     "argsort": "2.0",
     "sort of all elements": "killed by the system for its memory",
     "cholesky": "1.36",
-    "apply_along_axis": "4.7",
     "matmul by slabs": "1.27",
 }
 
