@@ -193,6 +193,14 @@ CASES: dict[str, Callable[[], Case]] = {
         repeatable=False,
         memory=2 * MIB,
     ),
+    "fft of a prime length": lambda: Case(
+        [random(50_021)],
+        outcore.fft,
+        np.fft.fft,
+        exact=False,
+        repeatable=False,
+        begun=12,
+    ),
     "fft2": lambda: Case(
         [random(300, 500)], outcore.fft2, np.fft.fft2, exact=False, repeatable=False
     ),

@@ -33,7 +33,6 @@ MORE = {
     "convert": "1.37, of input and result",
     "sort of lines": "5.9",
     "cholesky": "1.36",
-    "apply_along_axis": "4.7",
     "matmul by slabs": "1.27",
 }
 

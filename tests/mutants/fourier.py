@@ -28,9 +28,30 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ooc/fourier/plan.py",
-        before='            if split and one.kind == "c2r":\n                end()\n',
+        before='            if split and (one.kind == "c2r" or _is_padded(one, split)):\n                end()\n',
         after="",
         killed_by=f"{TESTS}::test_a_line_that_does_not_fit",
         why="half of a spectrum would be read as the whole of it, before it is completed",
+    ),
+    Mutant(
+        file="python/outcore/ooc/fourier/kernels.py",
+        before="            part[..., beyond] = 0\n",
+        after="            pass\n",
+        killed_by=f"{TESTS}::test_a_line_that_cannot_be_divided",
+        why="a line of prime length would be padded with what memory holds by chance",
+    ),
+    Mutant(
+        file="python/outcore/ooc/fourier/kernels.py",
+        before="    base = np.array([k * k % (2 * n) for k in first])[:, None]\n",
+        after="    base = np.array(first)[:, None] ** 2 % (2 * n)\n",
+        killed_by=f"{TESTS}::test_angles_of_chirps_are_exact",
+        why="squares of indices of very long lines would overflow",
+    ),
+    Mutant(
+        file="python/outcore/jobs/views.py",
+        before="    view._core = array._core.view(info, view._own_hints())\n",
+        after="",
+        killed_by="tests/unit/test_views.py::test_writes_of_views_through_windows_wait_for_each_other",
+        why="what one view writes back through a window would undo what another one writes into it",
     ),
 ]

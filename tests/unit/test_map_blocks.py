@@ -1,5 +1,7 @@
 """Functions on blocks and on lines, beside NumPy and SciPy."""
 
+import importlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 import outcore
-from outcore.ooc.blocks import blockwise
+from outcore.ooc.blocks import blockwise, lines
 from outcore.ooc.blocks.blockwise import BOUNDARIES, filled
-from outcore.schedule import Schedule
+from outcore.schedule import Run, Schedule, check
 
 SHAPES = [(), (0, 4), (13,), (1, 9), (11, 13), (6, 5, 7), (3, 4, 2, 5)]
 
@@ -179,3 +181,65 @@ def test_lines_that_do_not_fit_are_refused_with_what_would_do(tmp_path):
     np.testing.assert_array_equal(np.cumsum(x, 1), found[...])
     with pytest.raises(outcore.UsageError, match="axis"):
         outcore.apply_along_axis(np.sum, 2, x)
+
+
+LINES = {
+    "sort": np.sort,
+    "ptp": np.ptp,
+    "outer": lambda line: np.outer(line[:2], line[:3]),
+    "wider": lambda line: np.concatenate([line, -line]),
+}
+
+
+@pytest.mark.parametrize("kind", ["C", "F", "zarr", "memory"])
+@pytest.mark.parametrize("sides", lines._SIDES[1:])
+def test_lines_come_in_panels_and_go_in_panels(tmp_path, monkeypatch, kind, sides):
+    carry = importlib.import_module("outcore.jobs.carry")
+
+    def run(schedule, arrays, **more):
+        check(schedule, [a.shape for a in arrays], again=True)
+        return Run(schedule, arrays, **more)
+
+    monkeypatch.setattr(carry, "Run", run)
+    monkeypatch.setattr(lines, "_SIDES", (sides,))
+    x = np.random.default_rng(3).random((7, 60, 130))
+    x = x.transpose(2, 1, 0) if kind == "F" else x
+    words = {"chunks": (3, 50, 60), "compression": "gzip"} if kind == "zarr" else {}
+    name = "a.zarr" if kind == "zarr" else "a.npy"
+    order = {} if kind == "zarr" else {"order": "F" if kind == "F" else "C"}
+    a = x if kind == "memory" else outcore.create(tmp_path / name, data=x, **words, **order)
+    for function in LINES.values():
+        planned = outcore.apply_along_axis(
+            function, 1, a, out=tmp_path / "b.npy", memory="400 KiB", explain=True, overwrite=True
+        )
+        expected = np.apply_along_axis(function, 1, x)
+        assert "panels" in planned.report.method
+        assert planned.report.must_move == (0 if kind == "memory" else x.nbytes) + expected.nbytes
+        with planned.run() as found:
+            np.testing.assert_array_equal(expected, found[...])
+        assert planned.report.measured.peak_bytes <= 400 * 2**10
+
+
+def test_short_runs_are_moved_three_times_instead_of_page_by_page(tmp_path):
+    x = np.random.default_rng(3).random((1000, 1500))
+    a = outcore.create(tmp_path / "a.npy", data=x)
+    planned = outcore.apply_along_axis(
+        np.sort, 0, a, out=tmp_path / "b.npy", memory="4 MiB", explain=True
+    )
+    report = planned.report
+    planned.run().close()
+    done = planned.report.measured
+    assert done.read_bytes + done.written_bytes <= 1.1 * (report.read_bytes + report.written_bytes)
+    assert report.read_bytes + report.written_bytes <= 3.1 * report.must_move
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_lines_that_are_long_runs_are_read_and_written_once(tmp_path, order):
+    x = np.random.default_rng(3).random((300, 400))
+    a = outcore.create(tmp_path / "a.npy", data=x, order=order)
+    axis = 1 if order == "C" else 0
+    made = outcore.create(tmp_path / "b.npy", x.shape, x.dtype, order=order)
+    planned = outcore.apply_along_axis(np.cumsum, axis, a, out=made, memory="300 KiB", explain=True)
+    assert planned.report.read_bytes + planned.report.written_bytes == 2 * x.nbytes
+    with planned.run() as found:
+        np.testing.assert_array_equal(np.cumsum(x, axis), found[...])

@@ -1,5 +1,7 @@
 """The same elements with other axes, and blocks that are seen with more axes than they have."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,35 @@ def test_a_view_has_the_elements_of_its_array(tmp_path, kind, order):
     after = data.copy()
     after[:, :56] = expected.reshape(4, 56, 3)
     np.testing.assert_array_equal(after, array[...])
+
+
+def test_writes_of_views_through_windows_wait_for_each_other(tmp_path):
+    """Each reads, changes and writes back what holds elements of the other one."""
+    hints = outcore.Hints(exclusive=True)
+    array = outcore.create(tmp_path / "a.npy", data=np.zeros((300, 512)), hints=hints)
+    views = [
+        seen(array, lengths, 1 << 24, write=True)
+        for lengths in [((3, 100), (512,)), ((300,), (8, 64))]
+    ]
+    keys = [np.s_[:, :, ::2], np.s_[:, :, 1::2]]
+
+    def write(view, key, number):
+        view._core.sieving().write(
+            key, np.full(np.empty(view.shape, "?")[key].shape, float(number))
+        )
+
+    for number in range(1, 30):
+        threads = [
+            threading.Thread(target=write, args=(v, k, number))
+            for v, k in zip(views, keys, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (array[...] == number).all()
+    for view in views:
+        view.close()
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

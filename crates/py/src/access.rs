@@ -185,6 +185,12 @@ impl Open {
         Ok(Open { windows, done, ..Open::new(described, writable)? })
     }
 
+    /// The same elements with other metadata: writes of both wait for each other where they must, and
+    /// each counts what is done by itself.
+    pub fn view(&self, described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
+        Ok(Open { windows: Arc::clone(&self.windows), ..Open::new(described, writable)? })
+    }
+
     /// Opens nothing yet: files are opened when they are first used.
     pub fn new(described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
         let place = match (&described.layout, &described.source) {

@@ -80,6 +80,14 @@ impl Array {
         Ok(Array::around(open, self.path.clone(), self.writable, self.wishes.clone()))
     }
 
+    /// A part of the array with other axes: an array of its own, whose writes wait for those of this one
+    /// where they must.
+    fn view(&self, info: &Bound<'_, PyAny>, hints: &Bound<'_, PyAny>) -> PyResult<Array> {
+        let open = self.open()?.view(Arc::new(describe(info)?), self.writable)?;
+        let path = open.described.path.clone();
+        Ok(Array::around(open, path, self.writable, Wishes::read(hints)?))
+    }
+
     /// The same array, in all but the way of access: through windows (data sieving).
     fn sieving(&self) -> Array {
         let wishes = Wishes { method: Some(Method::Window), ..self.wishes.clone() };

@@ -5,6 +5,9 @@ Problem. A transform along an axis that is too long for memory works on it as on
 of whole rows of that matrix is not a section of the array.
 Idea. Where elements are found by arithmetic, an axis that is divided is two axes with strides of their
 own: the same file, described otherwise.
+
+Invariants. Writes of an array and of its views wait for each other where they must: what one reads,
+changes and writes back (windows), another one may be about to write.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ def seen(array: Any, lengths: Lengths, memory: int, *, write: bool) -> Any:
         return InMemory(part.reshape(shape), array.path)
     info = _divided(array.info, lengths, shape)
     mode: Mode = "r+" if write else "r"
-    return DiskArray(info, mode, replace(array.hints, memory=memory), array._options)
+    view = DiskArray(info, mode, replace(array.hints, memory=memory), array._options)
+    view._core = array._core.view(info, view._own_hints())
+    return view
 
 
 def _divided(info: ArrayInfo, lengths: Lengths, shape: tuple[int, ...]) -> ArrayInfo:

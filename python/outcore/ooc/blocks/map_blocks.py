@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
@@ -13,21 +12,16 @@ from numpy.typing import DTypeLike, NDArray
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
 from outcore.jobs import (
-    Bound,
     Operation,
-    Program,
     Result,
     Source,
-    Terms,
-    TooLittle,
     collective,
     complete,
     opened,
 )
 from outcore.ooc.blocks.blockwise import BOUNDARIES, Around, blockwise, filled, per_axis
-from outcore.report import counted
-from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
-from outcore.tiling import Tiling
+from outcore.ooc.blocks.lines import along_lines
+from outcore.schedule import Section
 
 __all__ = ["apply_along_axis", "map_blocks"]
 
@@ -324,8 +318,9 @@ def apply_along_axis(
 
     Notes
     -----
-    Memory: two blocks of whole lines and two of their results, within the budget. Collective with
-    ``comm=``: ranks share the blocks of lines.
+    Memory: two blocks of whole lines and two of their results, within the budget. The array is read once
+    and the result written once; where lines along `axis` would be short runs, each side may be copied
+    once more, in long ones. Collective with ``comm=``: ranks share the blocks of lines.
 
     Examples
     --------
@@ -373,64 +368,9 @@ def apply_along_axis(
 
         name = getattr(func1d, "__qualname__", type(func1d).__qualname__)
         said = {"function": name, "axis": number, "args": args, "kwargs": kwargs}
-        plan = _lines(a.shape, number, a.dtype, first, kernel)
+        plan = along_lines(
+            "apply_along_axis", a.shape, number, (a.dtype, first.dtype), first.shape, kernel
+        )
         result = Result(shape, first.dtype, {}, a.path)
         operation = Operation("apply_along_axis", (a,), (result,), plan, said, repeatable=False)
         return complete(operation, out, how)
-
-
-def _lines(
-    shape: Shape,
-    axis: int,
-    dtype: np.dtype[Any],
-    first: NDArray[Any],
-    kernel: Callable[..., None],
-) -> Callable[[Terms], Program]:
-    """Blocks of whole lines."""
-    native = dtype.newbyteorder("=")
-
-    def plan(terms: Terms) -> Program:
-        others = (*shape[:axis], 1, *shape[axis + 1 :])
-        line = 2 * (shape[axis] * native.itemsize + max(first.nbytes, 1))
-        most = terms.room // line
-        if most < 1:
-            raise TooLittle(line)
-        tile = list(others)
-        # The axis that runs slowest is cut first, so that runs stay long.
-        slow_first = range(len(shape)) if terms.order(0) == "C" else reversed(range(len(shape)))
-        for d in slow_first:
-            rest = math.prod(tile) // tile[d]
-            tile[d] = max(min(tile[d], most // max(rest, 1)), 1)
-            if math.prod(tile) <= most:
-                break
-        tiles = Tiling(others, tuple(tile), terms.order(0))
-        lines = math.prod(tiles.largest)
-
-        def step(number: int) -> Step:
-            key = tiles.key(number)
-            section = (*key[:axis], slice(0, shape[axis]), *key[axis + 1 :])
-            middle = tuple(slice(0, n) for n in first.shape)
-            there = (*key[:axis], *middle, *key[axis + 1 :])
-            sizes = [tuple(p.stop - p.start for p in one) for one in (section, there)]
-            return Step(
-                blocks=(Block(0, sizes[0]), Block(1, sizes[1])),
-                loads=(Load(0, section, 0),),
-                stores=(Store(1, there, 1),),
-                kernel=0,
-            )
-
-        buffers = (
-            Buffer(lines * shape[axis], native, terms.order(0), copies=2),
-            Buffer(lines * first.size, first.dtype, terms.order(1), copies=2),
-        )
-        schedule = Schedule(
-            "apply_along_axis", ("array", "result"), buffers, len(tiles), step, (kernel,)
-        )
-        total = math.prod(others)
-        return Program(
-            (schedule,),
-            f"{counted(len(tiles), 'block')} of whole lines, {lines} at most",
-            Bound(total * (shape[axis] * dtype.itemsize + first.nbytes), "input and result once"),
-        )
-
-    return plan

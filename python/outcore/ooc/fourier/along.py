@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from outcore.jobs import Terms
 from outcore.ooc.fourier.kernels import Stage, scratch, transform
-from outcore.ooc.fourier.places import Place
+from outcore.ooc.fourier.places import Panels, Place, Source
 from outcore.schedule import Block, Buffer, Schedule, Step
 from outcore.tiling import Tiling
 
@@ -43,11 +43,14 @@ class Work:
         Of its blocks: what is loaded first, what is stored last.
     whole
         For each block, the axes that are held whole, and their lengths.
+    beside
+        There is one more block, loaded too, of the first dtype: other lines for a ``product``.
     """
 
     stages: tuple[Stage, ...]
     dtypes: tuple[np.dtype, ...]
     whole: tuple[dict[int, int], ...]
+    beside: bool = False
 
     def copies(self, *, busy: bool) -> Shape:
         """Of each block: `busy` if loads and stores go on beside the kernel."""
@@ -59,7 +62,8 @@ class Work:
 
     def each(self, copies: Sequence[int]) -> int:
         """Bytes that an element of the axes that are cut takes."""
-        blocks = zip(copies, self.dtypes, self.whole, strict=True)
+        blocks = [*zip(copies, self.dtypes, self.whole, strict=True)]
+        blocks += blocks[: int(self.beside)]
         return sum(n * dtype.itemsize * _product(whole) for n, dtype, whole in blocks)
 
     def scratch(self, most: int, cores: int) -> int:
@@ -90,9 +94,9 @@ class Work:
         """Floating-point operations, for so many elements of the axes that are cut."""
         total = 0.0
         for stage in self.stages:
-            if stage.kind in ("c2c", "r2c", "c2r"):
+            if stage.kind in ("c2c", "r2c", "c2r", "product"):
                 lines = cut * max(_product(w) for w in self.whole) / max(stage.length, 1)
-                half = 1 if stage.kind == "c2c" else 2
+                half = 2 if stage.kind in ("r2c", "c2r") else 1
                 total += 5 / half * lines * stage.length * math.log2(max(stage.length, 2))
         return int(total)
 
@@ -119,18 +123,24 @@ class Pass:
         Of each block.
     order
         Of its blocks.
+    spare
+        Bytes that the library takes while it transforms.
+    beside
+        Where the other lines are, if the work has a block of these: of axes that are not theirs, the
+        length is 1.
     """
 
     work: Work
-    source: Place
+    source: Source
     target: Place
     tile: Shape
     copies: Shape
     order: str
     spare: int
+    beside: Panels | None = None
 
     @classmethod
-    def fitted(cls, work: Work, source: Place, target: Place, terms: Terms) -> Pass | None:
+    def fitted(cls, work: Work, source: Source, target: Place, terms: Terms) -> Pass | None:
         """The cheapest one; None if the chunks of a side do not fit."""
         lengths = tuple(1 if v in work.whole[0] else n for v, n in enumerate(target.lengths))
         one = work.most(terms.room, terms.cores, busy=False)
@@ -153,7 +163,7 @@ class Pass:
 
     @classmethod
     def _of(
-        cls, work: Work, source: Place, target: Place, tile: Shape, copies: Shape, terms: Terms
+        cls, work: Work, source: Source, target: Place, tile: Shape, copies: Shape, terms: Terms
     ) -> Pass:
         whole, ndim = work.whole[0], len(tile)
         extents = tuple(source.lengths[v] if v in whole else n for v, n in enumerate(tile))
@@ -175,7 +185,7 @@ class Pass:
 
     @staticmethod
     def _cost(
-        work: Work, source: Place, target: Place, lengths: Shape, terms: Terms
+        work: Work, source: Source, target: Place, lengths: Shape, terms: Terms
     ) -> Callable[[Sequence[int]], float]:
         first, last = work.whole[0], work.whole[-1]
         sizes = [
@@ -209,6 +219,21 @@ class Pass:
         whole = self.work.whole[0]
         return tuple(1 if v in whole else n for v, n in enumerate(self.target.lengths))
 
+    @property
+    def reader(self) -> Shape:
+        """Extents of what it reads at a time."""
+        return self._extents(self.source.lengths, self.work.whole[0])
+
+    @property
+    def writer(self) -> Shape:
+        """Extents of what it writes at a time."""
+        return self._extents(self.target.lengths, self.work.whole[-1])
+
+    def _extents(self, lengths: Shape, whole: dict[int, int]) -> Shape:
+        return tuple(
+            k if v in whole else n for v, (k, n) in enumerate(zip(lengths, self.tile, strict=True))
+        )
+
     def schedule(self, name: str, arrays: tuple[str, ...], cores: int, rate: float) -> Schedule:
         """The pass as a schedule."""
         work, source, target = self.work, self.source, self.target
@@ -219,6 +244,12 @@ class Pass:
             Buffer(largest * _product(whole), dtype, self.order, copies)
             for dtype, whole, copies in zip(work.dtypes, work.whole, self.copies, strict=True)
         )
+        other = self.beside
+        if other is not None:
+            held = _product(first) * math.prod(
+                n for n, length in zip(tiles.largest, other.lengths, strict=True) if length > 1
+            )
+            buffers += (Buffer(held, work.dtypes[0], self.order, self.copies[0]),)
         if self.spare:
             # What the library takes while it transforms: counted here, taken there.
             buffers += (Buffer(self.spare, np.dtype("u1")),)
@@ -234,12 +265,24 @@ class Pass:
             # What is not there, the kernel fills.
             pairs = zip(wanted, source.lengths, strict=True)
             loaded = tuple((low, min(high, n)) for (low, high), n in pairs)
+            loads = source.load(loaded, origin, blocks[0].shape)
+            if other is not None:
+                lines = [
+                    (low, min(high, n)) if n > 1 else (0, 1)
+                    for (low, high), n in zip(wanted, other.lengths, strict=True)
+                ]
+                there, extents = [low for low, _ in lines], [high - low for low, high in lines]
+                loads += [
+                    replace(one, block=len(blocks))
+                    for one in other.load(tuple(lines), there, extents)
+                ]
+                blocks += (Block(len(blocks), tuple(extents)),)
             stored = tuple((0, last[v]) if v in last else e for v, e in enumerate(ends))
             cut = math.prod(high - low for low, high in ends)
             return Step(
                 blocks=blocks,
-                loads=tuple(source.load(loaded, origin, blocks[0].shape)),
-                stores=tuple(target.stores(stored, len(blocks) - 1)),
+                loads=tuple(loads),
+                stores=tuple(target.stores(stored, len(work.whole) - 1)),
                 kernel=0 if work.stages else None,
                 arguments=(work.stages, origin, cores),
                 work=work.operations(cut),

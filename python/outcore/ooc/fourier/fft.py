@@ -76,17 +76,20 @@ def fft(
         ``bad-axis``: there is no such axis; ``bad-value``: `n` or `norm`; ``bad-dtype``; or `out`
         does not fit, or is `a`.
     BudgetError
-        Not even a line fits, and its length cannot be divided into two that do; ``needed`` says what
-        would do.
+        Not even some of the square root of a line fits; ``needed`` says what would do.
 
     Notes
     -----
     Memory: a line along `axis`, or some of its square root. A line that fits is read once and written
     once; one that does not is moved twice (Bailey's four-step transform), or three times if it is longer
-    or shorter than `n`, real with half a result, or in chunks. Single precision stays single; integers
-    are transformed in double precision. Collective with ``comm=``: ranks share lines.
+    or shorter than `n`, real with half a result, or in chunks. If its length is a prime, or cannot be
+    divided into two that fit, it is moved about seven times: it is transformed as a convolution of twice
+    its length (Bluestein). Single precision stays single; integers are transformed in double precision.
+    Collective with ``comm=``: ranks share lines.
 
-    Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990).
+    Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990). Bluestein, "A linear
+    filtering approach to the computation of discrete Fourier transform", IEEE Trans. Audio
+    Electroacoustics 18 (1970).
 
     Examples
     --------
@@ -334,8 +337,7 @@ def fft2(
         ``bad-axis``: there is no such axis; ``bad-value``: `s` or `norm`; ``bad-dtype``; or `out`
         does not fit, or is `a`.
     BudgetError
-        Not even a line fits, and its length cannot be divided into two that do; ``needed`` says what
-        would do.
+        Not even some of the square root of a line fits; ``needed`` says what would do.
 
     Notes
     -----

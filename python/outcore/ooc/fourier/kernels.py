@@ -6,10 +6,11 @@ changes its dtype or the length of an axis goes into the next block of the step.
 several lines at once, on all processors, and in place; NumPy does without SciPy.
 
 Invariants. No operation takes memory of its own beyond what `scratch` says. Which lines are transformed
-together changes no bit of any of them.
+together changes no bit of any of them. Angles of factors are reduced as exact integers.
 
-Reference: twiddle factors of the four-step transform: Bailey, "FFTs in external or hierarchical
-memory", J. Supercomputing 4 (1990).
+References: twiddle factors of the four-step transform: Bailey, "FFTs in external or hierarchical
+memory", J. Supercomputing 4 (1990); chirps: Bluestein, "A linear filtering approach to the computation
+of discrete Fourier transform", IEEE Trans. Audio Electroacoustics 18 (1970).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _BATCH = 1 << 14
 _FEW = 1 << 12
 # Columns of a tile that have a common twiddle factor for each row.
 _TWIDDLED = 32
-# Rows of a tile for which these factors are made at once.
-_ROWS = 64
+# Rows of a tile for which these factors are made at once; those of chirps.
+_ROWS, _CHIRPED = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,22 @@ class Stage:
     Parameters
     ----------
     kind
-        ``c2c``, ``conj``, ``zero``, ``mirror``, ``twiddle``: in place. ``cast``, ``r2c``, ``c2r``,
-        ``real``: from one block to the next.
+        ``c2c``, ``conj``, ``zero``, ``mirror``, ``twiddle``, ``chirp``, ``filter``, ``product``: in
+        place. ``cast``, ``r2c``, ``c2r``, ``real``: from one block to the next.
     axis
-        Along which.
+        Along which; ``chirp``, ``filter``: the axis of the rows of a line.
     length
         Of the transform; ``zero``: from which index of the array on; ``twiddle``: of the transform that
-        is divided; ``mirror``: of the whole axis.
+        is divided; ``mirror``: of the whole axis; ``chirp``, ``filter``: of the line.
     forward, norm
         As for `numpy.fft`.
     other
-        ``twiddle``: the axis of the second part; ``mirror``: how much of the axis there is.
+        ``twiddle``: the axis of the second part; ``mirror``: how much of the axis there is; ``chirp``,
+        ``filter``: the axis within a row.
+    row
+        ``chirp``, ``filter``: elements of a row.
+    count
+        ``chirp``: elements of the line that count, the rest is 0; ``filter``: elements of the result.
     """
 
     kind: str
@@ -65,6 +71,8 @@ class Stage:
     forward: bool = True
     norm: str = "backward"
     other: int = 0
+    row: int = 0
+    count: int = 0
 
 
 def scratch(stage: Stage, lines: int, itemsize: int, cores: int) -> int:
@@ -85,15 +93,17 @@ def scratch(stage: Stage, lines: int, itemsize: int, cores: int) -> int:
     n = stage.length
     if stage.kind == "twiddle":
         return 64 * _TWIDDLED * _ROWS
+    if stage.kind in ("chirp", "filter"):
+        return 128 * _TWIDDLED * _CHIRPED
     if stage.kind == "mirror":
         return itemsize * _FEW
-    if stage.kind not in ("c2c", "r2c", "c2r"):
+    if stage.kind not in ("c2c", "r2c", "c2r", "product"):
         return 0
     lanes = min(lines, _LANES[itemsize] * cores) or 1
     # Tables, and a copy of each line under way; three to four times as long if the length has a large
     # prime factor (Bluestein).
     held = (2 + lanes) * (n if _is_smooth(n) else 4 * n)
-    if stage.kind != "c2c" or _library() is None:
+    if stage.kind in ("r2c", "c2r") or _library() is None:
         held += min(max(_BATCH, n), n * lines)
     return itemsize * held
 
@@ -126,7 +136,8 @@ def transform(
     Parameters
     ----------
     blocks
-        Of the step: what was loaded first, what is stored last; the rest between them.
+        Of the step: what was loaded first, what is stored last; the rest between them. After these, the
+        factor of a ``product``.
     stages
         What is done.
     starts
@@ -148,6 +159,13 @@ def transform(
             _mirror(x, stage, starts)
         elif kind == "twiddle":
             _twiddle(x, stage, starts)
+        elif kind == "chirp":
+            _chirp(x, stage, starts)
+        elif kind == "filter":
+            _filter(x, stage, starts)
+        elif kind == "product":
+            _in_place(blocks[-1], stage, cores)
+            np.multiply(x, blocks[-1], out=x)
         else:
             y = left.pop(0)
             if kind == "cast":
@@ -264,3 +282,65 @@ def _roots(
     angles = (exponents % n) * ((-2 if forward else 2) * math.pi / n)
     roots: NDArray[Any] = np.exp(1j * angles).astype(dtype, copy=False)
     return roots
+
+
+def _chirp(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
+    """Multiply element `j` of a line with ``exp(-pi i j^2 / n)``; what is beyond its end is 0."""
+    factor = _factor(stage)
+    for part, first, indices in _pieces(x, stage, starts):
+        beyond = indices >= stage.count
+        if not beyond.all():
+            exponents = _squares(first, indices.shape[-1], 1, stage.length)
+            part *= _roots(exponents, 2 * stage.length, stage.forward, x.dtype)
+            if factor != 1:
+                part *= x.real.dtype.type(factor)
+        if beyond.any():
+            part[..., beyond] = 0
+
+
+def _filter(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
+    """
+    What a line is convolved with: ``exp(pi i d^2 / n)`` at distance `d`, in either direction.
+
+    Distances to elements before are at the end, as in any circular convolution.
+    """
+    n, points = stage.length, x.shape[stage.axis] * stage.row
+    for part, first, indices in _pieces(x, stage, starts):
+        after, columns = indices < stage.count, indices.shape[-1]
+        there = _squares(first, columns, 1, n)
+        back = _squares([points - k for k in first], columns, -1, n)
+        part[...] = _roots(np.where(after, there, back), 2 * n, not stage.forward, x.dtype)
+        between = ~after & (indices <= points - n)
+        if between.any():
+            part[..., between] = 0
+
+
+def _pieces(
+    x: NDArray[Any], stage: Stage, starts: Sequence[int]
+) -> Iterator[tuple[NDArray[Any], list[int], NDArray[np.int64]]]:
+    """Parts of a block; the indices in the line of the first column of each, and of all elements."""
+    tile = np.moveaxis(x, (stage.axis, stage.other), (-2, -1))
+    rows, columns = tile.shape[-2:]
+    origin = starts[stage.axis] * stage.row + starts[stage.other]
+    for low in range(0, rows, _CHIRPED):
+        high = min(low + _CHIRPED, rows)
+        for j in range(0, columns, _TWIDDLED):
+            part = tile[..., low:high, j : j + _TWIDDLED]
+            first = [origin + r * stage.row + j for r in range(low, high)]
+            yield part, first, np.array(first)[:, None] + np.arange(part.shape[-1])
+
+
+def _squares(first: Sequence[int], count: int, step: int, n: int) -> NDArray[np.int64]:
+    """``(k + step * d) ** 2`` modulo `2 n`, for `k` of `first` and `d` below `count`; none overflows."""
+    base = np.array([k * k % (2 * n) for k in first])[:, None]
+    twice = np.array([2 * k * step % (2 * n) for k in first])[:, None]
+    d = np.arange(count)
+    found: NDArray[np.int64] = (base + twice * d + d * d) % (2 * n)
+    return found
+
+
+def _factor(stage: Stage) -> float:
+    """What `norm` divides the result by."""
+    if stage.norm == "ortho":
+        return 1 / math.sqrt(stage.length)
+    return 1.0 if (stage.norm == "backward") == stage.forward else 1 / stage.length

@@ -6,7 +6,7 @@ reads in panels across them; in a file with rows or columns one of the two moves
 Idea. A temporary array between passes has the panels of the reader, one after the other, and each is
 made of what the writer has of it at a time: the reader gets a panel with one request, and what the
 writer has of it is one run as well. Inputs and results are as their formats have them, or seen with a
-long axis divided in two.
+long axis divided in two. A line of any length is seen so, too: rows, and a last one that is not whole.
 
 Reference: PASSION, section 4.3: the out-of-core transpose between the two halves of a 2-D transform is
 folded into these panels here.
@@ -22,7 +22,7 @@ from itertools import product
 from outcore.ooc.fourier.kernels import mirrored
 from outcore.schedule import Load, Section, Store
 
-__all__ = ["Ends", "Half", "Panels", "Place", "Plain"]
+__all__ = ["Ends", "Half", "Made", "Panels", "Place", "Plain", "Rows", "Source"]
 
 Shape = tuple[int, ...]
 # Large pieces of a tile are stored one by one, which the core does without reading what is between them;
@@ -233,7 +233,99 @@ class Panels:
         return parts
 
 
-Place = Plain | Panels
+@dataclass
+class Rows:
+    """
+    An array with an axis in rows, the last of which is not whole.
+
+    Parameters
+    ----------
+    body
+        The array with that axis divided: its whole rows. None if there are none.
+    line
+        The array with one row that has all of the axis.
+    lengths
+        Of the axes of the transform, with all rows that it has.
+    axis
+        The axis that counts rows; the next one counts within a row.
+    """
+
+    body: Plain | None
+    line: Plain
+    lengths: Shape
+    axis: int
+    chunks: Shape | None = None
+    whole: bool = False
+
+    @property
+    def fast(self) -> Shape:
+        """The axes of the transform, from the one that runs fastest in the file to the slowest."""
+        return self.line.fast
+
+    def requests(self, tile: Sequence[int]) -> float:
+        """Requests that all tiles of this shape take together."""
+        return (self.body or self.line).requests(tile)
+
+    def load(self, ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> list[Load]:
+        """Loads into block 0, which begins at `origin` and has these extents."""
+        parts = self._parts(ends, origin)
+        return [load for one, part, begin in parts for load in one.load(part, begin, extents)]
+
+    def stores(self, ends: Ends, block: int) -> list[Store]:
+        """Stores of what there is of a block."""
+        extents = [high - low for low, high in ends]
+        return [
+            Store(one.array, one.section, block, one.at, one.axes)
+            for one in self.load(ends, [low for low, _ in ends], extents)
+        ]
+
+    def _parts(self, ends: Ends, origin: Sequence[int]) -> Iterator[tuple[Plain, Ends, list[int]]]:
+        """Of each array: what there is of it, and where its index 0 would be seen from the block."""
+        rows, inside = self.axis, self.axis + 1
+        (first, last), (low, high) = ends[rows], ends[inside]
+        there = 0 if self.body is None else self.body.lengths[rows]
+        if self.body is not None:
+            part = list(ends)
+            part[rows] = (first, min(last, there))
+            yield self.body, tuple(part), list(origin)
+        begin = there * self.lengths[inside]
+        if first <= there < last:
+            part = list(ends)
+            part[rows] = (0, 1)
+            part[inside] = (begin + low, min(begin + high, self.line.lengths[inside]))
+            moved = list(origin)
+            moved[rows] -= there
+            moved[inside] += begin
+            yield self.line, tuple(part), moved
+
+
+@dataclass
+class Made:
+    """
+    Nothing is loaded: the kernel makes all elements.
+
+    Parameters
+    ----------
+    lengths, fast
+        As of the place that they go to.
+    """
+
+    lengths: Shape
+    fast: Shape
+    chunks: Shape | None = None
+    whole: bool = False
+
+    def requests(self, tile: Sequence[int]) -> float:
+        """None."""
+        return 0.0
+
+    def load(self, ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> list[Load]:
+        """None."""
+        return []
+
+
+Source = Plain | Panels | Rows | Made
+Place = Plain | Panels | Rows
 
 
 def _at(ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> Section | None:

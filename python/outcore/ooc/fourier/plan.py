@@ -8,7 +8,8 @@ passes is a temporary array with the panels of the next one (`places`). A line o
 that does not fit is a matrix of N1 rows: its columns are transformed, multiplied with twiddle factors,
 then its rows, and what comes out is its transposed (the four-step transform). Input and result are seen
 with that axis divided, so that neither is copied for it, unless the input is longer or shorter than the
-line, or half of it, or in chunks: then one more pass puts it where it can be seen so.
+line, or half of it, or in chunks: then one more pass puts it where it can be seen so. Where N has no
+such divisors, the line is transformed as a convolution of another length (`padded`).
 
 A line that fits is divided all the same where that is cheaper. The columns of a matrix in rows reach
 across all of it: held whole, a few at a time, they are short runs of every row, or are copied once more.
@@ -37,7 +38,8 @@ from outcore.formats.layout import ArrayInfo, Strided
 from outcore.jobs import Bound, Program, Result, Terms, TooLittle, View
 from outcore.ooc.fourier.along import Pass, Work
 from outcore.ooc.fourier.kernels import Stage
-from outcore.ooc.fourier.places import Half, Panels, Place, Plain
+from outcore.ooc.fourier.padded import sizes, works
+from outcore.ooc.fourier.places import Half, Made, Panels, Place, Plain, Rows, Source
 from outcore.report import human
 from outcore.tiling import Side
 
@@ -85,6 +87,11 @@ class Transform:
     def made(self) -> int:
         """Elements of the result along the axis."""
         return self.length // 2 + 1 if self.kind == "r2c" else self.length
+
+    @property
+    def stage(self) -> Stage:
+        """The same, with all elements complex."""
+        return Stage("c2c", self.axis, self.length, self.forward, self.norm)
 
 
 def planned(
@@ -207,6 +214,8 @@ class _Planning:
     passes: list[Pass] = field(default_factory=list)
     temporaries: list[Result] = field(default_factory=list)
     views: list[tuple[Plain, View]] = field(default_factory=list)
+    #: How lines are divided that are transformed as longer ones.
+    longer: list[Shape] = field(default_factory=list)
 
     @property
     def complex(self) -> np.dtype[Any]:
@@ -233,10 +242,7 @@ class _Planning:
         for n, (place, _) in enumerate(self.views):
             place.number = first + n
         names = ("source", "target", *(f"temporary {n + 1}" for n in range(len(self.temporaries))))
-        names += tuple(
-            f"{('source', 'target')[v.array] if v.array < 2 else names[v.array]} in rows"
-            for _, v in self.views
-        )
+        names += tuple(f"{names[view.array]} in {_rows(view)}" for _, view in self.views)
         schedules = tuple(p.schedule(self.name, names, terms.cores, self.rate) for p in self.passes)
         return Program(
             schedules,
@@ -280,14 +286,14 @@ class _Planning:
 
         for one in self.ordered():
             split = self.split(one)
-            if split and one.kind == "c2r":
+            if split and (one.kind == "c2r" or _is_padded(one, split)):
                 end()
             if any(t.axis == one.axis for t in now) and (split or one.axis in long):
                 end()
             now.append(one)
             if split:
                 long[one.axis] = split
-                if one.kind != "c2c":
+                if one.kind != "c2c" or _is_padded(one, split):
                     end()
         end()
         return segments
@@ -308,7 +314,11 @@ class _Planning:
         )
 
     def split(self, one: Transform) -> Shape | None:
-        """How to divide an axis that does not fit, or is to be divided; None if it is not."""
+        """
+        How to divide an axis that does not fit, or is to be divided; None if it is not.
+
+        If it has no divisors that would do, the parts are those of a longer line.
+        """
         if one.axis in self.divided:
             return self.divided[one.axis]
         room, cores = self.terms.room, self.terms.cores
@@ -334,7 +344,11 @@ class _Planning:
                 requests = 1 / min(w, n2) + 1 / min(r, n1)
                 fits.append((not busy, requests, n1))
         if not fits:
-            raise TooLittle(least)
+            read = kind if one == self.ordered()[0] and one.kind != "c2r" else self.complex
+            try:
+                return sizes(one.stage, one.conj, self.between(one, read), one.made, self.terms)
+            except TooLittle as error:
+                raise TooLittle(min(least, error.needed)) from None
         n1 = min(fits)[2]
         return n1, one.length // n1
 
@@ -354,6 +368,12 @@ class _Planning:
     def dtype_after(self, one: Transform) -> np.dtype[Any]:
         return self.real if one.kind == "c2r" else self.complex
 
+    def between(
+        self, one: Transform, read: np.dtype[Any]
+    ) -> tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]:
+        """Of a line that is transformed as a longer one: what is read, is complex, and is stored."""
+        return read, self.complex, self.dtype_after(one)
+
     # Segments
 
     def do(
@@ -364,6 +384,8 @@ class _Planning:
         target: _State | None,
     ) -> _State:
         """Passes of a segment; `target` is the result if it is the last one. Where elements are then."""
+        if any(_is_padded(one, long.get(one.axis)) for one in segment):
+            return self.padded(segment[0], long, source, target)
         lengths = list(source.lengths)
         for one in segment:
             lengths[one.axis] = one.made
@@ -389,6 +411,69 @@ class _Planning:
         if copied and target is not None:
             end = self.copy(end, target.lengths, dtype, target)
         return replace(end, lengths=tuple(lengths))
+
+    def padded(
+        self, one: Transform, long: dict[int, Shape], source: _State, target: _State | None
+    ) -> _State:
+        """Passes of a line that is transformed as a longer one."""
+        axis, parts = one.axis, long[one.axis]
+        lengths = list(source.lengths)
+        lengths[axis] = one.made
+        if one.kind == "c2r":
+            source = self.made_divisible((one,), long, source)
+        elif not source.strided:
+            there = [*source.lengths]
+            there[axis] = min(there[axis], one.length)
+            source = self.copy(source, tuple(there), source.dtype)
+        dtype = self.dtype_after(one)
+        end = target if target and target.strided else self.temporary(tuple(lengths), dtype)
+        axes = _Axes(len(lengths), long)
+        count = min(source.lengths[axis], one.length)
+        conj = one.conj and one.kind == "r2c"
+        dtypes = self.between(one, source.dtype)
+        done = works(one.stage, conj, dtypes, parts, axes.parts[axis], one.made, count)
+        if (least := max(work.least(self.terms.cores) for work in done)) > self.terms.room:
+            raise TooLittle(least)
+        here, read = self.rows(source, axes, axis, count)
+        there_, written = self.rows(end, axes, axis, one.made)
+        chain = self.linked([done.columns, done.rows, done.back], here, there_, [*read, *written])
+        assert not isinstance(chain, str)  # no side has chunks
+        columns, rows, back = chain.passes
+        # The chirp is one line, whatever there is of others.
+        only = tuple(n if v in axes.parts[axis] else 1 for v, n in enumerate(here.lengths))
+        panels = Panels(-1, only, rows.reader, only, here.fast, self.complex.itemsize)
+        chirp = Pass.fitted(done.chirp, Made(only, here.fast), panels, self.terms)
+        assert chirp is not None
+        panels = replace(panels, writer=chirp.writer)
+        chain.passes = [
+            replace(chirp, target=panels),
+            columns,
+            replace(rows, beside=panels),
+            back,
+        ]
+        self.adopt(chain)
+        self.longer.append(parts)
+        if target is not None and end is not target:
+            end = self.copy(end, target.lengths, dtype, target)
+        return end
+
+    def rows(
+        self, state: _State, axes: _Axes, axis: int, count: int
+    ) -> tuple[Rows, list[tuple[Plain, View]]]:
+        """The first elements of an axis in rows, and the views that this needs."""
+        _, row = axes.long[axis]
+        views = []
+        for rows, columns in ((count // row, row), (1, count)):
+            _, view = self.seen(state, _Axes(axes.ndim, {axis: (rows, columns)}), (), back=False)
+            assert view is not None
+            views.append(view)
+        (body, _), (line, _) = views
+        lengths = list(line.lengths)
+        for part, n in zip(axes.parts[axis], axes.long[axis], strict=True):
+            lengths[part] = n
+        if not body.lengths[axes.parts[axis][0]]:
+            return Rows(None, line, tuple(lengths), axes.parts[axis][0]), views[1:]
+        return Rows(body, line, tuple(lengths), axes.parts[axis][0]), views
 
     def made_divisible(
         self, segment: tuple[Transform, ...], long: dict[int, Shape], source: _State
@@ -491,7 +576,11 @@ class _Planning:
         return Work((), (dtype,), ({},))
 
     def linked(
-        self, works: Sequence[Work], here: Plain, there: Plain, views: list[tuple[Plain, View]]
+        self,
+        works: Sequence[Work],
+        here: Source,
+        there: Place,
+        views: list[tuple[Plain, View]],
     ) -> _Chain | str:
         """Passes with these tasks, one after the other."""
         lengths = [here.lengths]
@@ -514,17 +603,12 @@ class _Planning:
                 return "target" if end.whole else "source"
             if isinstance(end, Panels):
                 # The tiles of both are known now.
-                mine = tuple(
-                    k if v in fitted.work.whole[-1] else fitted.tile[v]
-                    for v, k in enumerate(end.lengths)
-                )
-                joint = replace(end, writer=mine)
+                joint = replace(end, writer=fitted.writer)
                 fitted = replace(fitted, target=joint)
                 passes[0] = replace(passes[0], source=joint)
             passes.insert(0, fitted)
             if n:
-                tile = (k if v in work.whole[0] else fitted.tile[v] for v, k in enumerate(known))
-                end = replace(panels, reader=tuple(tile))
+                end = replace(panels, reader=fitted.reader)
         return _Chain(passes, views, sum(one.cost(self.terms) for one in passes))
 
     def adopt(self, chain: _Chain) -> None:
@@ -661,6 +745,9 @@ class _Planning:
             parts.append(f"{what} tiles of {tile}")
         count = len(parts)
         divided = " of a line that is divided into columns and rows" if self.views else ""
+        if self.longer:
+            lengths = ", ".join(f"{a * b} = {a} x {b}" for a, b in self.longer)
+            divided = f" of a line that is transformed as one of length {lengths} (Bluestein)"
         return f"{count} {'pass' if count == 1 else 'passes'}{divided}: " + ", then ".join(parts)
 
     def bound(self, made: Shape) -> Bound:
@@ -682,6 +769,17 @@ class _Planning:
         passes = math.log(max(points, 2)) / math.log(room)
         order = f"order N log N / log M: {human(int(certain * max(passes, 1)))}"
         return Bound(certain, f"input and result once; {order}, Hong and Kung")
+
+
+def _rows(view: View) -> str:
+    """What a divided axis is seen as."""
+    single = any(len(parts) > 1 and parts[0] == 1 for parts in view.lengths)
+    return "one row" if single else "rows"
+
+
+def _is_padded(one: Transform, parts: Shape | None) -> bool:
+    """Whether a line is transformed as a longer one."""
+    return parts is not None and math.prod(parts) != one.length
 
 
 def _cropped(place: Plain, transforms: Sequence[Transform]) -> Shape:
