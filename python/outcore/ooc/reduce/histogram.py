@@ -74,8 +74,8 @@ def histogram(
     Notes
     -----
     Memory: as much as there is, and at least 1 MiB, 40 bytes a bin, and a tile of `a`. Each
-    element is read once, or twice without `range`. Collective with ``comm=``: one rank counts, and all
-    get the result.
+    element is read once, or twice without `range`. Collective with ``comm=``: ranks share the
+    tiles of `a`.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> A
     -----
     Memory: as much as there is, and at least 1 MiB, 32 bytes for each element of the result, and a
     tile of `x`. Each element is read twice: a pass before finds the largest one, also for
-    ``explain=True``. Collective with ``comm=``: one rank counts, and all get the result.
+    ``explain=True``. Collective with ``comm=``: ranks share the tiles of `x`.
 
     Examples
     --------

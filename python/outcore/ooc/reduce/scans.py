@@ -34,7 +34,7 @@ from outcore.jobs import (
     opened,
 )
 from outcore.ooc.reduce import chains
-from outcore.ooc.reduce.reducing import Grid
+from outcore.ooc.reduce.tiles import Grid
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
 

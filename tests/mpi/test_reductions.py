@@ -1,0 +1,171 @@
+"""Reductions on several ranks: each reads a part, and the bits are those of one process."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore.ooc.reduce import tiles
+from outcore.schedule import Run, check
+from ranks import once, ranks
+
+# Shape, reduced axes, in what order the file is.
+CUTS = [
+    ((70_001,), None, "C"),
+    ((1000,), None, "C"),
+    ((300, 401), None, "C"),
+    ((300, 401), None, "F"),
+    ((3, 50_021), None, "C"),
+    ((50_021, 3), None, "C"),
+    ((3, 50_021), (0, 1), "F"),
+    ((5003, 17), 0, "C"),
+    ((5003, 17), 0, "F"),
+    ((17, 5003), 1, "F"),
+    ((7, 130, 33), (0, 1), "C"),
+    ((7, 1300, 5), (1, 2), "F"),
+    ((7, 1300, 5), (0, 2), "C"),
+    ((3, 4, 5, 600), None, "C"),
+    ((2000, 3, 2), (0, 2), "F"),
+]
+DTYPES = ["f4", "f8", "c8", ">f8", "i2", "?"]
+NAMES = ["sum", "mean", "var", "nansum", "nanstd", "max", "argmin", "nanmean", "any", "norm"]
+REAL = {"nanstd", "nanmean", "max", "argmin"}
+
+
+def content(shape, dtype, rng):
+    data = rng.standard_normal(shape) * 10 ** rng.uniform(-2, 2, shape)
+    if dtype == "c8":
+        data = data + 1j * rng.standard_normal(shape)
+    if np.dtype(dtype).kind == "f":
+        data.reshape(-1)[7::11] = np.nan
+    return (data > 0) if dtype == "?" else data.astype(dtype)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Steps that each rank was given, by schedule; all schedules are checked, and nodes always used."""
+    carry, found = importlib.import_module("outcore.jobs.carry"), []
+    monkeypatch.setattr(tiles, "MEETING", -100.0)
+
+    def run(schedule, arrays, plain=Run, **more):
+        stored = {s.array for k in range(schedule.steps) for s in schedule.step(k).stores}
+        check(schedule, [a.shape for a in arrays], stored, again=True)
+        found.append((schedule.name, len(more["steps"])))
+        return plain(schedule, arrays, **more)
+
+    monkeypatch.setattr(carry, "Run", run)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom")
+@pytest.mark.parametrize(("shape", "axis", "order"), CUTS, ids=str)
+@ranks(2, 5)
+def test_bits_are_those_of_one_process(world, folder, seen, shape, axis, order):
+    rng = np.random.default_rng(len(shape) * shape[0])
+    chosen = [(str(d), str(n)) for d, n in zip(DTYPES, rng.choice(NAMES, len(DTYPES)), strict=True)]
+    chosen = [(d, "sum" if d == "c8" and n in REAL else n) for d, n in chosen]
+    alone = {}
+
+    def body(t):
+        for number, (dtype, name) in enumerate(chosen):
+            path, words = folder / f"{number}.npy", {"axis": axis, "memory": "1 MiB"}
+            if name == "argmin" and isinstance(axis, tuple) and len(axis) < len(shape):
+                name = "mean"
+            if name == "argmin":
+                words["axis"] = axis if isinstance(axis, int) else None
+            if name == "norm" and axis is not None and not isinstance(axis, int):
+                words["axis"] = None
+
+            def make(path=path, name=name, words=words, dtype=dtype, number=number):
+                outcore.create(path, data=content(shape, dtype, rng), order=order).close()
+                alone[number] = getattr(outcore, name)(path, **words)
+
+            once(t, make)
+            found = getattr(outcore, name)(path, comm=t, keepdims=True, **words)
+            t.barrier()
+            assert sorted(folder.glob(".outcore*")) == []
+            t.barrier()
+            if alone:
+                assert alone[number].tobytes() == found.tobytes(), (dtype, name)
+
+    world.run(body)
+    assert sum(steps > 0 for _, steps in seen) > 2 * len(chosen)
+
+
+@ranks(2, 3, 4)
+def test_each_rank_reads_its_part(world, folder, monkeypatch):
+    """Also of one number, of a single row of results, and of an inner product."""
+    carry = importlib.import_module("outcore.jobs.carry")
+    monkeypatch.setattr(tiles, "MEETING", 0.0)
+    part, read = carry.Carrier.part, {}
+
+    def noted(self, schedule, parts, *more):
+        steps = parts[self.ranks.rank]
+        bytes_of = sum(
+            np.prod([p.stop - p.start for p in load.section])
+            * self.arrays[load.array].dtype.itemsize
+            for k in steps
+            for load in schedule.step(k).loads
+        )
+        read.setdefault(name, {}).setdefault(self.ranks.rank, []).append(int(bytes_of))
+        return part(self, schedule, parts, *more)
+
+    monkeypatch.setattr(carry.Carrier, "part", noted)
+    data = np.random.default_rng(0).random((2048, 512))
+    calls = {
+        "all": lambda t: outcore.sum(folder / "a.npy", comm=t),
+        "rows": lambda t: outcore.mean(folder / "a.npy", axis=0, comm=t),
+        "vector": lambda t: outcore.max(folder / "v.npy", comm=t),
+        "dot": lambda t: outcore.dot(folder / "v.npy", folder / "v.npy", comm=t),
+        "statistics": lambda t: outcore.statistics(folder / "a.npy", comm=t)["std"],
+    }
+    wanted = {
+        "all": data.sum(),
+        "rows": data.mean(axis=0),
+        "vector": data.max(),
+        "dot": np.dot(data.reshape(-1), data.reshape(-1)),
+        "statistics": data.std(),
+    }
+    for name, call in calls.items():
+
+        def body(t, call=call):
+            def make():
+                np.save(folder / "a.npy", data)
+                np.save(folder / "v.npy", data.reshape(-1))
+
+            once(t, make)
+            return call(t)
+
+        for found in world.run(body):
+            np.testing.assert_allclose(found, wanted[name])
+        # Nodes are few: the second pass weighs nothing.
+        sizes = [sum(mine) for mine in read[name].values()]
+        assert max(sizes) <= 1.35 * data.nbytes * (2 if name == "dot" else 1) / world.size
+
+
+@ranks(2, 3)
+def test_counts_are_those_of_one_process(world, folder, seen):
+    """Each rank counts a part."""
+    rng = np.random.default_rng(5)
+    data, values = rng.standard_normal((700, 331)), rng.integers(0, 3000, 300_007)
+
+    def body(t):
+        def make():
+            np.save(folder / "a.npy", data)
+            np.save(folder / "v.npy", values)
+
+        once(t, make)
+        words = {"memory": "4 MiB", "comm": t}
+        counts, edges = outcore.histogram(folder / "a.npy", 50, (-2, 2.5), **words)
+        expected = np.histogram(data, 50, (-2, 2.5))
+        np.testing.assert_array_equal(expected[0], counts)
+        np.testing.assert_array_equal(expected[1], edges)
+        found = outcore.bincount(folder / "v.npy", minlength=3100, **words)
+        np.testing.assert_array_equal(np.bincount(values, minlength=3100), found)
+        found = outcore.bincount(folder / "v.npy", minlength=60_000, **words)
+        np.testing.assert_array_equal(np.bincount(values, minlength=60_000), found)
+
+    world.run(body)
+    parts = [steps for name, steps in seen if name == "histogram"]
+    assert sum(steps > 0 for steps in parts) == 2 * world.size  # also in the pass that adds them
