@@ -169,3 +169,24 @@ def test_counts_are_those_of_one_process(world, folder, seen):
     world.run(body)
     parts = [steps for name, steps in seen if name == "histogram"]
     assert sum(steps > 0 for steps in parts) == 2 * world.size  # also in the pass that adds them
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+@ranks(1, 2, 3)
+def test_quantiles_of_more_than_fits(world, folder, axis):
+    """Each rank counts a part in each pass."""
+    data = np.random.default_rng(7).standard_normal((2, 150_001)).astype("f4")
+    data[1] = 1 + np.arange(150_001) * np.float32(2.0**-22)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        words = {"axis": axis, "method": "higher", "comm": t}
+        found = outcore.quantile(folder / "a.npy", [0.1, 0.9], memory="1500 KiB", **words)
+        expected = np.quantile(data.astype("f8"), [0.1, 0.9], axis=axis, method="higher")
+        np.testing.assert_array_equal(expected, found)
+        with outcore.median(folder / "a.npy", out=folder / "m.npy", memory="1500 KiB", comm=t) as m:
+            assert m[()] == np.median(data)
+        t.barrier()
+        assert sorted(folder.glob(".outcore*")) == []
+
+    world.run(body)

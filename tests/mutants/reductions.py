@@ -56,6 +56,13 @@ MUTANTS = [
         why="ranks would count on with what others have counted",
     ),
     Mutant(
+        file="python/outcore/ooc/reduce/selection.py",
+        before=" + begins[row, target]",
+        after="",
+        killed_by=f"{ON_RANKS}::test_quantiles_of_more_than_fits",
+        why="elements of one bin would be stored over those of another one",
+    ),
+    Mutant(
         file=BLOCKWISE,
         before='        if len(moved) != 1 or self.around.boundary == "wrap":\n',
         after="        if len(moved) != 1:\n",
