@@ -173,13 +173,6 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, **how: outcore.cumsum(a, 0, **how),
         lambda a: np.cumsum(a, 0),
     ),
-    "sum of all": lambda: Case(
-        [random(300_001)],
-        lambda a, **how: outcore.sum(a, keepdims=True, **how),
-        lambda a: np.sum(a, keepdims=True),
-        exact=False,
-        outs=(),
-    ),
     "quantile of more than fits": lambda: Case(
         [random(300_001)],
         lambda a, **how: outcore.quantile(a, [0.1, 0.5], method="lower", **how),

@@ -60,7 +60,7 @@ def seen(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom")
 @pytest.mark.parametrize(("shape", "axis", "order"), CUTS, ids=str)
-@ranks(2, 5)
+@ranks(4)
 def test_bits_are_those_of_one_process(world, folder, seen, shape, axis, order):
     rng = np.random.default_rng(len(shape) * shape[0])
     chosen = [(str(d), str(n)) for d, n in zip(DTYPES, rng.choice(NAMES, len(DTYPES)), strict=True)]
@@ -190,3 +190,71 @@ def test_quantiles_of_more_than_fits(world, folder, axis):
         assert sorted(folder.glob(".outcore*")) == []
 
     world.run(body)
+
+
+SCANS = [
+    ((200_003,), None),
+    ((200_003,), 0),
+    ((300, 701), None),
+    ((300, 701), 0),
+    ((701, 300), 1),
+    ((3, 50_021), 1),
+    ((50_021, 3), 0),
+    ((7, 1300, 5), 1),
+]
+
+
+@pytest.mark.parametrize(("shape", "axis"), SCANS, ids=str)
+@ranks(3)
+def test_scans_have_the_bits_of_one_process(world, folder, seen, shape, axis):
+    """Integers overflow as they do on one process, and floating lines are not cut."""
+    rng = np.random.default_rng(shape[0])
+    kinds = [("i8", {}), ("i2", {}), ("u1", {"dtype": "u1"}), ("?", {}), (">f4", {}), ("f8", {})]
+
+    def body(t):
+        for n, (dtype, words) in enumerate(kinds):
+            data = (rng.standard_normal(shape) * 1e4).astype(dtype) if t.rank == 0 else None
+            order = "F" if n % 2 else "C"
+            for name, operation in (("cumsum", np.cumsum), ("cumprod", np.cumprod)):
+                path, out = folder / f"{n}{name}.npy", folder / f"{n}{name}out.npy"
+                once(t, lambda p=path, d=data, o=order: outcore.create(p, data=d, order=o).close())
+                how = {"out": out, "memory": "1 MiB", "comm": t, **words}
+                with getattr(outcore, name)(path, axis, **how) as found:
+                    values = found[...]
+                if t.rank == 0:
+                    native = data.astype(data.dtype.newbyteorder("="))
+                    with np.errstate(all="ignore"):
+                        expected = operation(native, axis, **words)
+                    assert expected.tobytes() == values.tobytes(), (dtype, name, order)
+                t.barrier()
+
+    world.run(body)
+
+
+@ranks(2, 4)
+def test_ranks_share_a_scan(world, folder, monkeypatch):
+    """Integers of one line in parts, floating lines side by side."""
+    carry = importlib.import_module("outcore.jobs.carry")
+    monkeypatch.setattr(tiles, "MEETING", 0.0)
+    part, steps = carry.Carrier.part, {}
+
+    def noted(self, schedule, parts, *more):
+        steps.setdefault(self.ranks.rank, []).append(len(parts[self.ranks.rank]))
+        return part(self, schedule, parts, *more)
+
+    monkeypatch.setattr(carry.Carrier, "part", noted)
+
+    def body(t):
+        def make():
+            np.save(folder / "v.npy", np.arange(400_000))
+            np.save(folder / "a.npy", np.ones((64, 8192)))
+
+        once(t, make)
+        for name, axis in (("v", 0), ("a", 0)):
+            out = folder / f"{name}{t.size}.npy"
+            outcore.cumsum(folder / f"{name}.npy", axis, out=out, memory="1 MiB", comm=t).close()
+
+    world.run(body)
+    for mine in steps.values():
+        assert len(mine) == 3 and min(mine[1:]) > 1
+    assert sum(mine[0] for mine in steps.values()) > 1

@@ -63,6 +63,20 @@ MUTANTS = [
         why="elements of one bin would be stored over those of another one",
     ),
     Mutant(
+        file="python/outcore/ooc/reduce/scans.py",
+        before="            if before or not first:\n",
+        after="            if not first:\n",
+        killed_by=f"{ON_RANKS}::test_scans_have_the_bits_of_one_process",
+        why="a part would begin without what comes before it",
+    ),
+    Mutant(
+        file="python/outcore/ooc/reduce/scans.py",
+        before='    exact = all(d.kind in "biu" for d in dtypes) and',
+        after="    exact =",
+        killed_by=f"{ON_RANKS}::test_scans_have_the_bits_of_one_process",
+        why="floating sums would be rounded otherwise on more ranks",
+    ),
+    Mutant(
         file=BLOCKWISE,
         before='        if len(moved) != 1 or self.around.boundary == "wrap":\n',
         after="        if len(moved) != 1:\n",

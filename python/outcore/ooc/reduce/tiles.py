@@ -21,7 +21,7 @@ from outcore.jobs import Disk
 from outcore.schedule import Section
 from outcore.tiling import Side
 
-__all__ = ["MEETING", "Grid", "priced", "share"]
+__all__ = ["MEETING", "Grid", "priced", "requests", "share"]
 
 Shape = tuple[int, ...]
 
@@ -64,6 +64,7 @@ class Grid:
         segment: int = 0,
     ) -> None:
         self.shape, self.tile_shape, self.axes, self.keepdims = shape, tile, axes, keepdims
+        self.order = order
         kept = [k for k in range(len(shape)) if k not in axes]
         if order == "F":
             kept.reverse()
@@ -152,7 +153,7 @@ def priced(
         steps = math.prod(-(-n // t) for n, t in zip(shape, tile, strict=True))
         seconds = steps * _STEP + math.prod(tile) * item / disk.rate
         for side in sides:
-            seconds += disk.seconds(*_requests(shape, tile, side, disk.gap, steps))
+            seconds += disk.seconds(*requests(shape, tile, side, disk.gap, steps))
         return seconds
 
     least = min(_PAGE // item, math.prod(most))
@@ -176,7 +177,7 @@ def _lengths(length: int, unit: int, factor: int) -> list[int]:
     return sorted(found)
 
 
-def _requests(shape: Shape, tile: Shape, side: Side, gap: int, steps: int) -> tuple[int, int]:
+def requests(shape: Shape, tile: Shape, side: Side, gap: int, steps: int) -> tuple[int, int]:
     """Requests, and bytes, of reading all tiles."""
     if side.chunks is not None:
         touched = 1
