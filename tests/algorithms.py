@@ -173,6 +173,13 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, **how: outcore.cumsum(a, 0, **how),
         lambda a: np.cumsum(a, 0),
     ),
+    "quantile of more than fits": lambda: Case(
+        [random(300_001)],
+        lambda a, **how: outcore.quantile(a, [0.1, 0.5], method="lower", **how),
+        lambda a: np.quantile(a, [0.1, 0.5], method="lower"),
+        memory=MIB * 3 // 2,
+        begun=36,
+    ),
     "quantile": lambda: Case(
         [random(3_000, 200)],
         lambda a, **how: outcore.quantile(a, [0.1, 0.5], 1, **how),

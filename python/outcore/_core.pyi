@@ -143,7 +143,9 @@ def exchange_plan(
 
 @final
 class Reduction:
-    def __new__(cls, name: str, dtype: str, length: int, step: int = 0) -> Self: ...
+    def __new__(
+        cls, name: str, dtype: str, length: int, step: int = 0, threads: int | None = None
+    ) -> Self: ...
     @property
     def types(self) -> tuple[str, list[str]]: ...
     def state(self, outputs: int) -> int: ...
@@ -155,6 +157,7 @@ class Reduction:
         first: int,
         state: NDArray[Any],
         scratch: NDArray[Any],
+        base: int = 0,
     ) -> None: ...
     def whole(
         self,
@@ -164,6 +167,18 @@ class Reduction:
         scratch: NDArray[Any],
     ) -> None: ...
     def finish(self, state: NDArray[Any], outs: list[NDArray[Any]]) -> None: ...
+    def whole_node(
+        self,
+        blocks: list[NDArray[Any]],
+        axis: int,
+        base: int,
+        outs: list[NDArray[Any]],
+        scratch: NDArray[Any],
+    ) -> None: ...
+    def node(self, state: NDArray[Any], count: int, outs: list[NDArray[Any]]) -> None: ...
+    def join(
+        self, nodes: NDArray[Any], outs: list[NDArray[Any]], scratch: NDArray[Any]
+    ) -> None: ...
 
 @final
 class Reservation:

@@ -2,27 +2,79 @@
 
 from mutants import Mutant
 
-REDUCING = "python/outcore/ooc/reduce/reducing.py"
+KERNEL = "python/outcore/ooc/reduce/kernel.py"
+TILES = "python/outcore/ooc/reduce/tiles.py"
+COUNTING = "python/outcore/ooc/reduce/counting.py"
 BLOCKWISE = "python/outcore/ooc/blocks/blockwise.py"
 STENCIL = "python/outcore/ooc/stencils/plan.py"
 WINDOWS = "python/outcore/ooc/stencils/windows.py"
 REDUCTIONS = "tests/unit/test_reductions.py"
+ON_RANKS = "tests/mpi/test_reductions.py"
 FILTERS = "tests/unit/test_filters.py"
 
 MUTANTS = [
     Mutant(
-        file=REDUCING,
-        before="outputs * state if cut else 0",
+        file=KERNEL,
+        before="outputs * stage.state_bytes if cut else 0",
         after="0",
         killed_by=f"{REDUCTIONS}::test_bits_do_not_depend_on_how_it_is_cut",
         why="what is kept between tiles would be where intermediate results are",
     ),
     Mutant(
-        file=REDUCING,
-        before="                if last < self.shape[axis]:\n                    return None\n",
+        file=KERNEL,
+        before="                if last < end:\n                    return None\n",
         after="",
         killed_by=f"{REDUCTIONS}::test_bits_do_not_depend_on_how_it_is_cut",
         why="a sum would be closed before all of it was added",
+    ),
+    Mutant(
+        file=KERNEL,
+        before="                base = first // self.segment * self.segment\n",
+        after="                base = 0\n",
+        killed_by=f"{ON_RANKS}::test_bits_are_those_of_one_process",
+        why="a segment would begin with what memory holds by chance",
+    ),
+    Mutant(
+        file=TILES,
+        before="                first = piece == self.before[n] * self.each\n",
+        after="",
+        killed_by=f"{ON_RANKS}::test_each_rank_reads_its_part",
+        why="one rank would have all segments, as steps that continue each other",
+    ),
+    Mutant(
+        file="crates/compute/src/reduce/mod.rs",
+        before="        let at = piece.first - piece.base;\n",
+        after="        let at = piece.first;\n",
+        killed_by="cargo outcore-compute reduce::tests::nodes_of_segments_join_to_the_bits_of_the_whole",
+        why="threads would share other segments than those of the tree",
+    ),
+    Mutant(
+        file=COUNTING,
+        before="continues=not first,",
+        after="",
+        killed_by=f"{ON_RANKS}::test_counts_are_those_of_one_process",
+        why="ranks would count on with what others have counted",
+    ),
+    Mutant(
+        file="python/outcore/ooc/reduce/selection.py",
+        before=" + begins[row, target]",
+        after="",
+        killed_by=f"{ON_RANKS}::test_quantiles_of_more_than_fits",
+        why="elements of one bin would be stored over those of another one",
+    ),
+    Mutant(
+        file="python/outcore/ooc/reduce/scans.py",
+        before="            if before or not first:\n",
+        after="            if not first:\n",
+        killed_by=f"{ON_RANKS}::test_scans_have_the_bits_of_one_process",
+        why="a part would begin without what comes before it",
+    ),
+    Mutant(
+        file="python/outcore/ooc/reduce/scans.py",
+        before='    exact = all(d.kind in "biu" for d in dtypes) and',
+        after="    exact =",
+        killed_by=f"{ON_RANKS}::test_scans_have_the_bits_of_one_process",
+        why="floating sums would be rounded otherwise on more ranks",
     ),
     Mutant(
         file=BLOCKWISE,

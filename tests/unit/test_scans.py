@@ -54,7 +54,7 @@ def test_dtype_and_axes_as_numpy_takes_them():
     with pytest.raises(outcore.UnsupportedError, match="bad-dtype"):
         outcore.cumprod(np.ones(3, "c16"))
     for axis in (3, (0, 1), "x"):
-        with pytest.raises((outcore.UsageError, ValueError)):
+        with pytest.raises(outcore.UsageError, match="axis"):
             outcore.cumsum(data, axis)
 
 

@@ -12,8 +12,10 @@
 //! `2k + 1` below. An axis comes in pieces of any length, in order: what is between two pieces is the lanes
 //! of an unfinished leaf and one node for each bit of the number of leaves so far, as in a binary counter.
 //! An aligned power of two of leaves is one node, so threads take such segments and only their nodes
-//! are pushed in order. What does not depend on order (integers, extremes) has neither lanes nor levels.
-//! Several axes are reduced one after the other, each as a reduction of its own.
+//! are pushed in order. So may processes: the nodes of segments that each begin at a multiple of their common
+//! length, a power of two of leaves, are joined as leaves are, and the last segment may be shorter. What does
+//! not depend on order (integers, extremes) has neither lanes nor levels. Several axes are reduced one after
+//! the other, each as a reduction of its own.
 //!
 //! Invariants. Equal elements along an axis give equal bits, whatever its pieces, the order in memory, the
 //! number of outputs, of threads, and the instructions of the processor. NaN is one NaN.
@@ -69,6 +71,8 @@ pub struct Piece {
     pub inner: usize,
     /// Global number of the first row.
     pub first: usize,
+    /// Global number of the row where the state begins: that of the segment, an edge of leaves.
+    pub base: usize,
 }
 
 impl Piece {
@@ -251,12 +255,13 @@ impl<F: Fold> Axis<F> {
         // A power of two of leaves, so that there are from SEGMENTS to twice as many.
         let level = (leaves / SEGMENTS).max(1).ilog2() as usize;
         let segment = LEAF << level;
-        let low = piece.first.next_multiple_of(segment) - piece.first;
-        let high = (piece.first + piece.rows) / segment * segment;
-        if high <= piece.first + low {
+        let at = piece.first - piece.base;
+        let low = at.next_multiple_of(segment) - at;
+        let high = (at + piece.rows) / segment * segment;
+        if high <= at + low {
             return self.by_outputs(x, piece, 0..piece.rows, state);
         }
-        let high = high - piece.first;
+        let high = high - at;
         self.by_outputs(x, piece, 0..low, state);
         self.by_segments(x, piece, (low..high, level), state, scratch);
         self.by_outputs(x, piece, high..piece.rows, state);
@@ -277,7 +282,7 @@ impl<F: Fold> Axis<F> {
         let parts = Mutex::new(state.chunks_mut(self.slots() * WIDTH).enumerate());
         cpu::side_by_side(threads, &|_| {
             while let Some((k, part)) = next(&parts) {
-                self.runs(x, piece, &rows, (k * WIDTH, 0), part);
+                self.runs(x, piece, &rows, (k * WIDTH, piece.base), part);
             }
         });
     }
@@ -402,7 +407,7 @@ impl<F: Fold> Axis<F> {
                 });
             }
             for (k, values) in nodes.chunks(size).enumerate() {
-                let at = piece.first + begin + k * segment;
+                let at = piece.first - piece.base + begin + k * segment;
                 for (n, part) in state.chunks_mut(slots * WIDTH).enumerate() {
                     let len = part.len() / slots;
                     let column = n * WIDTH;
@@ -417,11 +422,26 @@ impl<F: Fold> Axis<F> {
 
     /// The results, when all of the axis is taken in. The state is of no use then.
     pub fn finish(&self, state: &mut [F::Acc], outs: &mut [&mut [F::Out]]) {
+        self.close(state, self.length, outs, F::seal);
+    }
+
+    /// The node of the `count` rows that were taken in since the base. The state is of no use then.
+    pub fn node(&self, state: &mut [F::Acc], count: usize, outs: &mut [&mut [F::Acc]]) {
+        self.close(state, count, outs, |value| value);
+    }
+
+    fn close<T: Send>(
+        &self,
+        state: &mut [F::Acc],
+        count: usize,
+        outs: &mut [&mut [T]],
+        seal: impl Fn(F::Acc) -> T + Sync,
+    ) {
         let slots = self.slots();
         let parts = Mutex::new(state.chunks_mut(slots * WIDTH).zip(parts_of(outs)));
         cpu::side_by_side(self.threads, &|_| {
             while let Some((state, mut outs)) = next(&parts) {
-                self.seal(state, &mut outs);
+                self.seal(state, count, &mut outs, &seal);
             }
         });
     }
@@ -435,12 +455,18 @@ impl<F: Fold> Axis<F> {
         all
     }
 
-    fn seal(&self, state: &mut [F::Acc], outs: &mut [&mut [F::Out]]) {
+    fn seal<T>(
+        &self,
+        state: &mut [F::Acc],
+        count: usize,
+        outs: &mut [&mut [T]],
+        seal: impl Fn(F::Acc) -> T,
+    ) {
         let levels = self.levels();
-        let mut all = self.root(state, self.length);
+        let mut all = self.root(state, count);
         for (plane, to) in outs.iter_mut().enumerate() {
             for (to, value) in to.iter_mut().zip(all.row(F::place(plane, levels))) {
-                *to = F::seal(*value);
+                *to = seal(*value);
             }
         }
     }
@@ -453,6 +479,28 @@ impl<F: Fold> Axis<F> {
         outs: &mut [&mut [F::Out]],
         scratch: &mut [F::Acc],
     ) {
+        self.all(x, piece, outs, scratch, F::seal);
+    }
+
+    /// The node of a segment, which is in the block.
+    pub fn whole_node(
+        &self,
+        x: &[&[F::In]],
+        piece: &Piece,
+        outs: &mut [&mut [F::Acc]],
+        scratch: &mut [F::Acc],
+    ) {
+        self.all(x, piece, outs, scratch, |value| value);
+    }
+
+    fn all<T: Send>(
+        &self,
+        x: &[&[F::In]],
+        piece: &Piece,
+        outs: &mut [&mut [T]],
+        scratch: &mut [F::Acc],
+        seal: impl Fn(F::Acc) -> T + Sync,
+    ) {
         let outputs = piece.outputs();
         if outputs == 0 {
             return;
@@ -460,7 +508,7 @@ impl<F: Fold> Axis<F> {
         if self.is_few(outputs) {
             let (state, rest) = scratch.split_at_mut(self.state(outputs));
             self.fold(x, piece, state, rest);
-            return self.finish(state, outs);
+            return self.close(state, piece.rows, outs, seal);
         }
         let (slots, few) = (self.slots(), piece.rows * outputs < SMALL);
         let threads = if few { 1 } else { self.threads };
@@ -471,8 +519,40 @@ impl<F: Fold> Axis<F> {
             while let Some((k, mut outs)) = next(&parts) {
                 let begin = k * WIDTH;
                 let state = &mut state[..slots * WIDTH.min(outputs - begin)];
-                self.runs(x, piece, &(0..piece.rows), (begin, 0), state);
-                self.seal(state, &mut outs);
+                self.runs(x, piece, &(0..piece.rows), (begin, piece.base), state);
+                self.seal(state, piece.rows, &mut outs, &seal);
+            }
+        });
+    }
+
+    /// The results of an axis whose leaves are the nodes of segments: `nodes` has them plane by plane, the
+    /// nodes of a plane segment by segment. The axis has `LEAF` times as many indices as there are segments,
+    /// the last of which may be shorter than the others: nothing is added to it before all that come before
+    /// it are one node, so that it may stand at any level.
+    pub fn join(
+        &self,
+        nodes: &[F::Acc],
+        outputs: usize,
+        outs: &mut [&mut [F::Out]],
+        scratch: &mut [F::Acc],
+    ) {
+        let (slots, levels) = (self.slots(), self.levels());
+        let width = self.length / LEAF * outputs;
+        let states = Mutex::new(scratch.chunks_mut(slots * WIDTH.min(outputs.max(1))));
+        let parts = Mutex::new(parts_of(outs).enumerate());
+        cpu::side_by_side(self.threads, &|_| {
+            let Some(state) = next(&states) else { return };
+            while let Some((k, mut outs)) = next(&parts) {
+                let column = k * WIDTH;
+                let len = WIDTH.min(outputs - column);
+                let state = &mut state[..slots * len];
+                for segment in 0..self.length / LEAF {
+                    let values = &nodes[segment * outputs..];
+                    let node = Node { values, width, column, len, at: segment * LEAF, level: 0 };
+                    let mut all = Rows { data: &mut *state, width: len, column: 0, len };
+                    self.how.push(&mut all, &node, levels);
+                }
+                self.seal(state, self.length, &mut outs, F::seal);
             }
         });
     }

@@ -47,7 +47,7 @@ fn in_pieces<F: Fold<Acc: Default, Out: Default>>(
         for o in 0..outer {
             part.extend_from_slice(&x[(o * rows + first) * inner..(o * rows + end) * inner]);
         }
-        let piece = Piece { outer, rows: end - first, inner, first };
+        let piece = Piece { outer, rows: end - first, inner, first, base: 0 };
         axis.fold(&[&part], &piece, &mut state, &mut scratch);
         first = end;
     }
@@ -66,7 +66,7 @@ fn at_once<F: Fold<Acc: Default, Out: Default>>(
     let mut scratch = vec![F::Acc::default(); axis.scratch(outputs)];
     let mut outs = vec![vec![F::Out::default(); outputs]; F::PLANES];
     let mut views: Vec<_> = outs.iter_mut().map(|out| &mut out[..]).collect();
-    axis.whole(&[x], &Piece { outer, rows, inner, first: 0 }, &mut views, &mut scratch);
+    axis.whole(&[x], &Piece { outer, rows, inner, first: 0, base: 0 }, &mut views, &mut scratch);
     outs
 }
 
@@ -211,7 +211,7 @@ fn nodes_of_two_axes_are_the_moments_of_all() {
     let mut scratch = vec![0.0; axis.scratch(1)];
     let mut outs = [[0.0]; 3];
     let mut views: Vec<_> = outs.iter_mut().map(|out| &mut out[..]).collect();
-    let piece = Piece { outer: 1, rows: outer, inner: 1, first: 0 };
+    let piece = Piece { outer: 1, rows: outer, inner: 1, first: 0, base: 0 };
     axis.whole(&planes, &piece, &mut views, &mut scratch);
     let [[count], [mean], [squares]] = outs;
     let exact = sum(&x) / x.len() as f64;
@@ -223,13 +223,121 @@ fn nodes_of_two_axes_are_the_moments_of_all() {
     let mut state = vec![0.0; axis.state(1)];
     for (first, end) in [(0, 1), (1, 130), (130, 301)] {
         let part: Vec<&[f64]> = planes.iter().map(|plane| &plane[first..end]).collect();
-        let piece = Piece { outer: 1, rows: end - first, inner: 1, first };
+        let piece = Piece { outer: 1, rows: end - first, inner: 1, first, base: 0 };
         axis.fold(&part, &piece, &mut state, &mut scratch);
     }
     let mut again = [[0.0]; 3];
     let mut views: Vec<_> = again.iter_mut().map(|out| &mut out[..]).collect();
     axis.finish(&mut state, &mut views);
     assert_eq!([[count], [mean], [squares]], again);
+}
+
+/// The results out of the nodes of segments of so many rows, each of which comes in pieces or at once.
+fn joined<F: Fold<Acc: Default, Out: Default>>(
+    (axis, join): (&Axis<F>, &Axis<F>),
+    x: &[&[F::In]],
+    (outer, rows, inner): (usize, usize, usize),
+    (segment, pieces): (usize, usize),
+) -> Vec<Vec<F::Out>> {
+    let outputs = outer * inner;
+    let count = rows.div_ceil(segment);
+    let mut nodes = vec![F::Acc::default(); F::PLANES * count * outputs];
+    let size = axis.scratch(outputs).max(join.scratch(outputs));
+    let mut scratch = vec![F::Acc::default(); size];
+    for k in 0..count {
+        let (base, end) = (k * segment, rows.min((k + 1) * segment));
+        let mut state = vec![F::Acc::default(); axis.state(outputs)];
+        let mut node = vec![vec![F::Acc::default(); outputs]; F::PLANES];
+        let mut views: Vec<_> = node.iter_mut().map(|plane| &mut plane[..]).collect();
+        let step = (end - base).div_ceil(pieces);
+        for first in (base..end).step_by(step) {
+            let stop = end.min(first + step);
+            let parts: Vec<Vec<F::In>> = x
+                .iter()
+                .map(|x| {
+                    (0..outer)
+                        .flat_map(|o| &x[(o * rows + first) * inner..(o * rows + stop) * inner])
+                        .copied()
+                        .collect()
+                })
+                .collect();
+            let parts: Vec<&[F::In]> = parts.iter().map(|part| &part[..]).collect();
+            let piece = Piece { outer, rows: stop - first, inner, first, base };
+            if pieces == 1 {
+                axis.whole_node(&parts, &piece, &mut views, &mut scratch);
+            } else {
+                axis.fold(&parts, &piece, &mut state, &mut scratch);
+            }
+        }
+        if pieces > 1 {
+            axis.node(&mut state, end - base, &mut views);
+        }
+        for (plane, values) in node.iter().enumerate() {
+            nodes[(plane * count + k) * outputs..][..outputs].copy_from_slice(values);
+        }
+    }
+    let mut outs = vec![vec![F::Out::default(); outputs]; F::PLANES];
+    let mut views: Vec<_> = outs.iter_mut().map(|out| &mut out[..]).collect();
+    join.join(&nodes, outputs, &mut views, &mut scratch);
+    outs
+}
+
+#[test]
+fn nodes_of_segments_join_to_the_bits_of_the_whole() {
+    macro_rules! same {
+        ($how:expr, $x:expr, $shape:expr) => {
+            let (_, rows, _) = $shape;
+            for threads in [1, 3] {
+                let axis = Axis::new($how, rows).with_threads(threads);
+                let expected = at_once(&axis, $x, $shape);
+                for segment in [LEAF, 2 * LEAF, 16 * LEAF, 1024 * LEAF] {
+                    let count = rows.div_ceil(segment);
+                    let join = Axis::new($how, count * LEAF).with_threads(threads);
+                    for pieces in [1, 3] {
+                        let cut = (segment, pieces);
+                        let found = joined((&axis, &join), &[$x], $shape, cut);
+                        assert_eq!(format!("{expected:?}"), format!("{found:?}"), "{cut:?}");
+                    }
+                }
+            }
+        };
+    }
+    for shape in SHAPES {
+        let (outer, rows, inner) = shape;
+        let mut x = values(outer * rows * inner);
+        same!(Tree::<Sum<f64, f64>>::new(), &x, shape);
+        same!(Moments::<f64, false>::new(), &x, shape);
+        for n in (5..x.len()).step_by(3) {
+            x[n] = f64::NAN;
+        }
+        same!(Tree::<NanSum<f64, f64>>::new(), &x, shape);
+        same!(Moments::<f64, true>::new(), &x, shape);
+        same!(Exact::<Min<f64>>::new(), &x, shape);
+        same!(Exact::<NanMax<f64>>::new(), &x, shape);
+        same!(Arg::<f64, true>::new(true), &x, shape);
+        let whole: Vec<i64> = x.iter().map(|x| *x as i64).collect();
+        same!(Exact::<Sum<i64, i64>>::new(), &whole, shape);
+        same!(Arg::<i64, false>::new(false), &whole, shape);
+    }
+}
+
+#[test]
+fn nodes_of_segments_of_nodes_join_too() {
+    let (outer, rows) = (1031, 40);
+    let x = values(outer * rows);
+    let planes = at_once(&Axis::new(Moments::<f64, false>::new(), rows), &x, (outer, rows, 1));
+    let planes: Vec<&[f64]> = planes.iter().map(|plane| &plane[..]).collect();
+    let axis = Axis::new(MomentsOfNodes, outer);
+    let mut scratch = vec![0.0; axis.scratch(1)];
+    let mut outs = [[0.0]; 3];
+    let mut views: Vec<_> = outs.iter_mut().map(|out| &mut out[..]).collect();
+    let piece = Piece { outer: 1, rows: outer, inner: 1, first: 0, base: 0 };
+    axis.whole(&planes, &piece, &mut views, &mut scratch);
+    for segment in [LEAF, 4 * LEAF, 16 * LEAF] {
+        let join = Axis::new(MomentsOfNodes, outer.div_ceil(segment) * LEAF);
+        let found = joined((&axis, &join), &planes, (1, outer, 1), (segment, 2));
+        assert_eq!(outs.map(Vec::from).to_vec(), found);
+    }
 }
 
 #[test]

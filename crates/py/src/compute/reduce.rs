@@ -3,7 +3,7 @@
 use numpy::{Element, PyReadonlyArrayDyn, PyReadwriteArrayDyn, PyUntypedArrayMethods};
 use outcore_compute::reduce::{
     Arg, ArgOfNodes, Axis, Exact, Fold, Max, Min, Moments, MomentsOfNodes, NanMax, NanMin, NanSum,
-    Nonzero, Numbers, Piece, Prod, Sum, SumSquares, Tree,
+    Nonzero, Numbers, Piece, Prod, Sum, SumSquares, Tree, LEAF,
 };
 use pyo3::prelude::*;
 
@@ -31,17 +31,38 @@ trait Erased: Send + Sync {
         scratch: &Bound<'_, PyAny>,
     ) -> PyResult<()>;
     fn finish(&self, state: &Bound<'_, PyAny>, outs: &[Bound<'_, PyAny>]) -> PyResult<()>;
+    fn node(
+        &self,
+        state: &Bound<'_, PyAny>,
+        count: usize,
+        outs: &[Bound<'_, PyAny>],
+    ) -> PyResult<()>;
+    fn whole_node(
+        &self,
+        blocks: &[Bound<'_, PyAny>],
+        place: Place,
+        outs: &[Bound<'_, PyAny>],
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()>;
+    fn join(
+        &self,
+        nodes: &Bound<'_, PyAny>,
+        outs: &[Bound<'_, PyAny>],
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()>;
 }
 
-/// An axis of a block, and the global number of its first index.
+/// An axis of a block, and the global numbers of its first index and of the segment's.
 #[derive(Clone, Copy)]
 struct Place {
     axis: usize,
     first: usize,
+    base: usize,
 }
 
 struct Typed<F> {
     axis: Axis<F>,
+    length: usize,
     acc: &'static str,
     outs: Vec<&'static str>,
 }
@@ -65,11 +86,14 @@ fn wrong(text: &str) -> PyErr {
     Fault::new(Class::Internal, "bad-block", text.to_owned()).into()
 }
 
-fn piece(shape: &[usize], axis: usize, first: usize) -> PyResult<Piece> {
+fn piece(shape: &[usize], Place { axis, first, base }: Place) -> PyResult<Piece> {
     let rows = *shape.get(axis).ok_or_else(|| wrong("there is no such axis"))?;
     let outer = shape[..axis].iter().product();
     let inner = shape[axis + 1..].iter().product();
-    Ok(Piece { outer, rows, inner, first })
+    match base <= first && base.is_multiple_of(LEAF) {
+        true => Ok(Piece { outer, rows, inner, first, base }),
+        false => Err(wrong("the segment begins behind the block, or inside of a leaf")),
+    }
 }
 
 fn read<'py, T: Element>(of: &[Bound<'py, PyAny>]) -> PyResult<Vec<PyReadonlyArrayDyn<'py, T>>> {
@@ -97,9 +121,13 @@ where
     F::Acc: Named,
     F::Out: Named + Sync,
 {
-    fn boxed(how: F, length: usize) -> Box<dyn Erased> {
+    fn boxed(how: F, (length, threads): (usize, Option<usize>)) -> Box<dyn Erased> {
         let axis = Axis::new(how, length);
-        Box::new(Typed { axis, acc: F::Acc::NAME, outs: vec![F::Out::NAME; F::PLANES] })
+        let axis = match threads {
+            Some(threads) => axis.with_threads(threads),
+            None => axis,
+        };
+        Box::new(Typed { axis, length, acc: F::Acc::NAME, outs: vec![F::Out::NAME; F::PLANES] })
     }
 
     fn slices<'a, T: Element>(
@@ -114,12 +142,11 @@ where
         }
     }
 
-    fn results<'py>(
-        &self,
+    fn results<'py, T: Element>(
         outs: &[Bound<'py, PyAny>],
         outputs: Option<usize>,
-    ) -> PyResult<Vec<PyReadwriteArrayDyn<'py, F::Out>>> {
-        let all: Vec<PyReadwriteArrayDyn<'py, F::Out>> =
+    ) -> PyResult<Vec<PyReadwriteArrayDyn<'py, T>>> {
+        let all: Vec<PyReadwriteArrayDyn<'py, T>> =
             outs.iter().map(write).collect::<PyResult<_>>()?;
         let size = outputs.or(all.first().map(|one| one.len()));
         match all.len() == F::PLANES && all.iter().all(|one| Some(one.len()) == size) {
@@ -127,6 +154,53 @@ where
             false => Err(wrong("the results are not of the size of the block's")),
         }
     }
+
+    /// Reduces all that is in the block to results, or to a node.
+    fn all<T: Element + Send>(
+        &self,
+        blocks: &[Bound<'_, PyAny>],
+        place: Place,
+        outs: &[Bound<'_, PyAny>],
+        scratch: &Bound<'_, PyAny>,
+        work: impl FnOnce(&[&[F::In]], &Piece, &mut [&mut [T]], &mut [F::Acc]) + Send,
+    ) -> PyResult<()> {
+        let blocks_ = read::<F::In>(blocks)?;
+        let shape = blocks_.first().ok_or_else(|| wrong("there is no block"))?.shape();
+        let piece = piece(shape, place)?;
+        let x = Self::slices(&blocks_, &piece)?;
+        let mut outs_ = Self::results::<T>(outs, Some(piece.outputs()))?;
+        let mut views = views(&mut outs_)?;
+        let mut scratch_ = write::<F::Acc>(scratch)?;
+        let scratch_ = scratch_.as_slice_mut()?;
+        if scratch_.len() < self.axis.scratch(piece.outputs()) {
+            return Err(wrong("the scratch memory is too small"));
+        }
+        scratch.py().detach(|| work(&x, &piece, &mut views, scratch_));
+        Ok(())
+    }
+
+    /// What is kept becomes results, or a node.
+    fn close<T: Element + Send>(
+        &self,
+        state: &Bound<'_, PyAny>,
+        outs: &[Bound<'_, PyAny>],
+        work: impl FnOnce(&mut [F::Acc], &mut [&mut [T]]) + Send,
+    ) -> PyResult<()> {
+        let mut outs_ = Self::results::<T>(outs, None)?;
+        let outputs = outs_.first().map_or(0, |one| one.len());
+        let mut views = views(&mut outs_)?;
+        let mut state_ = write::<F::Acc>(state)?;
+        let state_ = state_.as_slice_mut()?;
+        if state_.len() != self.axis.state(outputs) {
+            return Err(wrong("the state is of another size"));
+        }
+        state.py().detach(|| work(state_, &mut views));
+        Ok(())
+    }
+}
+
+fn views<'a, T: Element>(outs: &'a mut [PyReadwriteArrayDyn<'_, T>]) -> PyResult<Vec<&'a mut [T]>> {
+    outs.iter_mut().map(|one| Ok(one.as_slice_mut()?)).collect()
 }
 
 impl<F> Erased for Typed<F>
@@ -156,7 +230,7 @@ where
     ) -> PyResult<()> {
         let blocks_ = read::<F::In>(blocks)?;
         let shape = blocks_.first().ok_or_else(|| wrong("there is no block"))?.shape();
-        let piece = piece(shape, place.axis, place.first)?;
+        let piece = piece(shape, place)?;
         let x = Self::slices(&blocks_, &piece)?;
         let (mut state_, mut scratch_) = (write::<F::Acc>(state)?, write::<F::Acc>(scratch)?);
         let (state_, scratch_) = (state_.as_slice_mut()?, scratch_.as_slice_mut()?);
@@ -175,37 +249,58 @@ where
         outs: &[Bound<'_, PyAny>],
         scratch: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let blocks_ = read::<F::In>(blocks)?;
-        let shape = blocks_.first().ok_or_else(|| wrong("there is no block"))?.shape();
-        let piece = piece(shape, axis, 0)?;
-        let x = Self::slices(&blocks_, &piece)?;
-        let mut outs_ = self.results(outs, Some(piece.outputs()))?;
-        let mut views = Vec::with_capacity(outs_.len());
-        for one in &mut outs_ {
-            views.push(one.as_slice_mut()?);
-        }
-        let mut scratch_ = write::<F::Acc>(scratch)?;
-        let scratch_ = scratch_.as_slice_mut()?;
-        if scratch_.len() < self.axis.scratch(piece.outputs()) {
-            return Err(wrong("the scratch memory is too small"));
-        }
-        scratch.py().detach(|| self.axis.whole(&x, &piece, &mut views, scratch_));
-        Ok(())
+        let place = Place { axis, first: 0, base: 0 };
+        self.all(blocks, place, outs, scratch, |x, piece, outs, scratch| {
+            self.axis.whole(x, piece, outs, scratch)
+        })
+    }
+
+    fn whole_node(
+        &self,
+        blocks: &[Bound<'_, PyAny>],
+        place: Place,
+        outs: &[Bound<'_, PyAny>],
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.all(blocks, place, outs, scratch, |x, piece, outs, scratch| {
+            self.axis.whole_node(x, piece, outs, scratch)
+        })
     }
 
     fn finish(&self, state: &Bound<'_, PyAny>, outs: &[Bound<'_, PyAny>]) -> PyResult<()> {
-        let mut outs_ = self.results(outs, None)?;
+        self.close(state, outs, |state, outs| self.axis.finish(state, outs))
+    }
+
+    fn node(
+        &self,
+        state: &Bound<'_, PyAny>,
+        count: usize,
+        outs: &[Bound<'_, PyAny>],
+    ) -> PyResult<()> {
+        self.close(state, outs, |state, outs| self.axis.node(state, count, outs))
+    }
+
+    fn join(
+        &self,
+        nodes: &Bound<'_, PyAny>,
+        outs: &[Bound<'_, PyAny>],
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let nodes_: PyReadonlyArrayDyn<'_, F::Acc> = nodes.extract()?;
+        let mut outs_ = Self::results::<F::Out>(outs, None)?;
         let outputs = outs_.first().map_or(0, |one| one.len());
-        let mut views = Vec::with_capacity(outs_.len());
-        for one in &mut outs_ {
-            views.push(one.as_slice_mut()?);
+        let mut views = views(&mut outs_)?;
+        let mut scratch_ = write::<F::Acc>(scratch)?;
+        let scratch_ = scratch_.as_slice_mut()?;
+        let size = F::PLANES * (self.length / LEAF) * outputs;
+        if nodes_.len() != size || !self.length.is_multiple_of(LEAF) {
+            return Err(wrong("there are not as many nodes as leaves"));
         }
-        let mut state_ = write::<F::Acc>(state)?;
-        let state_ = state_.as_slice_mut()?;
-        if state_.len() != self.axis.state(outputs) {
-            return Err(wrong("the state is of another size"));
+        if scratch_.len() < self.axis.scratch(outputs) {
+            return Err(wrong("the scratch memory is too small"));
         }
-        state.py().detach(|| self.axis.finish(state_, &mut views));
+        let nodes = nodes_.as_slice()?;
+        scratch.py().detach(|| self.axis.join(nodes, outputs, &mut views, scratch_));
         Ok(())
     }
 }
@@ -221,7 +316,7 @@ macro_rules! by_type {
 }
 
 /// Reductions of the types that need one of their own; blocks of others are converted.
-fn make(name: &str, dtype: &str, n: usize, step: i64) -> Option<Box<dyn Erased>> {
+fn make(name: &str, dtype: &str, n: (usize, Option<usize>), step: i64) -> Option<Box<dyn Erased>> {
     macro_rules! tree {
         ($($op:ident $input:ident $acc:ident),*) => {
             by_type!(dtype, n, $($input => Tree::<$op<$input, $acc>>::new()),*)
@@ -276,11 +371,17 @@ fn make(name: &str, dtype: &str, n: usize, step: i64) -> Option<Box<dyn Erased>>
 #[pymethods]
 impl Reduction {
     /// The reduction `name` of `length` elements of type `dtype`, such as `"f8"`. `step`: of `more places`,
-    /// what the next index of the axis adds.
+    /// what the next index of the axis adds. `threads`: that it may use, by default all.
     #[new]
-    #[pyo3(signature = (name, dtype, length, step = 0))]
-    fn new(name: &str, dtype: &str, length: usize, step: i64) -> PyResult<Reduction> {
-        let made = make(name, dtype, length, step);
+    #[pyo3(signature = (name, dtype, length, step = 0, threads = None))]
+    fn new(
+        name: &str,
+        dtype: &str,
+        length: usize,
+        step: i64,
+        threads: Option<usize>,
+    ) -> PyResult<Reduction> {
+        let made = make(name, dtype, (length, threads), step);
         made.map(Reduction).ok_or_else(|| wrong(&format!("there is no {name} of {dtype}")))
     }
 
@@ -300,7 +401,9 @@ impl Reduction {
         self.0.scratch(outputs)
     }
 
-    /// Takes a piece of the axis in, whose first index is `first`.
+    /// Takes a piece of the axis in, whose first index is `first`. `base`: where the segment begins that the
+    /// state is of.
+    #[pyo3(signature = (blocks, axis, first, state, scratch, base = 0))]
     fn fold(
         &self,
         blocks: Vec<Bound<'_, PyAny>>,
@@ -308,8 +411,9 @@ impl Reduction {
         first: usize,
         state: &Bound<'_, PyAny>,
         scratch: &Bound<'_, PyAny>,
+        base: usize,
     ) -> PyResult<()> {
-        self.0.fold(&blocks, Place { axis, first }, [state, scratch])
+        self.0.fold(&blocks, Place { axis, first, base }, [state, scratch])
     }
 
     /// Reduces all of the axis.
@@ -326,5 +430,37 @@ impl Reduction {
     /// The results, when all pieces are taken in.
     fn finish(&self, state: &Bound<'_, PyAny>, outs: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
         self.0.finish(state, &outs)
+    }
+
+    /// The node of a segment that begins at `base` and is in the block: values of the state's type.
+    fn whole_node(
+        &self,
+        blocks: Vec<Bound<'_, PyAny>>,
+        axis: usize,
+        base: usize,
+        outs: Vec<Bound<'_, PyAny>>,
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.0.whole_node(&blocks, Place { axis, first: base, base }, &outs, scratch)
+    }
+
+    /// The node of a segment of `count` indices, when all its pieces are taken in.
+    fn node(
+        &self,
+        state: &Bound<'_, PyAny>,
+        count: usize,
+        outs: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.0.node(state, count, &outs)
+    }
+
+    /// The results of an axis whose leaves are nodes of segments: plane by plane, segment by segment.
+    fn join(
+        &self,
+        nodes: &Bound<'_, PyAny>,
+        outs: Vec<Bound<'_, PyAny>>,
+        scratch: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.0.join(nodes, &outs, scratch)
     }
 }

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore.errors import UnsupportedError, UsageError
-from outcore.ooc.reduce.reducing import Chain, Elements
+from outcore.ooc.reduce.kernel import Chain, Elements
 
 __all__ = [
     "accumulated",

@@ -62,7 +62,7 @@ def min(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def max(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def ptp(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def argmin(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------
@@ -279,7 +279,7 @@ def argmax(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------

@@ -74,8 +74,8 @@ def histogram(
     Notes
     -----
     Memory: as much as there is, and at least 1 MiB, 40 bytes a bin, and a tile of `a`. Each
-    element is read once, or twice without `range`. Collective with ``comm=``: one rank counts, and all
-    get the result.
+    element is read once, or twice without `range`. Collective with ``comm=``: ranks share the
+    tiles of `a`.
 
     Examples
     --------
@@ -97,8 +97,9 @@ def histogram(
             dtype = np.dtype("u1")
         ends: Any = range
         if many and range is None and source.size:
-            quiet = {**how, "explain": False}
-            ends = reduced("histogram", (a,), None, [extreme("min"), extreme("max")], None, quiet)
+            ends = reduced(
+                "histogram", (a,), None, [extreme("min"), extreme("max")], None, _quiet(how)
+            )
             ends = tuple(one.astype(dtype) for one in ends)
         try:
             edges: NDArray[Any] = np.histogram_bin_edges(
@@ -114,7 +115,7 @@ def histogram(
         given = {"bins": bins, "range": ends} if many else {"bins": edges}
         length = max(AT_ONCE, len(edges))
 
-        def count(tile: NDArray[Any], section: Section, kept: NDArray[Any]) -> None:
+        def count(tile: NDArray[Any], section: Section, kept: NDArray[Any], part_of: int) -> None:
             for part in parts(tile.view(dtype), length):
                 kept += np.histogram(part, **given)[0]
 
@@ -129,6 +130,11 @@ def histogram(
         widths = np.diff(edges).astype(np.float64)
         return counts / widths / counts.sum(), edges
     return counts, edges
+
+
+def _quiet(how: dict[str, Any]) -> dict[str, Any]:
+    """What of a call's words is said to the pass before, which has no result of its own."""
+    return {word: how[word] for word in ("memory", "comm") if word in how}
 
 
 @collective
@@ -165,7 +171,7 @@ def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> A
     -----
     Memory: as much as there is, and at least 1 MiB, 32 bytes for each element of the result, and a
     tile of `x`. Each element is read twice: a pass before finds the largest one, also for
-    ``explain=True``. Collective with ``comm=``: one rank counts, and all get the result.
+    ``explain=True``. Collective with ``comm=``: ranks share the tiles of `x`.
 
     Examples
     --------
@@ -188,9 +194,8 @@ def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> A
             )
         size = int(minlength)
         if source.size:
-            quiet = {**how, "explain": False}
             both = [extreme("min"), extreme("max")]
-            low, high = reduced("bincount", (x,), None, both, None, quiet)
+            low, high = reduced("bincount", (x,), None, both, None, _quiet(how))
             if low < 0:
                 raise UsageError(
                     f"bincount: the smallest element is {low}; there is no place for what is negative",
@@ -199,7 +204,7 @@ def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> A
                 )
             size = max(size, int(high) + 1)
 
-        def count(tile: NDArray[Any], section: Section, kept: NDArray[Any]) -> None:
+        def count(tile: NDArray[Any], section: Section, kept: NDArray[Any], part_of: int) -> None:
             for part in parts(tile):
                 if size <= AT_ONCE:
                     kept += np.bincount(part.astype(_I8), minlength=size)

@@ -91,7 +91,7 @@ def nansum(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. The order of the additions depends on
+    tiles of `a`. The order of the additions depends on
     indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
     1993).
 
@@ -164,7 +164,7 @@ def nanprod(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. The order of the products depends on
+    tiles of `a`. The order of the products depends on
     indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
     1993).
 
@@ -236,7 +236,7 @@ def nanmean(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. The order of the additions depends on
+    tiles of `a`. The order of the additions depends on
     indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
     1993).
 
@@ -311,7 +311,7 @@ def nanvar(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. Moments of leaves of 128 are merged
+    tiles of `a`. Moments of leaves of 128 are merged
     pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
     1983).
 
@@ -387,7 +387,7 @@ def nanstd(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. Moments of leaves of 128 are merged
+    tiles of `a`. Moments of leaves of 128 are merged
     pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
     1983).
 
@@ -453,7 +453,7 @@ def nanmin(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------
@@ -507,7 +507,7 @@ def nanmax(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------
@@ -562,7 +562,7 @@ def nanargmin(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------
@@ -618,7 +618,7 @@ def nanargmax(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from outcore.errors import UsageError
 from outcore.jobs import Source, collective, opened
 from outcore.ooc.reduce import chains
+from outcore.ooc.reduce.kernel import Chain, Elements
 from outcore.ooc.reduce.quantities import Make, Quantity, reduced
-from outcore.ooc.reduce.reducing import Chain, Elements
 
 __all__ = ["dot", "norm", "vdot", "vecdot"]
 
@@ -63,8 +63,8 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     Notes
     -----
     Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once. Collective with ``comm=``: one rank adds, and all get the result. The order of the additions
-    depends on indices alone, as that of `outcore.sum`.
+    once. Collective with ``comm=``: ranks share the tiles. The order of the additions depends on indices
+    alone, as that of `outcore.sum`.
 
     Examples
     --------
@@ -108,8 +108,8 @@ def vdot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     Notes
     -----
     Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once. Collective with ``comm=``: one rank adds, and all get the result. The order of the additions
-    depends on indices alone, as that of `outcore.sum`.
+    once. Collective with ``comm=``: ranks share the tiles. The order of the additions depends on indices
+    alone, as that of `outcore.sum`.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
     Notes
     -----
     Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once. Collective with ``comm=``: ranks share the tiles of the result; each is one rank's work. The
+    once. Collective with ``comm=``: ranks share the tiles of `a`. The
     order of the additions depends on indices alone, as that of `outcore.sum`.
 
     Examples
@@ -276,7 +276,7 @@ def norm(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `x`. Each element is read once. Collective with
-    ``comm=``: ranks share the tiles of the result; each is one rank's work. Squares and
+    ``comm=``: ranks share the tiles of `a`. Squares and
     powers are added in float64, in an order that depends on indices alone, as that of `outcore.sum`.
 
     Examples

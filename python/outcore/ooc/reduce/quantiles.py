@@ -1,18 +1,12 @@
 """
 Quantiles, percentiles and medians, exactly.
 
-Problem. A quantile is an element with a certain rank (or lies between two), and ranks are known only
-when all elements have been seen. What is to be ordered may not fit memory; sorting it on disk would move
-it several times.
+Problem. A quantile is an element with a certain rank, or lies between two. What is to be ordered may not
+fit memory.
 Idea. Where the reduced axes of some outputs fit, NumPy's quantiles are taken tile by tile. Where they do
-not, elements are read as integers in the same order, and a pass counts them by their leading bits. The
-counts tell in which bin each wanted rank is; the next pass counts what is in these bins by the bits that
-follow, or, as soon as that fits, collects it. The elements in the bins are sorted, and the ranks taken.
+not, the elements with these ranks are found by counting (`outcore.ooc.reduce.selection`).
 
-Invariants. The elements with these ranks are found exactly. Nothing is written.
-
-Reference: J. I. Munro, M. S. Paterson, "Selection and sorting with limited storage", 1980, for selection
-in passes.
+Invariants. The elements with these ranks are found exactly.
 """
 
 from __future__ import annotations
@@ -24,9 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from outcore.errors import BudgetError, UsageError
-from outcore.hints import memory as promise
-from outcore.hints import nbytes
+from outcore.errors import UsageError
 from outcore.jobs import (
     SMALLEST,
     Bound,
@@ -41,9 +33,9 @@ from outcore.jobs import (
     opened,
 )
 from outcore.ooc.reduce import chains
-from outcore.ooc.reduce.counting import AT_ONCE, counting
-from outcore.ooc.reduce.reducing import Grid
-from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.ooc.reduce.selection import selecting
+from outcore.ooc.reduce.tiles import Grid
+from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Side
 
 __all__ = ["median", "percentile", "quantile"]
@@ -54,8 +46,6 @@ _F8 = np.dtype("f8")
 _METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
 # Tiles that NumPy makes of one whose quantiles it takes, about.
 _COPIES = 4
-# Most bits that are told apart in a pass.
-_BITS = 20
 
 
 @collective
@@ -82,16 +72,16 @@ def quantile(
     axis
         One axis or several; None: all of them.
     out
-        A path, an open array or a NumPy array that takes the result, if the reduced axes fit memory; by
-        default it is a NumPy array, or a scalar.
+        A path, an open array or a NumPy array that takes the result; by default it is a NumPy array, or
+        a scalar.
     method
         ``"linear"``, ``"lower"``, ``"higher"``, ``"nearest"`` or ``"midpoint"``, as `numpy.quantile` has
         them.
     keepdims
         Reduced axes stay, with length 1.
     how
-        ``memory``, ``progress`` and ``explain``; see `outcore.jobs.complete`. What is explained of
-        several passes is the first.
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        `outcore.jobs.complete`.
 
     Returns
     -------
@@ -111,8 +101,10 @@ def quantile(
     Notes
     -----
     Memory: as much as there is; at least some MiB where the reduced axes do not fit. Each element is
-    read once where they do, else two or three times (more for budgets of a few MiB), and nothing is
-    written. Collective with ``comm=``: ranks share the lines, if these fit; else one rank counts.
+    read once where they do; else mostly twice, and again while more elements than fit have their
+    leading bits in common, or for budgets of a few MiB. ``explain=True`` tells the most that can be.
+    Only counts are written. Collective with ``comm=``: ranks share the lines if these fit, else each
+    pass.
 
     J. I. Munro, M. S. Paterson, "Selection and sorting with limited storage", 1980.
 
@@ -248,24 +240,32 @@ def _quantile(
         sample = np.zeros(1, dtype if dtype.kind != "b" else np.dtype("u1"))
         to = _function(name)(sample, given, method).dtype
         result = Result((*wanted.shape, *kept), to, source=source.path, small=True)
-        plan = _by_tiles(name, shape, dtype, axes, (given, method, to), keepdims=keepdims)
+        tiles = _by_tiles(name, shape, dtype, axes, (given, method, to), keepdims=keepdims)
+        count, flat = math.prod(shape[k] for k in axes), wanted.reshape(-1)
+
+        def finish(found: NDArray[Any]) -> NDArray[Any]:
+            values: NDArray[Any] = _between(found, count, flat, method, to)
+            return values.reshape(result.shape)
+
+        ranks = _ranks(count, flat, method)
+        passes = selecting(name, shape, dtype, axes, ranks, finish, (result.shape, to))
+
+        def plan(terms: Terms) -> Program:
+            try:
+                return tiles(terms)
+            except TooLittle as error:
+                needed = error.needed
+            try:
+                return passes(terms)
+            except TooLittle as error:
+                raise TooLittle(min(needed, error.needed)) from None
+
         arguments = _repeating(
             name, axis if axis is None else axes, given, method, keepdims=keepdims
         )
         operation = Operation(name, (source,), (result,), plan, arguments)
-        budget = min(nbytes(how["memory"]), int(promise())) if how.get("memory") else int(promise())
-        need = math.prod(shape[k] for k in axes) * dtype.itemsize * _COPIES
-        if out is not None or need <= budget // 2:
-            # What several passes find is in memory, so `out` is for axes that fit.
-            done = complete(operation, out, how)
-            return done[()] if isinstance(done, np.ndarray) and not done.ndim else done
-        passes = _Passes(name, source, dtype, axes, budget, how)
-        found = passes.ranks(_ranks(math.prod(shape[k] for k in axes), wanted.reshape(-1), method))
-        if not isinstance(found, np.ndarray):
-            return found
-        values = _between(found, math.prod(shape[k] for k in axes), wanted.reshape(-1), method, to)
-        done = values.reshape((*wanted.shape, *kept))
-        return done[()]
+        done = complete(operation, out, how)
+        return done[()] if isinstance(done, np.ndarray) and not done.ndim else done
 
 
 def _repeating(
@@ -408,179 +408,3 @@ def _between(
         between = np.where(t >= 0.5, b - apart * (1 - t), a + apart * t)
     # An infinite neighbour counts only if it takes part.
     return np.where(t == 0, a, between).astype(to)
-
-
-class _Passes:
-    """Selection by counting: elements with given ranks of each output."""
-
-    def __init__(
-        self,
-        name: str,
-        source: Any,
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        budget: int,
-        how: dict[str, Any],
-    ) -> None:
-        self.name, self.source, self.dtype, self.axes, self.how = name, source, dtype, axes, how
-        self.shape = tuple(source.shape)
-        self.kept = [k for k in range(len(self.shape)) if k not in axes]
-        self.outputs = math.prod(self.shape[k] for k in self.kept)
-        self.room = budget // 16
-        self.bits = 8 * dtype.itemsize
-
-    def ranks(self, ranks: NDArray[np.int64]) -> Any:
-        """Elements by rank and output, ranks first; `Planned` if that is asked for."""
-        shape = (self.outputs, len(ranks))
-        left = np.broadcast_to(ranks, shape).astype(np.int64).copy()
-        prefixes = np.zeros(shape, np.uint64)
-        known = 0
-        while known < self.bits:
-            targets, which = self._targets(prefixes, known)
-            width = min(
-                max(int(self.room / 8 / max(len(targets), 1)).bit_length() - 1, 0),
-                _BITS,
-                self.bits - known,
-            )
-            if width < min(4, self.bits - known):
-                raise BudgetError(
-                    f"{self.name}: {len(targets)} ranges of elements cannot be counted within "
-                    f"{16 * self.room} bytes; raise memory= (and outcore.memory), or reduce fewer axes",
-                    code="budget-too-small",
-                    needed=16 * 8 * 16 * len(targets),
-                )
-            counts = self._count(targets, known, width)
-            if not isinstance(counts, np.ndarray):
-                return counts
-            inside = np.zeros(len(targets), np.int64)
-            wanted: set[tuple[int, int]] = set()
-            for place, target in np.ndenumerate(which):
-                ends = np.cumsum(counts[target])
-                bin_ = int(np.searchsorted(ends, left[place], "right"))
-                left[place] -= ends[bin_ - 1] if bin_ else 0
-                prefixes[place] = (int(prefixes[place]) << width) | bin_
-                if (int(target), bin_) not in wanted:
-                    wanted.add((int(target), bin_))
-                    inside[target] += counts[target][bin_]
-            known += width
-            if known < self.bits and int(inside.sum()) * 8 <= self.room:
-                return self._collected(prefixes, known, left, int(inside.sum()))
-        return self._value(prefixes).T.reshape(len(ranks), *(self.shape[k] for k in self.kept))
-
-    def _targets(
-        self, prefixes: NDArray[np.uint64], known: int
-    ) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
-        """Different pairs of output and prefix, and which of them each rank is in."""
-        targets: dict[tuple[int, int], int] = {}
-        which = np.zeros(prefixes.shape, np.int64)
-        for (output, n), prefix in np.ndenumerate(prefixes):
-            which[output, n] = targets.setdefault((output, int(prefix)), len(targets))
-        return list(targets), which
-
-    def _keys(self, part: NDArray[Any]) -> NDArray[np.uint64]:
-        """Integers in the order of the elements; NaN above all."""
-        unsigned = np.dtype(f"u{self.dtype.itemsize}")
-        if self.dtype.kind in "bu":
-            return part.view(unsigned).astype(np.uint64)
-        top = np.uint64(1 << (self.bits - 1))
-        if self.dtype.kind == "i":
-            return part.view(unsigned).astype(np.uint64) ^ top
-        # Both zeros as one.
-        bits = (part + part.dtype.type(0)).view(unsigned).astype(np.uint64)
-        every = np.uint64(2**self.bits - 1)
-        keys = np.where(bits & top, ~bits & every, bits | top)
-        return np.where(np.isnan(part), every, keys)
-
-    def _value(self, keys: NDArray[np.uint64]) -> NDArray[Any]:
-        """Elements of keys."""
-        unsigned = np.dtype(f"u{self.dtype.itemsize}")
-        top = np.uint64(1 << (self.bits - 1))
-        if self.dtype.kind in "bu":
-            values = keys.astype(unsigned).view("u1" if self.dtype.kind == "b" else self.dtype)
-        elif self.dtype.kind == "i":
-            values = (keys ^ top).astype(unsigned).view(self.dtype)
-        else:
-            every = np.uint64(2**self.bits - 1)
-            bits = np.where(keys & top, keys & ~top, ~keys & every).astype(unsigned)
-            values = np.where(keys == every, np.nan, bits.view(self.dtype)).astype(self.dtype)
-        return values
-
-    def _each(self, tile: NDArray[Any], section: Section) -> Sequence[tuple[int, NDArray[Any]]]:
-        """Outputs that a tile has elements of, and these elements, some at a time."""
-        starts = [section[k].start for k in self.kept]
-        sizes = [self.shape[k] for k in self.kept]
-        turned = tile.transpose(*self.kept, *self.axes) if tile.ndim else tile
-        lengths = turned.shape[: len(self.kept)]
-        found = []
-        for place in np.ndindex(*lengths):
-            output = 0
-            for start, k, size in zip(starts, place, sizes, strict=True):
-                output = output * size + start + k
-            one = turned[place]
-            found.append((output, one))
-        return found
-
-    def _slices(self, one: NDArray[Any]) -> Any:
-        """An output's elements of a tile, so many at a time, flat."""
-        for part in np.nditer(
-            one, ["external_loop", "buffered", "zerosize_ok"], order="K", buffersize=AT_ONCE
-        ):
-            yield np.asarray(part)
-
-    def _count(self, targets: list[tuple[int, int]], known: int, width: int) -> Any:
-        """How many elements of each target have which bits next."""
-        low = np.uint64(self.bits - known - width)
-        mask = np.uint64((1 << width) - 1)
-        of = self._of(targets)
-        size = 1 << width
-
-        def count(tile: NDArray[Any], section: Section, kept: NDArray[Any]) -> None:
-            counts = kept.reshape(len(targets), size)
-            for output, one in self._each(tile, section):
-                for part in self._slices(one):
-                    keys = self._keys(part)
-                    for number, prefix in of.get(output, ()):
-                        mine = keys[self._has(keys, prefix, known)] if known else keys
-                        np.add.at(counts[number], ((mine >> low) & mask).astype(np.int64), 1)
-
-        found = self._run((len(targets) * size, np.dtype("i8")), count)
-        return found.reshape(len(targets), size) if isinstance(found, np.ndarray) else found
-
-    def _collected(
-        self, prefixes: NDArray[np.uint64], known: int, left: NDArray[np.int64], size: int
-    ) -> NDArray[Any]:
-        """The elements in the bins, sorted, and those with the ranks that are left."""
-        targets, which = self._targets(prefixes, known)
-        of = self._of(targets)
-        found: list[list[NDArray[np.uint64]]] = [[] for _ in targets]
-
-        def collect(tile: NDArray[Any], section: Section, kept: NDArray[Any]) -> None:
-            for output, one in self._each(tile, section):
-                for part in self._slices(one):
-                    keys = self._keys(part)
-                    for number, prefix in of.get(output, ()):
-                        mine = keys[self._has(keys, prefix, known)]
-                        if mine.size:
-                            found[number].append(mine)
-            kept[0] = sum(len(part) for parts in found for part in parts)
-
-        self._run((1, np.dtype("i8")), collect, 4 * 8 * size)
-        ordered = [np.sort(np.concatenate(one)) for one in found]
-        values = np.zeros(which.shape, np.uint64)
-        for place, target in np.ndenumerate(which):
-            values[place] = ordered[target][left[place]]
-        return self._value(values).T.reshape(-1, *(self.shape[k] for k in self.kept))
-
-    def _of(self, targets: list[tuple[int, int]]) -> dict[int, list[tuple[int, np.uint64]]]:
-        of: dict[int, list[tuple[int, np.uint64]]] = {}
-        for number, (output, prefix) in enumerate(targets):
-            of.setdefault(output, []).append((number, np.uint64(prefix)))
-        return of
-
-    def _has(self, keys: NDArray[np.uint64], prefix: np.uint64, known: int) -> Any:
-        return (keys >> np.uint64(self.bits - known)) == prefix
-
-    def _run(self, kept: tuple[int, np.dtype[Any]], count: Any, beside: int = 0) -> Any:
-        plan = counting(self.name, self.shape, self.dtype, kept, count, beside)
-        result = Result((kept[0],), kept[1], source=self.source.path, small=True)
-        return complete(Operation(self.name, (self.source,), (result,), plan), None, self.how)

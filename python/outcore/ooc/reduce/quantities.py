@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from outcore.errors import UsageError
 from outcore.jobs import Operation, Result, Source, complete, opened
 from outcore.ooc.reduce import chains
-from outcore.ooc.reduce.reducing import Chain, Finish, constant, reducing
+from outcore.ooc.reduce.kernel import Chain, Finish
+from outcore.ooc.reduce.reducing import constant, reducing
 
 __all__ = [
     "Quantity",

@@ -2,21 +2,24 @@
 One read of one array, or of several that lie alike: any number of reductions over the same axes.
 
 Problem. What is reduced may be rows or columns of the file, the results may be one number or as many as
-fit memory only in part; and a sum must not depend on how the array was cut.
-Idea. The compiled kernels (`_core.Reduction`) take an axis in pieces of any length, in order, and keep
-what they need between pieces. So any tiles will do. Reduced axes are reduced one after the other, the
-last one first: what a tile has of it goes into the state of its outputs; when the tile that ends the
-axis has come, they become elements of the next reduced axis. Tiles come in the order that this needs:
-all of one tile of the results, and in that the last reduced axis innermost. The tiles are those that
-read fastest, by the figures of the disk, among those whose states fit.
+fit memory only in part; and a sum must not depend on how the array was cut, nor on how many ranks share
+the work.
+Idea. Kernels take an axis in pieces, in order, and keep what they need between pieces
+(`outcore.ooc.reduce.kernel`). So any tiles will do, in the order that this needs: all of one tile of the
+results, and in that the last reduced axis innermost. The tiles are those that read fastest, by the
+figures of the disk, among those whose states fit.
+Where there are too few tiles of the results for all ranks, the pass ends earlier: at *nodes*, one for
+each index of the reduced axes that come later, or for each segment of an axis. A segment is a power of
+two of leaves, so its node is one of the tree that one process goes through. Nodes go into temporary
+arrays, and a second pass takes them in, in the order of the tree. Which of these ways is taken, the
+figures say: reading by all ranks and meeting once more, or reading by fewer.
 
-Invariants. Each element is read once, but for chunks that tiles cut. The bits of a result depend on the
-elements and the shape alone: not on tiles, order, threads or the budget.
+Invariants. Each element is read once, but for chunks that tiles or segments cut. The bits of a result
+depend on the elements and the shape alone: not on tiles, order, threads, the budget or ranks.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,225 +29,108 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore import _core
-from outcore.jobs import Bound, Disk, Program, Terms, TooLittle
-from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.jobs import Bound, Disk, Program, Result, Terms, TooLittle
+from outcore.ooc.reduce import tiles
+from outcore.ooc.reduce.kernel import LEAF, Chain, Elements, Finish, Kernel, Layout, Stage
+from outcore.ooc.reduce.tiles import Grid, priced, share
+from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Side
 
-__all__ = ["Chain", "Elements", "Finish", "Grid", "constant", "reducing"]
+__all__ = ["constant", "reducing"]
 
 Shape = tuple[int, ...]
-Range = tuple[int, int]
-#: From the planes of each chain to the results, for some outputs: all are 1-d.
-Finish = Callable[[Sequence[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]], None]
 
 # Tiles that are read at the same time, from files that need no decoding.
 _READS = 2
-# Seconds that a step takes in the interpreter, about.
-_STEP = 2e-4
-# Shapes of tiles that are compared, at most.
-_SHAPES = 500
-# Elements that are converted, or finished, at a time: what NumPy makes on the way stays in the cache.
-_AT_ONCE = 2**15
-_ALIGN = 64
-# Buffers are pages: a tile below that saves nothing.
-_PAGE = 4096
-# Bytes of the largest value of a state.
-_WIDEST = 8
+# Chains for each rank that segments should give: then the last ones to end keep nobody waiting long.
+_CHAINS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pass:
+    """
+    What is read, and what it is reduced to.
+
+    Parameters
+    ----------
+    shape
+        Of the inputs; of nodes the segments come first.
+    axes
+        That are reduced, in the order of the stages. An axis of length 1 behind all others may be one.
+    chains
+        As `Layout` has them.
+    item, out
+        Bytes of an element of all inputs, and of what is stored for an output.
+    segment
+        Of the last stage, if nodes are stored; else 0.
+    """
+
+    shape: Shape
+    axes: Sequence[int]
+    chains: Sequence[tuple[Sequence[Stage], Elements | None, int]]
+    item: int
+    out: int
+    segment: int = 0
+
+    @property
+    def kept(self) -> list[int]:
+        """The other axes."""
+        return [k for k in range(len(self.shape)) if k not in self.axes]
+
+    @property
+    def most(self) -> Shape:
+        """The longest tile along each axis: segments are not read together."""
+        most = list(self.shape)
+        if self.segment:
+            axis = self.axes[-1]
+            most[axis] = min(most[axis], self.segment)
+        return tuple(most)
+
+    def layout(self, tile: Shape) -> Layout:
+        """Of the work buffer."""
+        more = (1,) * (max(self.axes, default=0) + 1 - len(self.shape))
+        return Layout(self.chains, (*tile, *more), (*self.shape, *more), self.axes, self.segment)
+
+    def held(self, tile: Shape, reading: int) -> int:
+        """Bytes of all buffers."""
+        outputs = math.prod(tile[k] for k in self.kept)
+        read = math.prod(tile) * self.item * (reading + 1)
+        return read + self.layout(tile).nbytes + outputs * self.out
+
+    def chains_of(self, tile: Shape) -> int:
+        """How many chains of steps there are."""
+        count = math.prod(-(-self.shape[k] // tile[k]) for k in self.kept)
+        return count * (-(-self.shape[self.axes[-1]] // self.segment) if self.segment else 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class _Cut:
     """
-    What a kernel takes for the elements of the inputs.
+    Where a pass ends at nodes.
 
     Parameters
     ----------
-    dtype
-        Of what it takes. A complex number is taken as two that lie side by side.
-    fill
-        Computes them from parts of the inputs, which are 1-d, into the last argument; None: they are the
-        elements of the first input, in the same bytes.
+    stage
+        The last one that it takes.
+    segment
+        Indices of that axis for each node.
+    count
+        Segments of the axis.
     """
 
-    dtype: np.dtype[Any]
-    fill: Callable[..., None] | None = None
-
-    @property
-    def parts(self) -> int:
-        """Numbers in an element."""
-        return 2 if self.dtype.kind == "c" else 1
-
-    @property
-    def name(self) -> str:
-        """Of the kernel's type."""
-        kind = self.dtype.kind if self.parts == 1 else "f"
-        return f"{kind}{self.dtype.itemsize // self.parts}"
+    stage: int
+    segment: int
+    count: int
 
 
-class Chain:
-    """
-    A reduction over some axes, the last one first.
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How many seconds it takes, the tile of the pass, and that of the second pass over nodes."""
 
-    Parameters
-    ----------
-    first, rest
-        Of the last axis, and of the others: names that `_core.Reduction` knows.
-    elements
-        What it is a reduction of.
-    lengths
-        Of the reduced axes, the last one first.
-    """
-
-    def __init__(self, first: str, rest: str, elements: Elements, lengths: Sequence[int]) -> None:
-        self.elements = elements
-        self.stages: list[Any] = []
-        #: Of each stage, for one output: bytes of the state, and of each plane of the result.
-        self.sizes: list[tuple[int, list[int]]] = []
-        name, kind, step = first, elements.name, 1
-        for length in lengths:
-            stage = _core.Reduction(name, kind, length, step)
-            acc, outs = stage.types
-            self.stages.append(stage)
-            self.sizes.append((stage.state(1) * int(acc[1:]), [int(out[1:]) for out in outs]))
-            name, kind, step = rest, outs[0], step * length
-
-
-class _Layout:
-    """Where states, intermediate results and scratch memory are in the work buffer."""
-
-    def __init__(
-        self, chains: Sequence[Chain], tile: Shape, shape: Shape, axes: Sequence[int]
-    ) -> None:
-        self.nbytes = 0
-        elements = math.prod(tile)
-        #: Of each chain and stage: the state, and the planes of the result.
-        self.states: list[list[int]] = []
-        self.planes: list[list[list[int]]] = []
-        filled = scratch = 0
-        for chain in chains:
-            states, planes = [], []
-            if chain.elements.fill is not None:
-                filled = max(filled, elements * chain.elements.dtype.itemsize)
-            outputs = elements * chain.elements.parts
-            for stage, (state, sizes), axis in zip(chain.stages, chain.sizes, axes, strict=True):
-                outputs = outputs // tile[axis]
-                cut = tile[axis] < shape[axis]
-                states.append(self._place(outputs * state if cut else 0))
-                planes.append([self._place(outputs * size) for size in sizes])
-                scratch = max(scratch, stage.scratch(outputs) * _WIDEST)
-            self.states.append(states)
-            self.planes.append(planes)
-        self.filled = self._place(filled)
-        self.scratch, self.scratch_bytes = self._place(scratch), scratch
-
-    def _place(self, nbytes: int) -> int:
-        place = self.nbytes
-        self.nbytes += -(-nbytes // _ALIGN) * _ALIGN
-        return place
-
-
-class _Kernel:
-    """What a step does with its tile."""
-
-    def __init__(
-        self,
-        chains: Sequence[Chain],
-        layout: _Layout,
-        shape: Shape,
-        axes: Sequence[int],
-        finish: Finish,
-    ) -> None:
-        self.chains, self.layout, self.finish = chains, layout, finish
-        self.shape, self.axes = shape, axes
-
-    def __call__(
-        self, blocks: Sequence[NDArray[Any]], ranges: Sequence[Range], inputs: int, turned: bool
-    ) -> None:
-        """Blocks: of the inputs, the work buffer, and the results if the outputs are complete."""
-        tiles = [block.T if turned else block for block in blocks[:inputs]]
-        work, outs = blocks[inputs], blocks[inputs + 1 :]
-        all_planes = []
-        for number, chain in enumerate(self.chains):
-            planes = self._chain(chain, number, tiles, work, ranges, turned=turned)
-            if planes is not None:
-                all_planes.append([plane.reshape(-1) for plane in planes])
-        if not outs:
-            return
-        flat = [out.ravel(order="K") for out in outs]
-        outputs = flat[0].size
-        for low in range(0, outputs, _AT_ONCE):
-            high = min(low + _AT_ONCE, outputs)
-            parts = [
-                [plane[low * c.elements.parts : high * c.elements.parts] for plane in planes]
-                for c, planes in zip(self.chains, all_planes, strict=True)
-            ]
-            self.finish(parts, [out[low:high] for out in flat])
-
-    def _chain(
-        self,
-        chain: Chain,
-        number: int,
-        tiles: Sequence[NDArray[Any]],
-        work: NDArray[Any],
-        ranges: Sequence[Range],
-        *,
-        turned: bool,
-    ) -> list[NDArray[Any]] | None:
-        """The planes of the result; None if there is more to come."""
-        values = [self._elements(chain, tiles, work)]
-        # The axes of the values that are not reduced yet.
-        left = list(range(tiles[0].ndim))
-        if turned:
-            left.reverse()
-        if len(self.shape) > len(left):
-            values, left = [values[0][np.newaxis]], [len(left), *left]
-        scratch_size = self.layout.scratch_bytes
-        for n, (stage, axis) in enumerate(zip(chain.stages, self.axes, strict=True)):
-            acc, outs = stage.types
-            at = left.index(axis)
-            shape = values[0].shape[:at] + values[0].shape[at + 1 :]
-            scratch = _view(work, self.layout.scratch, acc, scratch_size // int(acc[1:]))
-            results = [
-                _view(work, place, kind, math.prod(shape)).reshape(shape)
-                for place, kind in zip(self.layout.planes[number][n], outs, strict=True)
-            ]
-            first, last = ranges[axis]
-            if (first, last) == (0, self.shape[axis]):
-                stage.whole(values, at, results, scratch)
-            else:
-                size = stage.state(math.prod(shape))
-                state = _view(work, self.layout.states[number][n], acc, size)
-                stage.fold(values, at, first, state, scratch)
-                if last < self.shape[axis]:
-                    return None
-                stage.finish(state, results)
-            values = results
-            left.remove(axis)
-        return values
-
-    def _elements(
-        self, chain: Chain, tiles: Sequence[NDArray[Any]], work: NDArray[Any]
-    ) -> NDArray[Any]:
-        elements, shape = chain.elements, tiles[0].shape
-        if elements.fill is None:
-            values = tiles[0].reshape(-1)
-        else:
-            size = math.prod(shape)
-            values = work[self.layout.filled :][: size * elements.dtype.itemsize].view(
-                elements.dtype
-            )
-            flat = [tile.reshape(-1) for tile in tiles]
-            for low in range(0, size, _AT_ONCE):
-                part = slice(low, low + _AT_ONCE)
-                elements.fill(*(one[part] for one in flat), values[part])
-        if elements.parts == 2:
-            shape = (*shape, 2)
-        return values.view(elements.name).reshape(shape)
-
-
-def _view(work: NDArray[Any], place: int, kind: str, size: int) -> NDArray[Any]:
-    return work[place : place + size * int(kind[1:])].view(kind)
+    seconds: float
+    tile: Shape
+    cut: _Cut | None = None
+    second: Shape = ()
 
 
 def reducing(
@@ -280,100 +166,326 @@ def reducing(
     keepdims
         Reduced axes stay, with length 1.
     """
-    stages, whole = tuple(reversed(axes)), shape
-    if not axes:
-        # Each element is reduced along an axis of its own.
-        stages, whole = (len(shape),), (*shape, 1)
     native = [dtype.newbyteorder("=") for dtype in dtypes]
+    reduction = _Reduction(
+        name, shape, tuple(axes), native, chains, list(results), finish, keepdims
+    )
+    return reduction.plan
 
-    item = sum(dtype.itemsize for dtype in native)
-    out_item = sum(dtype.itemsize for dtype in results)
 
-    @cache
-    def choices(sides: tuple[Side, ...], disk: Disk, reading: int) -> list[tuple[int, Shape]]:
-        """Bytes that tiles need, the faster ones first; none needs more than one before it."""
-        found: list[tuple[int, Shape]] = []
-        for tile in _tiles(shape, sides, disk):
-            layout = _Layout(chains, (*tile, *whole[len(shape) :]), whole, stages)
-            outputs = math.prod(n for k, n in enumerate(tile) if k not in axes)
-            held = math.prod(tile) * item * (reading + 1) + layout.nbytes + outputs * out_item
-            if not found or held < found[-1][0]:
-                found.append((held, tile))
-        return found
+class _Reduction:
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        axes: Shape,
+        native: Sequence[np.dtype[Any]],
+        chains: Sequence[Chain],
+        results: Sequence[np.dtype[Any]],
+        finish: Finish,
+        keepdims: bool,
+    ) -> None:
+        self.name, self.shape, self.axes, self.native = name, shape, axes, native
+        self.chains, self.results, self.finish = chains, results, finish
+        self.keepdims = keepdims
+        # Without axes each element is reduced along an axis of its own.
+        self.stages = tuple(reversed(axes)) or (len(shape),)
+        self.tiles = cache(self._tiles)
+        self.passes = cache(self._passes)
 
-    def plan(terms: Terms) -> Program:
-        sides = tuple(terms.side(n) or Side(d.itemsize, "C") for n, d in enumerate(native))
-        turned = terms.order(0) == "F"
+    def plan(self, terms: Terms) -> Program:
+        sides = tuple(terms.side(n) or Side(d.itemsize, "C") for n, d in enumerate(self.native))
+        cuts = [None, *self.cuts(terms.ranks)]
         for reading in (1,) if any(side.whole for side in sides) else (_READS, 1):
-            possible = choices(sides, terms.disk, reading)
-            fitting = next((tile for held, tile in possible if held <= terms.room), None)
-            if fitting is not None:
-                tile = fitting
+            ways = [self.way(terms, sides, cut, reading) for cut in cuts]
+            best = min((way for way in ways if way), key=lambda way: way.seconds, default=None)
+            if best is not None:
                 break
         else:
-            raise TooLittle(possible[-1][0])
-        layout = _Layout(chains, (*tile, *whole[len(shape) :]), whole, stages)
-        outputs = math.prod(n for k, n in enumerate(tile) if k not in axes)
-        order = "F" if turned else "C"
-        most = math.prod(tile)
-        buffers = (
-            *(Buffer(most, dtype, order, copies=reading + 1) for dtype in native),
-            Buffer(layout.nbytes, np.dtype(np.uint8), kept=True),
-            *(Buffer(outputs, dtype, order) for dtype in results),
+            raise TooLittle(self.tiles(None, sides, terms.disk, 1, terms.ranks, terms.cores)[-1][1])
+        whole, nodes = self.passes(best.cut, terms.cores)
+        first = self.first(terms, whole, best, reading)
+        phases, temporaries = [first], []
+        stored = sum(
+            self.outputs * dtype.itemsize
+            for n, dtype in enumerate(self.results)
+            if terms.infos[len(self.native) + n] is not None
         )
-        kernel = _Kernel(chains, layout, whole, stages, finish)
-        grid = Grid(shape, tile, axes, order, keepdims=keepdims)
+        if nodes is not None and best.cut is not None:
+            phases.append(self.second(terms, nodes, best))
+            temporaries = [
+                Result(self.node_shape(terms, whole, best.cut, n), np.dtype(stages[-1].acc))
+                for n, (stages, _, _) in enumerate(whole.chains)
+            ]
+        runs = " x ".join(map(str, best.tile)) or "one element"
+        parts = f", whose {whole.chains_of(best.tile)} parts are put together" if nodes else ""
+        size = math.prod(self.shape) * whole.item
+        return Program(
+            tuple(phases),
+            f"one pass in {first.steps} tiles of {runs}{parts}; the order of sums depends on indices "
+            "alone",
+            Bound(size + stored, "inputs once" + (", results once" if stored else "")),
+            tuple(temporaries),
+        )
+
+    @property
+    def outputs(self) -> int:
+        """Elements of a result."""
+        return math.prod(n for k, n in enumerate(self.shape) if k not in self.axes)
+
+    def cuts(self, ranks: int) -> list[_Cut]:
+        """Where the pass may end at nodes, so that each rank has something to do."""
+        found = []
+        for stage, axis in enumerate(self.axes[::-1] if ranks > 1 else ()):
+            later = math.prod(self.shape[k] for k in self.stages[stage + 1 :])
+            length = self.shape[axis]
+            segment = LEAF
+            while segment < length and later * -(-length // (2 * segment)) >= _CHAINS * ranks:
+                segment *= 2
+            cut = _Cut(stage, segment, -(-length // segment))
+            if later * cut.count > 1:
+                found.append(cut)
+        return found
+
+    def _passes(self, cut: _Cut | None, threads: int) -> tuple[_Pass, _Pass | None]:
+        """The pass over the inputs, and that over nodes if there is one."""
+        item = sum(dtype.itemsize for dtype in self.native)
+        out = sum(dtype.itemsize for dtype in self.results)
+        stages = [chain.stages(threads) for chain in self.chains]
+        elements = [chain.elements for chain in self.chains]
+        if cut is None:
+            all_of = [(one, made, made.parts) for one, made in zip(stages, elements, strict=True)]
+            return _Pass(self.shape, self.stages, all_of, item, out), None
+        n = cut.stage + 1
+        some = [(one[:n], made, made.parts) for one, made in zip(stages, elements, strict=True)]
+        node = sum(len(s[-1].outs) * int(s[-1].acc[1:]) * parts for s, _, parts in some)
+        whole = _Pass(self.shape, self.stages[:n], some, item, node, cut.segment)
+        rest: list[tuple[Sequence[Stage], Elements | None, int]] = [
+            ([one[cut.stage].of_nodes(cut.count), *one[n:]], None, made.parts)
+            for one, made in zip(stages, elements, strict=True)
+        ]
+        # Segments come first, then the axes that are left, in the order of the file.
+        kept = whole.kept
+        shape = (cut.count, *(self.shape[k] for k in kept))
+        axes = (0, *(1 + kept.index(k) for k in self.stages[n:]))
+        return whole, _Pass(shape, axes, rest, node, out)
+
+    def _tiles(
+        self,
+        cut: _Cut | None,
+        sides: tuple[Side, ...],
+        disk: Disk,
+        reading: int,
+        ranks: int,
+        threads: int,
+    ) -> list[tuple[float, int, Shape]]:
+        """Seconds, bytes and tiles, the faster ones first; none needs more than one before it."""
+        whole = self.passes(cut, threads)[0]
+        return _fewer(whole, priced(self.shape, sides, disk, whole.most), reading, ranks)
+
+    def way(
+        self, terms: Terms, sides: tuple[Side, ...], cut: _Cut | None, reading: int
+    ) -> _Way | None:
+        """The fastest way that fits and ends there; None if none does."""
+        whole, nodes = self.passes(cut, terms.cores)
+        possible = self.tiles(cut, sides, terms.disk, reading, terms.ranks, terms.cores)
+        found = _fitting(possible, terms.room)
+        if found is None or nodes is None:
+            return found
+        moved = math.prod(nodes.shape) * nodes.item
+        if moved > math.prod(self.shape) * whole.item // 4:
+            return None  # nearly as much as there was
+        parts = [Side(nodes.item, "C")]
+        prices = priced(nodes.shape, parts, terms.disk)
+        prices = [(s, t) for s, t in prices if t[0] == nodes.shape[0]]
+        again = _fitting(_fewer(nodes, prices, 1, terms.ranks), terms.room)
+        if again is None:
+            return None
+        stored = terms.disk.seconds(whole.chains_of(found.tile), moved) / terms.ranks
+        return _Way(
+            found.seconds + again.seconds + stored + tiles.MEETING, found.tile, cut, again.tile
+        )
+
+    def names(self, way: _Way) -> tuple[str, ...]:
+        return (
+            *(f"input {n}" for n in range(len(self.native))),
+            *(f"result {n}" for n in range(len(self.results))),
+            *(f"nodes {n}" for n in range(len(self.chains) if way.cut else 0)),
+        )
+
+    def kept(self, terms: Terms, whole: _Pass) -> list[int]:
+        """The axes of nodes, in the order in which the kernel has them."""
+        return whole.kept[::-1] if terms.order(0) == "F" else whole.kept
+
+    def node_shape(self, terms: Terms, whole: _Pass, cut: _Cut, number: int) -> Shape:
+        """Of the temporary array of a chain: planes, segments, axes, and parts of complex numbers."""
+        stages, _, parts = whole.chains[number]
+        lengths = (self.shape[k] for k in self.kept(terms, whole))
+        return (len(stages[-1].outs), cut.count, *lengths, *(parts,) * (parts > 1))
+
+    def first(self, terms: Terms, whole: _Pass, way: _Way, reading: int) -> Schedule:
+        """The pass over the inputs."""
+        turned, cut, tile = terms.order(0) == "F", way.cut, way.tile
+        order, most = "F" if turned else "C", math.prod(tile)
+        layout = whole.layout(tile)
+        inputs, results = len(self.native), len(self.results)
+        outputs = math.prod(tile[k] for k in whole.kept)
+        more = (1,) * (max(whole.axes) + 1 - len(self.shape))
+        grid = Grid(
+            self.shape,
+            tile,
+            [k for k in reversed(whole.axes) if k < len(self.shape)],
+            order,
+            keepdims=self.keepdims,
+            segment=whole.segment,
+        )
+        kept = self.kept(terms, whole)
+        if cut is None:
+            outs = [Buffer(outputs, dtype, order) for dtype in self.results]
+        else:
+            outs = [
+                Buffer(len(s[-1].outs) * outputs * parts, np.dtype(s[-1].acc))
+                for s, _, parts in whole.chains
+            ]
 
         def step(number: int) -> Step:
-            section, first, last = grid.tile(number)
+            section, begins, ends = grid.tile(number)
             ranges = tuple((part.start, part.stop) for part in section)
             inner = tuple(high - low for low, high in ranges)
-            there = grid.result(section)
-            size = tuple(part.stop - part.start for part in there)
-            count = len(native)
-            blocks = [Block(n, inner) for n in range(count)]
-            blocks.append(Block(count, (layout.nbytes,)))
-            stores: tuple[Store, ...] = ()
-            if last:
-                blocks += [Block(count + 1 + n, size) for n in range(len(results))]
-                stores = tuple(Store(count + n, there, count + 1 + n) for n in range(len(results)))
+            blocks = [Block(n, inner) for n in range(inputs)]
+            blocks.append(Block(inputs, (layout.nbytes,)))
+            stores = []
+            for n in range(len(outs) if ends else 0):
+                if cut is None:
+                    array, there = inputs + n, grid.result(section)
+                else:
+                    at = section[whole.axes[-1]].start // cut.segment
+                    stages, _, parts = whole.chains[n]
+                    array = inputs + results + n
+                    there = (
+                        slice(0, len(stages[-1].outs)),
+                        slice(at, at + 1),
+                        *(section[k] for k in kept),
+                        *(slice(0, parts),) * (parts > 1),
+                    )
+                size = tuple(part.stop - part.start for part in there)
+                blocks.append(Block(inputs + 1 + n, size))
+                stores.append(Store(array, there, inputs + 1 + n))
             return Step(
                 blocks=tuple(blocks),
-                loads=tuple(Load(n, section, n) for n in range(count)),
-                stores=stores,
+                loads=tuple(Load(n, section, n) for n in range(inputs)),
+                stores=tuple(stores),
                 kernel=0,
-                arguments=((*ranges, (0, 1)), count, turned),
-                continues=not first,
-                work=math.prod(inner) * len(chains),
+                arguments=((*ranges, (0, 1)), inputs, turned),
+                continues=not begins,
+                work=math.prod(inner) * len(self.chains),
             )
 
-        schedule = Schedule(
-            name=name,
-            arrays=(
-                *(f"input {n}" for n in range(len(native))),
-                *(f"result {n}" for n in range(len(results))),
+        return Schedule(
+            name=self.name,
+            arrays=self.names(way),
+            buffers=(
+                *(Buffer(most, dtype, order, copies=reading + 1) for dtype in self.native),
+                Buffer(layout.nbytes, np.dtype(np.uint8), kept=True),
+                *outs,
             ),
-            buffers=buffers,
             steps=grid.steps,
             make=step,
-            kernels=(kernel,),
+            kernels=(
+                Kernel(
+                    whole.chains,
+                    layout,
+                    (*self.shape, *more),
+                    whole.axes,
+                    whole.segment,
+                    self.finish if cut is None else None,
+                ),
+            ),
             reading=reading,
         )
-        size = math.prod(shape)
-        there = math.prod(n for k, n in enumerate(shape) if k not in axes)
-        stored = sum(
-            there * dtype.itemsize
-            for n, dtype in enumerate(results)
-            if terms.infos[len(native) + n] is not None
-        )
-        runs = " x ".join(map(str, tile)) or "one element"
-        return Program(
-            (schedule,),
-            f"one pass in {grid.steps} tiles of {runs}; the order of sums depends on indices alone",
-            Bound(size * item + stored, "inputs once" + (", results once" if stored else "")),
+
+    def second(self, terms: Terms, nodes: _Pass, way: _Way) -> Schedule:
+        """The pass over nodes."""
+        turned, tile = terms.order(0) == "F", way.second
+        order = "F" if turned else "C"
+        whole = self.passes(way.cut, terms.cores)[0]
+        kept = self.kept(terms, whole)
+        # As the kernel has them.
+        shape = (nodes.shape[0], *(self.shape[k] for k in kept))
+        axes = (0, *(1 + kept.index(k) for k in self.stages[len(whole.axes) :]))
+        if turned:
+            tile = (tile[0], *reversed(tile[1:]))
+        one = _Pass(shape, axes, nodes.chains, nodes.item, nodes.out)
+        layout = one.layout(tile)
+        grid = Grid(shape, tile, axes[::-1], "C")
+        inputs, results = len(self.native), len(self.results)
+        chains, most = len(nodes.chains), math.prod(tile)
+        outputs = math.prod(tile[k] for k in one.kept)
+
+        def step(number: int) -> Step:
+            section, begins, ends = grid.tile(number)
+            ranges = tuple((part.start, part.stop) for part in section)
+            blocks, loads, stores = [], [], []
+            for n, (stages, _, parts) in enumerate(nodes.chains):
+                planes = slice(0, len(stages[0].outs))
+                there = (planes, *section, *(slice(0, parts),) * (parts > 1))
+                blocks.append(Block(n, tuple(part.stop - part.start for part in there)))
+                loads.append(Load(inputs + results + n, there, n))
+            blocks.append(Block(chains, (layout.nbytes,)))
+            if ends:
+                of = dict(zip(kept, section[1:], strict=True))
+                there = tuple(
+                    slice(0, 1) if k in self.axes else of[k]
+                    for k in range(len(self.shape))
+                    if self.keepdims or k not in self.axes
+                )
+                size = tuple(part.stop - part.start for part in there)
+                blocks += [Block(chains + 1 + n, size) for n in range(results)]
+                stores += [Store(inputs + n, there, chains + 1 + n) for n in range(results)]
+            return Step(
+                blocks=tuple(blocks),
+                loads=tuple(loads),
+                stores=tuple(stores),
+                kernel=0,
+                arguments=(ranges, chains, False),
+                continues=not begins,
+                work=math.prod(high - low for low, high in ranges) * chains,
+            )
+
+        return Schedule(
+            name=self.name,
+            arrays=self.names(way),
+            buffers=(
+                *(
+                    Buffer(len(s[0].outs) * most * parts, np.dtype(s[0].acc), copies=2)
+                    for s, _, parts in nodes.chains
+                ),
+                Buffer(layout.nbytes, np.dtype(np.uint8), kept=True),
+                *(Buffer(outputs, dtype, order) for dtype in self.results),
+            ),
+            steps=grid.steps,
+            make=step,
+            kernels=(Kernel(nodes.chains, layout, shape, axes, 0, self.finish),),
         )
 
-    return plan
+
+def _fewer(
+    one: _Pass, prices: Sequence[tuple[float, Shape]], reading: int, ranks: int
+) -> list[tuple[float, int, Shape]]:
+    """Seconds, bytes and tiles, the faster ones first; none needs more than one before it."""
+    found: list[tuple[float, int, Shape]] = []
+    if ranks > 1:
+        shared = [(s * share(one.chains_of(tile), ranks), tile) for s, tile in prices]
+        prices = sorted(shared, key=lambda priced: (priced[0], math.prod(priced[1])))
+    for seconds, tile in prices:
+        held = one.held(tile, reading)
+        if not found or held < found[-1][1]:
+            found.append((seconds, held, tile))
+    return found
+
+
+def _fitting(possible: Sequence[tuple[float, int, Shape]], room: int) -> _Way | None:
+    return next((_Way(seconds, tile) for seconds, held, tile in possible if held <= room), None)
 
 
 def constant(
@@ -429,121 +541,3 @@ def constant(
         return Program((schedule,), "there is nothing to read", Bound(size, "results once"))
 
     return plan
-
-
-class Grid:
-    """
-    The tiles of an array, in the order in which they are taken: those along `axes` after each other.
-
-    Parameters
-    ----------
-    shape, tile
-        Of the array, and of a tile.
-    axes
-        That are gone along, from first to last: the last one is the innermost loop.
-    order
-        ``"C"`` or ``"F"``: of the others, the outer loops.
-    keepdims
-        Of the results.
-    """
-
-    def __init__(
-        self,
-        shape: Shape,
-        tile: Shape,
-        axes: Sequence[int],
-        order: str,
-        *,
-        keepdims: bool = False,
-    ) -> None:
-        self.shape, self.tile_shape, self.axes, self.keepdims = shape, tile, axes, keepdims
-        kept = [k for k in range(len(shape)) if k not in axes]
-        if order == "F":
-            kept.reverse()
-        # From the outermost loop to the innermost.
-        self.loops = [*kept, *axes]
-        self.counts = [-(-shape[k] // tile[k]) for k in self.loops]
-        self.steps = math.prod(self.counts)
-        self.pieces = math.prod(self.counts[len(kept) :])
-
-    def tile(self, number: int) -> tuple[Section, bool, bool]:
-        """A tile; whether it is the first, and the last, of its outputs."""
-        section = [slice(0)] * len(self.shape)
-        piece, rest = number % self.pieces, number
-        for axis, count in zip(reversed(self.loops), reversed(self.counts), strict=True):
-            rest, k = divmod(rest, count)
-            low = k * self.tile_shape[axis]
-            section[axis] = slice(low, min(low + self.tile_shape[axis], self.shape[axis]))
-        return tuple(section), piece == 0, piece == self.pieces - 1
-
-    def result(self, section: Section) -> Section:
-        """The section of the results that belongs to a tile."""
-        if self.keepdims:
-            return tuple(slice(0, 1) if k in self.axes else p for k, p in enumerate(section))
-        return tuple(part for k, part in enumerate(section) if k not in self.axes)
-
-
-def _tiles(shape: Shape, sides: Sequence[Side], disk: Disk) -> list[Shape]:
-    """Shapes of tiles, the one that reads fastest first; of equal ones, the smaller one."""
-    units = [
-        max((side.chunks[k] for side in sides if side.chunks), default=1) for k in range(len(shape))
-    ]
-    factor = 2
-    while True:
-        lengths = [_lengths(n, unit, factor) for n, unit in zip(shape, units, strict=True)]
-        if math.prod(map(len, lengths)) <= _SHAPES or factor > 2**32:
-            break
-        factor *= factor
-    item = sum(side.itemsize for side in sides)
-
-    def price(tile: Shape) -> tuple[float, int]:
-        steps = math.prod(-(-n // t) for n, t in zip(shape, tile, strict=True))
-        seconds = steps * _STEP + math.prod(tile) * item / disk.rate
-        for side in sides:
-            seconds += disk.seconds(*_requests(shape, tile, side, disk.gap, steps))
-        return seconds, math.prod(tile)
-
-    least = min(_PAGE // item, math.prod(shape))
-    return sorted((t for t in itertools.product(*lengths) if math.prod(t) >= least), key=price)
-
-
-def _lengths(length: int, unit: int, factor: int) -> list[int]:
-    """Lengths of a tile along an axis: the axis, chunks times powers of the factor, parts of a chunk."""
-    found = {length}
-    n = min(unit, length)
-    while n < length:
-        found.add(n)
-        n *= factor
-    n = min(unit, length) // factor
-    while n > 1:
-        found.add(n)
-        n //= factor
-    if length > 1:
-        found.add(1)
-    return sorted(found)
-
-
-def _requests(shape: Shape, tile: Shape, side: Side, gap: int, steps: int) -> tuple[int, int]:
-    """Requests, and bytes, of reading all tiles."""
-    if side.chunks is not None:
-        touched = 1
-        for n, t, c in zip(shape, tile, side.chunks, strict=True):
-            edges = -(-n // t) - 1
-            touched *= -(-n // c) + edges - edges * t // math.lcm(t, c)
-        chunk = math.prod(side.chunks) * side.itemsize
-        if side.whole:
-            return touched, touched * chunk
-        return touched, math.prod(shape) * side.itemsize
-    run, requests, nbytes = side.itemsize, 1, side.itemsize
-    inside, broken = side.itemsize, False
-    pairs = list(zip(shape, tile, strict=True))
-    for n, t in pairs if side.order == "F" else reversed(pairs):
-        if broken and (inside - run) > gap:
-            requests, nbytes = requests * t, nbytes * t
-        else:
-            # One request goes over the gaps.
-            nbytes = nbytes * t if not broken else inside * (t - 1) + nbytes
-            run = nbytes
-        broken = broken or t < n
-        inside *= n
-    return steps * requests, steps * nbytes

@@ -72,7 +72,7 @@ def sum(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. The order of the additions depends on
+    tiles of `a`. The order of the additions depends on
     indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
     1993).
 
@@ -138,7 +138,7 @@ def prod(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. The order of the products depends on
+    tiles of `a`. The order of the products depends on
     indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
     1993).
 
@@ -210,7 +210,7 @@ def mean(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. The order of the additions depends on
+    tiles of `a`. The order of the additions depends on
     indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
     1993).
 
@@ -278,7 +278,7 @@ def var(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. Moments of leaves of 128 are merged
+    tiles of `a`. Moments of leaves of 128 are merged
     pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
     1983).
 
@@ -354,7 +354,7 @@ def std(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work. Moments of leaves of 128 are merged
+    tiles of `a`. Moments of leaves of 128 are merged
     pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
     1983).
 
@@ -419,7 +419,7 @@ def any(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------
@@ -472,7 +472,7 @@ def all(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------
@@ -525,7 +525,7 @@ def count_nonzero(
     -----
     Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
     some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of the result; each is one rank's work.
+    tiles of `a`.
 
     Examples
     --------

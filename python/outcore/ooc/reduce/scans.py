@@ -3,16 +3,22 @@ Cumulative sums and products along an axis.
 
 Problem. Each element of the result needs all that are before it along the axis, which may not fit.
 Idea. Tiles come in the order of the axis, all of one range of the other axes after each other. What the
-last one ended with is kept, and is the first operand of the next one.
+last one ended with is kept, and is the first operand of the next one. Ranks share the lines; lines of
+integers also in parts, whose totals a pass before finds: then all elements are read twice, by all ranks.
+Parts of floating lines would be rounded otherwise than NumPy does, so they stay on one rank.
 
-Invariants. The result has the bits of `numpy.cumsum` and `numpy.cumprod`, whatever the tiles: both add
-one element after the other. Each element is read once and written once.
+Invariants. The result has the bits of `numpy.cumsum` and `numpy.cumprod`, whatever the tiles and ranks:
+both add one element after the other. One process reads each element once and writes it once.
+
+Reference: G. E. Blelloch, "Prefix sums and their applications", 1990, for the scan of parts.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +40,9 @@ from outcore.jobs import (
     opened,
 )
 from outcore.ooc.reduce import chains
-from outcore.ooc.reduce.reducing import Grid
+from outcore.ooc.reduce import tiles as tiles_
+from outcore.ooc.reduce.quantities import one_axis
+from outcore.ooc.reduce.tiles import Grid, requests, share
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
 
@@ -93,8 +101,8 @@ def cumsum(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
-    and written once. Collective with ``comm=``: ranks share the lines, if these do not all go through
-    memory together. The elements are added one after the other, as `numpy.cumsum` does.
+    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
+    which are read twice then. The elements are added one after the other, as `numpy.cumsum` does.
 
     Examples
     --------
@@ -151,8 +159,8 @@ def cumprod(
     Notes
     -----
     Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
-    and written once. Collective with ``comm=``: ranks share the lines, if these do not all go through
-    memory together. The elements are multiplied one after the other, as `numpy.cumprod` does.
+    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
+    which are read twice then. The elements are multiplied one after the other, as `numpy.cumprod` does.
 
     Examples
     --------
@@ -182,6 +190,7 @@ def _scan(
         flat = axis is None
         words: dict[str, Any] = {}
         if not flat:
+            one_axis(axis, name)
             (axis,) = chains.axes_of(name, axis, len(shape))
             words = {word: getattr(source, word, None) for word in ("chunks", "dims")}
             words["order"] = "F" if source.order == "F" else None
@@ -191,6 +200,15 @@ def _scan(
         return complete(job, out, how)
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A tile, in how many parts its lines are scanned, and how many seconds that takes."""
+
+    seconds: float
+    tile: Shape
+    parts: int = 1
+
+
 def _scanning(
     name: str,
     operation: np.ufunc,
@@ -198,70 +216,218 @@ def _scanning(
     axis: int | None,
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
 ) -> Callable[[Terms], Program]:
+    along = range(len(shape)) if axis is None else (axis,)
+
     def plan(terms: Terms) -> Program:
-        source = terms.side(0) or Side(dtypes[0].itemsize, "C")
-        target = terms.side(1) or Side(dtypes[1].itemsize, "C")
         # One tile is read while another is written, and what a tile ends with is kept.
         per_element = 2 * dtypes[0].itemsize + 3 * dtypes[1].itemsize
         # A budget for less would be no favour: it would take for ever.
         least = min(math.prod(shape), SMALLEST // per_element) * per_element
         if terms.room < least:
             raise TooLittle(least)
-        most = terms.room // per_element
-        if axis is None:
-            tile = _rows(shape, most)
-        else:
-            tiles = tiling.choose(shape, source, target, most)
-            if not isinstance(tiles, Tiling):
-                raise TooLittle(tiles * per_element)
-            tile = tiles.tile
-        if most < 1:
+        if terms.room < per_element:
             raise TooLittle(per_element)
-        tile = tuple(max(n, 1) for n in tile)
         order = "C" if axis is None else terms.order(1)
-        grid = Grid(shape, tile, range(len(shape)) if axis is None else (axis,), order)
-        size = max(math.prod(tile), 1)
-        ends = 1 if axis is None else max(size // max(tile[axis], 1), 1)
+        ways = _ways(terms, shape, axis, dtypes, per_element)
+        way = min(ways, key=lambda one: one.seconds)
+        scan = _Pass(name, operation, shape, axis, dtypes, Grid(shape, way.tile, along, order), way)
+        phases = (scan.totals(), scan.scan()) if way.parts > 1 else (scan.scan(),)
+        nbytes = math.prod(shape) * (dtypes[0].itemsize + dtypes[1].itemsize)
+        runs = " x ".join(map(str, way.tile)) or "one element"
+        parts = f", after the totals of {way.parts} parts" if way.parts > 1 else ""
+        return Program(
+            phases,
+            f"one pass in {phases[-1].steps} tiles of {runs}, in the order of the axis{parts}",
+            Bound(nbytes, "input and result once"),
+            (Result(scan.rows, dtypes[1]),) if way.parts > 1 else (),
+        )
+
+    return plan
+
+
+def _ways(
+    terms: Terms,
+    shape: Shape,
+    axis: int | None,
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    per_element: int,
+) -> list[_Way]:
+    """What can be done: all lines together; on ranks some lines each, or parts of integer lines."""
+    source = terms.side(0) or Side(dtypes[0].itemsize, "C")
+    target = terms.side(1) or Side(dtypes[1].itemsize, "C")
+    whole, most = tuple(max(n, 1) for n in shape), terms.room // per_element
+
+    def cut(lengths: Shape) -> Shape | int:
+        if axis is None:
+            return _rows(lengths, few)
+        found = tiling.choose(lengths, source, target, few)
+        if not isinstance(found, Tiling):
+            found = tiling.choose(lengths, source, target, most)
+        return tuple(max(n, 1) for n in found.tile) if isinstance(found, Tiling) else found
+
+    def seconds(tile: Shape, parts: int) -> float:
+        counts = [-(-n // t) for n, t in zip(whole, tile, strict=True)]
+        steps = math.prod(counts)
+        read = terms.disk.seconds(*requests(whole, tile, source, terms.disk.gap, steps))
+        written = math.prod(whole) * dtypes[1].itemsize
+        if axis is None:
+            write = terms.disk.seconds(steps, written)
+        else:
+            write = terms.disk.seconds(*requests(whole, tile, target, terms.disk.gap, steps))
+        lines = 1 if axis is None else steps // counts[axis]
+        taken = (read + write) * share(lines * parts, terms.ranks)
+        if parts > 1:
+            ahead = share(lines * (parts - 1), terms.ranks) * (parts - 1) / parts
+            taken += read * ahead + tiles_.MEETING
+        return taken
+
+    # On ranks several tiles each, so that there is something to divide.
+    few = most if terms.ranks == 1 else min(most, max(math.prod(whole) // (4 * terms.ranks), 1))
+    tile = cut(shape)
+    if isinstance(tile, int):
+        raise TooLittle(tile * per_element)
+    found = [_Way(seconds(tile, 1), tile)]
+    if terms.ranks == 1 or not math.prod(shape):
+        return found
+    for k, n in enumerate(whole):
+        if axis is None or k == axis:
+            continue
+        unit = math.lcm(*(side.chunks[k] for side in (source, target) if side.chunks))
+        width = -(-n // terms.ranks // unit) * unit
+        some = cut((*shape[:k], width, *shape[k + 1 :])) if width < n else 0
+        if isinstance(some, tuple):
+            found.append(_Way(seconds(some, 1), some))
+    pieces = math.prod(
+        -(-n // t) for k, (n, t) in enumerate(zip(whole, tile, strict=True)) if axis in (None, k)
+    )
+    parts = min(terms.ranks, pieces)
+    ends = 1 if axis is None else math.prod(tile) // tile[axis]
+    held = math.prod(tile) * (2 * dtypes[0].itemsize + 2 * dtypes[1].itemsize)
+    exact = all(d.kind in "biu" for d in dtypes) and np.can_cast(*dtypes, "same_kind")
+    if exact and parts > 1 and held + (parts + 2) * ends * dtypes[1].itemsize <= terms.room:
+        found.append(_Way(seconds(tile, parts), tile, parts))
+    return found
+
+
+class _Pass:
+    """The steps, for a tile and a number of parts."""
+
+    def __init__(
+        self,
+        name: str,
+        operation: np.ufunc,
+        shape: Shape,
+        axis: int | None,
+        dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+        grid: Grid,
+        way: _Way,
+    ) -> None:
+        self.name, self.operation, self.shape, self.axis = name, operation, shape, axis
+        self.dtypes, self.grid, self.parts = dtypes, grid, way.parts
+        self.size = max(math.prod(way.tile), 1)
+        self.ends = 1 if axis is None else max(self.size // max(way.tile[axis], 1), 1)
+        self.steps = grid.steps if math.prod(shape) else 0
+        #: Of the tiles along the lines, the first one of each part, and how many there are.
+        self.begins = [grid.pieces * k // way.parts for k in range(way.parts + 1)]
+
+    @property
+    def rows(self) -> Shape:
+        """Of the totals: parts but the last one, and lines."""
+        return (self.parts - 1, *self.lines(self.shape))
+
+    def lines(self, of: Sequence[Any]) -> tuple[Any, ...]:
+        """Lengths, or a section, without the axis."""
+        return () if self.axis is None else (*of[: self.axis], *of[self.axis + 1 :])
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        return ("source", "target", *("totals",) * (self.parts > 1))
+
+    def totals(self) -> Schedule:
+        """The totals of all parts but the last ones."""
+        pieces = self.begins[-2]
 
         def step(number: int) -> Step:
-            section, first, _ = grid.tile(number)
-            inner = tuple(part.stop - part.start for part in section)
-            there = _flat(section, shape) if axis is None else section
+            group, piece = divmod(number, pieces)
+            section = self.grid.tile(group * self.grid.pieces + piece)[0]
+            part = bisect_right(self.begins, piece) - 1
+            first, last = piece == self.begins[part], piece == self.begins[part + 1] - 1
+            inner = tuple(one.stop - one.start for one in section)
+            lines = self.lines(inner)
+            blocks = [Block(0, inner), Block(1, (self.ends,)), Block(2, (self.ends,))]
+            stores: tuple[Store, ...] = ()
+            if last:
+                blocks.append(Block(3, (1, *lines)))
+                stores = (Store(2, (slice(part, part + 1), *self.lines(section)), 3),)
             return Step(
-                blocks=(
-                    Block(0, inner),
-                    Block(1, tuple(part.stop - part.start for part in there)),
-                    Block(2, (ends,)),
-                ),
+                blocks=tuple(blocks),
                 loads=(Load(0, section, 0),),
-                stores=(Store(1, there, 1),),
+                stores=stores,
                 kernel=0,
-                arguments=(axis, first),
+                arguments=(self.axis, first, last),
                 continues=not first,
                 work=math.prod(inner),
             )
 
-        schedule = Schedule(
-            name=name,
-            arrays=("source", "target"),
+        return Schedule(
+            name=self.name,
+            arrays=self.arrays,
             buffers=(
-                Buffer(size, dtypes[0], order, copies=2),
-                Buffer(size, dtypes[1], order, copies=2),
-                Buffer(ends, dtypes[1], kept=True),
+                Buffer(self.size, self.dtypes[0], self.grid.order, copies=2),
+                Buffer(self.ends, self.dtypes[1], kept=True),
+                Buffer(self.ends, self.dtypes[1], kept=True),
+                Buffer(self.ends, self.dtypes[1]),
             ),
-            steps=grid.steps if math.prod(shape) else 0,
+            steps=self.steps // self.grid.pieces * pieces,
             make=step,
-            kernels=(_Scan(operation),),
-        )
-        nbytes = math.prod(shape) * (dtypes[0].itemsize + dtypes[1].itemsize)
-        runs = " x ".join(map(str, tile)) or "one element"
-        return Program(
-            (schedule,),
-            f"one pass in {schedule.steps} tiles of {runs}, in the order of the axis",
-            Bound(nbytes, "input and result once"),
+            kernels=(_Totals(self.operation),),
         )
 
-    return plan
+    def scan(self) -> Schedule:
+        """The scan."""
+
+        def step(number: int) -> Step:
+            section = self.grid.tile(number)[0]
+            piece = number % self.grid.pieces
+            part = bisect_right(self.begins, piece) - 1
+            first = piece == self.begins[part]
+            inner = tuple(one.stop - one.start for one in section)
+            there = _flat(section, self.shape) if self.axis is None else section
+            blocks = [
+                Block(0, inner),
+                Block(1, tuple(one.stop - one.start for one in there)),
+                Block(2, (self.ends,)),
+            ]
+            loads = [Load(0, section, 0)]
+            if first and part:
+                blocks.append(Block(3, (part, *self.lines(inner))))
+                loads.append(Load(2, (slice(0, part), *self.lines(section)), 3))
+            return Step(
+                blocks=tuple(blocks),
+                loads=tuple(loads),
+                stores=(Store(1, there, 1),),
+                kernel=0,
+                arguments=(self.axis, first),
+                continues=not first,
+                work=math.prod(inner),
+            )
+
+        before: tuple[Buffer, ...] = ()
+        if self.parts > 1:
+            before = (Buffer((self.parts - 1) * self.ends, self.dtypes[1]),)
+        return Schedule(
+            name=self.name,
+            arrays=self.arrays,
+            buffers=(
+                Buffer(self.size, self.dtypes[0], self.grid.order, copies=2),
+                Buffer(self.size, self.dtypes[1], self.grid.order, copies=2),
+                Buffer(self.ends, self.dtypes[1], kept=True),
+                *before,
+            ),
+            steps=self.steps,
+            make=step,
+            kernels=(_Scan(self.operation),),
+        )
 
 
 def _rows(shape: Shape, most: int) -> Shape:
@@ -283,6 +449,27 @@ def _flat(section: Section, shape: Shape) -> Section:
     return (slice(first, first + math.prod(part.stop - part.start for part in section)),)
 
 
+class _Totals:
+    """The kernel of the first pass: what the elements of a part come to."""
+
+    def __init__(self, operation: np.ufunc) -> None:
+        self.operation = operation
+
+    def __call__(
+        self, blocks: Sequence[NDArray[Any]], axis: int | None, first: bool, last: bool
+    ) -> None:
+        source, kept, scratch, *out = blocks
+        if axis is None:
+            source, axis = source.reshape(-1), 0
+        lines = (*source.shape[:axis], *source.shape[axis + 1 :])
+        total, found = (one[: math.prod(lines)].reshape(lines) for one in (kept, scratch))
+        self.operation.reduce(source, axis, total.dtype, total if first else found)
+        if not first:
+            self.operation(total, found, out=total)
+        if last:
+            out[0][0] = total
+
+
 class _Scan:
     """The kernel: `ufunc.accumulate`, going on from where the tile before ended."""
 
@@ -290,14 +477,16 @@ class _Scan:
         self.operation = operation
 
     def __call__(self, blocks: Sequence[NDArray[Any]], axis: int | None, first: bool) -> None:
-        source, target, kept = blocks
+        source, target, kept, *before = blocks
         if axis is None:
             source, axis = source.reshape(-1), 0
         ahead = (slice(None),) * axis
         head, tail = (*ahead, slice(0, 1)), (*ahead, slice(-1, None))
         ends = kept[: target[head].size].reshape(target[head].shape)
         with np.errstate(all="ignore"):
-            if not first:
+            if before:
+                self.operation.reduce(before[0], 0, target.dtype, ends.squeeze(axis))
+            if before or not first:
                 # In the dtype of the result.
                 self.operation(
                     ends, source[head], out=target[head], dtype=target.dtype, casting="unsafe"

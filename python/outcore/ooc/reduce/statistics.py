@@ -77,8 +77,7 @@ def statistics(
     Notes
     -----
     Memory: as for one reduction; what is needed between tiles adds up. Each element is read once.
-    Collective with ``comm=``: ranks share the elements of the results; single numbers are one rank's
-    work.
+    Collective with ``comm=``: ranks share the tiles of `a`.
 
     Examples
     --------

@@ -1,0 +1,325 @@
+"""
+What a step of a reduction does with its tile.
+
+Problem. Reduced axes come in pieces, and what is between two pieces, what one axis leaves for the next
+one, and scratch memory have to be somewhere that is counted.
+Idea. The compiled kernels (`_core.Reduction`) take an axis in pieces of any length, in order, and say
+how much they keep. All of that lies in one work buffer, at places that follow from the shape of the
+tiles. Reduced axes are reduced one after the other; when the tile that ends one has come, its results
+are elements of the next one.
+
+Invariants. Memory beyond blocks is in the work buffer. Bits depend on the elements and the shape alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+
+__all__ = ["LEAF", "Chain", "Elements", "Finish", "Kernel", "Layout", "Stage"]
+
+Shape = tuple[int, ...]
+Range = tuple[int, int]
+#: From the planes of each chain to the results, for some outputs: all are 1-d.
+Finish = Callable[[Sequence[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]], None]
+
+#: Indices of an axis that are a leaf of the tree: segments are some of these (``LEAF`` of the core).
+LEAF = 128
+# Elements that are converted, or finished, at a time: what NumPy makes on the way stays in the cache.
+_AT_ONCE = 2**15
+_ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """
+    What a kernel takes for the elements of the inputs.
+
+    Parameters
+    ----------
+    dtype
+        Of what it takes. A complex number is taken as two that lie side by side.
+    fill
+        Computes them from parts of the inputs, which are 1-d, into the last argument; None: they are the
+        elements of the first input, in the same bytes.
+    """
+
+    dtype: np.dtype[Any]
+    fill: Callable[..., None] | None = None
+
+    @property
+    def parts(self) -> int:
+        """Numbers in an element."""
+        return 2 if self.dtype.kind == "c" else 1
+
+    @property
+    def name(self) -> str:
+        """Of the kernel's type."""
+        kind = self.dtype.kind if self.parts == 1 else "f"
+        return f"{kind}{self.dtype.itemsize // self.parts}"
+
+
+class Stage:
+    """
+    The reduction of one axis.
+
+    Parameters
+    ----------
+    name, kind
+        Of the kernel and of its elements.
+    length
+        Of the axis.
+    step
+        What the next index adds to a place.
+    threads
+        That the kernel may use.
+    """
+
+    def __init__(self, name: str, kind: str, length: int, step: int, threads: int) -> None:
+        self._words, self._threads = (name, kind, length, step), threads
+        self.kernel = _core.Reduction(name, kind, length, step, threads)
+        self.joins = False
+        acc, outs = self.kernel.types
+        #: Types of the state, and of each plane of the result.
+        self.acc, self.outs = acc, list(outs)
+        #: For one output: bytes of the state, and of each plane of the result.
+        self.state_bytes = self.kernel.state(1) * int(acc[1:])
+        self.plane_bytes = [int(out[1:]) for out in outs]
+
+    def scratch_bytes(self, outputs: int) -> int:
+        """Bytes of scratch memory."""
+        return self.kernel.scratch(outputs) * int(self.acc[1:])
+
+    def of_nodes(self, segments: int) -> Stage:
+        """The same of the nodes of so many segments."""
+        name, kind, _, step = self._words
+        stage = Stage(name, kind, segments * LEAF, step, self._threads)
+        stage.joins = True
+        return stage
+
+
+class Chain:
+    """
+    A reduction over some axes, the last one first.
+
+    Parameters
+    ----------
+    first, rest
+        Of the last axis, and of the others: names that `_core.Reduction` knows.
+    elements
+        What it is a reduction of.
+    lengths
+        Of the reduced axes, the last one first.
+    """
+
+    def __init__(self, first: str, rest: str, elements: Elements, lengths: Sequence[int]) -> None:
+        self.elements = elements
+        self._names, self._lengths = (first, rest), tuple(lengths)
+        self._made: dict[int, list[Stage]] = {}
+
+    def stages(self, threads: int) -> list[Stage]:
+        """Its axes, for kernels that use so many threads."""
+        if threads not in self._made:
+            (name, rest), kind, step = self._names, self.elements.name, 1
+            stages = self._made[threads] = []
+            for length in self._lengths:
+                stages.append(Stage(name, kind, length, step, threads))
+                name, kind, step = rest, stages[-1].outs[0], step * length
+        return self._made[threads]
+
+
+class Layout:
+    """
+    Where states, intermediate results and scratch memory are in the work buffer.
+
+    Parameters
+    ----------
+    chains
+        Of each chain its stages, and the elements that it makes of the inputs; None: it takes nodes.
+    tile, shape
+        Of the largest tile, and of the array.
+    axes
+        That are reduced, in the order of the stages.
+    segment
+        Indices of the last of these axes after which its node is the result; 0: none is.
+    """
+
+    def __init__(
+        self,
+        chains: Sequence[tuple[Sequence[Stage], Elements | None, int]],
+        tile: Shape,
+        shape: Shape,
+        axes: Sequence[int],
+        segment: int,
+    ) -> None:
+        self.nbytes = 0
+        elements = math.prod(tile)
+        #: Of each chain and stage: the state, and the planes of the result.
+        self.states: list[list[int]] = []
+        self.planes: list[list[list[int]]] = []
+        filled = scratch = 0
+        for stages, made, parts in chains:
+            states, planes = [], []
+            if made is not None and made.fill is not None:
+                filled = max(filled, elements * made.dtype.itemsize)
+            outputs = elements * parts
+            for n, (stage, axis) in enumerate(zip(stages, axes, strict=True)):
+                outputs = outputs // tile[axis]
+                node = segment and n == len(axes) - 1
+                cut = tile[axis] < (min(segment, shape[axis]) if node else shape[axis])
+                states.append(self._place(outputs * stage.state_bytes if cut else 0))
+                # Nodes are made where they are stored from.
+                sizes = [] if node else stage.plane_bytes
+                planes.append([self._place(outputs * size) for size in sizes])
+                scratch = max(scratch, stage.scratch_bytes(outputs))
+            self.states.append(states)
+            self.planes.append(planes)
+        self.filled = self._place(filled)
+        self.scratch, self.scratch_bytes = self._place(scratch), scratch
+
+    def _place(self, nbytes: int) -> int:
+        place = self.nbytes
+        self.nbytes += -(-nbytes // _ALIGN) * _ALIGN
+        return place
+
+
+class Kernel:
+    """
+    What a step does with its tile.
+
+    Parameters
+    ----------
+    chains, layout, shape, axes, segment
+        As of `Layout`.
+    finish
+        From planes to results; None where nodes are stored.
+    """
+
+    def __init__(
+        self,
+        chains: Sequence[tuple[Sequence[Stage], Elements | None, int]],
+        layout: Layout,
+        shape: Shape,
+        axes: Sequence[int],
+        segment: int,
+        finish: Finish | None,
+    ) -> None:
+        self.chains, self.layout, self.finish = chains, layout, finish
+        self.shape, self.axes, self.segment = shape, axes, segment
+
+    def __call__(
+        self, blocks: Sequence[NDArray[Any]], ranges: Sequence[Range], inputs: int, turned: bool
+    ) -> None:
+        """Blocks: of the inputs, the work buffer, and the results if the outputs are complete."""
+        tiles = [block.T if turned else block for block in blocks[:inputs]]
+        work, outs = blocks[inputs], blocks[inputs + 1 :]
+        all_planes = []
+        for number in range(len(self.chains)):
+            nodes = outs[number] if self.segment and outs else None
+            planes = self._chain(number, tiles, work, ranges, nodes, turned=turned)
+            if planes is not None:
+                all_planes.append([plane.reshape(-1) for plane in planes])
+        if not outs or self.finish is None:
+            return
+        flat = [out.ravel(order="K") for out in outs]
+        outputs = flat[0].size
+        for low in range(0, outputs, _AT_ONCE):
+            high = min(low + _AT_ONCE, outputs)
+            parts = [
+                [plane[low * numbers : high * numbers] for plane in planes]
+                for (_, _, numbers), planes in zip(self.chains, all_planes, strict=True)
+            ]
+            self.finish(parts, [out[low:high] for out in flat])
+
+    def _chain(
+        self,
+        number: int,
+        tiles: Sequence[NDArray[Any]],
+        work: NDArray[Any],
+        ranges: Sequence[Range],
+        nodes: NDArray[Any] | None,
+        *,
+        turned: bool,
+    ) -> list[NDArray[Any]] | None:
+        """The planes of the result; None if there is more to come, or if they are nodes."""
+        stages, elements, parts = self.chains[number]
+        if elements is None:
+            values, shape = list(tiles[number]), tiles[number].shape[1:]
+            left = list(range(len(shape) - (parts > 1)))
+        else:
+            values = [self._elements(elements, tiles, work)]
+            # The axes of the values that are not reduced yet.
+            left = list(range(tiles[0].ndim))
+            if turned:
+                left.reverse()
+            if len(self.shape) > len(left):
+                values, left = [values[0][np.newaxis]], [len(left), *left]
+        for n, (stage, axis) in enumerate(zip(stages, self.axes, strict=True)):
+            at = left.index(axis)
+            shape = values[0].shape[:at] + values[0].shape[at + 1 :]
+            outputs, size = math.prod(shape), int(stage.acc[1:])
+            scratch = _view(work, self.layout.scratch, stage.acc, self.layout.scratch_bytes // size)
+            first, last = ranges[axis]
+            base, end = 0, self.shape[axis]
+            if self.segment and n == len(stages) - 1:
+                base = first // self.segment * self.segment
+                end = min(base + self.segment, end)
+                results = [] if nodes is None else [plane.reshape(shape) for plane in nodes]
+            else:
+                results = [
+                    _view(work, place, kind, outputs).reshape(shape)
+                    for place, kind in zip(self.layout.planes[number][n], stage.outs, strict=True)
+                ]
+            is_node = bool(self.segment) and n == len(stages) - 1
+            if stage.joins:
+                stage.kernel.join(tiles[number], results, scratch)
+            elif (first, last) == (base, end):
+                if is_node:
+                    stage.kernel.whole_node(values, at, base, results, scratch)
+                else:
+                    stage.kernel.whole(values, at, results, scratch)
+            else:
+                place = self.layout.states[number][n]
+                state = _view(work, place, stage.acc, stage.state_bytes * outputs // size)
+                stage.kernel.fold(values, at, first, state, scratch, base)
+                if last < end:
+                    return None
+                if is_node:
+                    stage.kernel.node(state, end - base, results)
+                else:
+                    stage.kernel.finish(state, results)
+            if is_node:
+                return None
+            values = results
+            left.remove(axis)
+        return values
+
+    def _elements(
+        self, elements: Elements, tiles: Sequence[NDArray[Any]], work: NDArray[Any]
+    ) -> NDArray[Any]:
+        shape = tiles[0].shape
+        if elements.fill is None:
+            values = tiles[0].reshape(-1)
+        else:
+            size = math.prod(shape)
+            values = work[self.layout.filled :][: size * elements.dtype.itemsize].view(
+                elements.dtype
+            )
+            flat = [tile.reshape(-1) for tile in tiles]
+            for low in range(0, size, _AT_ONCE):
+                part = slice(low, low + _AT_ONCE)
+                elements.fill(*(one[part] for one in flat), values[part])
+        if elements.parts == 2:
+            shape = (*shape, 2)
+        return values.view(elements.name).reshape(shape)
+
+
+def _view(work: NDArray[Any], place: int, kind: str, size: int) -> NDArray[Any]:
+    return work[place : place + size * int(kind[1:])].view(kind)
