@@ -115,6 +115,19 @@ def test_append_grows_in_place(tmp_path, order):
         formats.resize(info, (3, 2) if order == "C" else (2, 3)[::-1])
 
 
+@pytest.mark.parametrize(("length", "offset"), [(131_071, 128), (131_072, 4096)])
+def test_elements_of_large_arrays_begin_at_a_page(tmp_path, length, offset):
+    """NumPy reads such a header, and the array still grows in place."""
+    path = tmp_path / "a.npy"
+    info = formats.create_info(path, (length,), "f8")
+    assert info.layout.parts[0].offset == offset
+    elements.write(info, np.arange(float(length)))
+    info = formats.resize(formats.reserve(info, (length + 1000,)), (length + 1000,))
+    assert info.layout.parts[0].offset == offset
+    same(np.append(np.arange(float(length)), np.zeros(1000)), np.load(path))
+    assert path.stat().st_size == offset + 8 * (length + 1000)
+
+
 def test_exclusive_and_replace(tmp_path):
     path = tmp_path / "a.npy"
     formats.create_info(path, 4, "i4", exclusive=True)

@@ -45,6 +45,9 @@ SUFFIXES: tuple[str, ...] = (".npy",)
 
 _MAGIC = b"\x93NUMPY"
 _ALIGN = 64
+# The elements of large arrays begin at a page: rows of whole pages are whole pages of the file then,
+# which are written past the page cache without a page that is shared by two rows.
+_PAGE, _LARGE = 4096, 2**20
 # Larger headers exist only for structured dtypes of thousands of fields; NumPy itself stops at 10 000
 # unless told to trust the file.
 _MAX_HEADER = 256 * 1024
@@ -111,7 +114,8 @@ def create(path: str, inner: str | None, spec: Spec) -> ArrayInfo:
     raw.refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
     fortran = spec.order == "F" and len(spec.shape) > 0
     descr = _descr(path, spec.dtype)
-    written = _encode(path, descr, fortran, spec.shape)
+    align = _PAGE if spec.nbytes >= _LARGE else _ALIGN
+    written = _encode(path, descr, fortran, spec.shape, align=align)
     header = written[1]
     made: list[tuple[int, int, int]] = []
 
@@ -371,9 +375,10 @@ def _encode(
     shape: tuple[int, ...],
     version: tuple[int, int] | None = None,
     total: int | None = None,
+    align: int = _ALIGN,
 ) -> tuple[tuple[int, int], bytes]:
     """
-    The bytes before the data.
+    The bytes before the data, as many as a multiple of `align`.
 
     With `version` and `total` the header must have exactly that version and size (rewriting in place);
     otherwise the oldest version that can hold it, with room for the growing axis.
@@ -388,7 +393,7 @@ def _encode(
         except UnicodeEncodeError:
             continue
         prefix = 10 if trial == (1, 0) else 12
-        size = -(-(prefix + len(body) + room + 1) // _ALIGN) * _ALIGN if total is None else total
+        size = -(-(prefix + len(body) + room + 1) // align) * align if total is None else total
         pad = size - prefix - len(body) - 1
         if pad < 0 or size - prefix > (0xFFFF if trial == (1, 0) else _MAX_HEADER):
             continue
