@@ -8,13 +8,13 @@ a copy whose target is as good as its source.
 Idea. A tile is made of whole units of both sides, if the budget allows: the least common multiple of
 the chunks that must be handled whole, with its edges where both sides have theirs. Where the two have
 no edge in common, or their multiple does not fit, it is made of whole units of the target, and grows
-where that saves most decoding of the source. From there it grows along the axis that lengthens the worse
-of the two sides' runs, so that a transposition ends in tiles with long runs on both sides and a plain
-copy in slabs. Runs that are read count for less than runs that are written: a short read is a short
-request to the disk, while short writes wait in the page cache for their neighbours. It stops when both
-runs are long and the tile is large enough: more would only delay the first write.
-Where the page cache is too small to wait in, both count alike; edges lie between pages of the target if
-they can, so that no page is written twice, and whole rows or columns are tried as well.
+where that saves most decoding of the source. From there on all shapes that divide the axes about evenly
+are compared, coarsely, by what they have the disk do on both sides (`Side.traffic`) and the figures of
+that disk: a transposition ends in tiles with long runs on both sides, or in whole rows of one of them,
+and a plain copy in slabs. Where one tile is read while another is written, the first read and the last
+write have nothing beside them, so tiles are no larger than they have to be. Where the page cache is too
+small for short writes to wait in it for their neighbours, edges lie between pages of the target if they
+can.
 
 Invariants. Tiles are disjoint but for the overlap that was asked for, cover the array, lie on a regular
 grid, and hold at most `most` elements. Whole units of the target are not cut unless the caller allows it
@@ -29,167 +29,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.formats.layout import ArrayInfo, Chunked, ShardSource
+from outcore.sides import ASSUMED, Cells, Disk, Edges, Order, Shape, Side, fastest_first
 
-__all__ = ["Side", "Tiling", "choose", "grid_of", "passes", "smallest"]
+__all__ = ["Disk", "Side", "Tiling", "choose", "grid_of", "passes", "seconds", "smallest"]
 
-Shape = tuple[int, ...]
-Order = str | tuple[int, ...]
-# Along one axis, edges at a regular distance: the distance, and how far behind an edge index 0 lies.
-Edges = tuple[int, int]
-# Along one axis, cells of equal length: the length, where in its cell index 0 lies, and the step from
-# one index to the next.
-Cells = tuple[int, int, int]
-
-# Runs and tiles larger than this gain nothing: a request of 1 MiB is at the disk's full rate.
-_LONG_RUN = 2**20
-_LARGE_TILE = 16 * 2**20
-# Runs that are read are so many times as long as those that are written, where both cannot be long.
-# Measured at a budget of 256 MiB: 21 % less time than equal runs in smaller tiles
-# (bench/figures/convert.md).
-_READ_LENGTH = 4
+# Seconds that the executor needs for a step, whatever it does.
+_STEP = 2e-4
+# Shapes of tiles that are compared; fewer where each has to be asked how often it meets chunks.
+_POINTS, _CODED_POINTS = 4096, 512
+# Up to so many parts of an axis, every number of them is tried; from there on, every so manieth.
+_PARTS, _APART = 8, 2**0.25
 # Where a chunk has to be cut, a divisor of its length is looked for among so many.
 _TRIES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """
-    One end of a copy.
-
-    Parameters
-    ----------
-    itemsize
-        Bytes of an element there.
-    order
-        ``"C"``, ``"F"``, or the axes from the one that runs fastest to the slowest.
-    chunks
-        Chunk grid, or None.
-    whole
-        Chunks pass through a codec: any part of one costs all of it.
-    shards
-        Shape of a shard in elements, or None. Shards are written whole if that is possible.
-    start, step
-        Per axis, how far behind an edge of a chunk (or shard, if there are any) index 0 lies, and how
-        far it is to the next index: what is copied may be a section. None: at an edge, and 1.
-    pages
-        What is written passes the page cache: bytes of a page, and how far behind the beginning of one
-        element 0 lies. None: it waits there for its neighbours.
-    """
-
-    itemsize: int
-    order: Order
-    chunks: Shape | None = None
-    whole: bool = False
-    shards: Shape | None = None
-    start: Shape | None = None
-    step: Shape | None = None
-    pages: tuple[int, int] | None = None
-
-    @classmethod
-    def of(cls, info: ArrayInfo) -> Side:
-        """The side that an array on disk presents."""
-        layout = info.layout
-        if not isinstance(layout, Chunked):
-            return cls(info.dtype.itemsize, info.order)
-        shards = None
-        if isinstance(layout.source, ShardSource):
-            pairs = zip(layout.chunks, layout.source.per_shard, strict=True)
-            shards = tuple(chunk * count for chunk, count in pairs)
-        whole = bool(layout.codecs) or shards is not None
-        return cls(info.dtype.itemsize, info.order, layout.chunks, whole, shards)
-
-    def section(
-        self, ranges: Sequence[tuple[int, int, int]], axes: Sequence[tuple[int, bool] | None]
-    ) -> Side:
-        """
-        What a section of this side presents.
-
-        Parameters
-        ----------
-        ranges
-            Start, count and (positive) step of the section, per axis of the array.
-        axes
-            For each axis of the result that of the array, and whether it is walked downwards; None for
-            a new axis.
-
-        Examples
-        --------
-        >>> side = Side(8, "C", (10, 10), whole=True)
-        >>> part = side.section([(3, 1, 1), (25, 50, 1)], [(1, False)])
-        >>> part.chunks, part.start, part.step
-        ((10,), (5,), (1,))
-        """
-        if self.chunks is None:
-            return self
-        cells = []
-        for axis in axes:
-            if axis is None:
-                cells.append((1, 1, 0, 1))
-                continue
-            number, down = axis
-            first, count, step = ranges[number]
-            grid = (self.shards or self.chunks)[number]
-            # Counted from the last index, if it is walked downwards.
-            start = -1 - (first + (count - 1) * step) if down else first
-            cells.append((self.chunks[number], grid, start % grid, step))
-        chunks, shards, starts, steps = zip(*cells, strict=True) if cells else ((), (), (), ())
-        return replace(self, chunks=chunks, shards=self.shards and shards, start=starts, step=steps)
-
-    def cells(self, grid: Shape | None, ndim: int) -> list[Cells]:
-        """Cells of `grid` (chunks, or shards) along each axis; each index by itself if it is None."""
-        none, ones = (0,) * ndim, (1,) * ndim
-        axes = zip(grid or ones, self.start or none, self.step or ones, strict=True)
-        # Each index has a cell of its own if the step leaps over cells.
-        return [(n, start % n, step) if step < n else (1, 0, 1) for n, start, step in axes]
-
-    def edges(self, grid: Shape | None, ndim: int) -> list[Edges]:
-        """Edges of these cells, at a regular distance: all of them unless there is a step."""
-        cells = self.cells(grid, ndim)
-        apart = [(n // math.gcd(n, step), start // step) for n, start, step in cells]
-        return [(n, start % n) for n, start in apart]
-
-    def permuted(self, axes: Sequence[int]) -> Side:
-        """
-        The same side, for whoever counts axes otherwise: axis `n` of it is their axis ``axes[n]``.
-
-        Examples
-        --------
-        >>> side = Side(8, "C", (10, 20)).permuted((1, 0))
-        >>> side.order, side.chunks
-        ((0, 1), (20, 10))
-        """
-        ndim = len(axes)
-        back = sorted(range(ndim), key=axes.__getitem__)
-
-        def theirs(lengths: Shape | None) -> Shape | None:
-            return lengths and tuple(lengths[n] for n in back)
-
-        order = tuple(axes[n] for n in _fastest_first(self.order, ndim))
-        chunks, shards, start, step = map(theirs, (self.chunks, self.shards, self.start, self.step))
-        return replace(self, order=order, chunks=chunks, shards=shards, start=start, step=step)
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes of a chunk that has to be held whole; 0 if there is none."""
-        return math.prod(self.chunks) * self.itemsize if self.chunks and self.whole else 0
-
-    def run(self, tile: Sequence[int], shape: Sequence[int]) -> int:
-        """Bytes that follow each other in the file when `tile` is read or written."""
-        if self.whole:
-            return max(self.chunk_bytes, _LONG_RUN)
-        full = self.chunks or tuple(shape)
-        length = self.itemsize
-        for axis in _fastest_first(self.order, len(shape)):
-            length *= min(tile[axis], full[axis])
-            if tile[axis] < full[axis]:
-                break
-        return length
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +100,7 @@ class Tiling:
     @property
     def _fastest_first(self) -> Sequence[int]:
         """The axes, in the order in which tiles count along them."""
-        return _fastest_first(self.order, len(self.shape))
+        return fastest_first(self.order, len(self.shape))
 
     def key(self, number: int) -> tuple[slice, ...]:
         """Where tile `number` lies."""
@@ -323,12 +180,6 @@ def _floors(count: int, step: int, first: int, unit: int) -> int:
     return total
 
 
-def _fastest_first(order: Order, ndim: int) -> Sequence[int]:
-    if isinstance(order, tuple):
-        return order
-    return range(ndim) if order == "F" else range(ndim - 1, -1, -1)
-
-
 def grid_of(shape: Sequence[int], tile: Sequence[int]) -> Shape:
     """Number of tiles along each axis."""
     return tuple(-(-length // size) for length, size in zip(shape, tile, strict=True))
@@ -341,7 +192,7 @@ def passes(tiles: Tiling, grid: Shape | None, side: Side) -> int:
     What a tile shares with the one before it along the fastest axis is not handled again.
     """
     ndim, many = len(tiles.shape), [n > 1 for n in tiles.grid]
-    fast = _fastest_first(tiles.order, ndim)
+    fast = fastest_first(tiles.order, ndim)
     kept = next((axis for axis in fast if many[axis]), None)
     counts = (
         tiles.meetings(axis, cells, again=axis != kept)
@@ -359,6 +210,9 @@ def choose(
     axis: int | None = None,
     overlap: int = 0,
     cut: bool = False,
+    disk: Disk = ASSUMED,
+    ahead: bool = True,
+    ranks: int = 1,
 ) -> Tiling | int:
     """
     The best tiles of at most `most` elements.
@@ -377,6 +231,12 @@ def choose(
         Elements that neighbours share along `axis`.
     cut
         Cut units of the target, too, if nothing else fits.
+    disk
+        Its figures.
+    ahead
+        A tile is read while another one is written.
+    ranks
+        How many share the tiles.
 
     Returns
     -------
@@ -389,12 +249,21 @@ def choose(
     >>> choose((4096, 4096), row, column, 1 << 20).tile
     (512, 2048)
     >>> choose((4096, 4096), row, row, 1 << 20).tile
-    (256, 4096)
+    (158, 4096)
     >>> chunks = Side(8, "C", (10, 10, 10), whole=True)
     >>> choose((100, 100, 100), chunks, chunks, 10_000).tile
     (10, 10, 100)
     """
-    return _Choice(shape, source, target, axis, overlap).of_at_most(most, cut)
+    choice = _Choice(shape, source, target, axis, overlap, disk, ahead, ranks)
+    return choice.of_at_most(most, cut)
+
+
+def seconds(
+    tiles: Tiling, source: Side, target: Side, disk: Disk, *, ahead: bool = True, ranks: int = 1
+) -> float:
+    """What a copy with these tiles takes, beside decoding: what `choose` compares."""
+    choice = _Choice(tiles.shape, source, target, None, 0, disk, ahead, ranks)
+    return float(choice.seconds(np.array([tiles.tile], np.int64))[0]) if len(tiles) else 0.0
 
 
 def smallest(
@@ -417,14 +286,22 @@ class _Choice:
     """Tiles for one copy. A tile on its way is a list of edges, whose distance is its length."""
 
     def __init__(
-        self, shape: Shape, source: Side, target: Side, axis: int | None, overlap: int
+        self,
+        shape: Shape,
+        source: Side,
+        target: Side,
+        axis: int | None,
+        overlap: int,
+        disk: Disk = ASSUMED,
+        ahead: bool = True,
+        ranks: int = 1,
     ) -> None:
         self.shape, self.source, self.target = shape, source, target
         self.axis, self.overlap = axis, overlap
-        self.item = max(source.itemsize, target.itemsize)
+        self.disk, self.ahead, self.ranks = disk, ahead, ranks
         axes = range(len(shape))
         # Ties go to the axis that runs fastest in the target, so that writing is in order.
-        self.fast_first = list(_fastest_first(target.order, len(axes)))
+        self.fast_first = list(fastest_first(target.order, len(axes)))
         self.handled = [
             (side, grid, math.prod(grid))
             for side, grid in (
@@ -437,33 +314,17 @@ class _Choice:
         self.least_work = self.work([(max(n, 1), 0) for n in shape])
 
     def of_at_most(self, most: int, cut: bool) -> Tiling | int:
-        unit: list[Edges] = []
-        for unit in self.units():
-            if self.volume(unit) <= most:
-                found = list(self.candidates(unit, most))
-                return self.tiling(min(found, key=self.requests) if len(found) > 1 else found[0])
-        if cut and (thin := self.thinned(unit, most)) is not None:
+        units = list(self.units())
+        fitting = [unit for unit in units if self.volume(unit) <= most]
+        if fitting:
+            # Units that leave nothing to some ranks are no good.
+            counts = [len(self.tiling(unit)) for unit in fitting]
+            enough = min(self.ranks, counts[-1])
+            unit = next(one for one, n in zip(fitting, counts, strict=True) if n >= enough)
+            return self.tiling(self.grown(unit, most))
+        if cut and (thin := self.thinned(units[-1], most)) is not None:
             return self.tiling(thin)
-        return self.volume(self.slab(None) if cut else unit)
-
-    def candidates(self, unit: list[Edges], most: int) -> Iterator[list[Edges]]:
-        """Tiles to choose from, the most wanted first."""
-        yield self.grown(unit, most)
-        if self.target.pages is None or not all(self.shape):
-            return
-        # Rows, or columns, as a whole: one long run instead of many that end within pages.
-        for side in (self.target, self.source):
-            for axis in _fastest_first(side.order, len(self.shape)):
-                whole = self.replaced(unit, axis, (self.shape[axis], 0))
-                if self.volume(whole) <= most:
-                    yield self.grown(whole, most)
-                break
-
-    def requests(self, tile: list[Edges]) -> float:
-        """Runs for an element, on both sides."""
-        sizes = [size for size, _ in tile]
-        sides = (self.source, self.target)
-        return sum(side.itemsize / min(side.run(sizes, self.shape), _LONG_RUN) for side in sides)
+        return self.volume(self.slab(None) if cut else units[-1])
 
     # What a tile is made of
 
@@ -487,7 +348,7 @@ class _Choice:
         if target.pages is None or source.chunks or target.chunks or not ndim:
             return None
         (page, lead), item = target.pages, target.itemsize
-        fast = next(iter(_fastest_first(target.order, ndim)))
+        fast = next(iter(fastest_first(target.order, ndim)))
         if page % item or lead % item or (ndim > 1 and self.shape[fast] * item % page):
             return None
         edges = [(1, 0)] * ndim
@@ -543,41 +404,124 @@ class _Choice:
         tiles = self.tiling(tile)
         return sum(passes(tiles, grid, side) * size for side, grid, size in self.handled)
 
-    def runs(self, tile: list[Edges]) -> tuple[int, int]:
-        sizes = [size for size, _ in tile]
-        here = min(self.source.run(sizes, self.shape), _LONG_RUN)
-        there = min(self.target.run(sizes, self.shape), _LONG_RUN)
-        there *= _READ_LENGTH if self.target.pages is None else 1
-        return min(here, there), here + there
+    def seconds(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What copies with tiles of these shapes take, a row for each, if nothing is decoded."""
+        took = np.zeros(len(sizes))
+        for side, write in ((self.source, False), (self.target, True)):
+            if not side.whole:
+                took += side.traffic(self.shape, sizes, self.disk.gap, write=write).seconds(
+                    self.disk
+                )
+        tiles = self.count(sizes)
+        if self.axis is not None and self.overlap:
+            took *= 1 + self.overlap / sizes[:, self.axis]
+        # The first read and the last write have nothing beside them, if others have.
+        beside = 1 / tiles if self.ahead else 0.0
+        return (took * (1 + beside) + tiles * _STEP) * self.longest(tiles)
 
-    def is_long(self, tile: list[Edges]) -> bool:
-        sizes = [size for size, _ in tile]
-        return min(s.run(sizes, self.shape) for s in (self.source, self.target)) >= _LONG_RUN
+    def longest(self, tiles: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What the rank with the most of so many tiles has, as a share of all."""
+        share: NDArray[np.float64] = np.ceil(tiles / self.ranks) / tiles
+        return share
 
     # Larger and smaller
 
     def grown(self, unit: list[Edges], most: int) -> list[Edges]:
         tile, unit = list(unit), list(unit)
-        while True:
-            size, work = self.volume(tile), self.work(tile)
-            if work == self.least_work and size * self.item >= _LARGE_TILE and self.is_long(tile):
+        while self.handled and self.work(tile) > self.least_work:
+            better = self.with_less_work(tile, unit, most)
+            if better is None:
                 break
-            better = self.with_less_work(tile, unit, most) if work > self.least_work else None
-            if better is not None:
-                axis, edges, unit[axis] = better
-                tile[axis] = edges
-                continue
-            best: list[Edges] | None = None
-            for axis in self.fast_first:
-                larger = self.longer(tile, axis, unit[axis], most)
-                if larger[axis][0] > tile[axis][0] and (
-                    best is None or self.runs(larger) > self.runs(best)
-                ):
-                    best = larger
-            if best is None:
+            axis, edges, wider = better
+            larger = self.replaced(tile, axis, edges)
+            if len(self.tiling(larger)) < min(self.ranks, len(self.tiling(tile))):
                 break
-            tile = best
+            tile, unit[axis] = larger, wider
+        if not all(self.shape):
+            return tile
+        tile = self.searched(tile, unit, most)
         return [_even(*one) for one in zip(self.shape, tile, unit, strict=True)]
+
+    def searched(self, tile: list[Edges], unit: list[Edges], most: int) -> list[Edges]:
+        """The best of tiles that are no smaller, in whole units."""
+        sizes = self.points(tile, unit, most)
+        tiles = self.count(sizes)
+        # Each rank shall have a tile; then what is decoded or encoded counts, and then the rest.
+        idle = np.maximum(self.ranks - tiles, 0)
+        work = np.zeros(len(sizes))
+        if self.handled:
+            work[:] = [self.work(self.of_sizes(tile, unit, row)) for row in sizes]
+        best = np.lexsort((self.seconds(sizes), work * self.longest(tiles), idle))[0]
+        return self.of_sizes(tile, unit, sizes[best])
+
+    def count(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How many tiles there are of each shape."""
+        grid = -(-np.array(self.shape, np.int64) // sizes)
+        tiles: NDArray[np.float64] = np.prod(grid, axis=1, dtype=np.float64)
+        return tiles
+
+    def of_sizes(
+        self, tile: list[Edges], unit: list[Edges], sizes: NDArray[np.int64]
+    ) -> list[Edges]:
+        """A tile of these lengths, with its edges where units have them."""
+        for axis, size in enumerate(sizes.tolist()):
+            if size > tile[axis][0]:
+                tile = self.replaced(tile, axis, (size, unit[axis][1]))
+        return tile
+
+    def points(self, tile: list[Edges], unit: list[Edges], most: int) -> NDArray[np.int64]:
+        """Lengths of tiles to compare, a row for each; all hold at most `most` elements."""
+        ndim = len(self.shape)
+        lengths = [self.lengths(axis, tile, unit) for axis in range(ndim)]
+        many = sum(len(some) > 1 for some in lengths)
+        limit = (_CODED_POINTS if self.handled else _POINTS) ** (1 / max(many, 1))
+        lengths = [_thinned(some, max(int(limit), 2)) for some in lengths]
+        rows = set(product(*lengths))
+        # Along each axis also as much as there is room for beside the others.
+        for axis in range(ndim):
+            others = product(*(some for n, some in enumerate(lengths) if n != axis))
+            rows.update(
+                (*row[:axis], self.filling(axis, row, tile, unit, most), *row[axis:])
+                for row in others
+            )
+        smallest = tuple(size for size, _ in tile)
+        fitting = {row for row in rows if self.volume([(n, 0) for n in row]) <= most}
+        # Of equals the one whose tiles are longest along the axes that run fastest in the target.
+        order = sorted(
+            {*fitting, smallest}, key=lambda row: [-row[axis] for axis in self.fast_first]
+        )
+        return np.array(order, np.int64).reshape(len(order), ndim)
+
+    def lengths(self, axis: int, tile: list[Edges], unit: list[Edges]) -> list[int]:
+        """Of a tile along an axis, from all of it downwards: its parts are about equal."""
+        length, least, step = self.shape[axis], tile[axis][0], unit[axis][0]
+        found: list[int] = []
+        parts = 1.0
+        while length > least:
+            size = -(-length // int(parts))
+            size = min(-(-size // step) * step, length)
+            if size <= least:
+                break
+            if not found or size < found[-1]:
+                found.append(size)
+            parts = parts + 1 if parts < _PARTS else parts * _APART
+        return [*found, min(least, length)]
+
+    def filling(
+        self, axis: int, others: tuple[int, ...], tile: list[Edges], unit: list[Edges], most: int
+    ) -> int:
+        """The longest even part of an axis that fits beside these lengths of the others."""
+        length, least = self.shape[axis], tile[axis][0]
+        shared = self.overlap if axis == self.axis else 0
+        beside = list(others)
+        if self.axis is not None and self.overlap and axis != self.axis:
+            number = self.axis - (self.axis > axis)
+            beside[number] = min(beside[number] + self.overlap, self.shape[self.axis])
+        room = most // max(math.prod(beside), 1) - shared
+        if room >= length:
+            return length
+        size = max(room // unit[axis][0] * unit[axis][0], 1)
+        return max(_even(length, (size, unit[axis][1]), unit[axis])[0], min(least, length))
 
     def longer(self, tile: list[Edges], axis: int, unit: Edges, most: int) -> list[Edges]:
         """About twice as long along an axis, in whole units, if that fits."""
@@ -671,6 +615,13 @@ def _divisor(length: int, most: int) -> int:
     """A large divisor of `length` that is at most `most`, if one is found soon."""
     parts = -(-length // most)
     return next((length // n for n in range(parts, parts + _TRIES) if length % n == 0), most)
+
+
+def _thinned(lengths: list[int], most: int) -> list[int]:
+    """At most so many of them, the first and the last among them."""
+    if len(lengths) <= most:
+        return lengths
+    return [lengths[k * (len(lengths) - 1) // (most - 1)] for k in range(most)]
 
 
 def _even(length: int, tile: Edges, unit: Edges) -> Edges:

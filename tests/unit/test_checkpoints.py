@@ -144,7 +144,7 @@ def test_buffers_live_as_long_as_the_requests_that_use_them(tmp_path, monkeypatc
             raise ZeroDivisionError
 
     monkeypatch.setattr(run.Pages, "close", closed)
-    monkeypatch.setattr(tiling, "_LARGE_TILE", 1 << 19)
+    monkeypatch.setattr(tiling, "_STEP", 0.0)
     with pytest.raises(ZeroDivisionError):
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", memory="8 MiB", progress=stop)
     assert running == [1, 0]

@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcore.tiling import Side, Tiling, choose, passes, smallest
+from outcore.sides import fastest_first
+from outcore.tiling import Disk, Side, Tiling, choose, passes, seconds, smallest
 
 
 @st.composite
@@ -78,8 +79,8 @@ def test_a_transposition_has_long_runs_on_both_sides():
     shape = (1 << 14, 1 << 14)
     rows, columns = Side(4, "C"), Side(4, "F")
     tiles = choose(shape, rows, columns, 1 << 22)
-    assert rows.run(tiles.tile, shape) >= 1 << 14
-    assert columns.run(tiles.tile, shape) >= 1 << 12
+    assert 4 * tiles.tile[1] >= 3 << 12
+    assert 4 * tiles.tile[0] >= 1 << 12
 
 
 def test_runs_that_are_read_are_longer_than_those_that_are_written():
@@ -213,7 +214,109 @@ def test_whole_rows_are_taken_where_runs_would_end_within_pages():
     """Of 786 432 elements, rows of 8248 bytes as they are, not cut in two."""
     source, target = Side(8, "F"), Side(8, "C", pages=(4096, 128))
     assert choose((8000, 1031), source, target, 786_432).tile[1] == 1031
-    # Without pages short writes wait for their neighbours.
-    assert choose((8000, 1031), source, Side(8, "C"), 786_432).tile[1] < 1031
+    # Without pages short writes wait for their neighbours, where reads are dear.
+    dear = Disk(0, 1e-3, 1e8)
+    assert choose((8000, 1031), source, Side(8, "C"), 786_432, disk=dear).tile[0] == 8000
+    assert choose((8000, 1031), source, target, 786_432, disk=dear).tile[1] == 1031
     # As many requests on both sides.
     assert choose((8192, 8192), Side(4, "F"), target, 1 << 22).tile == (2048, 2048)
+
+
+# What tiles have the disk do
+
+
+@st.composite
+def dense(draw):
+    """Shape, tile, itemsize and order of an array that tiles divide evenly."""
+    ndim = draw(st.integers(1, 3))
+    tile = tuple(draw(st.lists(st.integers(1, 5), min_size=ndim, max_size=ndim)))
+    parts = draw(st.lists(st.integers(1, 4), min_size=ndim, max_size=ndim))
+    shape = tuple(n * k for n, k in zip(tile, parts, strict=True))
+    order = draw(st.one_of(st.sampled_from("CF"), st.permutations(range(ndim)).map(tuple)))
+    return shape, tile, draw(st.sampled_from([1, 4, 8])), order
+
+
+def fast_length(shape, order):
+    """Elements along the axis that runs fastest."""
+    return shape[fastest_first(order, len(shape))[0]]
+
+
+def extents(shape, section, itemsize, order, gap):
+    """First and last byte of what is read for a section, by looking at each element."""
+    fast = fastest_first(order, len(shape))
+    stride, strides = itemsize, {}
+    for axis in fast:
+        strides[axis], stride = stride, stride * shape[axis]
+    places = np.zeros((), int)
+    for axis in range(len(shape)):
+        part = np.arange(section[axis].start, section[axis].stop) * strides[axis]
+        places = np.add.outer(places, part)
+    found = []
+    for first in sorted(places.ravel().tolist()):
+        if found and first - found[-1][1] < gap:
+            found[-1][1] = first + itemsize
+        else:
+            found.append([first, first + itemsize])
+    return found
+
+
+@settings(deadline=None)
+@given(dense(), st.integers(1, 200))
+def test_reads_are_counted_as_they_will_be(array, gap):
+    shape, tile, item, order = array
+    told = Side(item, order).traffic(shape, np.array([tile]), gap, write=False)
+    tiles = Tiling(shape, tile, "C")
+    # A hole between inner loops is joined before one that is further out, whatever is shorter.
+    found = [extents(shape, tiles.key(k), item, order, gap) for k in range(len(tiles))]
+    assert told.requests[0] >= sum(map(len, found))
+    if gap == 1:
+        assert told.requests[0] == sum(map(len, found))
+        nbytes = sum(end - first for one in found for first, end in one)
+        assert told.nbytes[0] == nbytes + 512 * told.requests[0]
+
+
+@settings(deadline=None)
+@given(dense(), st.sampled_from([16, 32]), st.integers(0, 31), st.data())
+def test_ends_of_runs_within_pages_are_counted_as_they_are(array, page, lead, data):
+    shape, tile, item, order = array
+    tiles = Tiling(shape, tile, "C")
+    section = tiles.key(data.draw(st.integers(0, len(tiles) - 1)))
+    side = Side(item, order, pages=(page, lead % page))
+    found = extents(shape, section, item, order, 1)
+    ends = sum((place + lead % page) % page > 0 for run in found for place in run)
+    told = side.shared_ends(shape, section)
+    # Each of them, or all if runs do not begin alike.
+    assert told in (ends, 2 * len(found)) and told >= ends
+    if len(found) == 1 or (fast_length(shape, order) * item) % page == 0:
+        assert told == ends
+
+
+def test_tiles_follow_the_figures_of_the_disk():
+    """Where requests are dear one side is read, or written, in order; where they are not, both alike."""
+    shape, most = (32768, 32768), 192 << 20
+    rows, columns = Side(4, "C"), Side(4, "F", pages=(4096, 0))
+    fast, slow = Disk(30_000, 15e-6, 2e9), Disk(500_000, 5e-3, 1e8)
+
+    def cut(disk):
+        return choose(shape, rows, columns, most, disk=disk, ahead=False)
+
+    assert cut(fast).tile == (11264, 16384)
+    assert cut(slow).tile[0] == 32768
+    for disk, other, times in ((fast, slow, 1), (slow, fast, 1.25)):
+        mine, theirs = (
+            seconds(cut(one), rows, columns, disk, ahead=False) for one in (disk, other)
+        )
+        assert mine < theirs / times
+
+
+@settings(deadline=None, max_examples=60)
+@given(copies(), st.integers(2, 8))
+def test_each_rank_has_a_tile_if_there_are_so_many(copy, ranks):
+    shape, source, target, most = copy
+    alone, tiles = (choose(shape, source, target, most, ranks=n) for n in (1, ranks))
+    if isinstance(alone, int):
+        assert tiles == alone
+        return
+    chunk = (target.chunks if target.whole else None) or (1,) * len(shape)
+    axes = [(n, min(c, max(n, 1))) for n, c in zip(shape, chunk, strict=True)]
+    assert len(tiles) >= min(ranks, math.prod(-(-n // c) for n, c in axes))

@@ -16,14 +16,14 @@ Reference: PASSION, section 5: what a compiler would make of an array program is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from outcore.formats.layout import ArrayInfo, Strided
+from outcore.formats.layout import ArrayInfo
 from outcore.schedule import OnDisk, Schedule
-from outcore.tiling import Side
+from outcore.sides import Disk, Side
 
 __all__ = [
     "SMALLEST",
@@ -108,30 +108,6 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
-    """
-    Figures of the disk that an array lies on; see `outcore.measured`.
-
-    Parameters
-    ----------
-    gap
-        Bytes that are cheaper to read than to skip.
-    latency
-        Seconds that one more request costs, with others under way.
-    rate
-        Bytes per second of large requests.
-    """
-
-    gap: int
-    latency: float
-    rate: float
-
-    def seconds(self, requests: int, nbytes: int) -> float:
-        """What requests of so many bytes together take."""
-        return requests * self.latency + nbytes / self.rate
-
-
-@dataclass(frozen=True, slots=True)
 class Terms:
     """
     What an algorithm plans with.
@@ -167,10 +143,8 @@ class Terms:
 
     def target(self, number: int) -> Side | None:
         """What a result presents to a copy into it; None if it is in memory."""
-        side, info = self.side(number), self.infos[number]
-        if side is None or info is None or not self.page or not isinstance(info.layout, Strided):
-            return side
-        return replace(side, pages=(self.page, info.layout.parts[0].offset % self.page))
+        info = self.infos[number]
+        return None if info is None else Side.of(info, self.page)
 
     def order(self, number: int) -> str:
         """In which order its elements are stored: ``"C"`` or ``"F"``."""

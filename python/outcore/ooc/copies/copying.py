@@ -2,8 +2,9 @@
 The schedule of a copy: tile by tile, with axes permuted and elements cast on the way.
 
 Problem. Two layouts rarely like the same pieces.
-Idea. `outcore.tiling` cuts the array into tiles that suit both. The core permutes axes while it
-reads, so a tile is in memory once; only where its dtype changes is there a second buffer, and a kernel.
+Idea. `outcore.tiling` cuts the array into the tiles with which both take least time. The core permutes
+axes while it reads, so a tile is in memory once; only where its dtype changes is there a second buffer,
+and a kernel. One tile is read while another is written, unless tiles of twice the size take less time.
 
 Reference: PASSION, section 4.1 (slabs), and the transpose of section 4.3.
 """
@@ -27,6 +28,8 @@ __all__ = ["copying"]
 
 # Tiles that are read at the same time, from files that need no decoding.
 _READS = 2
+# What has nothing beside it has to take so much less by the figures, which are rough.
+_CLEARLY = 0.95
 
 
 def copying(
@@ -55,23 +58,41 @@ def copying(
         source = terms.side(0) or Side(dtypes[0].itemsize, "C")
         target = (terms.target(1) or Side(dtypes[1].itemsize, "C")).permuted(permutation)
         same = dtypes[0] == dtypes[1]
-        # One tile is read while another is written.
         per_element = dtypes[0].itemsize + dtypes[1].itemsize
         size = math.prod(shape)
         # A budget for less would be no favour: it would take for ever.
         least = min(size, SMALLEST // max(per_element, 1)) * per_element
         if terms.room < least:
             raise TooLittle(least)
-        tiles = tiling.choose(shape, source, target, terms.room // per_element)
+
+        def cut(most: int, *, ahead: bool) -> tuple[Tiling | int, float]:
+            found = tiling.choose(
+                shape, source, target, most, disk=terms.disk, ahead=ahead, ranks=terms.ranks
+            )
+            if not isinstance(found, Tiling):
+                return found, math.inf
+            took = tiling.seconds(found, source, target, terms.disk, ahead=ahead, ranks=terms.ranks)
+            return found, took
+
+        # One tile is read while another is written: two buffers, whether elements are cast or not.
+        tiles, took = cut(terms.room // per_element, ahead=True)
+        alone = False
+        # What is written past the page cache shares the disk with what is read. There is little to be
+        # had from both at once, and tiles that are twice as large have longer runs.
+        if same and target.pages is not None and not (source.whole or target.whole):
+            larger, takes = cut(terms.room // dtypes[0].itemsize, ahead=False)
+            if takes < _CLEARLY * took:
+                tiles, alone = larger, True
         if not isinstance(tiles, Tiling):
             raise TooLittle(tiles * per_element)
         most = max(math.prod(tiles.tile), 1)
         # Reads that decode share the processor, not an idle disk: one is enough for them.
-        reads = 1 if source.whole else min(_READS, max(len(tiles), 1))
+        reads = 1 if source.whole or alone else min(_READS, max(len(tiles), 1))
         if reads > 1 and most * (per_element + dtypes[0].itemsize) > 2 * terms.room // 3:
             reads = 1
         order = terms.order(1)
-        buffers: tuple[Buffer, ...] = (Buffer(most, dtypes[0], order, copies=reads + same),)
+        copies = reads + (same and not alone)
+        buffers: tuple[Buffer, ...] = (Buffer(most, dtypes[0], order, copies=copies),)
         if not same:
             buffers += (Buffer(most, dtypes[1], order),)
         schedule = _schedule(name, tiles, buffers, permutation, reads)
