@@ -20,21 +20,16 @@ def moved():
 
 case = algorithm_runs.in_files(name, made=False)
 case.inputs, case.memory = (), int(budget)
+planned = algorithm_runs.call(case, explain=True)
 before = moved()
-if name == "convert":  # says nothing before it runs
-    algorithm_runs.call(case)
-    report = None
-else:
-    planned = algorithm_runs.call(case, explain=True)
-    before = moved()
-    planned.run()
-    told = planned.report
-    report = {
-        "planned": [told.read_bytes, told.written_bytes],
-        "measured": [told.measured.read_bytes, told.measured.written_bytes],
-        "bound": told.must_move,
-        "peak": [told.peak_bytes, told.measured.peak_bytes],
-        "seconds": told.measured.seconds,
-    }
+planned.run()
+told = planned.report
+report = {
+    "planned": [told.read_bytes, told.written_bytes],
+    "measured": [told.measured.read_bytes, told.measured.written_bytes],
+    "bound": told.must_move,
+    "peak": [told.peak_bytes, told.measured.peak_bytes],
+    "seconds": told.measured.seconds,
+}
 outside = [after - old for after, old in zip(moved(), before, strict=True)]
 print(json.dumps({"outside": outside, "report": report}))

@@ -28,9 +28,6 @@ HERE = Path(__file__).resolve().parent
 QUICK = ("transpose", "stencil", "sum", "fft", "matmul by blocks")
 # What these moved, in shares of what they said, when that was last measured.
 MORE = {
-    "transpose": "1.62",
-    "transpose of 3 axes": "1.33",
-    "convert": "1.37, of input and result",
     "sort of lines": "5.9",
     "cholesky": "1.36",
     "matmul by slabs": "1.27",
@@ -60,14 +57,12 @@ def test_it_holds_its_budget_and_moves_what_it_says(tmp_path, monkeypatch, name,
         array.close()
     if told["outside"][0] == 0:
         pytest.skip("files of the temporary folder are on no disk: nothing is moved")
-    both = sum(one.nbytes for one in case.inputs) + sum(one.nbytes for one in found)
-    said = sum(told["report"]["planned"]) if told["report"] else both
+    said = sum(told["report"]["planned"])
     print(name, {**told, "said": said, "ratio": sum(told["outside"]) / said})
     assert sum(told["outside"]) <= 1.15 * said
-    if told["report"]:
-        assert told["report"]["bound"] <= said
-        assert sum(told["report"]["measured"]) <= 1.1 * said
-        assert max(told["report"]["peak"]) <= budget
+    assert told["report"]["bound"] <= said
+    assert sum(told["report"]["measured"]) <= 1.1 * said
+    assert max(told["report"]["peak"]) <= budget
 
 
 def cold(path, array):

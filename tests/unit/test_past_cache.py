@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 
@@ -10,6 +11,7 @@ import pytest
 from test_nested_calls import runs
 
 import outcore
+from outcore.schedule import check
 
 PAST = {"exclusive": True, "cache": "bypass"}
 
@@ -185,3 +187,41 @@ def test_others_may_write_chunks_that_are_not_ours_alone(tmp_path):
     with outcore.create(tmp_path / "a.zarr", (1024, 512), "f8", **words) as a:
         a[...] = 1.0
         assert not past(a, np.s_[...])
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize("columns", [1024, 1021])
+def test_a_transpose_says_what_it_writes_and_takes_one_buffer(tmp_path, monkeypatch, columns):
+    """Pages that end within a run cost as much again; there are none where rows are whole pages."""
+    carry, schedules = importlib.import_module("outcore.jobs.carry"), []
+
+    def run(schedule, arrays, plain=carry.Run, **more):
+        schedules.append(schedule)
+        check(schedule, [a.shape for a in arrays], range(1, len(arrays)), again=True)
+        return plain(schedule, arrays, **more)
+
+    monkeypatch.setattr(carry, "Run", run)
+    data = np.random.default_rng(0).random((columns, 3000))
+    np.save(tmp_path / "a.npy", data)
+    with outcore.create(tmp_path / "b.npy", data.T.shape, "f8", hints=PAST) as b:
+        planned = outcore.transpose(tmp_path / "a.npy", out=b, memory="4 MiB", explain=True)
+        planned.run()
+        np.testing.assert_array_equal(data.T, b[...])
+        lead = b.info.layout.parts[0].offset
+    told, (schedule,) = planned.report, schedules
+    assert [buffer.copies for buffer in schedule.buffers] == [1]
+    assert schedule.steps > 4
+    ends = 0
+    for number in range(schedule.steps):
+        for store in schedule.step(number).stores:
+            rows, part = store.section
+            first = lead + 8 * columns * np.arange(rows.start, rows.stop)
+            runs = [first + 8 * part.start, first + 8 * part.stop]
+            if part == slice(0, columns):  # whole rows follow each other
+                runs = [runs[0][:1], runs[1][-1:]]
+            pages = [(one % 4096 > 0).sum() for one in runs]
+            ends += sum(pages) if len(runs[0]) == 1 or columns == 1024 else 2 * len(first)
+    assert told.written_bytes == data.nbytes + ends * 2048
+    assert (ends == 0) == (columns == 1024)
+    assert told.read_bytes >= data.nbytes + ends * 2048
+    assert told.must_move == 2 * data.nbytes

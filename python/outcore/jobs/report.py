@@ -21,7 +21,7 @@ from outcore.tiling import Side
 
 __all__ = ["ComputeReport", "Measured", "Moved", "moved", "spread", "told"]
 
-_Seen = dict[Any, tuple[int, int]]
+_Seen = dict[Any, tuple[int, int, int]]
 # Steps of a phase that are counted one by one; of more, evenly spread ones.
 _COUNTED = 10_000
 
@@ -150,13 +150,14 @@ def moved(phase: Phase, arrays: Sequence[Any], disk: Disk) -> Moved:
     for number, times in spread(phase):
         step = phase.step(number)
         for load in step.loads:
-            requests, nbytes = _counted(phase, step, load, arrays, seen, write=False)
+            requests, nbytes, _ = _counted(phase, step, load, arrays, seen, write=False)
             total.requests += requests * times
             total.loaded += nbytes * times
         for store in step.stores:
-            requests, nbytes = _counted(phase, step, store, arrays, seen, write=True)
+            requests, nbytes, again = _counted(phase, step, store, arrays, seen, write=True)
             total.requests += requests * times
-            total.stored += nbytes * times
+            total.stored += (nbytes + again) * times
+            total.loaded += again * times
         total.work += step.work * times
     moving = disk.seconds(total.requests, total.loaded + total.stored)
     computing = total.work / phase.rate if phase.rate else 0.0
@@ -176,24 +177,40 @@ def spread(schedule: Schedule) -> Iterator[tuple[int, int]]:
 
 def _counted(
     schedule: Schedule, step: Any, load: Any, arrays: Sequence[Any], seen: _Seen, *, write: bool
-) -> tuple[int, int]:
-    """Requests and bytes of a load or store."""
+) -> tuple[int, int, int]:
+    """
+    Requests and bytes of a load or store.
+
+    Last come bytes that are read and written again where pages are written in part, because the page
+    cache is too small to hold them until the rest comes.
+    """
     array = arrays[load.array] if load.array < len(arrays) else None
     if array is not None and not isinstance(array, DiskArray):
-        return 0, 0
+        return 0, 0, 0
     if array is None:
         buffer = schedule.buffers[step.blocks[load.block].buffer]
-        return 1, elements(load.section) * buffer.dtype.itemsize
+        return 1, elements(load.section) * buffer.dtype.itemsize, 0
     shape = tuple(part.stop - part.start for part in load.section)
     starts = tuple(part.start for part in load.section)
     grid = array.chunks or (1,) * len(shape)
     # Sections that lie alike in their chunks take alike many requests.
-    alike = (load.array, write, shape, tuple(n % c for n, c in zip(starts, grid, strict=True)))
+    alike: tuple[Any, ...] = (
+        load.array,
+        write,
+        shape,
+        tuple(n % c for n, c in zip(starts, grid, strict=True)),
+    )
+    side = Side.of(array.info, array._core.past_cache() if write else 0)
+    if side.pages is not None:
+        alike += (starts,)  # where runs end in pages
     if alike not in seen:
         counts = array._core.counts(load.section, write)
-        nbytes = counts[1] + counts[3] + counts[4]
-        if write and not Side.of(array.info).whole:
+        nbytes, again = counts[1] + counts[3] + counts[4], 0
+        if write and not side.whole:
             # Where nothing is stored yet, nothing is read and written back between runs.
             nbytes = elements(load.section) * array.dtype.itemsize
-        seen[alike] = counts[0] + counts[2], nbytes
+            if side.pages is not None:
+                # Half of a page at the end of a run is another run's, on average.
+                again = side.shared_ends(array.shape, load.section) * side.pages[0] // 2
+        seen[alike] = counts[0] + counts[2], nbytes, again
     return seen[alike]
