@@ -48,3 +48,13 @@ def test_a_result_without_a_name_is_made_again(tmp_path, monkeypatch):
         outcore.qr("a.npy", out=(None, "r.npy"), memory="400 KiB", progress=stop)
     q, r = outcore.qr("a.npy", out=(None, "r.npy"), memory="400 KiB", resume=True)
     np.testing.assert_allclose(q[...] @ r[...], a, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["sum", "min", "argmax", "median", "histogram", "bincount", "dot"])
+def test_what_is_no_argument_is_refused(name):
+    """Also where NumPy has one of this name: left alone, it would change nothing."""
+    arrays = (np.arange(5),) * (2 if name == "dot" else 1)
+    for word in ("weights", "overwrit", "chunks"):
+        with pytest.raises(outcore.UsageError, match=f"no option '{word}'") as told:
+            getattr(outcore, name)(*arrays, **{word: (2,)})
+        assert told.value.code == "unknown-option"

@@ -305,6 +305,14 @@ def outputs(
             f"{operation}: {', '.join(wishes)} say how a new array is made; out= is one that exists",
             code="unknown-option",
         )
+    if wishes and not named and all(result.small for result in results):
+        # Left alone, a misspelt argument, or one of NumPy's that is missing here, would change nothing.
+        raise UsageError(
+            f"{operation}() has no option {next(iter(wishes))!r} for a result in memory; beside its "
+            "arguments it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=, and "
+            "with a path in out= wishes for the new array",
+            code="unknown-option",
+        )
     folder = scratch_folder([a.path for a in inputs if isinstance(a, DiskArray)])
     made: list[Output] = []
     for one, result in zip(outs, results, strict=True):
