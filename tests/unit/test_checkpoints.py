@@ -91,6 +91,11 @@ def requests(tmp_path, monkeypatch):
             self.request, self.what = request, what
             log.append(("started", *what))
 
+        @property
+        def done(self):
+            """Of a slow disk: nothing is over before somebody waits for it."""
+            return False
+
         def wait(self):
             result = self.request.wait()
             log.append(("over", *self.what))

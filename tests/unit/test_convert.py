@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import outcore
 from outcore import tiling
 from outcore.jobs.checkpoints import Checkpoints
+from outcore.requests import IORequest
 
 SUFFIX = {"raw": "bin", "npy": "npy", "hdf5": "h5", "netcdf4": "nc", "zarr": "zarr"}
 CHUNKED = ("hdf5", "netcdf4", "zarr")
@@ -99,8 +100,13 @@ def test_many_tiles_with_little_memory(tmp_path, order):
 
 
 def started(monkeypatch, *conversion, **words):
-    """What a conversion starts, in order: R for the read of a tile, W for the write of one."""
+    """
+    What a conversion starts, in order: R for the read of a tile, W for the write of one.
+
+    The disk is slow: nothing is over before somebody waits for it.
+    """
     log = []
+    monkeypatch.setattr(IORequest, "done", property(lambda self: False))
     for kind, name in (("R", "iread"), ("W", "iwrite")):
         start = getattr(outcore.DiskArray, name)
 
