@@ -1,7 +1,9 @@
 """Factorisations of matrices on disk: equal to LAPACK's by residual, within any memory, resumable."""
 
 import importlib
+import itertools
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -448,7 +450,60 @@ def test_what_cannot_be_factored(tmp_path, monkeypatch):
         refused("not-finite", lambda: outcore.solve("a.npy", np.ones(40)))
         refused("not-finite", lambda: outcore.svd("a.npy"))
         refused("not-finite", lambda: outcore.lstsq("a.npy", np.ones(40)))
+        refused("not-finite", lambda: outcore.qr("a.npy"))
+        refused("not-finite", lambda: outcore.lu("a.npy"))
         refused("not-positive-definite", lambda: outcore.cholesky(np.eye(40) * 99 + a))
+        for sides in (a, a[23], np.full(40, bad)):
+            refused("not-finite", lambda: outcore.solve(np.eye(40), sides))  # noqa: B023
+            refused("not-finite", lambda: outcore.lstsq(np.eye(40), sides))  # noqa: B023
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_factors_with_nan(order, bad):
+    """Wherever it is in the triangle that is used, and nowhere else."""
+    n = 9
+    whole = np.random.default_rng(8).random((n, n)) + 3 * np.eye(n)
+    for row, column in itertools.product(range(n), range(n)):
+        factor = whole.copy(order=order)
+        factor[row, column] = bad
+        pivots, sides = range(n), np.ones(n)
+        calls = [partial(outcore.lu_solve, (factor, pivots), sides, kind) for kind in range(3)]
+        calls.append(partial(outcore.cho_solve, (factor, row >= column), sides))
+        for call in calls:
+            with pytest.raises(outcore.LinAlgError) as caught:
+                call()
+            assert caught.value.code == "not-finite"
+            assert f"element ({row}, {column}) of the factor is {bad}" in str(caught.value)
+        if row != column:
+            found = outcore.cho_solve((factor, row < column), np.ones(n))
+            expected = outcore.cho_solve((whole, row < column), np.ones(n))
+            np.testing.assert_array_equal(expected, found)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        outcore.cholesky,
+        outcore.lu,
+        outcore.lu_factor,
+        outcore.qr,
+        outcore.svd,
+        lambda a: outcore.solve(a, [1.0]),
+        lambda a: outcore.lstsq(a, [1.0]),
+        lambda a: outcore.lu_solve((a, [0]), [1.0]),
+        lambda a: outcore.cho_solve((a, True), [1.0]),
+        lambda a: outcore.solve(np.eye(3), a[..., :2]),
+        lambda a: outcore.lstsq(np.eye(3), a[..., :2]),
+        lambda a: outcore.lu_solve((np.eye(3), [0, 1, 2]), a[..., :2]),
+        lambda a: outcore.cho_solve((np.eye(3), True), a[..., :2]),
+    ],
+)
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 3)])
+def test_what_is_no_matrix(call, shape):
+    with pytest.raises(np.linalg.LinAlgError) as caught:
+        call(np.ones(shape))
+    assert caught.value.code == "bad-shape"
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> 
     Raises
     ------
     LinAlgError
-        ``not-positive-definite``: the matrix is not, or holds NaN; ``not-square``.
+        ``not-positive-definite``: the matrix is not, or holds NaN; ``not-square``, ``bad-shape``.
     UsageError
         ``bad-dtype``: not a dtype that NumPy factors.
     UnsupportedError

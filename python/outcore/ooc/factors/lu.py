@@ -98,9 +98,9 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
     Raises
     ------
     LinAlgError
-        ``not-finite``: the matrix holds NaN or infinity.
+        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
     UsageError
-        ``bad-shape``, ``bad-dtype``: not a matrix that NumPy factors.
+        ``bad-dtype``: not a matrix that NumPy factors.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
     BudgetError
@@ -428,18 +428,7 @@ class Factoring:
     def check(self, blocks: Sequence[NDArray[Any]], columns: Span) -> None:
         """No NaN and no infinity may come in: all rows would be lost."""
         kept = blocks[0][:, : columns[1] - columns[0]]
-        if np.isfinite(kept.sum()):
-            return
-        for column in range(kept.shape[1]):
-            finite = np.isfinite(kept[:, column])
-            if not finite.all():
-                row = int(np.argmin(finite))
-                raise LinAlgError(
-                    f"{self.name}: element ({row}, {columns[0] + column}) of the matrix is "
-                    f"{kept[row, column]}; a matrix with NaN or infinity has no factors. Replace "
-                    "these elements first",
-                    code="not-finite",
-                )
+        matrices.columns_finite(self.name, "the matrix", kept, (0, columns[0]))
 
     def begin(self, blocks: Sequence[NDArray[Any]], columns: Span) -> None:
         """Cast what was loaded."""

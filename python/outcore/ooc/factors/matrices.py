@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from outcore.errors import LinAlgError, UsageError
 from outcore.ooc.factors.blas import working_dtype
 
-__all__ = ["computed", "finite", "matrix", "same", "square"]
+__all__ = ["columns_finite", "computed", "finite", "fit", "matrix", "same", "square"]
 
 
 def same(given: np.dtype[Any], used: np.dtype[Any]) -> bool:
@@ -53,13 +53,58 @@ def finite(name: str, r: NDArray[Any]) -> None:
 def matrix(name: str, array: Any) -> tuple[int, int]:
     """The shape of an operand that has to be a matrix."""
     if array.ndim != 2:
-        raise UsageError(
+        raise LinAlgError(
             f"{name}: {array.path!r} has {array.ndim} axes, a matrix has 2; stacks are done one by one",
             code="bad-shape",
             path=array.path,
         )
     rows, columns = array.shape
     return int(rows), int(columns)
+
+
+def columns_finite(
+    name: str, what: str, block: NDArray[Any], first: tuple[int, int], *, turned: bool = False
+) -> None:
+    """
+    Refuse NaN and infinity in some columns, without memory for a mask of them all.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    what
+        What they are part of, for the message.
+    block
+        The columns.
+    first
+        Row and column of their first element.
+    turned
+        They are those of the transposed matrix.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(block.sum()):
+            return
+    for column in range(block.shape[1]):
+        found = np.isfinite(block[:, column])
+        if not found.all():
+            row = int(np.argmin(found))
+            place = first[0] + row, first[1] + column
+            raise LinAlgError(
+                f"{name}: element {place[::-1] if turned else place} of {what} is {block[row, column]}; "
+                "nothing is computed with NaN or infinity. Replace these elements first",
+                code="not-finite",
+            )
+
+
+def fit(name: str, rows: int, sides: Any) -> None:
+    """Refuse right-hand sides that are none of a matrix of so many rows."""
+    if sides.ndim not in (1, 2) or sides.shape[0] != rows:
+        raise LinAlgError(
+            f"{name}: right-hand sides of shape {tuple(sides.shape)} do not fit a matrix of {rows} "
+            f"rows; they have shape ({rows},) or ({rows}, k)",
+            code="bad-shape",
+            path=sides.path,
+        )
 
 
 def square(name: str, array: Any) -> np.dtype[Any]:

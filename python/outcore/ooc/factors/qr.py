@@ -68,8 +68,10 @@ def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
 
     Raises
     ------
+    LinAlgError
+        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
     UsageError
-        ``bad-shape``, ``bad-dtype``: not a matrix that NumPy factors. ``bad-option``: an unknown mode.
+        ``bad-dtype``: not a matrix that NumPy factors. ``bad-option``: an unknown mode.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
     BudgetError
@@ -154,9 +156,9 @@ def svd(
     Raises
     ------
     LinAlgError
-        ``not-finite``: the matrix holds NaN or infinity.
+        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
     UsageError
-        ``bad-shape``, ``bad-dtype``. ``bad-option``: ``full_matrices=True``.
+        ``bad-dtype``. ``bad-option``: ``full_matrices=True``.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
     BudgetError
@@ -240,9 +242,10 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
     Raises
     ------
     LinAlgError
-        ``not-finite``: an operand holds NaN or infinity.
+        ``not-finite``: an operand holds NaN or infinity. ``bad-shape``: not a matrix, or `b` does not
+        fit it.
     UsageError
-        ``bad-shape``, ``bad-dtype``: not operands that NumPy solves with.
+        ``bad-dtype``: not operands that NumPy solves with.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
     BudgetError
@@ -268,13 +271,7 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
     with opened(a, b) as (matrix, sides):
         m, n = matrices.matrix("lstsq", matrix)
         dtype = matrices.computed("lstsq", matrix, sides)
-        if sides.ndim not in (1, 2) or sides.shape[0] != m:
-            raise UsageError(
-                f"lstsq: right-hand sides of shape {tuple(sides.shape)} do not fit a matrix of {m} "
-                f"rows; they have shape ({m},) or ({m}, p)",
-                code="bad-shape",
-                path=sides.path,
-            )
+        matrices.fit("lstsq", m, sides)
         p = sides.shape[1] if sides.ndim == 2 else 1
         real = _real(dtype)
         cut = float(np.finfo(real).eps) * max(m, n) if rcond is None else float(rcond)
@@ -393,6 +390,7 @@ class _LeastSquares:
 
 
 def _copy(r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None) -> None:
+    matrices.finite("qr", r)
     small[0][...] = r
 
 

@@ -67,9 +67,9 @@ def lu(
     Raises
     ------
     LinAlgError
-        ``not-finite``: the matrix holds NaN or infinity.
+        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
     UsageError
-        ``bad-shape``, ``bad-dtype``: not a matrix that NumPy factors. ``bad-out``: not one place for
+        ``bad-dtype``: not a matrix that NumPy factors. ``bad-out``: not one place for
         each result.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from outcore.errors import UsageError
+from outcore.errors import LinAlgError, UsageError
 from outcore.jobs import Operation, Program, Result, Source, Terms, collective, complete, opened
 from outcore.ooc.factors import matrices
 from outcore.ooc.factors.blas import Routines, routines
@@ -56,9 +56,10 @@ def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     Raises
     ------
     LinAlgError
-        ``singular-matrix``, ``not-finite``, ``not-square``.
+        ``singular-matrix``, ``not-square``; ``not-finite``: an operand holds NaN or infinity;
+        ``bad-shape``: not a matrix, or `b` does not fit it.
     UsageError
-        ``bad-shape``: `b` does not fit `a`. ``bad-dtype``: not dtypes that NumPy solves with.
+        ``bad-dtype``: not dtypes that NumPy solves with.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
     BudgetError
@@ -82,22 +83,11 @@ def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     with opened(a, b) as (matrix, sides):
         matrices.square("solve", matrix)
         dtype = matrices.computed("solve", matrix, sides)
-        _fit("solve", matrix, sides)
+        matrices.fit("solve", matrix.shape[0], sides)
         result = _solution(sides, dtype)
         plan = _Plan(matrix.shape[0], sides.shape, (matrix.dtype, sides.dtype),
                      routines(dtype, "solve"))  # fmt: skip
         return complete(Operation("solve", (matrix, sides), (result,), plan), out, how)
-
-
-def _fit(name: str, matrix: Any, sides: Any) -> None:
-    n = matrix.shape[0]
-    if sides.ndim not in (1, 2) or sides.shape[0] != n:
-        raise UsageError(
-            f"{name}: right-hand sides of shape {tuple(sides.shape)} do not fit a matrix of "
-            f"{n} rows; they have shape ({n},) or ({n}, k)",
-            code="bad-shape",
-            path=sides.path,
-        )
 
 
 def _solution(sides: Any, dtype: np.dtype[Any]) -> Result:
@@ -150,6 +140,7 @@ class _Plan:
             sweeps,
             Rows(4),
             _ARRAYS,
+            known=True,
         )
         size = dtype.itemsize
         bound = larger(
@@ -197,9 +188,9 @@ def lu_solve(
     Raises
     ------
     LinAlgError
-        ``singular-matrix``, ``not-square``.
+        ``singular-matrix``, ``not-square``, ``not-finite``, ``bad-shape``.
     UsageError
-        ``bad-shape``, ``bad-dtype``; ``bad-value``: pivots that are no rows, or an unknown `trans`.
+        ``bad-dtype``; ``bad-value``: pivots that are no rows, or an unknown `trans`.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
     BudgetError
@@ -226,10 +217,10 @@ def lu_solve(
     lu, piv = lu_and_piv
     with opened(lu, piv, b) as (matrix, pivots, sides):
         matrices.square("lu_solve", matrix)
-        _fit("lu_solve", matrix, sides)
+        matrices.fit("lu_solve", matrix.shape[0], sides)
         n = matrix.shape[0]
         if tuple(pivots.shape) != (n,) or pivots.dtype.kind not in "iu":
-            raise UsageError(
+            raise LinAlgError(
                 f"lu_solve: pivots have shape {tuple(pivots.shape)} and dtype {pivots.dtype}; factors "
                 f"of {n} rows have {n} integers",
                 code="bad-shape",
@@ -277,9 +268,9 @@ def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, *
     Raises
     ------
     LinAlgError
-        ``singular-matrix``, ``not-square``.
+        ``singular-matrix``, ``not-square``, ``not-finite``, ``bad-shape``.
     UsageError
-        ``bad-shape``, ``bad-dtype``.
+        ``bad-dtype``.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
     BudgetError
@@ -300,7 +291,7 @@ def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, *
     factor, lower = c_and_lower
     with opened(factor, b) as (matrix, sides):
         matrices.square("cho_solve", matrix)
-        _fit("cho_solve", matrix, sides)
+        matrices.fit("cho_solve", matrix.shape[0], sides)
         sweeps = [(True, "N", False), (True, "C", False)]
         if not lower:
             sweeps = [(False, "C", False), (False, "N", False)]

@@ -120,6 +120,8 @@ class Solving:
         Interchanges, if there are any.
     arrays
         Names of all arrays, for people.
+    known
+        Triangles hold no NaN and no infinity.
     """
 
     name: str
@@ -132,6 +134,7 @@ class Solving:
     sweeps: tuple[Sweep, ...]
     rows: Rows | None
     arrays: tuple[str, ...]
+    known: bool = False
 
     @property
     def columns(self) -> int:
@@ -341,6 +344,7 @@ class _Steps:
         if 0 in self.raw:
             raw = blocks[1]
             np.copyto(sides, raw[:, None] if raw.ndim == 1 else raw, casting="unsafe")
+        matrices.columns_finite(self.of.name, "the right-hand sides", sides, (0, columns[0]))
         if interchanged:
             self.of.blas.laswp(sides, blocks[-1])
 
@@ -368,6 +372,8 @@ class _Steps:
         diagonal = came[:width] if sweep.lower else came[start:]
         beside = came[width:] if sweep.lower else came[:start]
         others = sides[stop:] if sweep.lower else sides[:start]
+        if not self.of.known:
+            self._check(sweep, diagonal, beside, unit)
         if not sweep.unit:
             zero = np.flatnonzero(diagonal.diagonal() == 0)
             if zero.size:
@@ -389,3 +395,18 @@ class _Steps:
             blas.trsm(diagonal, solved, trans=sweep.trans, **triangle)
         if ends[1]:
             np.conjugate(sides, out=sides)
+
+    def _check(
+        self, sweep: Sweep, diagonal: NDArray[Any], beside: NDArray[Any], unit: Span
+    ) -> None:
+        """No NaN and no infinity: of the diagonal, in the triangle that is used."""
+        start, stop = unit
+        name, turned = self.of.name, sweep.face.turned
+        place = stop if sweep.lower else 0, start
+        matrices.columns_finite(name, "the factor", beside, place, turned=turned)
+        for k in range(stop - start):
+            first = k + sweep.unit if sweep.lower else 0
+            last = None if sweep.lower else k + (not sweep.unit)
+            column = diagonal[first:last, k : k + 1]
+            place = start + first, start + k
+            matrices.columns_finite(name, "the factor", column, place, turned=turned)

@@ -193,7 +193,8 @@ def _labelled(
                 one[axis] = len(extents)
                 result.append(len(extents))
                 extents.append(length)
-    return Contraction(tuple(extents), (tuple(labels[0]), tuple(labels[1]), tuple(result)))
+    # Two numbers have no axis; their loop has one step.
+    return Contraction(tuple(extents) or (1,), (tuple(labels[0]), tuple(labels[1]), tuple(result)))
 
 
 def _pairs(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
