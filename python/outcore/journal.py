@@ -5,7 +5,8 @@ Problem. A conversion of many hours must not start again because of one power cu
 with what belongs to another job.
 Idea. A text file beside the result: the first line says which job this is and how it is cut into
 steps, each further line which steps are done. A line is written only after the bytes of its steps
-are durable, so a line that is there is true; a torn last line is one that was not yet true.
+are durable, so a line that is there is true; a torn last line is one that was not yet true. Who begins
+anew adds a line like the first one, and nothing is cut off before it is there.
 
 Invariants. One process at a time holds the journal (a lock that ends with the process). Resuming takes
 the cut of the first run, whatever the budget is now. The journal goes away with success.
@@ -34,7 +35,6 @@ _S = TypeVar("_S")
 SUFFIX = ".outcore-journal"
 
 _VERSION = 1
-_LONGEST = 1 << 20
 _MOST_STEPS = 10**8
 # A journal of as many steps, none beside another, would be longer; nobody has such tiles.
 _LARGEST = 64 << 20
@@ -135,21 +135,22 @@ class Journal:
             if size > _LARGEST:
                 raise self.bad()
             with open(self.path, encoding="utf-8", errors="replace") as stream:
-                first = stream.readline(_LONGEST)
-                if first.endswith("\n") and '"steps": 0}' in first[-13:]:
-                    # Announced, and then begun: the second line has all of it.
-                    second = stream.readline(_LONGEST)
-                    first = second if second.endswith("\n") else first
-                lines = stream.read().split("\n")[:-1] if first.endswith("\n") else []
+                lines = stream.read().split("\n")[:-1]
         if size == 0:
             return
         done: list[tuple[int, int]] = []
         try:
-            head = json.loads(first)
-            if head["outcore-journal"] != _VERSION or not first.endswith("\n"):
-                raise ValueError(first)
-            self.job, self.cut, self.steps = head["job"], head["cut"], int(head["steps"])
-            for line in lines:
+            if not lines:
+                raise ValueError("no line is whole")
+            for number, line in enumerate(lines):
+                if number == 0 or line.startswith("{"):
+                    # A job that began anew: what is above it does not count any more.
+                    head = json.loads(line)
+                    if head["outcore-journal"] != _VERSION:
+                        raise ValueError(line)
+                    self.job, self.cut, self.steps = head["job"], head["cut"], int(head["steps"])
+                    done = []
+                    continue
                 low, _, high = line.partition("-")
                 if not 0 <= int(low) <= int(high or low) < self.steps <= _MOST_STEPS:
                     raise ValueError(line)
@@ -176,16 +177,17 @@ class Journal:
             os.ftruncate(self._fd, size - torn)
 
     def begin(self, job: Mapping[str, Any], cut: Any, steps: int) -> None:
-        """Start anew: forget what is there, write the first line; one without steps stays."""
-        announced = self.job is not None and self.steps == 0
+        """
+        Start anew: what is there does not count any more.
+
+        It stays in the file, so that at any moment one of the two jobs is told whole.
+        """
         job = json.loads(json.dumps(job))
-        self.job, self.cut, self.steps, self.done = job, cut, steps, Steps()
         line = json.dumps({"outcore-journal": _VERSION, "job": job, "cut": cut, "steps": steps})
         with durable.os_errors("writing the journal", self.path):
-            if not announced or steps == 0:
-                os.ftruncate(self._fd, 0)
             self._append(line)
             durable.fsync_folder(self.path)
+        self.job, self.cut, self.steps, self.done = job, cut, steps, Steps()
 
     def differs(self, job: Mapping[str, Any]) -> list[str]:
         """Names of what is different in `job`; empty if it is the same job."""

@@ -90,7 +90,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/jobs/leftovers.py",
-        before="        if scratch and not _is_alive(int(scratch[1])):\n",
+        before="        if scratch and not _is_alive(int(scratch[1] or scratch[2])):\n",
         after="        if scratch:\n",
         killed_by=f"{JOBS}::test_what_a_dead_process_left_is_found_and_removed",
         why="the temporary array of a running process would be removed",

@@ -122,11 +122,27 @@ MUTANTS = [
         why="an array outside of its group would be written or replaced through a link",
     ),
     Mutant(
-        file=STORE,
-        before='            if not all(os.path.lexists(os.path.join(shelter, name)) for name in ("old", "new")):\n',
-        after="            if True:\n",
+        file="python/outcore/formats/durable.py",
+        before=' and not {"old", "new"} <= set(os.listdir(fd))',
+        after="",
         killed_by="tests/unit/test_growing.py::test_folders_of_killed_creations_are_swept",
         why="the only copy of an array would be swept, left where a kill came between two renames",
+    ),
+    Mutant(
+        file="python/outcore/jobs/target.py",
+        before="        return os.stat(self.outer).st_ino == inode\n",
+        after="        return False\n",
+        killed_by="tests/unit/test_jobs.py"
+        "::test_whenever_it_is_killed_the_new_folder_replaces_the_old_one",
+        why="who goes on after a kill would put the old array back, or what is left of it",
+    ),
+    Mutant(
+        file="python/outcore/journal.py",
+        before="            self._append(line)\n            durable.fsync",
+        after="            os.ftruncate(self._fd, 0)\n            self._append(line)\n            durable.fsync",
+        killed_by="tests/unit/test_jobs.py"
+        "::test_whenever_it_is_killed_nothing_is_left_of_the_job_that_was_given_up",
+        why="nobody would find what a job left that was given up at that moment",
     ),
     # Conversions into a file that exists
     Mutant(

@@ -389,7 +389,7 @@ def test_folders_of_killed_creations_are_swept(tmp_path):
         if not killed.dies_at(step, create, ("mkdir", "write", "fsync", "rename")):
             break
         shutil.rmtree(tmp_path / "a.zarr", ignore_errors=True)
-    left = [name for name in os.listdir(tmp_path) if name.startswith(".outcore-")]
+    left = [name for name in os.listdir(tmp_path) if name.startswith(".a.zarr.")]
     assert len(left) >= 3
     old, only_copy = tmp_path / left[0], tmp_path / left[1]
     for name in ("old", "new"):
@@ -402,6 +402,4 @@ def test_folders_of_killed_creations_are_swept(tmp_path):
     outcore.create(tmp_path / "b.zarr", data=OLD).close()
     os.close(held)
     kept = {only_copy, tmp_path / left[2], *fresh}
-    assert {
-        tmp_path / name for name in os.listdir(tmp_path) if name.startswith(".outcore-")
-    } == kept
+    assert {tmp_path / name for name in os.listdir(tmp_path) if name.startswith(".a.zarr.")} == kept

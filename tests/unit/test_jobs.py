@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -228,6 +229,11 @@ def test_a_result_gets_its_name_when_it_is_durable(log):
     assert ("flush", "partial.npy") in log[last : log.index(("name", ""))]
 
 
+#: Calls before which a process is killed.
+STEPS = ("open", "link", "rename", "unlink", "mkdir", "rmdir", "fsync", "fdatasync", "write")
+SWAP = ((outcore.formats.durable, "_renameat2"),)
+
+
 class Stop(Exception):
     pass
 
@@ -316,19 +322,8 @@ def test_whenever_it_is_killed_all_that_is_left_can_be_removed(name, words, outs
         out = outs[0] if len(outs) == 1 else tuple(outs)
         getattr(outcore, name)("a.npy", out=out, **words)
 
-    steps = (
-        "open",
-        "link",
-        "rename",
-        "unlink",
-        "mkdir",
-        "fsync",
-        "fdatasync",
-        "ftruncate",
-        "write",
-    )
     step = 1
-    while dies_at(step, compute, steps):
+    while dies_at(step, compute, STEPS, SWAP):
         for one in jobs.unfinished():
             jobs.clean(one)
         assert {"a.npy"} <= set(os.listdir()) <= {"a.npy", *outs}, step
@@ -337,3 +332,114 @@ def test_whenever_it_is_killed_all_that_is_left_can_be_removed(name, words, outs
             shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
         step += 1
     assert step > 10
+
+
+def everything():
+    """All files and folders here."""
+    return {
+        os.path.relpath(os.path.join(folder, name))
+        for folder, folders, files in os.walk(".")
+        for name in (*folders, *files)
+    }
+
+
+@pytest.mark.parametrize("name", ["b.zarr", "b.zarr::/x", "g.zarr::/x", "g.zarr::/new/x"])
+def test_whenever_the_making_of_a_zarr_result_ends_nothing_stays_in_hiding(name, monkeypatch):
+    """What was to become the array, or the groups above it, is listed and removed with the job."""
+    if "g.zarr" in name:
+        outcore.create("g.zarr::/other", data=np.ones(3)).close()
+    before, step, died = everything(), 1, True
+
+    def make():
+        # Only that: what comes after it has tests of its own.
+        monkeypatch.setattr(jobs.job.Job, "_settled", lambda *_: os._exit(0))
+        outcore.transpose("a.npy", out=name, chunks=(70, 125))
+
+    while died:
+        died = dies_at(step, make, STEPS, SWAP)
+        for one in jobs.unfinished():
+            jobs.clean(one)
+        left = {one.split(os.sep)[1] for one in everything() - before if os.sep in one}
+        assert left <= {"new", "x"}, "what is made in place has its name"
+        assert {one.split(os.sep)[0] for one in everything() - before} <= {"g.zarr"}
+        for one in left:
+            shutil.rmtree(f"g.zarr/{one}")
+        step += 1
+    assert step > 12
+
+
+def interrupted(**words):
+    with pytest.raises(Stop):
+        outcore.map_blocks(
+            both, "a.npy", dtype=("f8", "f8"), memory="1 MiB", progress=stop_after(3), **words
+        )
+
+
+def both(block):
+    return block + 1, block * 2
+
+
+def test_whenever_it_is_killed_nothing_is_left_of_the_job_that_was_given_up(monkeypatch):
+    """Its results had other names; they are listed until they are gone."""
+    np.save("a.npy", np.arange(500_000.0).reshape(1000, 500))
+    monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
+
+    def anew(**words):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that steps are given up
+            outcore.map_blocks(
+                both, "a.npy", dtype=("f8", "f8"), out=("b.npy", "d.npy"), memory="1 MiB", **words
+            )
+
+    step, died, cleaned = 1, True, 0
+    while died:
+        interrupted(out=("b.npy", "c.npy"))
+        assert "c.outcore-partial.npy" in os.listdir()
+        died = dies_at(step, anew, STEPS, SWAP)
+        left = jobs.unfinished()
+        if left and step % 2:
+            cleaned += 1
+            jobs.clean(left[0])
+        elif left and left[0].targets[1].endswith("d.npy"):
+            anew(resume=True)
+            np.testing.assert_array_equal(np.load("a.npy") * 2, np.load("d.npy"))
+        elif left:
+            # The first one is still told whole, and can be gone on with.
+            outcore.map_blocks(
+                both,
+                "a.npy",
+                dtype=("f8", "f8"),
+                memory="1 MiB",
+                out=("b.npy", "c.npy"),
+                resume=True,
+            )
+            np.testing.assert_array_equal(np.load("a.npy") * 2, np.load("c.npy"))
+        assert set(os.listdir()) <= {"a.npy", "b.npy", "c.npy", "d.npy"}, step
+        for name in {"b.npy", "c.npy", "d.npy"} & set(os.listdir()):
+            os.unlink(name)
+        step += 1
+    assert step > 20
+    assert cleaned > 10
+
+
+def test_whenever_it_is_killed_the_new_folder_replaces_the_old_one(monkeypatch):
+    """Also between the exchange of their names and the removal of the old one."""
+    monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
+
+    def replace(**words):
+        outcore.transpose("a.npy", out="b.zarr", chunks=(70, 125), overwrite=True, **words).close()
+
+    step, died = 1, True
+    while died:
+        outcore.create("b.zarr", data=np.ones((3, 3))).close()
+        died = dies_at(step, replace, STEPS, SWAP)
+        with outcore.open("b.zarr") as there:
+            now = there[...]
+        assert (now == (1 if now.shape == (3, 3) else DATA.T)).all()
+        replace(resume=True)
+        with outcore.open("b.zarr") as there:
+            np.testing.assert_array_equal(DATA.T, there[...])
+        assert set(os.listdir()) == {"a.npy", "b.zarr"}, step
+        shutil.rmtree("b.zarr")
+        step += 1
+    assert step > 20

@@ -52,6 +52,22 @@ def test_what_was_announced_stays_until_there_is_more(path, cut):
         assert (journal.cut, journal.steps, journal.done) == ({"partial": 3}, 20, {19})
 
 
+@pytest.mark.parametrize("cut", [0, 1, 50])
+def test_a_job_is_told_whole_until_another_one_is(path, cut):
+    """Who begins anew is killed while he says so."""
+    with Journal(path) as journal:
+        journal.begin(JOB, {"partial": 1}, 10)
+        journal.commit([3, 4])
+        journal.begin({**JOB, "dtype": "<f4"}, {"partial": 2}, 5)
+    os.truncate(path, os.path.getsize(path) - cut)
+    with Journal(path) as journal:
+        now = JOB if cut else {**JOB, "dtype": "<f4"}
+        assert journal.differs(now) == []
+        assert (journal.cut["partial"], journal.steps, journal.done) == (
+            (1, 10, {3, 4}) if cut else (2, 5, set())
+        )
+
+
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_a_torn_last_line_is_not_done(path, cut):
     with Journal(path) as journal:

@@ -309,7 +309,9 @@ def publish(path: str, *, format: str | None = None, exclusive: bool = False) ->
 def discard(path: str, *, format: str | None = None) -> None:
     """Remove what was made where `staged` said, if it is there."""
     outer, inner = split_path(path)
-    _maker(outer, format).discard(outer, inner)  # type: ignore[attr-defined]
+    maker = _maker(outer, format)
+    if hasattr(maker, "discard"):
+        maker.discard(outer, inner)
 
 
 def format_of_new(path: str, format: str | None = None) -> str:

@@ -237,9 +237,8 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         mode = stat.S_IMODE(found.st_mode)
-    folder, ours = _beginning(final)
-    _remove_orphans(folder, ours)
-    temporary = os.path.join(folder, f"{ours}{secrets.token_hex(6)}.tmp")
+    _remove_orphans(*_beginning(final))
+    temporary = begun_name(final)
     try:
         yield temporary
         fd = os.open(temporary, os.O_RDONLY)
@@ -310,8 +309,18 @@ def _close_in_background(fd: int) -> None:
     os.close(fd)
 
 
+def begun_name(final: str) -> str:
+    """A new name for what is to become the file or folder `final`: `remove_begun` finds it."""
+    folder, ours = _beginning(final)
+    return os.path.join(folder, f"{ours}{secrets.token_hex(6)}.tmp")
+
+
+#: What such names are like.
+BEGUN = r"\..+\.[0-9a-f]{8}-[0-9a-f]{12}\.tmp"
+
+
 def remove_begun(path: str) -> None:
-    """Remove what was to become the file `path`, and is nobody's. No other process may make it now."""
+    """Remove what was to become `path`, and is nobody's. No other process may make it now."""
     _remove_orphans(*_beginning(os.path.realpath(path)), young=True)
 
 
@@ -351,7 +360,9 @@ def remove_orphan(path: str, folder: int | None = None, *, young: bool = False) 
                 return
             if stat.S_ISREG(found.st_mode):
                 os.unlink(path, dir_fd=folder)
-            elif stat.S_ISDIR(found.st_mode):
+            # With both in it, `old` may be the only copy: systems that cannot exchange two names move
+            # the old array away before the new one takes its place.
+            elif stat.S_ISDIR(found.st_mode) and not {"old", "new"} <= set(os.listdir(fd)):
                 shutil.rmtree(path, dir_fd=folder)
         finally:
             os.close(fd)

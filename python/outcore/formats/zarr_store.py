@@ -20,7 +20,6 @@ import math
 import os
 import re
 import reprlib
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -43,7 +42,7 @@ Stamp = tuple[int, int, int, int, int]
 
 MAX_DOCUMENT = 64 << 20
 MAX_LENGTH = 2**63 - 1
-_SHELTER = re.compile(r"\.outcore-[0-9a-f]{16}")
+_SHELTER = re.compile(durable.BEGUN)
 
 
 class Judge:
@@ -380,7 +379,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
         if exclusive and os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         _sweep_shelters(parent)
-        shelter = os.path.join(parent, f".outcore-{secrets.token_hex(8)}")
+        shelter = durable.begun_name(target)
         fresh = os.path.join(shelter, "new")
         os.mkdir(shelter)
         held = os.open(shelter, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -411,7 +410,4 @@ def _sweep_shelters(folder: str) -> None:
                 e.path for e in entries if _SHELTER.fullmatch(e.name) and durable.is_old(e.stat())
             ]
         for shelter in found:
-            # With both in it, `old` may be the only copy: systems that cannot exchange two names move
-            # the old array away before the new one takes its place.
-            if not all(os.path.lexists(os.path.join(shelter, name)) for name in ("old", "new")):
-                durable.remove_orphan(shelter)
+            durable.remove_orphan(shelter)

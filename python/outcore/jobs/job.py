@@ -28,7 +28,7 @@ import numpy as np
 
 from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import UsageError, callers_line
+from outcore.errors import OutcoreError, UsageError, callers_line
 from outcore.formats import durable
 from outcore.hints import Hints
 from outcore.hints import memory as promise
@@ -40,13 +40,14 @@ from outcore.jobs.outputs import Named, Output, scratch_folder, temporary
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport, Measured, told
 from outcore.jobs.shares import Cut, Settled, opened, sampled, settle
+from outcore.jobs.target import discard
 from outcore.jobs.turns import turn
 from outcore.jobs.views import seen
 from outcore.journal import Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.opening import create, open
 from outcore.schedule import Schedule
 
-__all__ = ["Job", "Progress", "temporaries", "temporary_path"]
+__all__ = ["Job", "Progress", "listed", "temporaries", "temporary_path"]
 
 
 @dataclass(slots=True)
@@ -110,13 +111,7 @@ class Job:
 
     def announced(self) -> dict[str, Any]:
         """What the journal keeps from the very beginning: what may be left, and how to go on."""
-        partial = [
-            [
-                _absolute(one.place.final if one.place.inside else one.place.partial),
-                one.place.format,
-            ]
-            for one in self.named
-        ]
+        partial = [[_absolute(one.place.left), one.place.format] for one in self.named]
         outs = [
             _absolute(one.place.final) if isinstance(one, Named) else None for one in self.outputs
         ]
@@ -127,7 +122,8 @@ class Job:
     def begun(self, settled: Settled) -> dict[str, Any]:
         """What it keeps when all arrays are there: also what the program follows from."""
         program = {"cut": asdict(settled.cut), "program": _digest(settled.program)}
-        return program | self.announced()
+        inodes = [os.stat(one.place.partial_outer).st_ino for one in self.named]
+        return program | {"inodes": inodes} | self.announced()
 
     def explained(self) -> ComputeReport:
         """What it would do. Collective over the ranks."""
@@ -223,7 +219,7 @@ class Job:
         self._refuse_existing()
         again = begun.going_on
         if journal is not None and not again:
-            journal.begin(job, self.announced(), 0)
+            self._start_anew(journal, job)
         for one in self.outputs:
             begun.made.append(one.begin(self.budget, again=again))
         begun.settled = self._settled(begun.made, _cut(journal) if again and journal else None)
@@ -238,6 +234,18 @@ class Job:
             "made": [getattr(one, "path", None) for one in begun.made],
             "temporaries": [one.path for one in begun.temporaries],
         }
+
+    def _start_anew(self, journal: Journal, job: Mapping[str, Any]) -> None:
+        """Announce the job, and remove what an earlier one left: it is listed until it is gone."""
+        announced = self.announced()
+        left = [one for one in listed(journal) if list(one) not in announced["partial"]]
+        was_begun = journal.job is not None
+        journal.begin(job, {**announced, "partial": [*announced["partial"], *left]}, 0)
+        for path, format in left:
+            with contextlib.suppress(OutcoreError):
+                discard(path, format)
+        if was_begun:
+            self._remove_temporaries(journal)
 
     def _join(self, begun: _Begun, told: Mapping[str, Any]) -> None:
         """What each rank does when the first one has begun: it opens all arrays."""
@@ -328,6 +336,10 @@ class Job:
 
     def _publish(self, journal: Journal | None) -> None:
         """Give the results their names; who was killed here goes on here."""
+        inodes = journal.cut.get("inodes", ()) if journal is not None else ()
+        for one, inode in zip(self.named, inodes, strict=False):
+            if one.place.is_published(inode):
+                one.place.discard()
         for output in self.outputs:
             output.publish()
         if journal is not None:
@@ -492,6 +504,15 @@ def temporary_path(journal: str, n: int) -> str:
     """Where temporary array `n` of the job with this journal is."""
     stem = journal.removesuffix(".outcore-journal")
     return durable.neighbour(stem, f".outcore-temporary-{n}")
+
+
+def listed(journal: Journal) -> list[tuple[str, str | None]]:
+    """Unfinished arrays that a journal lists, and their formats."""
+    kept = journal.cut if isinstance(journal.cut, dict) else {}
+    try:
+        return [(str(path), format) for path, format in kept.get("partial", ())]
+    except (TypeError, ValueError):
+        raise journal.bad() from None
 
 
 def _cut(journal: Journal) -> Cut:

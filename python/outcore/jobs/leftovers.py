@@ -17,17 +17,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from outcore import formats
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.jobs.calls import repeated
-from outcore.jobs.job import temporaries, temporary_path
+from outcore.jobs.job import listed, temporaries, temporary_path
 from outcore.jobs.ranks import Ranks, collective
+from outcore.jobs.target import discard
 from outcore.journal import SUFFIX, gather, held, of_ranks
 
 __all__ = ["Unfinished", "clean", "resume", "unfinished"]
 
-_SCRATCH = re.compile(r"\.outcore-scratch-(\d+)-[0-9a-f]+\.\w+$")
+# Also while it was made.
+_NAME = r"\.outcore-scratch-(\d+)-[0-9a-f]+\.\w+"
+_SCRATCH = re.compile(rf"{_NAME}|(?=\.{_NAME}){durable.BEGUN}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,8 @@ def _found(folder: str) -> Iterator[Unfinished]:
         names = os.listdir(folder)
     for name in names:
         path = os.path.join(folder, name)
-        scratch = _SCRATCH.match(name)
-        if scratch and not _is_alive(int(scratch[1])):
+        scratch = _SCRATCH.fullmatch(name)
+        if scratch and not _is_alive(int(scratch[1] or scratch[2])):
             yield Unfinished(path, "a temporary array", (), 0, 0, "left", None, ((path, None),))
         elif name.endswith(SUFFIX) and os.path.isfile(path):
             yield _entry(path)
@@ -108,12 +110,12 @@ def _entry(path: str) -> Unfinished:
                 journal.cut if isinstance(journal.cut, dict) else {},
             )
             done, steps = len(journal.done), max(journal.steps - 1, 0)
+            partial = tuple(listed(journal))
     except UsageError:
         return Unfinished(path, "in use", (), 0, 0, "running", None, ())
     except OutcoreError:
         return Unfinished(path, "unknown", (), 0, 0, "left", None, ())  # no journal
     targets = tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( \d+)?", k))
-    partial = tuple((str(p), f) for p, f in kept.get("partial", ()))
     call = kept.get("call")
     state = "left" if not job else "resumable" if call else "repeat"
     return Unfinished(
@@ -214,13 +216,8 @@ def clean(one: Unfinished) -> None:
     # Held while it is removed: nobody goes on with it meanwhile.
     with held(one.path) as journal:
         for path, format in one.partial:
-            outer, inner = formats.split_path(path)
-            if inner is not None and ".outcore-partial" not in os.path.basename(outer):
-                with contextlib.suppress(OutcoreError):
-                    formats.discard(path, format=format)
-            else:
-                durable.remove_begun(outer)
-                _remove(outer)
+            with contextlib.suppress(OutcoreError):
+                discard(path, format)
         found = temporaries(one.path)
         durable.remove_begun(temporary_path(one.path, len(found)))
         for path in found:

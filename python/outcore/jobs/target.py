@@ -15,6 +15,7 @@ made in place. What cannot be kept is told.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import warnings
@@ -39,10 +40,12 @@ from outcore.hints import Hints
 from outcore.jobs.operation import Result
 from outcore.opening import create, open
 
-__all__ = ["Place", "Target"]
+__all__ = ["Place", "Target", "discard"]
 
 # Codes of attributes that a format cannot keep.
 _BAD_ATTRIBUTES = ("bad-attribute", "bad-attributes")
+# In the names of arrays that grow.
+_PARTIAL = ".outcore-partial"
 # A longer one tells no format.
 _LONGEST_SUFFIX = 16
 
@@ -91,7 +94,7 @@ class Place:
         stem, suffix = os.path.splitext(outer)
         if len(suffix) > _LONGEST_SUFFIX:
             stem, suffix = outer, ""
-        partial = durable.neighbour(stem, f".outcore-partial{suffix}")
+        partial = durable.neighbour(stem, f"{_PARTIAL}{suffix}")
         return cls(outer + tail, outer, partial + tail, partial, journal, overwrite, format)
 
     def refuse_existing(self) -> None:
@@ -115,18 +118,20 @@ class Place:
         """Whether it is made there under its final name."""
         return self.partial == self.final
 
+    @property
+    def left(self) -> str:
+        """What a journal says of it, for `discard`."""
+        return self.final if self.inside else self.partial
+
     def discard(self) -> None:
         """Remove what an earlier attempt left."""
-        if self.inside:
-            if not self.in_place:
-                formats.discard(self.final, format=self.format)
-            return
-        durable.remove_begun(self.partial_outer)
-        with durable.os_errors("removing", self.partial_outer):
-            if os.path.isdir(self.partial_outer):
-                shutil.rmtree(self.partial_outer)
-            elif os.path.lexists(self.partial_outer):
-                os.unlink(self.partial_outer)
+        discard(self.left, self.format)
+
+    def is_published(self, inode: int) -> bool:
+        """Whether the folder that was made has its name already; what it replaced may be there still."""
+        if self.inside or not os.path.isdir(self.outer):
+            return False
+        return os.stat(self.outer).st_ino == inode
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
@@ -151,6 +156,23 @@ class Place:
             check_replaceable(self.outer)  # hours have passed
         with durable.os_errors("renaming to", self.outer):
             durable.move_into_place(self.partial_outer, self.outer, exclusive=not self.overwrite)
+
+
+def discard(path: str, format: str | None) -> None:
+    """Remove an unfinished array, and what was to become it, by `Place.left`."""
+    outer, inner = formats.split_path(path)
+    if _PARTIAL in os.path.basename(outer):
+        durable.remove_begun(outer)
+        with durable.os_errors("removing", outer):
+            if os.path.isdir(outer):
+                shutil.rmtree(outer)
+            elif os.path.lexists(outer):
+                os.unlink(outer)
+    elif inner is not None:
+        formats.discard(path, format=format)
+        if os.path.isdir(outer):
+            for folder in itertools.accumulate([outer, *inner.split("/")], os.path.join):
+                durable.remove_begun(folder)
 
 
 def _real(path: str) -> str:
