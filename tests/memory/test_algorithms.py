@@ -28,7 +28,6 @@ HERE = Path(__file__).resolve().parent
 QUICK = ("transpose", "stencil", "sum", "fft", "matmul by blocks")
 # What these moved, in shares of what they said, when that was last measured.
 MORE = {
-    "sort of lines": "5.9",
     "cholesky": "1.36",
     "matmul by slabs": "1.27",
 }

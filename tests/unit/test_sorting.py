@@ -1,5 +1,6 @@
 """Sorting, beside NumPy."""
 
+import importlib
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore.ooc.sort import runs
+from outcore.schedule.check import check
 
 SHAPES = [(), (0,), (1,), (7,), (1, 9), (9, 1), (5, 0, 3), (12, 11), (64, 3, 17), (3, 4, 5, 6)]
 LONG = [(20011,), (3, 7001), (7001, 3), (2, 5003, 2), (101, 211), (70001,)]
@@ -110,12 +112,80 @@ def test_memory_makes_no_difference_to_any_bit(tmp_path_factory, shape, dtype, s
     assert np.array_equal(*(np.sort(one.reshape(-1).view(word)) for one in (data, first)))
 
 
-def test_many_passes(tmp_path):
+@pytest.fixture
+def checked(monkeypatch):
+    """Every schedule that is run is checked: its steps may be done again."""
+    carry, found = importlib.import_module("outcore.jobs.carry"), []
+
+    def run(schedule, arrays, plain=carry.Run, **more):
+        stored = {one.array for k in range(schedule.steps) for one in schedule.step(k).stores}
+        shapes = [a.shape for a in arrays[: len(schedule.arrays)]]
+        check(schedule, shapes, stored & {1}, again=True)
+        found.append(schedule.name)
+        return plain(schedule, arrays, **more)
+
+    monkeypatch.setattr(carry, "Run", run)
+    return found
+
+
+def test_many_passes(tmp_path, checked):
     data = np.random.default_rng(1).integers(0, 1000, 300_000)
     planned = outcore.sort(data, memory="400 KiB", out=tmp_path / "b.npy", explain=True)
     assert "passes" in planned.report.method
     same(np.sort(data), planned.run()[...])
     same(np.argsort(data, kind="stable"), outcore.argsort(data, memory="400 KiB")[...])
+    assert len(checked) > 5
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_cuts_lie_where_samples_say(data):
+    distance = data.draw(st.integers(1, 9))
+    lens = data.draw(st.lists(st.integers(1, 60), min_size=1, max_size=7))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    every = [np.sort(rng.integers(0, data.draw(st.integers(1, 400)), n)) for n in lens]
+    total = sum(lens)
+    inner = data.draw(st.lists(st.integers(0, total), max_size=6))
+    ranks = [0, *sorted(inner), total]
+    samples = np.concatenate([run[distance - 1 :: distance] for run in every]).astype("u8")
+    words = runs.Words.of(np.dtype("u8"))
+    least, most = runs.cuts(samples, lens, distance, ranks, words)
+    of_run = np.repeat(np.arange(len(lens)), lens)
+    order = of_run[np.lexsort((of_run, np.concatenate(every)))]
+    for row, rank in enumerate(ranks):
+        exact = np.bincount(order[:rank], minlength=len(lens))
+        assert (least[row] <= exact).all() and (exact <= most[row]).all()
+    # What is loaded beside a section is bounded.
+    beside = (most[1:] - least[:-1]).sum(1) - np.diff(ranks)
+    assert (beside <= runs.beyond(distance, len(lens))).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+def test_places_of_equal_elements_ascend(dtype):
+    """Zeros of both signs are equal, and all NaNs, whatever their bits are."""
+    rng = np.random.default_rng(4)
+    data = np.array([0.0, -0.0, np.nan, -np.nan, 1.0], dtype)[rng.integers(0, 5, 60_000)]
+    for memory in ("1 MiB", "64 MiB"):
+        same(np.argsort(data, kind="stable"), outcore.argsort(data, memory=memory)[...])
+
+
+@pytest.mark.parametrize("dtype", [">f8", "i2"])
+@pytest.mark.parametrize(("shape", "axis"), [((601, 1031), 0), ((3, 421, 13, 37), 1)])
+def test_lines_across_a_file_that_the_page_cache_does_not_hold(
+    tmp_path, monkeypatch, checked, shape, axis, dtype
+):
+    """They go by arrays of slabs, in long runs."""
+    data = content(shape, dtype, np.random.default_rng(5), few=False)
+    a = outcore.create(tmp_path / "a.npy", data=data)
+    shares = importlib.import_module("outcore.jobs.shares")
+    monkeypatch.setattr(shares._Sharing, "page", lambda self: 4096)
+    for name, numpys in (("sort", np.sort), ("argsort", np.argsort)):
+        words = {"memory": "1 MiB", "out": tmp_path / f"{name}.npy"}
+        planned = getattr(outcore, name)(a, axis, explain=True, **words)
+        assert "slabs of long runs" in planned.report.method
+        with planned.run() as b:
+            same(numpys(data, axis, kind="stable"), b[...])
+        assert planned.report.read_bytes <= 3.1 * max(data.nbytes, b.nbytes)
 
 
 def test_text_and_records_in_memory():

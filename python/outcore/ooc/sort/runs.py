@@ -182,7 +182,6 @@ def cuts(
     least *= distance
     most *= distance
     most += distance - 1
-    most[np.array(perhaps) > sum(of_run)] = size
     np.minimum(most, size, out=most)
     most[0], least[-1] = 0, size
     return least, most

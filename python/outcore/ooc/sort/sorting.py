@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import UnsupportedError, UsageError
+from outcore.formats.layout import Strided
 from outcore.jobs import (
     SMALLEST,
     Bound,
@@ -43,13 +44,15 @@ from outcore.jobs import (
     opened,
 )
 from outcore.ooc.sort.runs import Merge, Runs, Words, fan_in, merged, places_of
-from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
 
 __all__ = ["argsort", "sort", "sorting", "sorting_axis"]
 
 Shape = tuple[int, ...]
 
+# Arrays of a sort of lines that lie across the file.
+_IN_SLABS = ("array", "result", "slabs", "sorted slabs")
 # Lines that are merged together at most, and runs that this may make more of.
 _BESIDE, _RUNS = 64, 64
 
@@ -297,14 +300,16 @@ class _Planning:
             return Program((empty,), "there is nothing to sort", Bound(0, "nothing"))
         bound = self.lines * self.length * (self.native.itemsize + self.width)
         whole = self.whole()
-        if whole is not None:
-            return Program((whole[0],), whole[1], Bound(bound, "input and result once"))
-        return self.in_runs(bound)
+        if whole is None:
+            return self.in_runs(bound)
+        return self.across(bound, *whole) or Program(
+            (whole[0],), whole[1], Bound(bound, "input and result once")
+        )
 
     # Lines that fit.
 
-    def whole(self) -> tuple[Schedule, str] | None:
-        """In one pass, if lines fit."""
+    def whole(self, slabs: Sequence[slice] = ()) -> tuple[Schedule, str] | None:
+        """In one pass, if lines fit; from slabs of them, if there are such."""
         size = self.native.itemsize
         many = self.lines
         sorts = self.words.nbytes if self.words is not None and self.moved else size
@@ -323,10 +328,13 @@ class _Planning:
             )
             most = self.terms.room // line
             if most >= least:
-                return self.whole_lines(min(most, many), copies)
+                return self.whole_lines(min(most, many), copies, slabs)
         return None
 
-    def whole_lines(self, most: int, copies: Shape) -> tuple[Schedule, str]:
+    def whole_lines(
+        self, most: int, copies: Shape, slabs: Sequence[slice] = ()
+    ) -> tuple[Schedule, str]:
+        """Blocks of lines; of arrays of slabs (see `across`), if there are such."""
         lines = Tiling(self.others, self.box(most), self.terms.order(0))
         section = math.prod(lines.largest) * self.length
         steps = len(lines)
@@ -351,14 +359,16 @@ class _Planning:
                 blocks.append(Block(n, line if is_places else (*line, *tail)))
                 stored = n
             there = key if self.axis is not None else (slice(0, self.length),)
-            return Step(
-                blocks=tuple(blocks),
-                loads=(Load(0, key, 0, axes=self.axes),),
-                stores=(Store(1, there, stored, axes=self.axes),),
-                kernel=0,
-            )
+            loads = [Load(0, key, 0, axes=self.axes)]
+            stores = [Store(1, there, stored, axes=self.axes)]
+            if slabs:
+                places = [self.of_slab(box, *one) for one in enumerate(slabs)]
+                loads = [Load(2, there, 0, at, None, shape) for there, at, shape in places]
+                stores = [Store(3, there, stored, at, None, shape) for there, at, shape in places]
+            return Step(tuple(blocks), tuple(loads), tuple(stores), kernel=0)
 
-        schedule = Schedule(self.name, ("array", "result"), tuple(buffers), steps, step, (kernel,))
+        arrays = _IN_SLABS if slabs else ("array", "result")
+        schedule = Schedule(self.name, arrays, tuple(buffers), steps, step, (kernel,))
         what = "all elements" if self.axis is None else f"{math.prod(lines.largest)} whole lines"
         return schedule, f"{steps} blocks of {what}, sorted in memory"
 
@@ -380,6 +390,103 @@ class _Planning:
             return key, tuple(p.stop - p.start for p in key)
         size = (*(p.stop - p.start for p in box), part.stop - part.start)
         return (*box[: self.axis], part, *box[self.axis :]), size
+
+    # Lines that fit, but lie across the file.
+
+    def across(self, bound: int, lines: Schedule, method: str) -> Program | None:
+        """
+        In slabs, if that is quicker: None if not.
+
+        Lines that are read where they lie are many short runs, of which a page cache that is too small
+        keeps no page until its other runs come. Slabs of the array, which are contiguous, go to an array
+        of slabs, in each of which the elements of a line lie together; blocks of lines are read from it
+        and stored into another one; that becomes the result, slab by slab. Everything is read
+        three times and written three times, in long runs.
+        """
+        axis, room, size = self.axis, self.terms.room, max(self.native.itemsize, self.width)
+        infos = self.terms.infos
+        dense = all(info is not None and isinstance(info.layout, Strided) for info in infos)
+        if axis is None or not (self.terms.page and dense and self.axes):
+            return None
+        if any(self.terms.order(n) != "C" for n in range(2)):
+            return None
+        front, back = self.shape[:axis], self.shape[axis + 1 :]
+        row = math.prod(back)
+        rows = min(room // (3 * row * size), self.length)
+        # One request beside the other for each slab, and memory for it.
+        many = max(room // 2**14, 1)
+        if not rows or -(-self.length // rows) > many:
+            return None
+        count = -(-self.length // rows)
+        rows = -(-self.length // count)
+        slabs = [slice(n, min(n + rows, self.length)) for n in range(0, self.length, rows)]
+        tile = math.prod(
+            lines.step(0).loads[0].section[d].stop for d in range(axis + 1, len(self.shape))
+        )
+        run, tiles = tile * size, lines.steps * len(slabs)
+        if tile >= row:
+            return None
+        disk, page = self.terms.disk, self.terms.page
+        short = 2 * -(-bound // (2 * run))
+        # A page at each end is read beside what is wanted; or read, and written twice.
+        there = disk.seconds(short, bound + short // 2 * 3 * page)
+        apart = disk.seconds(
+            2 * tiles + 4 * len(slabs) * math.prod(front), 3 * bound + 2 * tiles * page
+        )
+        if there <= apart:
+            return None
+        wide, native = np.dtype(np.int64) if self.places else self.native, self.native
+
+        def slab(number: int) -> tuple[Section, Section, Shape, Shape]:
+            place, n = divmod(number, len(slabs))
+            index = (int(i) for i in np.unravel_index(place, front))
+            box = (*(slice(i, i + 1) for i in index), *(slice(0, m) for m in back))
+            there, _, shape = self.of_slab(box, n, slabs[n])
+            key, found = self.key(box, slabs[n])
+            return key, there, found, shape
+
+        def apart_step(number: int) -> Step:
+            key, there, size, shape = slab(number)
+            load = Load(0, key, 0, axes=self.axes)
+            return Step((Block(0, size),), (load,), (Store(2, there, 0, shape=shape),))
+
+        def joined_step(number: int) -> Step:
+            key, there, size, shape = slab(number)
+            load = Load(3, there, 0, shape=shape)
+            return Step((Block(0, size),), (load,), (Store(1, key, 0, axes=self.axes),))
+
+        steps = math.prod(front) * len(slabs)
+        phases = [
+            Schedule(
+                f"{self.name}: {name}",
+                _IN_SLABS,
+                (Buffer(rows * row, dtype, copies=min(3, steps)),),
+                steps,
+                step,
+            )
+            for name, dtype, step in (
+                ("slabs", native, apart_step),
+                ("result", wide, joined_step),
+            )
+        ]
+        sorts = self.whole(slabs)
+        assert sorts is not None
+        shape = (*front, len(slabs), *back, rows)
+        return Program(
+            (phases[0], sorts[0], phases[1]),
+            f"{sorts[1]}; read from {len(slabs)} slabs of long runs, since the runs of {run} bytes that "
+            "lines are made of would be read and written in pages",
+            Bound(bound, "input and result once"),
+            tuple(Result(shape, dtype, {"order": "C"}) for dtype in (native, wide)),
+        )
+
+    def of_slab(self, box: Section, number: int, rows: slice) -> tuple[Section, Section, Shape]:
+        """Of lines in a slab: section of the array of slabs, part of a block of lines, and its shape."""
+        assert self.axis is not None
+        count = rows.stop - rows.start
+        there = (*box[: self.axis], slice(number, number + 1), *box[self.axis :], slice(0, count))
+        part = (*(slice(0, p.stop - p.start) for p in box), rows)
+        return there, part, tuple(p.stop - p.start for p in there)
 
     # Lines that do not fit.
 
