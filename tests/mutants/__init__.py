@@ -28,6 +28,7 @@ LISTS = (
     "products",
     "ranks",
     "reductions",
+    "sorting",
 )
 CARGO = "cargo "
 

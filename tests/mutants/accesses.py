@@ -171,7 +171,7 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/py/src/terms.rs",
-        before="    let block = if scarce { terms.block.max(probe::page_size()) } else { terms.block };\n",
+        before="    let block = if pages { terms.block.max(probe::page_size()) } else { terms.block };\n",
         after="    let block = terms.block;\n",
         killed_by=f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
         why="a page would be written past the page cache and through it",
