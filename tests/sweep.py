@@ -124,7 +124,7 @@ def reduction(
     name: str, numpy: str | None = None, dtypes: Sequence[str] = NUMBERS, **fixed: Any
 ) -> Any:
     def made(d: Chance) -> Call:
-        a = d.array(dtypes)
+        a = d.array(dtypes, empty="arg" not in name)
         if "prod" in name:
             a = (np.sign(a.real) + (a == 0)).astype(a.dtype)
         if name.startswith("nan") and a.dtype.kind == "f" and a.size:
@@ -156,7 +156,7 @@ def quantiles(name: str, q: Any) -> Any:
             words["axis"] = None
         args = () if q is None else (d.of(q[0], list(q)),)
         if q is not None:
-            words["method"] = d.of("linear", "nearest", "lower", "median_unbiased")
+            words["method"] = d.of("linear", "nearest", "lower", "higher")
         return Call(
             [a],
             lambda a, **how: getattr(outcore, name)(a, *args, **words, **how),
