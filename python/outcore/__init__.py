@@ -97,6 +97,8 @@ from outcore.ooc.sort.searching import searchsorted
 from outcore.ooc.sort.sorting import argsort, sort
 from outcore.ooc.sort.unique import unique
 from outcore.ooc.stencils.filters import (
+    convolve,
+    correlate,
     gaussian_filter,
     generic_filter,
     maximum_filter,
@@ -173,6 +175,8 @@ __all__ = [
     "cho_solve",
     "cholesky",
     "convert",
+    "convolve",
+    "correlate",
     "count_nonzero",
     "create",
     "cumprod",

@@ -306,3 +306,12 @@ def test_an_interrupted_sum_goes_on(tmp_path, shape):
                 outcore.sum(a, 0, progress=progress, resume=True, **words)
         with outcore.sum(a, 0, resume=True, **words) as s:
             np.testing.assert_array_equal(outcore.sum(data, 0), s[...])
+
+
+@pytest.mark.parametrize("memory", [1, 4])
+def test_of_nothing_with_nearly_no_memory(tmp_path, memory):
+    """Its one step takes more than there is: that is refused, and was planned again without end."""
+    a = outcore.create(tmp_path / "a.npy", data=np.ones((3, 0), "f4"))
+    with pytest.raises(outcore.BudgetError):
+        outcore.prod(a, 1, memory=memory)
+    np.testing.assert_array_equal(np.ones(3), outcore.prod(a, 1, memory=8192))

@@ -181,7 +181,8 @@ class _Sharing:
             needs = self.least()
             total = program.held + self.held(needs)
             if total > self.usable:
-                if self.known is not None or program.held <= self.room():
+                fits = program.held <= self.room()
+                if self.known is not None or fits or program.held > cut.room:
                     raise _TooSmall(_with_slack(total))
                 continue  # planned with what there was before it was known how many operations there are
             spare = (self.usable - total) // max(sum(self.at_once), 1)
