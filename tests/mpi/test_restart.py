@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import outcore
 from algorithm_runs import content, left
 from algorithms import CASES
 from outcore import jobs
+from outcore.journal import Journal
+from outcore.testing.sim import SimWorld
 from ranks import once, ranks
 
 NAMED = [name for name in CASES if CASES[name]().outs]
@@ -184,3 +187,94 @@ def test_resume_replaces_what_the_call_would_have_replaced(world, folder):
         once(t, files.is_right)
 
     world.run(body)
+
+
+#: One of each family, and a call that is another job by its arguments.
+FAMILIES = {
+    "transpose of 3 axes": lambda a, **how: outcore.transpose(a, (1, 0, 2), **how),
+    "map_blocks": None,
+    "stencil": lambda a, **how: outcore.stencil(
+        a, [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]], steps=19, boundary="untouched", **how
+    ),
+    "median_filter": lambda a, **how: outcore.median_filter(a, 5, **how),
+    "sum": lambda a, **how: outcore.sum(a, 0, keepdims=True, **how),
+    "cumsum": lambda a, **how: outcore.cumsum(a, 1, **how),
+    "quantile": lambda a, **how: outcore.quantile(a, [0.1, 0.6], 1, **how),
+    "sort": lambda a, **how: outcore.argsort(a, **how),
+    "matmul by blocks": lambda a, b, **how: outcore.matmul(a, b, method="slabs", **how),
+    "fft": lambda a, **how: outcore.fft(a, axis=1, **how),
+    "cholesky": None,
+    "solve": lambda a, b, **how: outcore.solve(a, b, assume_a="pos", **how),
+}
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("name", FAMILIES)
+def test_nobody_goes_on_with_another_input_call_or_too_little_memory(name, tmp_path):
+    """Neither one process nor ranks; and nothing is lost by trying. More memory or other ranks do."""
+    files = Files(name, tmp_path / "a")
+    files.make()
+    with pytest.raises(Stop):
+        files.call(progress=stopped_after(files.case.begun))
+    journal = Path(files.out[0] + ".outcore-journal")
+    kept = journal.read_bytes()
+
+    def refused(error, match, **words):
+        def body(t):
+            comm = {} if t is None else {"comm": t}
+            with pytest.raises((error, outcore.CollectiveError), match=match):
+                files.call(resume=True, **words, **comm)
+
+        body(None)
+        SimWorld(3).run(body)
+        assert journal.read_bytes() == kept, "what was done is not lost"
+
+    for n, (path, data) in enumerate(zip(files.inputs, files.case.inputs, strict=True)):
+        before = os.stat(path)
+        np.save(path, data)
+        refused(outcore.UsageError, f"different source{f' {n + 1}' if n else ''} time")
+        np.save(path, data[:-1])
+        refused(outcore.OutcoreError, "shape|align|square|fit")
+        np.save(path, data)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    call, other = files.case.call, FAMILIES[name]
+    if other is not None:
+        files.case.call = other
+        refused(outcore.UsageError, "belongs to another job")
+        files.case.call = call
+    if name != "sort":  # there it is NumPy's, the order of fields
+        refused(outcore.UsageError, "belongs to another job: different order", order="F")
+    refused(outcore.BudgetError, "goes on with the steps that were begun", memory=100_000)
+    SimWorld(3).run(lambda t: files.call(resume=True, comm=t, memory=16 * files.case.memory))
+    files.is_right()
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("name", ["transpose", "argsort", "stencil in several passes", "cumsum"])
+def test_each_time_other_ranks_go_on_with_other_memory(name, tmp_path):
+    """The plan stays that of the first run."""
+    files = Files(name, tmp_path / "a")
+    files.make()
+    memory, journal = files.case.memory, Path(files.out[0] + ".outcore-journal")
+    cut = None
+    for size, more in ((2, 1), (5, 4), (1, 2), (3, 8)):
+        ended, failures, words = [], [], {"resume": True, "memory": memory * more}
+
+        def body(t, ended=ended, failures=failures, words=words):
+            try:
+                files.call(comm=t, progress=stopped_after(2), **words)
+                ended.append(True)
+            except (Stop, outcore.CollectiveError) as error:
+                failures.append(repr(error))
+
+        SimWorld(size).run(body)
+        assert all("Stop" in one for one in failures)
+        if ended:
+            break
+        with Journal(str(journal), look=True) as seen:
+            cut = cut or seen.cut["cut"]
+            assert seen.cut["cut"] == cut
+    else:
+        files.call(resume=True)
+    assert cut is not None
+    files.is_right()

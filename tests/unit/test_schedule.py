@@ -3,6 +3,7 @@
 import importlib
 import math
 import random
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -480,3 +481,49 @@ def test_a_step_that_never_gets_memory_says_so():
     data = Late(np.zeros(WHOLE), random.Random(0), [])
     with pytest.raises(Broken, match="memory"), Run(schedule, [data]) as run:
         run.finish()
+
+
+def test_ranks_read_together_for_the_next_step_while_a_kernel_runs(tmp_path):
+    """Each kernel waits for the read of the step after it, which is the caller's thread's alone."""
+    data = np.arange(60.0).reshape(6, 10)
+    np.save(tmp_path / "a.npy", data)
+    log, begun, here = [], [threading.Event() for _ in range(7)], threading.get_ident()
+
+    def kernel(blocks, number):
+        log.append(f"kernel {number}")
+        assert threading.get_ident() != here
+        assert begun[min(number + 1, 5)].wait(20), "nobody reads for the next step meanwhile"
+        blocks[0] *= 2
+        if number == 3:
+            raise ZeroDivisionError
+
+    def make(k):
+        section = (slice(k, k + 1), slice(0, 10))
+        return Step((Block(0, (1, 10)),), (Load(0, section, 0),), (Store(1, section, 0),), 0, (k,))
+
+    buffer = Buffer(10, np.dtype("f8"), copies=3)
+    schedule = Schedule("twice", ("a", "b"), (buffer,), 6, make, (kernel,), common=frozenset({0}))
+
+    def together(wanted):
+        ((_, section, place),) = wanted
+        assert threading.get_ident() == here
+        log.append(f"read {section[0].start}")
+        place[...] = data[section]
+        begun[section[0].start].set()
+
+    with (
+        outcore.open(tmp_path / "a.npy") as a,
+        outcore.create(tmp_path / "b.npy", (6, 10), "f8") as b,
+        Run(schedule, (a, b), together=together) as run,
+    ):
+        for _ in range(3):
+            run.advance()
+        with pytest.raises(ZeroDivisionError):
+            run.advance()
+    found = np.load(tmp_path / "b.npy")
+    np.testing.assert_array_equal(2 * data[:3], found[:3])
+    assert [one for one in log if "read" in one] == [f"read {k}" for k in range(5)]
+    assert [one for one in log if "kernel" in one] == [f"kernel {k}" for k in range(4)]
+    for k in range(1, 4):
+        assert log.index(f"kernel {k - 1}") < log.index(f"kernel {k}")
+        assert log.index(f"read {k}") < log.index(f"kernel {k}")

@@ -373,3 +373,37 @@ def test_until_with_arrays_on_disk(tmp_path: Path) -> None:
     assert bits(expected) == bits(b[...])
     b.close()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "b.npy"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "ranks", "panels", "again"),
+    [
+        (1, 8, 1, 0),
+        (10, 2, 2, 20),
+        (10, 4, 4, 60),
+        (10, 8, 8, 140),
+        (100, 2, 2, 200),
+        (100, 4, 4, 600),
+        (100, 8, 8, 1400),
+    ],
+)
+def test_ranks_read_and_compute_again_what_decision_25_says(tmp_path, steps, ranks, panels, again):
+    """Columns of one pass over 16384 x 16384 elements."""
+    n, path = 16384, tmp_path / "a.npy"
+    np.lib.format.open_memmap(path, "w+", np.float64, (n, n)).flush()  # no bytes of it are written
+    taps = tuple(((dy, dx), 0.25) for dy, dx in ((-1, 0), (0, -1), (0, 1), (1, 0)))
+    dtype, edges = np.dtype("f8"), ("untouched",) * 2
+    with outcore.open(path) as a:
+        task = stencil_plan.Task(a.shape, dtype, dtype, edges, 0.0, steps, None, None, taps=taps)
+        room = 512 * 2**20 * 3 // 4 * 7 // 8
+        terms = Terms(room, (a.info,) * 2, Disk(1 << 17, 20e-6, 2e9), 2, 0, ranks)
+        (phase,) = planning(task)(terms).phases
+    found = {}
+    for k in range(phase.steps):
+        step = phase.step(k)
+        for load in step.loads:
+            columns = (load.section[1].start, load.section[1].stop)
+            found[columns] = found.get(columns, 0) + load.section[0].stop - load.section[0].start
+    assert set(found.values()) == {n}, "each row of a panel once"
+    assert len(found) == panels
+    assert sum(stop - start for start, stop in found) == n + again

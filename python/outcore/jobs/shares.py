@@ -125,7 +125,7 @@ def settle(
             needed = max(error.needed, needed + needed // 32)
         except BudgetError:
             break
-    raise first.told(operation, budget + beside, needed + beside)
+    raise first.told(operation, budget + beside, needed + beside, begun=cut is not None)
 
 
 def sampled(schedule: Schedule) -> Iterator[int]:
@@ -141,12 +141,16 @@ class _TooSmall(Exception):
         super().__init__(needed)
         self.needed = needed
 
-    def told(self, operation: Operation, budget: int, needed: int) -> BudgetError:
+    def told(self, operation: Operation, budget: int, needed: int, *, begun: bool) -> BudgetError:
         names = [a.path for a in operation.inputs]
+        why = "buffers for the smallest steps, and what their operations hold"
+        advice = "choose smaller chunks"
+        if begun:
+            why = "it goes on with the steps that were begun with more memory"
+            advice = "start again without resume"
         return BudgetError(
-            f"{operation.name} of {', '.join(map(repr, names))} needs {needed} bytes (buffers for "
-            f"the smallest steps, and what their operations hold), the budget is {budget}. Raise "
-            "memory= (and outcore.memory), or choose smaller chunks",
+            f"{operation.name} of {', '.join(map(repr, names))} needs {needed} bytes ({why}), the "
+            f"budget is {budget}. Raise memory= (and outcore.memory), or {advice}",
             code="budget-too-small",
             path=names[0] if names else None,
             needed=needed,

@@ -5,8 +5,9 @@ Problem. A disk that waits for the next request, and a processor that waits for 
 wasted; and every algorithm would have to see to that, and to its buffers, by itself.
 Idea. Steps are begun in order: their loads start as soon as there is a free copy of each buffer that
 they name. Kernels run in order, on the caller's thread, while the next steps load and the last ones
-store. Whoever drives a run does so step by step (`Run.advance`), so that several can be under way, and
-can stop between any two.
+store; where ranks read together, which takes the caller's thread, on one beside it. Whoever drives a
+run does so step by step (`Run.advance`), so that several can be under way, and can stop between any
+two.
 
 Invariants. A block is touched by one of load, kernel and store at a time, and its memory outlives the
 requests that use it, whatever fails. A step loads when all that it waits for is stored. Steps are
@@ -17,6 +18,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -165,10 +169,23 @@ class Run:
             return None
         live, step = self._current, self._current.step
         if step.kernel is not None:
-            self.schedule.kernels[step.kernel](blocks, *step.arguments)
+            kernel = partial(self.schedule.kernels[step.kernel], blocks, *step.arguments)
+            if self._together is None:
+                kernel()
+            else:
+                self._beside(kernel)
+            del kernel
         del blocks
         self.store()
         return live.number
+
+    def _beside(self, kernel: Callable[[], None]) -> None:
+        """Run a kernel on another thread, while this one reads with other ranks for the next step."""
+        # Messages are for this thread: MPI may allow no other. What fails here waits for the kernel.
+        with ThreadPoolExecutor(1, "outcore-kernel") as other:
+            under_way = other.submit(copy_context().run, kernel)
+            self._begin_loads()
+        under_way.result()
 
     def load(self) -> list[NDArray[Any]] | None:
         """The blocks of the next step, loaded, for whoever computes with them; None if there is none."""
@@ -188,13 +205,16 @@ class Run:
         while not self._may_compute(live):
             self._retire()
         live.take(live.missing)
-        self._begin_loads()
-        while (
-            not self._loading and self._next is not None and self.schedule.step(self._next).reuses
-        ):
+        if self._together is None or live.step.kernel is None or self._reuses():
+            self._begin_loads()
+        while not self._loading and self._reuses():
             self._retire()
             self._begin_loads()
         return [live.view(n) for n in range(len(live.step.blocks))]
+
+    def _reuses(self) -> bool:
+        """Whether the next step takes something of the present one."""
+        return self._next is not None and bool(self.schedule.step(self._next).reuses)
 
     def store(self) -> None:
         """What was computed with the blocks of `load` is stored, in the background."""
