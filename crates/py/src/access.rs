@@ -224,10 +224,7 @@ impl Open {
         let terms = terms::terms(wishes, &self.found, files, None, None, 0);
         let (array, direction) = (&self.described.layout, Direction::Write);
         let terms = terms::past_cache(terms, wishes, &self.found, array, direction);
-        match terms.scarce && wishes.method.is_none() {
-            true => terms.block,
-            false => 0,
-        }
+        i64::from(terms.scarce && wishes.method.is_none()) * terms.block
     }
 
     /// The engine for this array.
@@ -556,8 +553,7 @@ impl Open {
         if direction == Direction::Write && terms.cached_permille < 950 {
             terms.stored = terms::stored(layout, access.section, files);
         }
-        if access.direction == Direction::Write && access.wishes.crowds.load(Ordering::Relaxed) > 0
-        {
+        if direction == Direction::Write && access.wishes.crowds.load(Ordering::Relaxed) > 0 {
             terms.rates.dirty_ns = terms.rates.dirty_ns.max(CROWDED_DIRTY_NS);
         }
         let request = Request {
