@@ -14,8 +14,8 @@ from outcore.jobs.operation import Disk
 from outcore.ooc.fourier import kernels as fft_kernels
 from outcore.ooc.fourier import plan as fft_plan
 from outcore.ooc.fourier.kernels import Stage, mirrored, transform
-from outcore.ooc.fourier.places import Panels
 from outcore.ooc.fourier.plan import Transform, planned
+from outcore.ooc.passes.places import Panels
 from outcore.schedule import Run, check, elements
 
 ONE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")

@@ -25,8 +25,8 @@ import numpy as np
 
 from outcore.formats.layout import ArrayInfo
 from outcore.jobs import SMALLEST, Bound, Program, Result, Terms, TooLittle
-from outcore.ooc.fourier.along import Pass, Work
-from outcore.ooc.fourier.places import Panels, Place, Plain
+from outcore.ooc.passes.places import Panels, Place, Plain
+from outcore.ooc.passes.work import Pass, Work
 from outcore.report import counted
 from outcore.schedule import Block, Buffer, Schedule, Step
 from outcore.tiling import Side, Tiling
@@ -206,7 +206,7 @@ class _Lines:
 
     def copied(self, plain: Plain, side: int) -> tuple[Panels, Pass] | None:
         """Panels with the blocks of a side, and the pass that fills or empties them, if it fits."""
-        shape, work = plain.lengths, Work((), (self.dtypes[side],), ({},))
+        shape, work = plain.lengths, Work((self.dtypes[side],), ({},))
         block = self.extents(self.tiles.tile, side)
         itemsize = self.dtypes[side].itemsize
         if side == 0:

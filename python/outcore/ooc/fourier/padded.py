@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from outcore.jobs import Terms, TooLittle
-from outcore.ooc.fourier.along import Work
 from outcore.ooc.fourier.kernels import Stage
+from outcore.ooc.fourier.transforms import Transforms
 
 __all__ = ["Works", "sizes", "works"]
 
@@ -45,10 +45,10 @@ _UNEVEN = 64
 class Works(NamedTuple):
     """What the passes do: over the chirp, then over the lines."""
 
-    chirp: Work
-    columns: Work
-    rows: Work
-    back: Work
+    chirp: Transforms
+    columns: Transforms
+    rows: Transforms
+    back: Transforms
 
 
 def works(
@@ -108,10 +108,10 @@ def works(
     if written != between:
         last, ends = (*last, Stage("real")), (between, written)
     return Works(
-        Work((wave, columns, twiddle), (between,), ({down: n1},)),
-        Work(first, blocks, ({down: n1},) * len(blocks)),
-        Work(rows, (between,), ({along: n2},), beside=True),
-        Work(last, ends, ({down: n1},) * len(ends)),
+        Transforms((between,), ({down: n1},), stages=(wave, columns, twiddle)),
+        Transforms(blocks, ({down: n1},) * len(blocks), stages=first),
+        Transforms((between,), ({along: n2},), stages=rows, beside=True),
+        Transforms(ends, ({down: n1},) * len(ends), stages=last),
     )
 
 

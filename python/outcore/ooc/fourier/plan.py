@@ -36,10 +36,12 @@ import numpy as np
 
 from outcore.formats.layout import ArrayInfo, Strided
 from outcore.jobs import Bound, Program, Result, Terms, TooLittle, View
-from outcore.ooc.fourier.along import Pass, Work
+from outcore.ooc.fourier.half import Half
 from outcore.ooc.fourier.kernels import Stage
 from outcore.ooc.fourier.padded import sizes, works
-from outcore.ooc.fourier.places import Half, Made, Panels, Place, Plain, Rows, Source
+from outcore.ooc.fourier.transforms import Transforms
+from outcore.ooc.passes.places import Made, Panels, Place, Plain, Rows, Source
+from outcore.ooc.passes.work import Pass
 from outcore.report import human
 from outcore.tiling import Side
 
@@ -352,12 +354,12 @@ class _Planning:
         n1 = min(fits)[2]
         return n1, one.length // n1
 
-    def column(self, n: int, dtypes: Sequence[np.dtype[Any]]) -> Work:
+    def column(self, n: int, dtypes: Sequence[np.dtype[Any]]) -> Transforms:
         """A pass over the columns, or the rows, of a line that is divided."""
         kinds = [d for d in dtypes if d != self.complex]
         blocks = (self.complex, *kinds[:1])
         stages = (Stage("c2c", 0, n), Stage("twiddle", 0, n, other=1))
-        return Work(stages, blocks, ({0: n},) * len(blocks))
+        return Transforms(blocks, ({0: n},) * len(blocks), stages=stages)
 
     def dtype_of(self, one: Transform) -> np.dtype[Any]:
         """What a transform reads: the input's dtype if it is the first."""
@@ -517,7 +519,7 @@ class _Planning:
         dtypes: tuple[np.dtype[Any], ...] = (source.dtype,)
         if source.dtype != dtype:
             dtypes, stages = (source.dtype, dtype), (Stage("cast"), *stages)
-        work = Work(tuple(stages), dtypes, ({},) * len(dtypes))
+        work = Transforms(dtypes, ({},) * len(dtypes), stages=tuple(stages))
         here = source.place() if place is None else place
         if place is None:
             ends = zip(here.lengths, lengths, strict=True)
@@ -529,7 +531,7 @@ class _Planning:
         self.passes.append(fitted)
         return target
 
-    def chunks(self, work: Work, source: Place, target: Place) -> int:
+    def chunks(self, work: Transforms, source: Place, target: Place) -> int:
         """Bytes with which a chunk fits."""
         chunks = target.chunks or source.chunks or ()
         return math.prod(chunks) * work.each((1,) * len(work.dtypes)) + work.scratch(
@@ -571,13 +573,13 @@ class _Planning:
         chains = [one for one in tried if not isinstance(one, str)]
         return min(chains, key=lambda one: one.seconds) if chains else tried[0]
 
-    def copying(self, dtype: np.dtype[Any]) -> Work:
+    def copying(self, dtype: np.dtype[Any]) -> Transforms:
         """A pass that only copies."""
-        return Work((), (dtype,), ({},))
+        return Transforms((dtype,), ({},), stages=())
 
     def linked(
         self,
-        works: Sequence[Work],
+        works: Sequence[Transforms],
         here: Source,
         there: Place,
         views: list[tuple[Plain, View]],
@@ -685,7 +687,7 @@ class _Planning:
         group: Sequence[Any],
         dtypes: tuple[np.dtype[Any], np.dtype[Any]],
         axes: _Axes | None,
-    ) -> Work:
+    ) -> Transforms:
         """What is done with a block in a pass."""
         stages: list[Stage] = []
         blocks = [dtypes[0]]
@@ -730,7 +732,7 @@ class _Planning:
                 into(Stage("c2r", axis, t.length, t.forward, t.norm), self.real)
         if dtypes[1].kind != "c" and blocks[-1].kind == "c":
             into(Stage("real"), self.real)
-        return Work(tuple(stages), tuple(blocks), tuple(whole))
+        return Transforms(tuple(blocks), tuple(whole), stages=tuple(stages))
 
     # What is told
 

@@ -19,10 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from outcore.ooc.fourier.kernels import mirrored
 from outcore.schedule import Load, Section, Store
 
-__all__ = ["Ends", "Half", "Made", "Panels", "Place", "Plain", "Rows", "Source"]
+__all__ = ["Ends", "Made", "Panels", "Place", "Plain", "Rows", "Source"]
 
 Shape = tuple[int, ...]
 # Large pieces of a tile are stored one by one, which the core does without reading what is between them;
@@ -87,42 +86,6 @@ class Plain:
     def _order(self) -> Shape | None:
         order = tuple(self.axes.index(axis) for axis in range(len(self.axes)))
         return None if order == tuple(range(len(order))) else order
-
-
-@dataclass
-class Half(Plain):
-    """
-    An array with half of a Hermitian axis, read as all of it.
-
-    Parameters
-    ----------
-    axis
-        The axis.
-    whole_length
-        Of all of it.
-    """
-
-    axis: int = 0
-    whole_length: int = 0
-
-    def load(self, ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> list[Load]:
-        """What is in the half, as it is there: the kernel turns the rest round."""
-        low, there = origin[self.axis], self.lengths[self.axis]
-        high = low + extents[self.axis]
-        middle, first, last = mirrored(self.whole_length, low, high)
-        # The section of the half, and where in the block it begins.
-        parts = (
-            ((low, min(middle, there)), low),
-            ((first, min(last, there)), first - middle + low),
-        )
-        loads = []
-        for part, begin in parts:
-            place = list(ends)
-            place[self.axis] = part
-            shifted = list(origin)
-            shifted[self.axis] = begin
-            loads += super().load(tuple(place), shifted, extents)
-        return loads
 
 
 @dataclass

@@ -1,29 +1,28 @@
 """
-One pass of a transform over disk: some axes are held whole, the others are cut.
+One pass over disk: some axes are held whole, the others are cut.
 
 Problem. A pass reads and writes everything once. How it is cut decides how long the requests are on both
-sides, and whether the disk works while lines are transformed.
-Idea. What a pass does with a block is a list of stages, from which its blocks and the memory of an
-element of the axes that are cut follow. The tile grows from one chunk, or one line, along the axis that
-makes the pass cheapest by the figures of the disk, while its copies fit: one loaded, one transformed,
-one stored.
+sides, and whether the disk works while the kernel does.
+Idea. From what is done with a block (`Work`) follow its buffers, and the memory of an element of the
+axes that are cut. The tile grows from one chunk, or one line, along the axis that makes the pass
+cheapest by the figures of the disk, while its copies fit: one loaded, one computed with, one stored.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from outcore.jobs import Terms
-from outcore.ooc.fourier.kernels import Stage, scratch, transform
-from outcore.ooc.fourier.places import Panels, Place, Source
+from outcore.ooc.passes.places import Panels, Place, Source
 from outcore.schedule import Block, Buffer, Schedule, Step
 from outcore.tiling import Tiling
 
-__all__ = ["Pass", "Work", "line"]
+__all__ = ["Pass", "Work"]
 
 Shape = tuple[int, ...]
 # What a step costs besides, in seconds: it is started by Python.
@@ -33,24 +32,38 @@ _STEP = 1e-3
 @dataclass(frozen=True)
 class Work:
     """
-    What a pass does with each block, whatever its extents along the axes that are cut.
+    What a pass does with each block, whatever its extents along the axes that are cut: here, nothing.
 
     Parameters
     ----------
-    stages
-        In order.
     dtypes
         Of its blocks: what is loaded first, what is stored last.
     whole
         For each block, the axes that are held whole, and their lengths.
     beside
-        There is one more block, loaded too, of the first dtype: other lines for a ``product``.
+        There is one more block, loaded too, of the first dtype, of other lines.
     """
 
-    stages: tuple[Stage, ...]
     dtypes: tuple[np.dtype, ...]
     whole: tuple[dict[int, int], ...]
-    beside: bool = False
+    beside: bool = field(default=False, kw_only=True)
+
+    @property
+    def kernels(self) -> tuple[Callable[..., None], ...]:
+        """The kernel, if there is something to do."""
+        return ()
+
+    def arguments(self, origin: Shape, cores: int) -> tuple[Any, ...]:
+        """What the kernel is given for a block that begins there."""
+        return ()
+
+    def scratch(self, most: int, cores: int) -> int:
+        """Bytes that the kernel takes besides, for so many elements of the axes that are cut."""
+        return 0
+
+    def operations(self, cut: int) -> int:
+        """Floating-point operations, for so many elements of the axes that are cut."""
+        return 0
 
     def copies(self, *, busy: bool) -> Shape:
         """Of each block: `busy` if loads and stores go on beside the kernel."""
@@ -66,18 +79,6 @@ class Work:
         blocks += blocks[: int(self.beside)]
         return sum(n * dtype.itemsize * _product(whole) for n, dtype, whole in blocks)
 
-    def scratch(self, most: int, cores: int) -> int:
-        """Bytes that kernels take besides, for so many elements of the axes that are cut."""
-        itemsize = max((dtype.itemsize for dtype in self.dtypes if dtype.kind == "c"), default=16)
-        elements = max(_product(whole) for whole in self.whole)
-        return max(
-            (
-                scratch(s, max(most * elements // max(s.length, 1), 1), itemsize, cores)
-                for s in self.stages
-            ),
-            default=0,
-        )
-
     def most(self, room: int, cores: int, *, busy: bool) -> int:
         """How many elements of the axes that are cut fit."""
         each = self.each(self.copies(busy=busy))
@@ -89,21 +90,6 @@ class Work:
     def least(self, cores: int, *, busy: bool = False) -> int:
         """Bytes with which one element of the axes that are cut fits."""
         return self.each(self.copies(busy=busy)) + self.scratch(1, cores)
-
-    def operations(self, cut: int) -> int:
-        """Floating-point operations, for so many elements of the axes that are cut."""
-        total = 0.0
-        for stage in self.stages:
-            if stage.kind in ("c2c", "r2c", "c2r", "product"):
-                lines = cut * max(_product(w) for w in self.whole) / max(stage.length, 1)
-                half = 2 if stage.kind in ("r2c", "c2r") else 1
-                total += 5 / half * lines * stage.length * math.log2(max(stage.length, 2))
-        return int(total)
-
-
-def line(stage: Stage, dtypes: Sequence[np.dtype]) -> Work:
-    """A pass that does one operation along an axis, and nothing else."""
-    return Work((stage,), tuple(dtypes), ({stage.axis: stage.length},) * len(dtypes))
 
 
 @dataclass(frozen=True)
@@ -283,8 +269,8 @@ class Pass:
                 blocks=blocks,
                 loads=tuple(loads),
                 stores=tuple(target.stores(stored, len(work.whole) - 1)),
-                kernel=0 if work.stages else None,
-                arguments=(work.stages, origin, cores),
+                kernel=0 if work.kernels else None,
+                arguments=work.arguments(origin, cores),
                 work=work.operations(cut),
             )
 
@@ -294,7 +280,7 @@ class Pass:
             buffers=buffers,
             steps=len(tiles),
             make=step,
-            kernels=(transform,),
+            kernels=work.kernels,
             rate=rate,
         )
 
