@@ -124,7 +124,7 @@ def reduction(
     name: str, numpy: str | None = None, dtypes: Sequence[str] = NUMBERS, **fixed: Any
 ) -> Any:
     def made(d: Chance) -> Call:
-        a = d.array(dtypes, empty="arg" not in name)
+        a = d.array(dtypes)
         if "prod" in name:
             a = (np.sign(a.real) + (a == 0)).astype(a.dtype)
         if name.startswith("nan") and a.dtype.kind == "f" and a.size:

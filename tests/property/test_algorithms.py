@@ -65,7 +65,8 @@ def target(folder, kind, wanted, chance):
 def least(call):
     """What it gives with the smallest budget that it says it needs."""
     memory = 1
-    for _ in range(4):
+    # Each pass tells of itself.
+    for _ in range(6):
         try:
             return call(memory=memory), memory
         except outcore.BudgetError as error:

@@ -341,7 +341,7 @@ def apply_along_axis(
                 code="bad-axis",
             )
         number %= a.ndim
-        if not a.size:
+        if 0 in (*a.shape[:number], *a.shape[number + 1 :]):
             raise UsageError(
                 f"apply_along_axis: an array of shape {a.shape} has no line to begin with",
                 code="bad-function",

@@ -12,6 +12,7 @@ Invariants. The elements with these ranks are found exactly.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ from outcore.jobs import (
     opened,
 )
 from outcore.ooc.reduce import chains
+from outcore.ooc.reduce.reducing import constant
 from outcore.ooc.reduce.selection import selecting
 from outcore.ooc.reduce.tiles import Grid
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
@@ -230,7 +232,8 @@ def _quantile(
         dtype = chains.supported(name, source.dtype, "biuf")
         shape = tuple(source.shape)
         axes = chains.axes_of(name, axis, len(shape))
-        if not math.prod(shape):
+        count = math.prod(shape[k] for k in axes)
+        if not count and name != "median":
             raise UsageError(
                 f"{name} of no elements: there is no such rank", code="empty-reduction"
             )
@@ -241,7 +244,7 @@ def _quantile(
         to = _function(name)(sample, given, method).dtype
         result = Result((*wanted.shape, *kept), to, source=source.path, small=True)
         tiles = _by_tiles(name, shape, dtype, axes, (given, method, to), keepdims=keepdims)
-        count, flat = math.prod(shape[k] for k in axes), wanted.reshape(-1)
+        flat = wanted.reshape(-1)
 
         def finish(found: NDArray[Any]) -> NDArray[Any]:
             values: NDArray[Any] = _between(found, count, flat, method, to)
@@ -263,9 +266,18 @@ def _quantile(
         arguments = _repeating(
             name, axis if axis is None else axes, given, method, keepdims=keepdims
         )
-        operation = Operation(name, (source,), (result,), plan, arguments)
+        nothing = constant(name, result.shape, 1, [to], lambda: [_of_nothing(name)])
+        how_planned = plan if math.prod(shape) else nothing
+        operation = Operation(name, (source,), (result,), how_planned, arguments)
         done = complete(operation, out, how)
         return done[()] if isinstance(done, np.ndarray) and not done.ndim else done
+
+
+def _of_nothing(name: str) -> float:
+    """The median of no elements; other quantiles are asked for only if there are no results."""
+    if name == "median":
+        warnings.warn("median of no elements", RuntimeWarning, stacklevel=2)
+    return math.nan
 
 
 def _repeating(

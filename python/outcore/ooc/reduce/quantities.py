@@ -133,7 +133,9 @@ def reduced(
                 keepdims=keepdims,
             )
         else:
-            plan = constant(name, there, len(inputs), kinds_of, _empty(name, axes, wanted))
+            # There are no results, if there would be elements for each; or they are of no elements.
+            values = _empty(name, axes, wanted) if not count else lambda: [0] * len(wanted)
+            plan = constant(name, there, len(inputs), kinds_of, values)
         arguments: dict[str, Any] = (
             {} if axis is None else {"axis": axes[0] if len(axes) == 1 else axes}
         )
