@@ -51,6 +51,11 @@ def tell_all(value):
     return communicator().allgather(value)
 
 
+def of_all(value):
+    """What tests noted in each process that has ranks."""
+    return tell_all(value) if UNDER_MPI else [value]
+
+
 def once(t, work):
     """Let rank 0 do something, and the others wait."""
     if t.rank == 0:

@@ -57,7 +57,7 @@ def test_ranks_share_a_computation_and_one_of_them_tells(here, capsys):
         (["run", "transpose", "none.npy", "t.npy"], 3, "[not-found]"),
         (["run", "transpose", "a.npy", "t.npy", "--axes", "0,0"], 2, "no permutation"),
         (["run", "transpose", "a.npy", "t.npy", "--memory", "1000"], 3, "here: --memory"),
-        (["run", "matmul", "a.npy"], 2, "takes 3 paths"),
+        (["run", "sort", "a.npy", "t.npy", "--axis", "5"], 2, "[bad-axis]"),
         (["run", "matmul", "a.npy", "a.npy", "t.npy"], 2, "matmul"),
         (["info", "none.npy"], 3, "[not-found]"),
     ],

@@ -55,7 +55,8 @@ def test_holes_are_read_into_a_slot_when_its_last_write_has_ended(monkeypatch, t
 def test_tiles_of_8_mib_fit_slots_wherever_they_begin_in_a_page(tmp_path):
     """Rows of 32 KiB behind the header of a `.npy` file: 4 rounds of 256, and no fifth for 4 rows."""
     columns = [np.s_[:, 1024 * rank : 1024 * rank + 1024] for rank in range(4)]
-    with outcore.memory("1 GiB"), outcore.create(tmp_path / "a.npy", (4096, 4096), "f8") as a:
+    np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f8", (4096, 4096))
+    with outcore.memory("1 GiB"), outcore.open(tmp_path / "a.npy", "r+") as a:
         seen = foresee(a, columns, cold=True, method="two-phase")
         plan = seen.plan
         assert (plan.rounds, [plan.tiles(owner) for owner in plan.owners()]) == (4, [4] * 4)

@@ -279,7 +279,7 @@ def test_the_plan_is_that_of_read_all(tmp_path, monkeypatch, write):
     ranks, path = 4, tmp_path / "a.npy"
     outcore.create(path, data=np.zeros((3000, 400))).close()
     sections = [(r, (slice(r, 3000), slice(r, 400, ranks))) for r in range(ranks)]
-    made = plan(Case(ranks, (Array((3000, 400), 8, "C", sections, offset=128),), write=write))
+    made = plan(Case(ranks, (Array((3000, 400), 8, "C", sections, offset=4096),), write=write))
     seen, plain = [], planning.planned
 
     def planned(*args, **words):
