@@ -307,6 +307,28 @@ def test_what_other_ranks_noted_of_an_earlier_job_does_not_count(tmp_path, monke
 
 
 @pytest.mark.simulated
+def test_what_ranks_noted_does_not_outlive_the_journal_of_their_job(tmp_path, monkeypatch):
+    """Somebody removed the first one by hand: the arrays are made anew, for the same job."""
+    checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+    monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
+    a = np.random.default_rng(0).random((500, 900))
+    np.save(tmp_path / "a.npy", a)
+    words = {"out": tmp_path / "b.npy", "memory": 2**20}
+    path = str(tmp_path / "b.npy.outcore-journal")
+    with pytest.raises(Stop):
+        outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
+    with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+        other.begin(journal.job, journal.cut, journal.steps)
+        other.commit(range(journal.steps - 1))
+    Path(path).unlink()
+    with pytest.raises(Stop):
+        outcore.transpose(tmp_path / "a.npy", progress=stopped_after(3), **words)
+    outcore.transpose(tmp_path / "a.npy", resume=True, **words).close()
+    np.testing.assert_array_equal(a.T, np.load(tmp_path / "b.npy"))
+    assert {one.name for one in tmp_path.iterdir()} == {"a.npy", "b.npy"}
+
+
+@pytest.mark.simulated
 def test_what_ranks_noted_of_another_job_does_not_count(tmp_path, monkeypatch):
     checkpoints = importlib.import_module("outcore.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)

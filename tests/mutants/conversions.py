@@ -82,8 +82,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/jobs/job.py",
-        before='f"{name} time": _last_change(array, outers)',
-        after='f"{name} time": None',
+        before='            told[f"{name} {kind}"] = value\n',
+        after="            pass\n",
         killed_by="tests/unit/test_convert.py::test_another_job_is_not_resumed",
         why="a conversion would go on with a source that was changed: half old, half new",
     ),

@@ -24,7 +24,7 @@ MUTANTS = [
         file="python/outcore/jobs/job.py",
         before="        for path in of_ranks(journal.path):\n            os.unlink(path)\n        if not begun",
         after="        if not begun",
-        killed_by=f"{ALGORITHMS}::test_what_other_ranks_noted_of_an_earlier_job_does_not_count",
+        killed_by=f"{ALGORITHMS}::test_what_ranks_noted_does_not_outlive_the_journal_of_their_job",
         why="steps of a job that was given up would count for the next one: elements never computed",
     ),
     Mutant(

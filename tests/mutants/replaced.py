@@ -130,8 +130,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/jobs/target.py",
-        before="        return os.stat(self.outer).st_ino == inode\n",
-        after="        return False\n",
+        before="os.path.isdir(named) and os.stat(named).st_ino == inode\n",
+        after="False\n",
         killed_by="tests/unit/test_jobs.py"
         "::test_whenever_it_is_killed_the_new_folder_replaces_the_old_one",
         why="who goes on after a kill would put the old array back, or what is left of it",
@@ -147,8 +147,8 @@ MUTANTS = [
     # Conversions into a file that exists
     Mutant(
         file="python/outcore/jobs/target.py",
-        before="            partial = formats.staged(outer + tail, format) or outer + tail\n",
-        after="            partial = outer + tail\n",
+        before="formats.staged(outer + tail, format) if inner is not None and there else None\n",
+        after="None\n",
         killed_by=(
             f"{INSIDE}::test_the_old_dataset_outlives_a_full_disk",
             f"{INSIDE}::test_the_old_dataset_is_there_until_the_new_one_is_whole",
@@ -157,8 +157,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/jobs/target.py",
-        before="                formats.publish(self.final, format=self.format, exclusive=not self.overwrite)\n",
-        after="                formats.publish(self.final, format=self.format, exclusive=False)\n",
+        before="            formats.publish(self.final, format=self.format, exclusive=not self.overwrite)\n",
+        after="            formats.publish(self.final, format=self.format, exclusive=False)\n",
         killed_by=f"{INSIDE}::test_a_name_that_is_taken_is_refused_before_and_after",
         why="a dataset that appeared during a conversion would be replaced without being asked for",
     ),
@@ -168,5 +168,42 @@ MUTANTS = [
         after='    with access.session(path, "r+") as file:\n',
         killed_by="tests/crash/test_hdf5_killed.py::test_killed_before_each_step_of_naming_what_is_whole",
         why="a kill between two steps would leave neither the older dataset nor the new one",
+    ),
+    Mutant(
+        file=f"{FORMATS}/hdf5.py",
+        before="        if partial_name(inner) not in file:\n            return  #",
+        after="        if False:\n            return  #",
+        killed_by="tests/crash/test_leftovers.py"
+        "::test_whenever_it_is_killed_all_that_is_left_can_be_removed",
+        why="who was killed after the dataset had its name could not go on, nor end",
+    ),
+    Mutant(
+        file=f"{FORMATS}/zarr_staged.py",
+        before="            if depth < len(names) or exclusive or not os.path.lexists(target):\n",
+        after="            if not os.path.lexists(target):\n",
+        killed_by="tests/crash/test_leftovers.py::test_no_array_of_a_store_is_replaced_in_a_race",
+        why="an array that appeared at the last moment would be replaced without being asked for",
+    ),
+    Mutant(
+        file="python/outcore/jobs/target.py",
+        before='        if error.code != "not-found":\n            raise\n',
+        after="        pass\n",
+        killed_by="tests/crash/test_leftovers.py::test_what_cannot_be_removed_stays_in_the_list",
+        why="nobody would find what a job left that could not be removed at once",
+    ),
+    # Inputs that change while a job rests
+    Mutant(
+        file="python/outcore/jobs/changed.py",
+        before="                    yield durable.read_at(",
+        after="                    durable.read_at(",
+        killed_by="tests/unit/test_changed_inputs.py::test_one_element_that_changed_is_noticed",
+        why="a job would go on with an input that was changed: half old, half new",
+    ),
+    Mutant(
+        file="python/outcore/jobs/changed.py",
+        before='                    told = f"{name} {status.st_mtime_ns} {status.st_size}"\n',
+        after="                    pass\n",
+        killed_by="tests/unit/test_changed_inputs.py::test_one_element_that_changed_is_noticed",
+        why="a job would go on with a Zarr array that was changed: half old, half new",
     ),
 ]

@@ -32,11 +32,13 @@ __all__ = [
     "Entry",
     "Growing",
     "check_new",
+    "check_place",
     "create_info",
     "discard",
     "growing",
     "ls",
     "open_info",
+    "prepare",
     "publish",
     "reserve",
     "resize",
@@ -300,8 +302,28 @@ def staged(path: str, format: str | None = None) -> str | None:
     return None if step is None else step(outer, inner)
 
 
+def check_place(path: str, *, format: str | None = None, exclusive: bool = False) -> None:
+    """Refuse what `publish` would refuse, where the format can say so before."""
+    outer, inner = split_path(path)
+    step = getattr(_maker(outer, format), "check_place", None)
+    if step is not None:
+        step(outer, inner, exclusive)
+
+
+def prepare(path: str, *, format: str | None = None) -> None:
+    """Before an array is created where `staged` says."""
+    outer, inner = split_path(path)
+    step = getattr(_maker(outer, format), "prepare", None)
+    if step is not None:
+        step(outer, inner)
+
+
 def publish(path: str, *, format: str | None = None, exclusive: bool = False) -> None:
-    """Give an array that was made where `staged` said its name, in place of an older one."""
+    """
+    Give an array that was made where `staged` said its name, in place of an older one.
+
+    Nothing happens if it is not there any more: whoever was killed then has done so.
+    """
     outer, inner = split_path(path)
     _maker(outer, format).publish(outer, inner, exclusive)  # type: ignore[attr-defined]
 

@@ -206,6 +206,9 @@ def publish(path: str, inner: str, exclusive: bool) -> None:
 def publish_as(path: str, inner: str, exclusive: bool, finish: Finish) -> None:
     """`publish` for this format and for those built on it; `finish` completes the dataset."""
     h5py = access.library(path)
+    with access.session(path, "r") as file:
+        if partial_name(inner) not in file:
+            return  # whoever was killed then has done so
     with access.changing(path, partial_name(inner)) as file:
         name_dataset(h5py, file, path, inner, exclusive, finish)
 

@@ -29,7 +29,15 @@ from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimens
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
 from outcore.formats.hdf5_create import final_name
 from outcore.formats.hdf5_types import codecs_of, dtype_of
-from outcore.formats.layout import ArrayInfo, Chunked, Origin, Part, Strided, TableSource
+from outcore.formats.layout import (
+    ArrayInfo,
+    Chunked,
+    Origin,
+    Part,
+    Strided,
+    TableSource,
+    file_of,
+)
 from outcore.formats.netcdf4_lengths import Lengths
 from outcore.formats.spec import byte_strides, check_shape
 
@@ -169,6 +177,12 @@ def shapes(h5py: Any, format: str, path: str) -> ShapeOf:
     return Lengths(h5py, path).shape if format == "netcdf4" else lambda dset: tuple(dset.shape)
 
 
+def _home(path: str, name: str, dset: Any) -> tuple[str, str]:
+    """The file and the name of a dataset; of one behind an external link those that it has there."""
+    own = os.path.abspath(access.filename(dset.file))
+    return (path, name) if file_of(own) == file_of(path) else (own, dset.name)
+
+
 def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: bool) -> ArrayInfo:
     """All about one dataset; refuses what outcore cannot read by its bytes."""
     where = f"{path}::{name}"
@@ -190,7 +204,7 @@ def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: 
         dtype=base,
         layout=layout,
         fill_value=_fill_value(h5py, dset, plist, base),
-        attrs=Attributes(path, name, netcdf=format == "netcdf4"),
+        attrs=Attributes(*_home(path, name, dset), netcdf=format == "netcdf4"),
         dims=None if dims is None else (*dims, *(None for _ in below)),
         extra={
             "file": path,

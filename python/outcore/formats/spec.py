@@ -79,7 +79,9 @@ class Format(Protocol):
     (space for a longer array, metadata unchanged), ``stale(info, shape)`` (sections of a longer array
     that hold old bytes, see `zarr_grid`) and ``set_attrs(info, attrs, drop) -> ArrayInfo``; and, for
     arrays that grow for hours inside a file that exists, ``staged(path, inner) -> str`` (what to create
-    instead), ``publish(path, inner, exclusive)`` (give it its name) and ``discard(path, inner)``.
+    instead), ``publish(path, inner, exclusive)`` (give it its name, if nobody has) and ``discard(path,
+    inner)``; if need be also ``check_place(path, inner, exclusive)`` (refuse what `publish` would
+    refuse) and ``prepare(path, inner)`` (before it is created).
     """
 
     @property

@@ -17,13 +17,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
-from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid
+from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid, zarr_staged
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource
 from outcore.formats.spec import Entry, Spec, check_shape
 from outcore.formats.zarr_grid import check_resize, choose_chunks, remove_shrunk, source_of
 from outcore.formats.zarr_grid import reserve as reserve
 from outcore.formats.zarr_grid import stale as stale
 from outcore.formats.zarr_identity import confirm, folder_of, gone, identified, identity_of
+from outcore.formats.zarr_staged import discard as discard
+from outcore.formats.zarr_staged import prepare as prepare
+from outcore.formats.zarr_staged import staged as staged
 from outcore.formats.zarr_store import (
     Document,
     Judge,
@@ -52,6 +55,7 @@ NAME = "zarr2"
 SUFFIXES: tuple[str, ...] = (".zarr2",)
 
 _ARRAY, _GROUP, _ATTRS, _ALL = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+_DOCUMENTS = (_ARRAY, _GROUP, _ATTRS)
 _DIMS = "_ARRAY_DIMENSIONS"
 
 
@@ -319,6 +323,20 @@ def _with_dims(attrs: Mapping[str, Any], dims: Sequence[str | None] | None) -> D
     if dims is None:
         return dict(attrs)
     return {**attrs, _DIMS: [f"dim_{k}" if n is None else n for k, n in enumerate(dims)]}
+
+
+def check_place(path: str, inner: str, exclusive: bool) -> None:
+    """Refuse what `publish` would refuse."""
+    zarr_staged.check_place(path, inner, _is_group, exclusive)
+
+
+def publish(path: str, inner: str, exclusive: bool) -> None:
+    """Give an array that was made at `staged` its place, and tell the groups above it."""
+    for folder in zarr_staged.take_place(path, inner, _is_group, exclusive):
+        found = {name: read_document(os.path.join(folder, name)) for name in _DOCUMENTS}
+        documents = {name: document for name, document in found.items() if document is not None}
+        if documents:
+            _update_groups(folder, documents)
 
 
 def _is_group(folder: str) -> bool:

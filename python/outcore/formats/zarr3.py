@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from outcore.errors import FormatError, UsageError
-from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid
+from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid, zarr_staged
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
@@ -41,6 +41,9 @@ from outcore.formats.zarr_grid import (
 from outcore.formats.zarr_grid import reserve as reserve
 from outcore.formats.zarr_grid import stale as stale
 from outcore.formats.zarr_identity import confirm, folder_of, gone, identified, identity_of
+from outcore.formats.zarr_staged import discard as discard
+from outcore.formats.zarr_staged import prepare as prepare
+from outcore.formats.zarr_staged import staged as staged
 from outcore.formats.zarr_store import (
     Document,
     Judge,
@@ -398,6 +401,20 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = "/") ->
     return _known(name, target, found, made.folder)
 
 
+def check_place(path: str, inner: str, exclusive: bool) -> None:
+    """Refuse what `publish` would refuse."""
+    zarr_staged.check_place(path, inner, _is_group, exclusive)
+
+
+def publish(path: str, inner: str, exclusive: bool) -> None:
+    """Give an array that was made at `staged` its place, and tell the groups above it."""
+    for folder in zarr_staged.take_place(path, inner, _is_group, exclusive):
+        document = read_document(os.path.join(folder, _FILE))
+        if document is not None:
+            # What is told of a group that was there before is not ours to change.
+            _update_groups(folder, document, known=document.get("node_type") == "group")
+
+
 def _is_group(folder: str) -> bool:
     document = read_document(os.path.join(folder, _FILE))
     return document is not None and document.get("node_type") == "group"
@@ -439,8 +456,12 @@ def _named(name: str, **options: Any) -> Document:
     return {"name": name, "configuration": options}
 
 
-def _update_groups(folder: str, document: Document) -> None:
-    """Bring the consolidated metadata of the groups above a node up to date, where there is any."""
+def _update_groups(folder: str, document: Document, *, known: bool = False) -> None:
+    """
+    Bring the consolidated metadata of the groups above a node up to date, where there is any.
+
+    `known`: a node that is in them already stays as it is there.
+    """
     for above, relative in group_folders(folder):
         file = os.path.join(above, _FILE)
         with locked(file):
@@ -448,7 +469,7 @@ def _update_groups(folder: str, document: Document) -> None:
             if group is None or group.get("consolidated_metadata") is None:
                 continue
             members = _members(group, Judge(file))
-            if members.get(relative) != document:
+            if members.get(relative) != document and not (known and relative in members):
                 members[relative] = document
                 group["consolidated_metadata"]["metadata"] = members
                 write_document(file, group)

@@ -163,7 +163,7 @@ def place(
     Placed
     """
     target = node_folder(path, names)
-    depth = _depth_of_groups(path, names, is_group)
+    depth = depth_of_groups(path, names, is_group)
     if depth == len(names) and not exclusive:  # otherwise `publish` says what is to be said
         check_replaceable(target)
 
@@ -192,7 +192,7 @@ def _write_all(folder: str, documents: Mapping[str, Document]) -> None:
         write_document(os.path.join(folder, name), document)
 
 
-def _depth_of_groups(path: str, names: Sequence[str], is_group: Callable[[str], bool]) -> int:
+def depth_of_groups(path: str, names: Sequence[str], is_group: Callable[[str], bool]) -> int:
     """How many of the nodes from the root downward to the array exist already as groups."""
     for depth in range(len(names)):
         folder = node_folder(path, names[:depth])

@@ -28,12 +28,13 @@ import numpy as np
 
 from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import OutcoreError, UsageError, callers_line
+from outcore.errors import UsageError, callers_line
 from outcore.formats import durable
 from outcore.hints import Hints
 from outcore.hints import memory as promise
 from outcore.jobs.calls import written
 from outcore.jobs.carry import Carrier, Progress
+from outcore.jobs.changed import Files, state
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Operation, Program, Result
 from outcore.jobs.outputs import Named, Output, scratch_folder, temporary
@@ -72,6 +73,8 @@ class Job:
     budget: int
     wishes: Mapping[str, Any]
     ranks: Ranks
+    #: What `description` said, before anything was written.
+    described: dict[str, Any] = field(default_factory=dict)
 
     @property
     def named(self) -> list[Named]:
@@ -91,16 +94,22 @@ class Job:
 
     def description(self) -> dict[str, Any]:
         """What makes two jobs the same."""
-        outers = [os.path.realpath(one.place.outer) for one in self.named]
+        if not self.described:
+            self.described |= self._description()
+        return self.described
+
+    def _description(self) -> dict[str, Any]:
+        written = Files().union(*(one.containers for one in self.outputs))
         told: dict[str, Any] = {"operation": self.operation.name}
         for n, array in enumerate(self.operation.inputs):
             name = "source" if n == 0 else f"source {n + 1}"
             told |= {
                 name: _absolute(array.path) if isinstance(array, DiskArray) else "in memory",
-                f"{name} time": _last_change(array, outers),
                 f"{name} shape": list(array.shape),
                 f"{name} dtype": repr(array.dtype),
             }
+            kind, value = state(array, written)
+            told[f"{name} {kind}"] = value
         for n, output in enumerate(self.outputs):
             name = "target" if n == 0 else f"target {n + 1}"
             if isinstance(output, Named):
@@ -122,7 +131,7 @@ class Job:
     def begun(self, settled: Settled) -> dict[str, Any]:
         """What it keeps when all arrays are there: also what the program follows from."""
         program = {"cut": asdict(settled.cut), "program": _digest(settled.program)}
-        inodes = [os.stat(one.place.partial_outer).st_ino for one in self.named]
+        inodes = [one.place.begun() for one in self.named]
         return program | {"inodes": inodes} | self.announced()
 
     def explained(self) -> ComputeReport:
@@ -242,8 +251,7 @@ class Job:
         was_begun = journal.job is not None
         journal.begin(job, {**announced, "partial": [*announced["partial"], *left]}, 0)
         for path, format in left:
-            with contextlib.suppress(OutcoreError):
-                discard(path, format)
+            discard(path, format)
         if was_begun:
             self._remove_temporaries(journal)
 
@@ -548,26 +556,3 @@ def _said(value: Any) -> str:
         digest = hashlib.sha256(value.tobytes()).hexdigest()[:16]
         return f"{value.dtype.str} array of {value.shape}, {digest}"
     return repr(value)
-
-
-# Files of a folder that are looked at for the time of their last change.
-_LOOKED_AT = 100_000
-
-
-def _last_change(array: Any, outers: Sequence[str]) -> Any:
-    """What tells whether an input is another one today."""
-    if isinstance(array, InMemory):
-        return hashlib.sha256(array.data.tobytes()).hexdigest()[:16]
-    source = os.path.realpath(formats.split_path(array.path)[0])
-    if source in outers:
-        return None  # a file that holds the target too changes with every step
-    if not os.path.isdir(source):
-        return os.stat(source).st_mtime_ns
-    newest = seen = 0
-    for folder, _, names in os.walk(source):
-        for name in names:
-            newest = max(newest, os.stat(os.path.join(folder, name)).st_mtime_ns)
-            seen += 1
-            if seen == _LOOKED_AT:
-                return newest
-    return [newest, seen]

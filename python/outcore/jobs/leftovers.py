@@ -202,7 +202,9 @@ def clean(one: Unfinished) -> None:
     Raises
     ------
     UsageError
-        ``in-use``: it is running.
+        ``in-use``: it is running; ``file-in-use``: a file in which it left something is open.
+    StorageError
+        Something cannot be removed. The job is listed still.
 
     Examples
     --------
@@ -216,8 +218,7 @@ def clean(one: Unfinished) -> None:
     # Held while it is removed: nobody goes on with it meanwhile.
     with held(one.path) as journal:
         for path, format in one.partial:
-            with contextlib.suppress(OutcoreError):
-                discard(path, format)
+            discard(path, format)
         found = temporaries(one.path)
         durable.remove_begun(temporary_path(one.path, len(found)))
         for path in found:

@@ -27,8 +27,10 @@ from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, StorageError, UsageError
 from outcore.formats import durable
+from outcore.formats.layout import file_of
 from outcore.formats.paths import one_name
 from outcore.hints import Hints
+from outcore.jobs.changed import Files, containers
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Result
 from outcore.jobs.overlap import overlap
@@ -49,6 +51,10 @@ class Output(Protocol):
     @property
     def stays(self) -> bool:
         """Whether what was stored is still there when an interrupted job goes on."""
+
+    @property
+    def containers(self) -> Files:
+        """Files that it is in with other arrays, as `outcore.formats.layout.file_of` tells them."""
 
     def begin(self, budget: int, *, again: bool) -> Any:
         """The array that steps store into; `again` if an interrupted job left it."""
@@ -78,6 +84,11 @@ class Named:
     def __init__(self, target: Target) -> None:
         self.target, self.place = target, target.place
 
+    @property
+    def containers(self) -> Files:
+        """The file or store, if it is there already."""
+        return frozenset([file_of(self.place.outer)] if self.place.inside else [])
+
     def begin(self, budget: int, *, again: bool) -> DiskArray:
         """Create it under another name, or open what is there."""
         return self.target.reopen(budget) if again else self.target.create(budget)
@@ -88,7 +99,7 @@ class Named:
 
     def publish(self) -> None:
         """Give it its name, unless a job that was killed then has done so."""
-        if self.place.in_place or os.path.lexists(self.place.partial_outer):
+        if self.place.inside or os.path.lexists(self.place.partial_outer):
             self.place.publish()
 
     def opened(self, ranks: Ranks) -> DiskArray:
@@ -120,6 +131,10 @@ class _Given:
     def stays(self) -> bool:
         return isinstance(self.array, DiskArray)
 
+    @property
+    def containers(self) -> Files:
+        return containers(self.array)
+
     def begin(self, budget: int, *, again: bool) -> Any:
         return self.array
 
@@ -142,6 +157,7 @@ class _Returned:
     """A NumPy array, counted in the budget while the job runs."""
 
     stays = False
+    containers: Files = frozenset()
 
     def __init__(self, result: Result) -> None:
         self.result, self.held = result, result.nbytes
@@ -172,6 +188,7 @@ class _Gathered:
     """What is in memory in the end, and on disk as long as ranks compute parts of it."""
 
     stays = False
+    containers: Files = frozenset()
 
     def __init__(self, result: Result, folder: str, into: InMemory | None) -> None:
         self.scratch = _Temporary(result, folder, {})
@@ -214,6 +231,7 @@ class _Temporary:
 
     held = 0
     stays = False
+    containers: Files = frozenset()
 
     def __init__(self, result: Result, folder: str, wishes: Mapping[str, Any]) -> None:
         self.result, self.folder, self.wishes = result, folder, wishes

@@ -4,18 +4,17 @@ A new array: where it grows, what it keeps of another one, how it takes its name
 Problem. A job may stop anywhere; whoever opens the name of its result then must not find half an array.
 And formats differ in what they can say of an array besides its elements.
 Idea. The array is made under a name of its own beside the final one and renamed at the end (decision
-0006); inside a container that exists already the format does both (`formats.staged`), or it is made in
-place (Zarr). What it should keep (attributes, fill value, axes) is tried together, then with as little
-left out as the format asks for.
+0006); inside a container that exists already the format does both (`formats.staged`). What it should
+keep (attributes, fill value, axes) is tried together, then with as little left out as the format asks
+for.
 
-Invariants. Until `Place.publish` nothing is at the final name that was not there before, unless it is
-made in place. What cannot be kept is told.
+Invariants. Until `Place.publish` nothing is at the final name that was not there before. What cannot be
+kept is told.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import warnings
@@ -59,6 +58,8 @@ class Place:
     partial: str
     partial_outer: str
     journal: str
+    #: The array lies in a container that exists already.
+    inside: bool
     overwrite: bool
     #: Of the target, as the user gave it; None if the suffix tells.
     format: str | None
@@ -88,18 +89,22 @@ class Place:
             check_replaceable(outer)
         tail = f"::{inner}" if inner is not None else ""
         journal = durable.neighbour(name, ".outcore-journal")
-        if inner is not None and there:
-            partial = formats.staged(outer + tail, format) or outer + tail
-            return cls(outer + tail, outer, partial, outer, journal, overwrite, format)
+        partial = formats.staged(outer + tail, format) if inner is not None and there else None
+        if partial is not None:
+            begun = formats.split_path(partial)[0]
+            return cls(outer + tail, outer, partial, begun, journal, True, overwrite, format)
         stem, suffix = os.path.splitext(outer)
         if len(suffix) > _LONGEST_SUFFIX:
             stem, suffix = outer, ""
         partial = durable.neighbour(stem, f"{_PARTIAL}{suffix}")
-        return cls(outer + tail, outer, partial + tail, partial, journal, overwrite, format)
+        return cls(outer + tail, outer, partial + tail, partial, journal, False, overwrite, format)
 
     def refuse_existing(self) -> None:
         """Refuse to replace what is there, unless that was said."""
-        if self.inside or self.overwrite or not os.path.lexists(self.outer):
+        if self.inside:
+            formats.check_place(self.final, format=self.format, exclusive=not self.overwrite)
+            return
+        if self.overwrite or not os.path.lexists(self.outer):
             return
         raise StorageError(
             f"{self.final!r} exists already; pass overwrite=True to replace it",
@@ -107,16 +112,6 @@ class Place:
             path=self.final,
             errno=17,
         )
-
-    @property
-    def inside(self) -> bool:
-        """Whether the array lies in a container that exists already."""
-        return self.partial_outer == self.outer
-
-    @property
-    def in_place(self) -> bool:
-        """Whether it is made there under its final name."""
-        return self.partial == self.final
 
     @property
     def left(self) -> str:
@@ -127,11 +122,31 @@ class Place:
         """Remove what an earlier attempt left."""
         discard(self.left, self.format)
 
+    @property
+    def hidden(self) -> bool:
+        """Whether it grows in a file or folder of its own, which is nobody else's until the end."""
+        return self.partial_outer != self.outer
+
+    def prepare(self) -> None:
+        """Before it is created."""
+        self.discard()
+        if self.inside:
+            formats.prepare(self.final, format=self.format)
+
+    def begun(self) -> int:
+        """The inode of what gets a name at the end."""
+        made = self._folder(self.partial, self.partial_outer)
+        return os.stat(made if os.path.isdir(made) else self.partial_outer).st_ino
+
     def is_published(self, inode: int) -> bool:
         """Whether the folder that was made has its name already; what it replaced may be there still."""
-        if self.inside or not os.path.isdir(self.outer):
-            return False
-        return os.stat(self.outer).st_ino == inode
+        named = self._folder(self.final, self.outer)
+        return os.path.isdir(named) and os.stat(named).st_ino == inode
+
+    def _folder(self, path: str, outer: str) -> str:
+        """Where the array is itself, inside a container that consists of folders; else `outer`."""
+        inner = formats.split_path(path)[1] if self.inside else None
+        return outer if inner is None else os.path.join(outer, inner.strip("/"))
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
@@ -139,18 +154,19 @@ class Place:
         try:
             yield
         except OutcoreError as error:
-            if not self.in_place:
-                ends = [self.final, self.partial]
-                if not self.inside:
-                    ends = [self.outer, self.partial_outer]
-                error.speak_of(*map(os.path.basename, ends))
+            if self.inside and self.hidden:
+                ends = ["", os.path.join(os.path.basename(os.path.dirname(self.partial_outer)), "")]
+            elif self.inside:
+                ends = [os.path.basename(self.final), os.path.basename(self.partial)]
+            else:
+                ends = [os.path.basename(self.outer), os.path.basename(self.partial_outer)]
+            error.speak_of(*ends)
             raise
 
     def publish(self) -> None:
         """Give the complete array its name."""
         if self.inside:
-            if not self.in_place:
-                formats.publish(self.final, format=self.format, exclusive=not self.overwrite)
+            formats.publish(self.final, format=self.format, exclusive=not self.overwrite)
             return
         if os.path.isdir(self.outer):
             check_replaceable(self.outer)  # hours have passed
@@ -159,7 +175,24 @@ class Place:
 
 
 def discard(path: str, format: str | None) -> None:
-    """Remove an unfinished array, and what was to become it, by `Place.left`."""
+    """
+    Remove an unfinished array, and what was to become it, by `Place.left`.
+
+    Raises
+    ------
+    OutcoreError
+        It is there, and cannot be removed.
+    """
+    try:
+        _discard(path, format)
+    except FormatError:
+        pass  # the container is not what it was: nothing of ours is in it
+    except StorageError as error:
+        if error.code != "not-found":
+            raise
+
+
+def _discard(path: str, format: str | None) -> None:
     outer, inner = formats.split_path(path)
     if _PARTIAL in os.path.basename(outer):
         durable.remove_begun(outer)
@@ -168,11 +201,8 @@ def discard(path: str, format: str | None) -> None:
                 shutil.rmtree(outer)
             elif os.path.lexists(outer):
                 os.unlink(outer)
-    elif inner is not None:
+    elif inner is not None and os.path.lexists(outer):
         formats.discard(path, format=format)
-        if os.path.isdir(outer):
-            for folder in itertools.accumulate([outer, *inner.split("/")], os.path.join):
-                durable.remove_begun(folder)
 
 
 def _real(path: str) -> str:
@@ -199,7 +229,7 @@ class Target:
     def hints(self, memory: int) -> Hints:
         """How the new array is opened."""
         # The file is nobody else's until it gets its name.
-        return Hints.of(Hints(memory=memory, exclusive=not self.place.inside))
+        return Hints.of(Hints(memory=memory, exclusive=self.place.hidden))
 
     def reopen(self, memory: int) -> DiskArray:
         """What an interrupted job left, to go on with."""
@@ -207,7 +237,7 @@ class Target:
         if not os.path.lexists(self.place.partial_outer):
             raise self._gone()
         shape, dtype = self.result.shape, self.result.dtype
-        if formats.format_of_new(self.place.partial, self.format) == "raw":
+        if formats.format_of_new(self.place.final, self.format) == "raw":
             words = {**words, "dtype": dtype, "shape": shape, **self.wishes}
         try:
             target: DiskArray = open(self.place.partial, "r+", hints=self.hints(memory), **words)
@@ -235,7 +265,8 @@ class Target:
 
     def create(self, memory: int) -> DiskArray:
         """An empty array that has of what it should keep what its format can."""
-        self.place.discard()
+        self.place.prepare()
+        format = formats.format_of_new(self.place.final, self.format)
         kept = {k: v for k, v in self.result.kept.items() if v is not None and k not in self.wishes}
         if "shards" in self.wishes:
             kept.pop("chunks", None)
@@ -249,7 +280,7 @@ class Target:
                     self.result.dtype,
                     exclusive=not (self.place.overwrite and self.place.inside),
                     hints=self.hints(memory),
-                    format=self.format,
+                    format=format,
                     **words,
                     **self.wishes,
                 )
