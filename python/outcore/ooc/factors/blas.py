@@ -153,8 +153,16 @@ class Routines:
         """``b = op(a)^-1 b``, or ``b op(a)^-1`` with side ``"R"``, for a triangular `a`."""
         if not b.size:
             return
-        (at_a, lda), (at_b, ldb) = _address(a), _address(b)
         m, n = b.shape
+        if (side, uplo) == ("R", "L") and trans != "N" and n > _HALVED:
+            # By halves most of it is products, which are faster.
+            half = n // 2
+            left, right = b[:, :half], b[:, half:]
+            self.trsm(a[:half, :half], left, side, uplo, trans, diag)
+            self.gemm(right, left, a[half:, :half], tb=trans)
+            self.trsm(a[half:, half:], right, side, uplo, trans, diag)
+            return
+        (at_a, lda), (at_b, ldb) = _address(a), _address(b)
         self._call(
             "trsm", side, uplo, trans, diag, m, n, self._scalar(1.0), _At(at_a), lda, _At(at_b), ldb
         )
@@ -165,9 +173,31 @@ class Routines:
         return self._call("potrf", "L", a.shape[0], _At(at), lda, _INFO) if a.size else 0
 
     def getrf(self, a: Matrix, pivots: NDArray[np.int32]) -> int:
-        """LU factors; rows that were interchanged, from 1; the first pivot that is zero, from 1."""
-        at, lda = _address(a)
-        return self._call("getrf", *a.shape, _At(at), lda, pivots, _INFO) if a.size else 0
+        """LU factors; rows that were interchanged, from 0; the first pivot that is zero, from 1."""
+        if not a.size:
+            return 0
+        half = min(a.shape) // 2
+        if half < _FACTORED:
+            at, lda = _address(a)
+            zero = self._call("getrf", *a.shape, _At(at), lda, pivots, _INFO)
+            pivots -= np.int32(1)
+            return zero
+        # By halves, as LAPACK does it too, but with its routine for narrow ones only: it is slow where
+        # there are many more rows than columns.
+        left, right = a[:, :half], a[:, half:]
+        zero = self.getrf(left, pivots[:half])
+        self.laswp(right, pivots[:half])
+        self.eliminate(right, left)
+        later = self.getrf(right[half:], pivots[half:])
+        self.laswp(left[half:], pivots[half:])
+        pivots[half:] += np.int32(half)
+        return zero or (later and half + later)
+
+    def eliminate(self, columns: Matrix, factor: Matrix) -> None:
+        """Take away from `columns` what columns of L add, which begin with the diagonal."""
+        count = min(factor.shape)
+        self.trsm(factor[:count, :count], columns[:count], diag="U")
+        self.gemm(columns[count:], factor[count:, :count], columns[:count])
 
     def laswp(self, a: Matrix, pivots: NDArray[np.int32], *, back: bool = False) -> None:
         """Interchange row `i` with row ``pivots[i]`` (from 0), one after the other; or undo that."""
@@ -211,6 +241,9 @@ class Routines:
             most = max(most, int(self._work[0].real))
         return most
 
+
+# Columns up to which a routine of BLAS, and of LAPACK, is faster than its halves.
+_HALVED, _FACTORED = 64, 16
 
 _INFO = object()
 _LAPACK = {"potrf", "getrf", "laswp", "geqrf", "ormqr", "unmqr"}
