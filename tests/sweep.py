@@ -127,7 +127,7 @@ def reduction(
         a = d.array(dtypes)
         if "prod" in name:
             a = (np.sign(a.real) + (a == 0)).astype(a.dtype)
-        if name.startswith("nan") and a.dtype.kind == "f" and a.size:
+        if name.startswith("nan") and a.dtype.kind in "fc" and a.size:
             a[d.rng.random(a.shape) < 0.1] = np.nan
         one = name.endswith(("argmin", "argmax")) or "cum" in name
         axis = d.of(None, d.axis(a.ndim)) if one else d.axes(a.ndim)
@@ -582,14 +582,11 @@ def named(make: Callable[[str], Any], *names: str) -> dict[str, Any]:
     return {name: make(name) for name in names}
 
 
-SUMS = ("sum", "mean", "var", "std", "nansum")
-# Of complex numbers these are refused.
-REAL_ONLY = ("prod", "nanprod", "cumprod", "nanmean", "nanvar", "nanstd")
+SUMS = ("sum", "prod", "mean", "var", "std", "nansum", "nanprod", "nanmean", "nanvar", "nanstd")
 ORDERED = ("min", "max", "ptp", "argmin", "argmax", "nanmin", "nanmax", "nanargmin", "nanargmax")
 
 CALLS: dict[str, Callable[[Chance], Call]] = {
-    **named(reduction, *SUMS, "any", "all", "count_nonzero", "cumsum"),
-    **named(lambda name: reduction(name, dtypes=REAL), *ORDERED, *REAL_ONLY),
+    **named(reduction, *SUMS, *ORDERED, "any", "all", "count_nonzero", "cumsum", "cumprod"),
     "quantile": quantiles("quantile", (0.3, 0.5)),
     "percentile": quantiles("percentile", (30, 75)),
     "median": quantiles("median", None),

@@ -27,6 +27,7 @@ __all__ = [
     "StencilPass",
     "Stop",
     "__version__",
+    "accumulate_products",
     "assign",
     "brief_record",
     "cut_runs",
@@ -61,6 +62,7 @@ __all__ = [
 
 __version__: Final[str]
 
+def accumulate_products(y: NDArray[Any], axis: int, before: NDArray[Any] | None = None) -> None: ...
 def assign(
     requests: NDArray[np.int64],
     method: str,

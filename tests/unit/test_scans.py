@@ -24,8 +24,6 @@ SHAPES = [(), (0,), (7,), (1, 9), (1031,), (11, 13), (5, 0, 3), (3, 5000), (900,
 )
 def test_it_is_numpys(tmp_path_factory, shape, dtype, source, name, memory, seed):
     folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
-    if np.dtype(dtype).kind == "c":
-        name = "cumsum"
     data = content(shape, dtype, rng, "prod")
     axis = int(rng.integers(-len(shape), len(shape))) if shape and rng.random() < 0.7 else None
     native = data.astype(data.dtype.newbyteorder("="))
@@ -41,7 +39,14 @@ def test_it_is_numpys(tmp_path_factory, shape, dtype, source, name, memory, seed
             words["memory"] = refused.value.needed + 100 * 1024
         with getattr(outcore, name)(a, axis, **words) as found:
             assert (expected.shape, expected.dtype) == (found.shape, found.dtype)
-            assert expected.tobytes() == found[...].tobytes()
+            found = found[...]
+    if name == "cumprod" and found.dtype.kind == "c":
+        # NumPy rounds rows and columns in different ways.
+        loss = 1e-4 if found.dtype == "c8" else 1e-12
+        np.testing.assert_allclose(found, expected, rtol=loss)
+        with outcore.cumprod(native, axis) as again:
+            expected = again[...]
+    assert expected.tobytes() == found.tobytes()
 
 
 def test_dtype_and_axes_as_numpy_takes_them():
@@ -51,8 +56,10 @@ def test_dtype_and_axes_as_numpy_takes_them():
         with outcore.cumsum(data, **words) as found:
             assert expected.dtype == found.dtype
             np.testing.assert_array_equal(expected, found[...])
+    with outcore.cumprod(data, dtype="c8") as found:
+        assert found.dtype == "c8"
     with pytest.raises(outcore.UnsupportedError, match="bad-dtype"):
-        outcore.cumprod(np.ones(3, "c16"))
+        outcore.cumprod(np.ones(3, "g"))
     for axis in (3, (0, 1), "x"):
         with pytest.raises(outcore.UsageError, match="axis"):
             outcore.cumsum(data, axis)

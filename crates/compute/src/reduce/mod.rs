@@ -27,6 +27,7 @@ mod arg;
 mod exact;
 mod moments;
 mod ops;
+mod pairs;
 mod tree;
 
 use std::sync::{Mutex, PoisonError};
@@ -39,6 +40,7 @@ pub use arg::{Arg, ArgOfNodes, Ordered};
 pub use exact::Exact;
 pub use moments::{Moments, MomentsOfNodes, Real};
 pub use ops::*;
+pub use pairs::{accumulate, ArgPairs, ArgPairsOfNodes, Merge, Pairs, Part};
 pub use tree::Tree;
 
 /// Lanes of a leaf.
@@ -151,6 +153,8 @@ pub trait Fold: Sync {
     type Out: Copy + Send;
     /// Values of one node of the tree, and of one result.
     const PLANES: usize;
+    /// Whether vectors make it faster, so that it is compiled for each kind of them.
+    const WIDE: bool = true;
 
     /// Slots of the state of one output, where nodes have so many levels.
     fn slots(levels: usize) -> usize;
@@ -298,10 +302,14 @@ impl<F: Fold> Axis<F> {
         begin: (usize, usize),
         state: &mut [F::Acc],
     ) {
-        widest(
-            #[inline(always)]
-            || self.each_run(x, piece, rows, begin, state),
-        );
+        if F::WIDE {
+            widest(
+                #[inline(always)]
+                || self.each_run(x, piece, rows, begin, state),
+            );
+        } else {
+            self.each_run(x, piece, rows, begin, state);
+        }
     }
 
     #[inline(always)]

@@ -318,7 +318,36 @@ fn nodes_of_segments_join_to_the_bits_of_the_whole() {
         let whole: Vec<i64> = x.iter().map(|x| *x as i64).collect();
         same!(Exact::<Sum<i64, i64>>::new(), &whole, shape);
         same!(Arg::<i64, false>::new(false), &whole, shape);
+        // Complex numbers are pairs of columns; often their real parts are equal.
+        let pairs: Vec<f64> = x.iter().flat_map(|x| [(x * 8.0).round() / 8.0, *x]).collect();
+        let shape = (outer, rows, 2 * inner);
+        for merge in [Merge::Prod, Merge::Min, Merge::Max, Merge::NanMin, Merge::NanMax] {
+            same!(Pairs::<f64>::new(merge), &pairs, shape);
+        }
+        same!(ArgPairs::<f64>::new(true, false), &pairs, shape);
+        same!(ArgPairs::<f64>::new(false, true), &pairs, shape);
     }
+}
+
+#[test]
+fn of_equal_complex_numbers_the_first_one_is_the_extreme() {
+    let of = |merge, x: &[f64]| {
+        at_once(&Axis::new(Pairs::new(merge), x.len() / 2), x, (1, x.len() / 2, 2)).remove(0)
+    };
+    for zeros in [[-0.0, 0.0, 0.0, -0.0], [0.0, -0.0, -0.0, 0.0]] {
+        for merge in [Merge::Min, Merge::Max, Merge::NanMin, Merge::NanMax] {
+            assert_eq!(format!("{:?}", &zeros[..2]), format!("{:?}", of(merge, &zeros)));
+        }
+    }
+    let nan = f64::NAN;
+    let none = [1.0, 2.0, nan, 3.0, 4.0, nan, -1.0, 5.0];
+    assert_eq!("[NaN, 3.0]", format!("{:?}", of(Merge::Min, &none)));
+    assert_eq!([-1.0, 5.0].to_vec(), of(Merge::NanMin, &none));
+    assert_eq!([1.0, 2.0].to_vec(), of(Merge::NanMax, &none));
+    // By one, as NumPy has it: infinity times zero is not a number.
+    assert_eq!("[inf, NaN]", format!("{:?}", of(Merge::Prod, &[f64::INFINITY, 0.0])));
+    assert_eq!("[inf, 0.0]", format!("{:?}", of(Merge::More, &[f64::INFINITY, 0.0])));
+    assert_eq!([-5.0, 10.0].to_vec(), of(Merge::Prod, &[1.0, 2.0, 3.0, 4.0]));
 }
 
 #[test]
@@ -360,4 +389,26 @@ fn nothing_is_the_identity() {
     assert_eq!(vec![vec![0.0; 3]], at_once(&axis, &[], (1, 0, 3)));
     let axis = Axis::new(Exact::<Sum<i32, i64>>::new(), 0);
     assert_eq!(vec![vec![0; 2]], at_once(&axis, &[], (2, 0, 1)));
+}
+
+#[test]
+fn products_go_on_where_the_rows_before_ended() {
+    let (rows, inner) = (9, 6);
+    let mut all = values(2 * rows * inner);
+    let pieces: Vec<Vec<f64>> = [0..4, 4..rows]
+        .map(|part| {
+            let of =
+                |o: usize| &all[(o * rows + part.start) * inner..(o * rows + part.end) * inner];
+            [of(0), of(1)].concat()
+        })
+        .to_vec();
+    accumulate(&mut all, rows, inner, None);
+    let [mut first, mut second] = [pieces[0].clone(), pieces[1].clone()];
+    accumulate(&mut first, 4, inner, None);
+    let before: Vec<f64> =
+        first.chunks(4 * inner).flat_map(|one| &one[3 * inner..]).copied().collect();
+    accumulate(&mut second, rows - 4, inner, Some(&before));
+    let (a, b) = all.split_at(rows * inner);
+    assert_eq!([&a[..4 * inner], &b[..4 * inner]].concat(), first);
+    assert_eq!([&a[4 * inner..], &b[4 * inner..]].concat(), second);
 }

@@ -2,8 +2,9 @@
 
 use numpy::{Element, PyReadonlyArrayDyn, PyReadwriteArrayDyn, PyUntypedArrayMethods};
 use outcore_compute::reduce::{
-    Arg, ArgOfNodes, Axis, Exact, Fold, Max, Min, Moments, MomentsOfNodes, NanMax, NanMin, NanSum,
-    Nonzero, Numbers, Piece, Prod, Sum, SumSquares, Tree, LEAF,
+    accumulate, Arg, ArgOfNodes, ArgPairs, ArgPairsOfNodes, Axis, Exact, Fold, Max, Merge, Min,
+    Moments, MomentsOfNodes, NanMax, NanMin, NanSum, Nonzero, Numbers, Pairs, Part, Piece, Prod,
+    Sum, SumSquares, Tree, LEAF,
 };
 use pyo3::prelude::*;
 
@@ -342,6 +343,19 @@ fn make(name: &str, dtype: &str, n: (usize, Option<usize>), step: i64) -> Option
             by_type!(dtype, n, $($input => Arg::<$input, $nan>::new($largest)),*)
         };
     }
+    macro_rules! pairs {
+        ($merge:ident) => {
+            by_type!(dtype, n,
+                f32 => Pairs::<f32>::new(Merge::$merge), f64 => Pairs::<f64>::new(Merge::$merge))
+        };
+    }
+    macro_rules! place_of_pairs {
+        ($nan:literal, $largest:literal) => {
+            by_type!(dtype, n,
+                f32 => ArgPairs::<f32>::new($largest, $nan),
+                f64 => ArgPairs::<f64>::new($largest, $nan))
+        };
+    }
     match name {
         "sum" => tree!(Sum f32 f32, Sum f64 f64).or_else(
             || integers!(Sum: u8 u64, i8 i64, u16 u64, i16 i64, u32 u64, i32 i64, u64 u64, i64 i64),
@@ -364,7 +378,55 @@ fn make(name: &str, dtype: &str, n: (usize, Option<usize>), step: i64) -> Option
         "nanargmin" => place!(true, false: f32, f64),
         "nanargmax" => place!(true, true: f32, f64),
         "more places" => by_type!(dtype, n, i64 => ArgOfNodes::new(step)),
+        // Of complex numbers, which are two columns each.
+        "complex prod" => pairs!(Prod),
+        "complex prod of products" => pairs!(More),
+        "complex min" => pairs!(Min),
+        "complex max" => pairs!(Max),
+        "complex nanmin" => pairs!(NanMin),
+        "complex nanmax" => pairs!(NanMax),
+        "complex argmin" => place_of_pairs!(false, false),
+        "complex argmax" => place_of_pairs!(false, true),
+        "complex nanargmin" => place_of_pairs!(true, false),
+        "complex nanargmax" => place_of_pairs!(true, true),
+        "more complex places" => by_type!(dtype, n, i64 => ArgPairsOfNodes::new(step)),
         _ => None,
+    }
+}
+
+/// Products of all complex numbers up to each one along an axis, in place. The last axis has their parts.
+/// `before`: what is multiplied with the first ones.
+#[pyfunction]
+#[pyo3(signature = (y, axis, before = None))]
+pub fn accumulate_products(
+    y: &Bound<'_, PyAny>,
+    axis: usize,
+    before: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    fn of<T: Part + Element>(
+        y: &Bound<'_, PyAny>,
+        axis: usize,
+        before: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let mut y_ = write::<T>(y)?;
+        let Piece { outer, rows, inner, .. } =
+            piece(y_.shape(), Place { axis, first: 0, base: 0 })?;
+        let before_ = before.map(|one| read::<T>(std::slice::from_ref(one))).transpose()?;
+        let before = match &before_ {
+            Some(before) => Some(before[0].as_slice()?),
+            None => None,
+        };
+        if axis + 1 == y_.ndim() || before.is_some_and(|before| before.len() != outer * inner) {
+            return Err(wrong("there are not as many products as lines"));
+        }
+        let all = y_.as_slice_mut()?;
+        y.py().detach(|| accumulate(all, rows, inner, before));
+        Ok(())
+    }
+    let is_single = y.extract::<PyReadonlyArrayDyn<'_, f32>>().is_ok();
+    match is_single {
+        true => of::<f32>(y, axis, before),
+        false => of::<f64>(y, axis, before),
     }
 }
 

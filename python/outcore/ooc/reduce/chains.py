@@ -103,6 +103,12 @@ def _without_nan(value: int) -> Any:
     return fill
 
 
+def _no_number(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """What is not a number has no part that is one."""
+    np.copyto(out, x)
+    np.copyto(out, complex(np.nan, np.nan), where=np.isnan(x))
+
+
 def _working(to: np.dtype[Any]) -> np.dtype[Any]:
     """What is added up where the result has this dtype."""
     small = _C8 if to.kind == "c" else _F4
@@ -139,15 +145,11 @@ def products(
     dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False
 ) -> Chain:
     """The product."""
-    if to.kind == "c":
-        raise UnsupportedError(
-            "prod of complex numbers is not supported; multiply blocks with map_blocks",
-            code="bad-dtype",
-        )
     work = _working(to)
-    if nan and dtype.kind == "f":
-        return Chain("prod", "prod", Elements(work, _without_nan(1)), lengths)
-    return Chain("prod", "prod", _as(dtype, work), lengths)
+    names = ("complex prod", "complex prod of products") if to.kind == "c" else ("prod", "prod")
+    if nan and dtype.kind in "fc":
+        return Chain(*names, Elements(work, _without_nan(1)), lengths)
+    return Chain(*names, _as(dtype, work), lengths)
 
 
 def squares(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
@@ -161,6 +163,8 @@ def moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) 
     """Number, mean and sum of squared deviations, in float64."""
     if nan and dtype.kind == "f":
         return Chain("nanmoments", "more moments", _as(dtype, _at_least(dtype, _F4)), lengths)
+    if nan and dtype.kind == "c":
+        return Chain("nanmoments", "more moments", Elements(dtype, _no_number), lengths)
     if dtype.kind == "c":
         return Chain("moments", "more moments", Elements(dtype), lengths)
     wider: dict[str, np.dtype[Any]] = {
@@ -183,6 +187,8 @@ def _at_least(dtype: np.dtype[Any], least: np.dtype[Any]) -> np.dtype[Any]:
 
 def extremes(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """``min``, ``max``, ``nanmin`` or ``nanmax``."""
+    if dtype.kind == "c":
+        return Chain(f"complex {name}", f"complex {name}", Elements(dtype), lengths)
     if dtype.kind != "f":
         name = name.removeprefix("nan")
     work = {"b": _U1, "f": _at_least(dtype, _F4)}.get(dtype.kind, dtype)
@@ -191,7 +197,13 @@ def extremes(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
 
 
 def places(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
-    """``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``: rank and index."""
+    """
+    ``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``: rank and index.
+
+    Of a complex number there are both twice.
+    """
+    if dtype.kind == "c":
+        return Chain(f"complex {name}", "more complex places", Elements(dtype), lengths)
     if dtype.kind != "f":
         name = name.removeprefix("nan")
     if dtype.kind == "b":
@@ -220,4 +232,10 @@ def counted(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
 
 def numbers(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """How many elements are numbers."""
+    if dtype.kind == "c":
+
+        def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
+            np.logical_not(np.isnan(x), out=out.view(np.bool_))
+
+        return Chain("nonzero", "sum", Elements(_U1, fill), lengths)
     return Chain("numbers", "sum", _as(dtype, _at_least(dtype, _F4)), lengths)

@@ -31,7 +31,7 @@ def min(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     out
@@ -85,7 +85,7 @@ def max(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     out
@@ -139,7 +139,7 @@ def ptp(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     out
@@ -193,7 +193,7 @@ def argmin(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis; None: all of them, and the index is that of the flattened array.
     out
@@ -248,7 +248,7 @@ def argmax(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis; None: all of them, and the index is that of the flattened array.
     out

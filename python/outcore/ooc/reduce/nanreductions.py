@@ -131,7 +131,7 @@ def nanprod(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     dtype
@@ -204,7 +204,7 @@ def nanmean(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     dtype
@@ -277,7 +277,7 @@ def nanvar(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     dtype
@@ -353,7 +353,7 @@ def nanstd(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     dtype
@@ -422,7 +422,7 @@ def nanmin(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     out
@@ -476,7 +476,7 @@ def nanmax(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     out
@@ -530,7 +530,7 @@ def nanargmin(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis; None: all of them, and the index is that of the flattened array.
     out
@@ -586,7 +586,7 @@ def nanargmax(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis; None: all of them, and the index is that of the flattened array.
     out

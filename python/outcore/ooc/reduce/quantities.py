@@ -80,7 +80,6 @@ def reduced(
     how: dict[str, Any],
     *,
     keepdims: bool = False,
-    kinds: str = "biufc",
     **words: Any,
 ) -> Any:
     """
@@ -100,15 +99,13 @@ def reduced(
         See `outcore.jobs.complete`.
     keepdims
         Reduced axes stay, with length 1.
-    kinds
-        Of dtypes that are allowed.
     words
         What else the user said, for whoever repeats the call.
     """
     with opened(*sources) as inputs:
         shape = tuple(inputs[0].shape)
         axes = chains.axes_of(name, axis, len(shape))
-        dtypes = [chains.supported(name, one.dtype, kinds) for one in inputs]
+        dtypes = [chains.supported(name, one.dtype) for one in inputs]
         dtype = np.result_type(*dtypes)
         lengths = [shape[k] for k in reversed(axes)] or [1]
         count = math.prod(lengths)
@@ -198,7 +195,7 @@ def _to(out: NDArray[Any], values: NDArray[Any]) -> None:
 
 
 def _total(planes: Planes, to: np.dtype[Any]) -> NDArray[Any]:
-    """The values of a sum; those of complex numbers are two each."""
+    """The values of a first plane; those of complex numbers are two each."""
     total = planes[0]
     return total.view(f"c{2 * total.dtype.itemsize}") if to.kind == "c" else total
 
@@ -236,11 +233,10 @@ def mean_of(wanted: Any = None, *, nan: bool = False) -> Make:
             return np.nan
 
         if nan and dtype.kind in "fc":
-            real = chains.supported("nanmean", dtype, "f")
-            sums, counts = chains.sums(real, to, lengths, nan=True), chains.numbers(real, lengths)
+            sums, counts = chains.sums(dtype, to, lengths, nan=True), chains.numbers(dtype, lengths)
 
             def finish_nan(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-                (total,), (found,) = planes
+                total, found = _total(planes[0], to), planes[1][0]
                 if not found.all():
                     _warn("Mean of empty slice")
                 _to(out, np.true_divide(total, found.astype(total.dtype)))
@@ -266,7 +262,6 @@ def spread_of(what: str, ddof: float = 0, wanted: Any = None) -> Make:
         if to.kind == "c":
             to = np.dtype(f"f{to.itemsize // 2}")
         nan = what.startswith("nan") and dtype.kind in "fc"
-        real = chains.supported(what, dtype, "f") if nan else dtype
         text = "Degrees of freedom <= 0" + (" for slice." if nan else " for slice")
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
@@ -284,7 +279,7 @@ def spread_of(what: str, ddof: float = 0, wanted: Any = None) -> Make:
             _warn(text)
             return np.nan
 
-        return Quantity([chains.moments(real, lengths, nan=nan)], to, finish, empty)
+        return Quantity([chains.moments(dtype, lengths, nan=nan)], to, finish, empty)
 
     return make
 
@@ -293,19 +288,19 @@ def extreme(what: str) -> Make:
     """``min``, ``max``, ``nanmin``, ``nanmax`` or ``ptp``."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
-        chains.supported(what, dtype, "iuf" if what == "ptp" else "biuf")
+        chains.supported(what, dtype, "iufc" if what == "ptp" else "biufc")
         if what == "ptp":
             both = [chains.extremes(one, dtype, lengths) for one in ("min", "max")]
 
             def finish_both(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-                (low,), (high,) = planes
+                low, high = (_total(one, dtype) for one in planes)
                 _to(out, np.subtract(high, low))
 
             return Quantity(both, dtype, finish_both, None)
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-            found = planes[0][0]
-            if what.startswith("nan") and dtype.kind == "f" and np.isnan(found).any():
+            found = _total(planes[0], dtype)
+            if what.startswith("nan") and dtype.kind in "fc" and np.isnan(found).any():
                 _warn("All-NaN slice encountered")
             _to(out, found)
 
@@ -318,11 +313,11 @@ def place_of(what: str) -> Make:
     """``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
-        chains.supported(what, dtype, "biuf")
-        nan = what.startswith("nan") and dtype.kind == "f"
+        nan = what.startswith("nan") and dtype.kind in "fc"
+        parts = 2 if dtype.kind == "c" else 1
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-            ranks, found = planes[0]
+            ranks, found = (plane[::parts] for plane in planes[0])
             if nan and (ranks == np.iinfo(np.int64).min).any():
                 raise UsageError(
                     "All-NaN slice encountered: it has no number whose place could be told; use "

@@ -105,7 +105,7 @@ def prod(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     dtype

@@ -8,7 +8,8 @@ integers also in parts, whose totals a pass before finds: then all elements are 
 Parts of floating lines would be rounded otherwise than NumPy does, so they stay on one rank.
 
 Invariants. The result has the bits of `numpy.cumsum` and `numpy.cumprod`, whatever the tiles and ranks:
-both add one element after the other. One process reads each element once and writes it once.
+both add one element after the other. Products of complex numbers have the same bits for all tiles, too:
+NumPy rounds them in more than one way. One process reads each element once and writes it once.
 
 Reference: G. E. Blelloch, "Prefix sums and their applications", 1990, for the scan of parts.
 """
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcore import tiling
+from outcore import _core, tiling
 from outcore.disk import DiskArray
 from outcore.jobs import (
     SMALLEST,
@@ -129,7 +130,7 @@ def cumprod(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         The axis; None: the elements in the order of the flattened array, in C order.
     dtype
@@ -182,10 +183,8 @@ def _scan(
     how: dict[str, Any],
 ) -> Any:
     with opened(a) as (source,):
-        # NumPy rounds products of complex numbers one way in rows and another way in columns.
-        kinds = "biufc" if name == "cumsum" else "biuf"
-        given = chains.supported(name, source.dtype, kinds)
-        to = chains.supported(name, chains.accumulated(given, dtype), kinds)
+        given = chains.supported(name, source.dtype)
+        to = chains.accumulated(given, dtype)
         shape = tuple(source.shape)
         flat = axis is None
         words: dict[str, Any] = {}
@@ -482,7 +481,14 @@ class _Scan:
             source, axis = source.reshape(-1), 0
         ahead = (slice(None),) * axis
         head, tail = (*ahead, slice(0, 1)), (*ahead, slice(-1, None))
-        ends = kept[: target[head].size].reshape(target[head].shape)
+        # As the blocks are: the products of complex numbers are taken in the order of memory.
+        order: Any = "C" if target.flags.c_contiguous else "F"
+        ends = kept[: target[head].size].reshape(target[head].shape, order=order)
+        if self.operation is np.multiply and target.dtype.kind == "c":
+            np.copyto(target, source, casting="unsafe")
+            _multiply(target, axis, None if first else ends)
+            np.copyto(ends, target[tail])
+            return
         with np.errstate(all="ignore"):
             if before:
                 self.operation.reduce(before[0], 0, target.dtype, ends.squeeze(axis))
@@ -514,3 +520,17 @@ class _Scan:
         for low in range(0, len(y), length - 1):
             part = y[low : low + length]
             self.operation.accumulate(part, 0, out=part)
+
+
+def _multiply(target: NDArray[Any], axis: int, before: NDArray[Any] | None) -> None:
+    """
+    Cumulative products of complex numbers, in place; `before` comes before the first ones.
+
+    NumPy rounds such a product one way in rows and another way in columns: here it is one.
+    """
+    if not target.flags.c_contiguous:
+        target, axis = target.T, target.ndim - 1 - axis
+        before = None if before is None else before.T
+    part = f"f{target.dtype.itemsize // 2}"
+    parts = None if before is None else before[..., np.newaxis].view(part)
+    _core.accumulate_products(target[..., np.newaxis].view(part), axis, parts)

@@ -49,7 +49,7 @@ def statistics(
     ----------
     a
         A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        boolean, integer, floating or complex dtype.
     axis
         One axis or several; None: all of them.
     what
@@ -99,7 +99,7 @@ def statistics(
     if not what:
         return {}
     wanted = [makes[name] for name in what]
-    found = reduced("statistics", (a,), axis, wanted, None, how, keepdims=keepdims, kinds="biuf")
+    found = reduced("statistics", (a,), axis, wanted, None, how, keepdims=keepdims)
     if isinstance(found, Planned):
         return found
     several = found if isinstance(found, tuple) else (found,)
