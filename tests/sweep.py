@@ -151,12 +151,14 @@ def reduction(
 def quantiles(name: str, q: Any) -> Any:
     def made(d: Chance) -> Call:
         a, words = d.array(REAL, empty=False), {"keepdims": d.of(False, True)}
+        if name.startswith("nan") and a.dtype.kind == "f":
+            a[d.rng.random(a.shape) < 0.3] = np.nan
         words["axis"] = d.axes(a.ndim)
         if words["axis"] == ():
             words["axis"] = None
         args = () if q is None else (d.of(q[0], list(q)),)
         if q is not None:
-            words["method"] = d.of("linear", "nearest", "lower", "higher")
+            words["method"] = d.of("linear", "nearest", "lower", "higher", "hazen")
         return Call(
             [a],
             lambda a, **how: getattr(outcore, name)(a, *args, **words, **how),
@@ -590,6 +592,9 @@ CALLS: dict[str, Callable[[Chance], Call]] = {
     "quantile": quantiles("quantile", (0.3, 0.5)),
     "percentile": quantiles("percentile", (30, 75)),
     "median": quantiles("median", None),
+    "nanquantile": quantiles("nanquantile", (0.3, 0.5)),
+    "nanpercentile": quantiles("nanpercentile", (30, 75)),
+    "nanmedian": quantiles("nanmedian", None),
     **named(one_transform, "fft", "ifft", "rfft", "irfft", "hfft", "ihfft"),
     **named(
         many_transforms, "fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"

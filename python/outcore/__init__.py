@@ -77,6 +77,7 @@ from outcore.ooc.products.matmul import matmul
 from outcore.ooc.products.tensordot import inner, outer, tensordot
 from outcore.ooc.reduce.extremes import argmax, argmin, max, min, ptp
 from outcore.ooc.reduce.histogram import bincount, histogram
+from outcore.ooc.reduce.nanquantiles import nanmedian, nanpercentile, nanquantile
 from outcore.ooc.reduce.nanreductions import (
     nanargmax,
     nanargmin,
@@ -217,8 +218,11 @@ __all__ = [
     "nanargmin",
     "nanmax",
     "nanmean",
+    "nanmedian",
     "nanmin",
+    "nanpercentile",
     "nanprod",
+    "nanquantile",
     "nanstd",
     "nansum",
     "nanvar",

@@ -203,6 +203,7 @@ OPERATIONS: dict[str, Operation] = {
     "argmax": _statistic("index of the first largest element"),
     "nanvar": _statistic("variance, NaN left out", **_DDOF),
     "nansum": _statistic("sum, NaN left out"),
+    "nanprod": _statistic("product, NaN left out"),
     "nanmean": _statistic("mean, NaN left out"),
     "nanstd": _statistic("standard deviation, NaN left out", **_DDOF),
     "nanmin": _statistic("least element, NaN left out"),
@@ -210,6 +211,15 @@ OPERATIONS: dict[str, Operation] = {
     "median": _statistic("median"),
     "percentile": _statistic("percentile", q=Option(_numbers, "such as 50, or 10,90", 50.0)),
     "quantile": _statistic("quantile", q=Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)),
+    "nanargmin": _statistic("index of the first least element, NaN left out"),
+    "nanargmax": _statistic("index of the first largest element, NaN left out"),
+    "nanmedian": _statistic("median, NaN left out"),
+    "nanpercentile": _statistic(
+        "percentile, NaN left out", q=Option(_numbers, "such as 50, or 10,90", 50.0)
+    ),
+    "nanquantile": _statistic(
+        "quantile, NaN left out", q=Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)
+    ),
     "cumsum": Operation("running sum", options=_ONE_AXIS),
     "cumprod": Operation("running product", options=_ONE_AXIS),
     "count_nonzero": _statistic("how many elements are not zero"),

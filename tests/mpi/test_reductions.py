@@ -188,6 +188,7 @@ def test_quantiles_of_more_than_fits(world, folder, axis):
     """Each rank counts a part in each pass."""
     data = np.random.default_rng(7).standard_normal((2, 150_001)).astype("f4")
     data[1] = 1 + np.arange(150_001) * np.float32(2.0**-22)
+    gaps = np.where(data > 0.5, data, np.nan)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", data))
@@ -197,6 +198,11 @@ def test_quantiles_of_more_than_fits(world, folder, axis):
         np.testing.assert_array_equal(expected, found)
         with outcore.median(folder / "a.npy", out=folder / "m.npy", memory="1500 KiB", comm=t) as m:
             assert m[()] == np.median(data)
+        once(t, lambda: np.save(folder / "g.npy", gaps))
+        for name in ("nanmedian", "median"):
+            words = {"axis": axis, "memory": "1500 KiB", "comm": t}
+            found = getattr(outcore, name)(folder / "g.npy", **words)
+            np.testing.assert_array_equal(getattr(np, name)(gaps, axis=axis), found)
         t.barrier()
         assert sorted(folder.glob(".outcore*")) == []
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from test_reductions import FORMATS, content, stored
 
 import outcore
+from outcore.ooc.reduce import between
 
 DTYPES = ["i1", "u2", "i4", "u8", "f2", "f4", "f8", ">f8", ">i4", "?"]
 METHODS = ["linear", "lower", "higher", "nearest", "midpoint"]
@@ -151,6 +152,58 @@ def test_medians_and_percentiles():
     for words in ({"q": 1.5}, {"q": np.nan}, {"q": 0.5, "method": "best"}, {"q": 0.5, "axis": 2}):
         with pytest.raises(outcore.UsageError):
             outcore.quantile(data, **words)
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from([(1,), (1031,), (3, 5000), (900, 3), (64, 3, 17), (40_001,), (2, 30_000)]),
+    st.sampled_from(["f2", "f4", "f8", ">f8", "i2", "?"]),
+    st.sampled_from(["nanmedian", "nanquantile", "nanpercentile", "median", "quantile"]),
+    st.sampled_from(between.METHODS),
+    st.sampled_from([0.5, 0, 1, [0.25, 0.1, 0.999], [[0.3], [0.7]]]),
+    st.sampled_from([0.0, 0.1, 0.7, 1.0]),
+    st.integers(0, 2**32),
+)
+def test_of_numbers_only(tmp_path_factory, shape, dtype, name, method, q, gaps, seed):
+    """NumPy's results, whether lines fit or are counted, and the same bits."""
+    folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
+    data = content(shape, dtype, rng)
+    if data.dtype.kind == "f" and (name.startswith("nan") or rng.random() < 0.2):
+        data[rng.random(shape) < gaps] = np.nan
+    native = data.astype("u1" if dtype == "?" else data.dtype.newbyteorder("="))
+    axis = None if rng.random() < 0.5 else int(rng.integers(len(shape)))
+    words = {"axis": axis, "keepdims": bool(rng.integers(2))}
+    if "median" not in name:
+        # An array: NumPy takes a number in the precision of the elements.
+        words |= {"q": np.array(q) * (100 if "percentile" in name else 1), "method": method}
+    # NumPy's own, where halves are too short to count with.
+    wide = native.astype("f8") if dtype in ("f2", "f4") else native
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = np.asarray(getattr(np, name)(wide, **words))
+        told = np.asarray(getattr(np, name)(np.zeros_like(native[:1]), **words)).dtype
+        with stored(folder, data, "a.npy", rng) as a:
+            large = np.asarray(getattr(outcore, name)(a, **words, memory="16 MiB"))
+            small = np.asarray(getattr(outcore, name)(a, **words, memory="1500 KiB"))
+    assert (expected.shape, told) == (large.shape, large.dtype)
+    assert large.tobytes() == small.tobytes()
+    loss = {"f2": 2e-3, "f4": 1e-6}.get(dtype, 1e-13)
+    np.testing.assert_allclose(large, expected, rtol=loss, atol=loss)
+
+
+def test_slices_without_a_number_are_told(tmp_path):
+    data = np.full((3, 40_000), np.nan)
+    data[1, ::7] = 2.0
+    with outcore.create(tmp_path / "a.npy", data=data) as a:
+        for memory in ("16 MiB", "1300 KiB"):
+            with pytest.warns(RuntimeWarning, match="All-NaN"):
+                found = outcore.nanmedian(a, 1, memory=memory)
+            np.testing.assert_array_equal([np.nan, 2.0, np.nan], found)
+            planned = outcore.nanquantile(a, [0.1, 0.2], None, memory=memory, explain=True)
+            assert planned.run().tolist() == [2.0, 2.0]
+            told = planned.report
+            assert told.measured.read_bytes <= 1.1 * told.read_bytes
+            assert told.read_bytes >= told.must_move == a.nbytes
 
 
 def test_few_passes_find_a_median(tmp_path):

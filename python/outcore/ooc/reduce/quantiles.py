@@ -3,10 +3,12 @@ Quantiles, percentiles and medians, exactly.
 
 Problem. A quantile is an element with a certain rank, or lies between two. What is to be ordered may not
 fit memory.
-Idea. Where the reduced axes of some outputs fit, NumPy's quantiles are taken tile by tile. Where they do
-not, the elements with these ranks are found by counting (`outcore.ooc.reduce.selection`).
+Idea. Where the reduced axes of some outputs fit, lines are ordered tile by tile. Where they do not, the
+elements with these ranks are found by counting (`outcore.ooc.reduce.selection`). What lies between two
+elements is the same arithmetic for both (`outcore.ooc.reduce.between`).
 
-Invariants. The elements with these ranks are found exactly.
+Invariants. The elements with these ranks are found exactly, so the result has the same bits for every
+budget.
 """
 
 from __future__ import annotations
@@ -34,20 +36,21 @@ from outcore.jobs import (
     opened,
 )
 from outcore.ooc.reduce import chains
+from outcore.ooc.reduce.between import METHODS, between, places
 from outcore.ooc.reduce.reducing import constant
 from outcore.ooc.reduce.selection import selecting
 from outcore.ooc.reduce.tiles import Grid
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Side
 
-__all__ = ["median", "percentile", "quantile"]
+__all__ = ["median", "ordered", "percentile", "quantile"]
 
 Axis = int | tuple[int, ...] | None
 _F8 = np.dtype("f8")
-# Ways between two elements.
-_METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
-# Tiles that NumPy makes of one whose quantiles it takes, about.
+# Tiles that are made of one whose quantiles are taken, about.
 _COPIES = 4
+# Elements that are ordered at a time, if lines are not longer.
+_AT_ONCE = 2**15
 
 
 @collective
@@ -77,8 +80,7 @@ def quantile(
         A path, an open array or a NumPy array that takes the result; by default it is a NumPy array, or
         a scalar.
     method
-        ``"linear"``, ``"lower"``, ``"higher"``, ``"nearest"`` or ``"midpoint"``, as `numpy.quantile` has
-        them.
+        One of those that `numpy.quantile` has, such as ``"linear"``, ``"lower"`` or ``"hazen"``.
     keepdims
         Reduced axes stay, with length 1.
     how
@@ -108,6 +110,8 @@ def quantile(
     Only counts are written. Collective with ``comm=``: ranks share the lines if these fit, else each
     pass.
 
+    Places between elements are found in float64, those of float32 elements, too.
+
     J. I. Munro, M. S. Paterson, "Selection and sorting with limited storage", 1980.
 
     Examples
@@ -119,7 +123,7 @@ def quantile(
     >>> outcore.quantile("row.npy", [0, 1])
     array([1., 4.])
     """
-    return _quantile("quantile", a, q, 1, axis, out, method, keepdims, how)
+    return ordered("quantile", a, q, 1, axis, out, method, keepdims, how)
 
 
 @collective
@@ -167,7 +171,7 @@ def percentile(
     >>> float(outcore.percentile("row.npy", 95))
     95.0
     """
-    return _quantile("percentile", a, q, 100, axis, out, method, keepdims, how)
+    return ordered("percentile", a, q, 100, axis, out, method, keepdims, how)
 
 
 @collective
@@ -206,10 +210,10 @@ def median(
     >>> outcore.median("grid.npy", axis=1)
     array([2., 8.])
     """
-    return _quantile("median", a, 0.5, 1, axis, out, "linear", keepdims, how)
+    return ordered("median", a, 0.5, 1, axis, out, "median", keepdims, how)
 
 
-def _quantile(
+def ordered(
     name: str,
     a: Source,
     q: ArrayLike,
@@ -220,20 +224,33 @@ def _quantile(
     keepdims: bool,
     how: dict[str, Any],
 ) -> Any:
+    """
+    Quantiles, of numbers only if `name` begins with ``nan``.
+
+    Parameters
+    ----------
+    name
+        Of the function of NumPy that gives them.
+    a, q, axis, out, method, keepdims, how
+        As of `quantile`; medians have a method ``"median"``.
+    whole
+        The largest `q`.
+    """
     given = np.asarray(q)
     wanted = given.astype(_F8) / whole
     if not ((wanted >= 0) & (wanted <= 1)).all():
         raise UsageError(f"{name}: q={q!r} is not from 0 to {whole}", code="bad-option")
-    if method not in _METHODS:
+    if method not in METHODS and not name.endswith("median"):
         raise UsageError(
-            f"{name}: method={method!r} is none of {', '.join(_METHODS)}", code="bad-option"
+            f"{name}: method={method!r} is none of {', '.join(METHODS)}", code="bad-option"
         )
     with opened(a) as (source,):
         dtype = chains.supported(name, source.dtype, "biuf")
+        nan = name.startswith("nan") and dtype.kind == "f"
         shape = tuple(source.shape)
         axes = chains.axes_of(name, axis, len(shape))
         count = math.prod(shape[k] for k in axes)
-        if not count and name != "median":
+        if not count and not name.endswith("median"):
             raise UsageError(
                 f"{name} of no elements: there is no such rank", code="empty-reduction"
             )
@@ -241,17 +258,50 @@ def _quantile(
             1 if k in axes else n for k, n in enumerate(shape) if keepdims or k not in axes
         )
         sample = np.zeros(1, dtype if dtype.kind != "b" else np.dtype("u1"))
-        to = _function(name)(sample, given, method).dtype
+        words = {} if name.endswith("median") else {"q": q, "method": method}
+        to = np.asarray(getattr(np, name)(sample, **words)).dtype
         result = Result((*wanted.shape, *kept), to, source=source.path, small=True)
-        tiles = _by_tiles(name, shape, dtype, axes, (given, method, to), keepdims=keepdims)
         flat = wanted.reshape(-1)
 
-        def finish(found: NDArray[Any]) -> NDArray[Any]:
-            values: NDArray[Any] = _between(found, count, flat, method, to)
-            return values.reshape(result.shape)
+        def ranks(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+            low, high, _ = places(counts, flat, method)
+            # The last one tells whether there is NaN.
+            ends = [] if nan else [counts[np.newaxis] - 1]
+            return np.concatenate([low, high, *ends]).T
 
-        ranks = _ranks(count, flat, method)
-        passes = selecting(name, shape, dtype, axes, ranks, finish, (result.shape, to))
+        def values(
+            pick: Callable[[NDArray[np.int64]], NDArray[Any]],
+            counts: NDArray[np.int64],
+            ends: NDArray[Any] | None,
+        ) -> NDArray[Any]:
+            found = between(pick, counts, flat, method, to)
+            if nan and not counts.all():
+                warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+            if ends is not None and ends.dtype.kind == "f":
+                np.copyto(found, np.nan, where=np.isnan(ends), casting="unsafe")
+            return found
+
+        def finish(found: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+            low, _, _ = places(counts, flat, method)
+            several = iter((found[: len(low)], found[len(low) : 2 * len(low)]))
+            ends = None if nan else found[-1]
+            return values(lambda _: next(several), counts, ends).reshape(result.shape)
+
+        def of_lines(lines: NDArray[Any]) -> NDArray[Any]:
+            counts = np.full(len(lines), count, np.int64)
+            if nan:
+                lines.sort(axis=1)
+                counts -= np.isnan(lines).sum(axis=1)
+            elif flat.size:
+                lines.partition(np.unique(ranks(counts[:1])), axis=1)
+            rows = np.arange(len(lines))
+            return values(lambda rank: lines[rows, rank], counts, None if nan else lines[:, -1])
+
+        tiles = _by_tiles(name, shape, dtype, axes, (given, to), of_lines, keepdims=keepdims)
+        each = 2 * flat.size + (not nan)
+        passes = selecting(
+            name, shape, dtype, axes, (each, ranks, finish), (result.shape, to), nan=nan
+        )
 
         def plan(terms: Terms) -> Program:
             try:
@@ -275,8 +325,8 @@ def _quantile(
 
 def _of_nothing(name: str) -> float:
     """The median of no elements; other quantiles are asked for only if there are no results."""
-    if name == "median":
-        warnings.warn("median of no elements", RuntimeWarning, stacklevel=2)
+    if name.endswith("median"):
+        warnings.warn(f"{name} of no elements", RuntimeWarning, stacklevel=2)
     return math.nan
 
 
@@ -285,15 +335,7 @@ def _repeating(
 ) -> dict[str, Any]:
     """Keywords that repeat the call."""
     words = {"axis": axes, "keepdims": keepdims}
-    return words if name == "median" else {**words, "q": q.tolist(), "method": method}
-
-
-def _function(name: str) -> Callable[..., Any]:
-    if name == "median":
-        return lambda x, q, method, **words: np.asarray(np.median(x, **words))
-    return lambda x, q, method, **words: np.asarray(
-        getattr(np, name)(x, q if q.ndim else q.item(), method=method, **words)
-    )
+    return words if name.endswith("median") else {**words, "q": q.tolist(), "method": method}
 
 
 def _by_tiles(
@@ -301,12 +343,15 @@ def _by_tiles(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
-    what: tuple[NDArray[Any], str, np.dtype[Any]],
+    what: tuple[NDArray[Any], np.dtype[Any]],
+    of_lines: Callable[[NDArray[Any]], NDArray[Any]],
     *,
     keepdims: bool,
 ) -> Callable[[Terms], Program]:
-    """How to plan it where the reduced axes fit."""
-    q, method, to = what
+    """How to plan it where the reduced axes fit: `of_lines` gives the quantiles of lines."""
+    q, to = what
+    kept = [k for k in range(len(shape)) if k not in axes]
+    count = math.prod(shape[k] for k in axes)
 
     def plan(terms: Terms) -> Program:
         side = terms.side(0) or Side(dtype.itemsize, "C")
@@ -352,13 +397,13 @@ def _by_tiles(
         def kernel(blocks: Sequence[NDArray[Any]]) -> None:
             tile, _, result = blocks
             values = tile.view(np.uint8) if dtype.kind == "b" else tile
-            words: dict[str, Any] = (
-                {"axis": axes or None, "keepdims": keepdims} if values.ndim else {}
-            )
-            if values.ndim and not axes:
-                # Each element for itself.
-                values, words = values[np.newaxis], {"axis": 0, "keepdims": False}
-            result[...] = _function(name)(values, q, method, overwrite_input=True, **words)
+            lines = values.transpose(*kept, *axes) if values.ndim else values
+            lines = lines.copy(order="C").reshape(-1, count)
+            found = np.empty((q.size, len(lines)), to)
+            some = max(_AT_ONCE // max(count, 2 * q.size), 1)
+            for low in range(0, len(lines), some):
+                found[:, low : low + some] = of_lines(lines[low : low + some])
+            result[...] = found.reshape(result.shape)
 
         schedule = Schedule(
             name=name,
@@ -381,42 +426,3 @@ def _by_tiles(
         )
 
     return plan
-
-
-def _ranks(count: int, q: NDArray[Any], method: str) -> NDArray[np.int64]:
-    """Ranks of the two elements that each quantile lies between."""
-    low = np.floor((count - 1) * q).astype(np.int64)
-    # The last one tells whether there is NaN.
-    return np.unique(np.concatenate([low, np.minimum(low + 1, count - 1), [count - 1]]))
-
-
-def _between(
-    found: NDArray[Any], count: int, q: NDArray[Any], method: str, to: np.dtype[Any]
-) -> Any:
-    """From elements by rank (the first axis) to quantiles."""
-    ranks = _ranks(count, q, method)
-    place = (count - 1) * q
-    low = np.floor(place).astype(np.int64)
-    part = place - low
-    if method == "lower":
-        part = np.zeros_like(part)
-    elif method == "higher":
-        part = np.ceil(part)
-    elif method == "nearest":
-        # Half way to the even rank.
-        part = np.where((part > 0.5) | ((part == 0.5) & (low % 2 == 1)), 1.0, 0.0)
-    elif method == "midpoint":
-        part = np.where(part > 0, 0.5, 0.0)
-    high = np.minimum(low + 1, count - 1)
-    a, b = (found[np.searchsorted(ranks, k)] for k in (low, high))
-    t = part.reshape(-1, *(1,) * (a.ndim - 1))
-    if found.dtype.kind == "f":
-        a, b = (np.where(np.isnan(found[-1]), np.nan, one) for one in (a, b))
-    if method in ("lower", "higher", "nearest"):
-        return np.where(t > 0, b, a).astype(to)
-    a, b = a.astype(np.result_type(a, to)), b.astype(np.result_type(b, to))
-    with np.errstate(invalid="ignore"):
-        apart = b - a
-        between = np.where(t >= 0.5, b - apart * (1 - t), a + apart * t)
-    # An infinite neighbour counts only if it takes part.
-    return np.where(t == 0, a, between).astype(to)

@@ -32,6 +32,10 @@ from outcore.schedule import Block, Buffer, Schedule, Section, Step, Store
 __all__ = ["selecting"]
 
 Shape = tuple[int, ...]
+#: From how many elements there are to ranks, for each output.
+Ranks = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+#: How many ranks, which, and what is made of the elements that have them.
+Wanted = tuple[int, Ranks, Callable[[NDArray[Any], NDArray[np.int64]], NDArray[Any]]]
 _I8 = np.dtype("i8")
 # Most bits that are told apart in a pass, and fewest: with less it would take for ever.
 _BITS, _LEAST_BITS = 20, 4
@@ -47,9 +51,10 @@ def selecting(
     shape: Shape,
     dtype: np.dtype[Any],
     axes: Shape,
-    ranks: NDArray[np.int64],
-    finish: Callable[[NDArray[Any]], NDArray[Any]],
+    wanted: Wanted,
     result: tuple[Shape, np.dtype[Any]],
+    *,
+    nan: bool = False,
 ) -> Callable[[Terms], Program]:
     """
     How to plan it.
@@ -62,18 +67,20 @@ def selecting(
         Of the input.
     axes
         Along which elements are ranked together.
-    ranks
-        That are wanted, from 0, for each output.
-    finish
-        From the elements, ranks first, then the other axes, to the result.
+    wanted
+        How many ranks of each output; which, from 0, by how many elements each has, an output a row; and
+        from the elements, ranks first, and how many there are, to the result.
     result
         Its shape and dtype.
+    nan
+        What is not a number does not count; it has the highest ranks.
     """
-    what = _Selection(name, shape, dtype, axes, ranks)
+    each, ranks, finish = wanted
+    what = _Selection(shape, dtype, axes, each, ranks, nan=nan)
 
     def plan(terms: Terms) -> Program:
         most = terms.room // (8 * _PART)
-        wanted = what.outputs * len(ranks)
+        wanted = what.outputs * each
         bits = what.bits
         first = what.width(most, what.outputs, bits)
         later = what.width(most, wanted, bits - first)
@@ -111,7 +118,7 @@ def selecting(
             loaded=passes * kept * terms.ranks,
             stored=0 if terms.infos[1] is None else size * result[1].itemsize,
             at_once={1: 1},
-            make=lambda opened: _stored(name, arrays, finish(job.found(opened)), result),
+            make=lambda opened: _stored(name, arrays, finish(*job.found(opened)), result),
         )
         often = "two passes" if passes > 2 else f"{passes} passes"
         return Program(
@@ -142,15 +149,21 @@ class _Selection:
     """What is wanted."""
 
     def __init__(
-        self, name: str, shape: Shape, dtype: np.dtype[Any], axes: Shape, ranks: NDArray[np.int64]
+        self, shape: Shape, dtype: np.dtype[Any], axes: Shape, each: int, ranks: Ranks, *, nan: bool
     ) -> None:
-        self.name, self.shape, self.dtype, self.axes, self.ranks = name, shape, dtype, axes, ranks
+        self.shape, self.dtype, self.axes = shape, dtype, axes
+        self.wanted, self.ranks = each, ranks
         self.kept = [k for k in range(len(shape)) if k not in axes]
         self.outputs = math.prod(shape[k] for k in self.kept)
+        self.count = math.prod(shape[k] for k in axes)
         self.bits = 8 * dtype.itemsize
+        #: Of how many outputs the first pass counts what is not a number.
+        self.others = self.outputs if nan else 0
 
     def width(self, most: int, targets: int, left: int) -> int:
         """How many bits a pass can tell apart."""
+        if left == self.bits:
+            most -= self.others
         return min(max((most // max(targets, 1)).bit_length() - 1, 0), _BITS, left)
 
     def keys(self, part: NDArray[Any]) -> NDArray[np.uint64]:
@@ -208,11 +221,13 @@ class _Known:
     """In which bin each rank is, as far as passes have told."""
 
     def __init__(self, what: _Selection) -> None:
-        shape = (what.outputs, len(what.ranks))
+        shape = (what.outputs, what.wanted)
         self.what, self.bits = what, 0
+        #: Elements of each output; in some they are told by the first pass.
+        self.counts = np.full(what.outputs, what.count, np.int64)
         #: Of each output and rank: the leading bits, and the rank among elements that have them.
         self.prefixes = np.zeros(shape, np.uint64)
-        self.left = np.broadcast_to(what.ranks, shape).astype(np.int64).copy()
+        self.left = np.zeros(shape, np.int64)
         self.targets, self.which = self._targets(self.prefixes)
         #: Of each target: its number among the counts of the last pass.
         self.bins = np.zeros(0, np.int64)
@@ -220,6 +235,8 @@ class _Known:
 
     def narrow(self, counts: NDArray[np.int64], width: int) -> None:
         """Go on with the counts of a pass."""
+        if not self.bits:
+            self.left[...] = self.what.ranks(self.counts)
         bins: dict[tuple[int, int], int] = {}
         sums = np.cumsum(counts, axis=1)
         for place, target in np.ndenumerate(self.which):
@@ -279,6 +296,8 @@ class _Passes:
             counts = np.zeros(size, np.int64)
             for row in range(self.read.rows):
                 counts += opened[2 + n][row, :size]
+                if not n and self.what.others:
+                    known.counts -= opened[2][row, size : size + self.what.others]
             known.narrow(counts.reshape(-1, 1 << width), width)
         return known, number
 
@@ -292,21 +311,27 @@ class _Passes:
         with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
             known, counted = self.known(opened, number)
             if counted < number or known.bits == self.what.bits:
-                return Schedule(self.what.name, tuple(self.arrays), (), 0, _no_step)
+                return Schedule(self.read.name, tuple(self.arrays), (), 0, _no_step)
             if self.collects(known):
                 return self.collecting(opened, known, number)
         width = self.width(known)
         size, low = 1 << width, np.uint64(self.what.bits - known.bits - width)
         mask, of = np.uint64(size - 1), known.of()
 
+        others = 0 if number else self.what.others
+        nan = np.uint64(2**self.what.bits - 1)
+
         def count(tile: NDArray[Any], section: Section, kept: NDArray[Any], row: int) -> None:
-            counts = kept.reshape(-1, size)
+            counts = kept[: len(known.targets) * size].reshape(-1, size)
             for output, keys in self.parts(tile, section):
+                if others:
+                    kept[counts.size + output] += np.count_nonzero(keys == nan)
                 for target, prefix in of.get(output, ()):
                     mine = known.mine(keys, prefix)
                     np.add.at(counts[target], ((mine >> low) & mask).astype(np.int64), 1)
 
-        return self.read.schedule(self.arrays, 2 + number, (len(known.targets) * size, _I8), count)
+        total = len(known.targets) * size + others
+        return self.read.schedule(self.arrays, 2 + number, (total, _I8), count)
 
     def collecting(self, opened: Sequence[Any], known: _Known, number: int) -> Schedule:
         """The pass that collects: first how many there are of each target, then they themselves."""
@@ -330,16 +355,15 @@ class _Passes:
         ends = np.cumsum(rows, axis=1)
         return np.asarray(ends - rows)
 
-    def found(self, opened: Sequence[Any]) -> NDArray[Any]:
-        """The elements with the ranks, ranks first, then the other axes."""
+    def found(self, opened: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The elements with the ranks, ranks first, and how many each output has."""
         what = self.what
         with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
             known, number = self.known(opened, len(self.arrays) - 2)
             keys = known.prefixes
             if known.bits < what.bits:
                 keys = self.collected(opened, known, number)
-        values = what.value(keys).T
-        return values.reshape(len(what.ranks), *(what.shape[k] for k in what.kept))
+        return what.value(keys).T, known.counts
 
     def collected(self, opened: Sequence[Any], known: _Known, number: int) -> NDArray[np.uint64]:
         """The keys with the ranks that are left among what was collected."""
