@@ -109,6 +109,14 @@ from outcore.ooc.stencils.filters import (
     rank_filter,
     uniform_filter,
 )
+from outcore.ooc.stencils.lines import (
+    convolve1d,
+    correlate1d,
+    gaussian_filter1d,
+    maximum_filter1d,
+    minimum_filter1d,
+    uniform_filter1d,
+)
 from outcore.ooc.stencils.stencil import stencil
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
@@ -177,7 +185,9 @@ __all__ = [
     "cholesky",
     "convert",
     "convolve",
+    "convolve1d",
     "correlate",
+    "correlate1d",
     "count_nonzero",
     "create",
     "cumprod",
@@ -188,6 +198,7 @@ __all__ = [
     "fft2",
     "fftn",
     "gaussian_filter",
+    "gaussian_filter1d",
     "generic_filter",
     "hfft",
     "histogram",
@@ -208,12 +219,14 @@ __all__ = [
     "matmul",
     "max",
     "maximum_filter",
+    "maximum_filter1d",
     "mean",
     "median",
     "median_filter",
     "memory",
     "min",
     "minimum_filter",
+    "minimum_filter1d",
     "nanargmax",
     "nanargmin",
     "nanmax",
@@ -252,6 +265,7 @@ __all__ = [
     "tensordot",
     "transpose",
     "uniform_filter",
+    "uniform_filter1d",
     "unique",
     "var",
     "vdot",

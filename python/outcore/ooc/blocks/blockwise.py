@@ -55,14 +55,20 @@ class Around:
     widths
         Along each axis, elements on either side.
     boundary
-        What lies beyond the ends of the array: a key of `BOUNDARIES`, or None (blocks end there).
+        What lies beyond the ends of the array: a key of `BOUNDARIES`, one for each axis, or None (blocks
+        end there).
     cval
         The element beyond, if it is ``"constant"``.
     """
 
     widths: Shape
-    boundary: str | None = None
+    boundary: str | tuple[str, ...] | None = None
     cval: Any = 0
+
+    def along(self, axis: int) -> str | None:
+        """What lies beyond the ends of an axis."""
+        each = isinstance(self.boundary, tuple)
+        return self.boundary[axis] if each else self.boundary  # type: ignore[index, return-value]
 
     def held(self, tile: Sequence[int]) -> int:
         """Elements of a block of this shape and what is around it."""
@@ -115,8 +121,9 @@ def _axis(low: int, high: int, width: int, length: int, boundary: str | None) ->
     before, after = inner.start - begin, end - inner.stop
     place = slice(before, before + inner.stop - inner.start)
     parts = [(inner, place)]
-    if boundary == "wrap":
-        # From the other end; a halo is at most as long as the axis.
+    if boundary == "wrap" and (begin > 0 or end < length):
+        # From the other end. A block of the whole axis is filled from itself, and any block is one whose
+        # halo is longer than the axis.
         if before:
             parts.append((slice(length - before, length), slice(0, before)))
         if after:
@@ -126,18 +133,22 @@ def _axis(low: int, high: int, width: int, length: int, boundary: str | None) ->
 
 
 def filled(
-    block: NDArray[Any], missing: Sequence[tuple[int, int]], boundary: str, cval: Any
+    block: NDArray[Any],
+    missing: Sequence[tuple[int, int]],
+    boundary: str | Sequence[str],
+    cval: Any,
 ) -> None:
     """Fill what is missing at the ends of a block from the elements that are there."""
-    for axis, (before, after) in enumerate(missing):
+    each = (boundary,) * block.ndim if isinstance(boundary, str) else boundary
+    for axis, (word, (before, after)) in enumerate(zip(each, missing, strict=True)):
         if not before and not after:
             continue
         length = block.shape[axis]
         lanes = np.moveaxis(block, axis, 0)
-        if boundary == "constant":
+        if word == "constant":
             lanes[:before] = lanes[length - after :] = cval
             continue
-        mode: Any = BOUNDARIES[boundary]
+        mode: Any = BOUNDARIES[word]
         source = np.pad(np.arange(before, length - after), (before, after), mode=mode)
         for n in (*range(before), *range(length - after, length)):
             lanes[n] = lanes[source[n]]
@@ -377,7 +388,8 @@ class _Steps:
                 found.append(_Axis(1, ((slice(0, 1), slice(0, 1)),), (0, 0)))
             else:
                 width = self.around.widths[skipped + axis]
-                found.append(_axis(part.start, part.stop, width, length, self.around.boundary))
+                word = self.around.along(skipped + axis)
+                found.append(_axis(part.start, part.stop, width, length, word))
         return found
 
     def shared(
@@ -389,9 +401,11 @@ class _Steps:
         The axis; the part there, and here; what has to be read, and its place.
         """
         moved = [n for n, (a, b) in enumerate(zip(before, now, strict=True)) if a != b]
-        if len(moved) != 1 or self.around.boundary == "wrap":
+        if len(moved) != 1:
             return None
         axis = moved[0]
+        if self.around.along(axis + len(self.shape) - len(now)) == "wrap":
+            return None
         (old, old_at), (new, new_at) = before[axis].parts[0], now[axis].parts[0]
         low, high = max(old.start, new.start), min(old.stop, new.stop)
         if low != new.start or high <= low:

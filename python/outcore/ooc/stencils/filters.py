@@ -17,22 +17,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outcore.disk import DiskArray
 from outcore.jobs import Source, collective, opened
 from outcore.ooc import needs
+from outcore.ooc.stencils.lines import NOTHING, gaussian_of, mean_of, seen
 from outcore.ooc.stencils.windows import (
+    Filter,
+    Words,
     bad,
     by_blocks,
     by_lines,
-    each,
-    origins_of,
     ranked,
-    sizes_of,
     widths_of,
-    window_of,
 )
 
 __all__ = [
@@ -49,15 +47,24 @@ __all__ = [
 ]
 
 
+#: One for all axes, or one for each.
+Mode = str | Sequence[str]
+Axes = int | Sequence[int] | None
+#: A dtype, or an array in which the result is to be.
+Output = Any
+
+
 @collective
 def median_filter(
     a: Source,
     size: int | Sequence[int] | None = None,
     footprint: ArrayLike | None = None,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     origin: int | Sequence[int] = 0,
     *,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -72,13 +79,19 @@ def median_filter(
         Of the window: one number for all axes, or one for each.
     footprint
         Instead of `size`: an array of booleans, true where the window has elements.
+    output
+        Dtype of the result, which is that of `a` by default; or a NumPy array, or an open one, in which
+        the result is to be (then it is `out`, too).
     mode
-        What lies beyond the ends of all axes: ``"reflect"``, ``"constant"`` (`cval`), ``"nearest"``,
-        ``"mirror"`` or ``"wrap"``.
+        What lies beyond the ends of the axes, of all or of each: ``"reflect"``, ``"constant"`` (`cval`),
+        ``"nearest"``, ``"mirror"`` or ``"wrap"``.
     cval
-        The element of ``"constant"``.
+        The element of ``"constant"``, in the dtype of `a`.
     origin
         How far the window lies before the element, along all axes or along each.
+    axes
+        Along which it goes; all by default. What is given for each axis is given for each of these, in
+        this order.
     out
         Where the result goes: a path, an open array, or a NumPy array. By default a temporary array
         on disk, which goes away with its handle.
@@ -89,12 +102,13 @@ def median_filter(
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`, open for reading and writing.
+        Of the shape of `a`, and of its dtype or `output`; open for reading and writing.
 
     Raises
     ------
     UsageError
-        ``bad-stencil``: a window, mode or origin that does not fit `a`, or elements without an order.
+        ``bad-stencil``: a window, mode, origin or axes that do not fit `a`; or elements that are
+        complex, float16 or longdouble.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed, and the window is no box, or has more than 128 elements.
     BudgetError
@@ -107,8 +121,8 @@ def median_filter(
     not said, here as in SciPy.
 
     Memory: two blocks of `a` with what is around them and two of the result, within the budget.
-    Elements around blocks are read again only across axes along which blocks are cut, and where the
-    mode is ``"wrap"``. Collective with ``comm=``: ranks share the blocks. On all cores.
+    Elements around blocks are read again only across axes along which blocks are cut. Collective with
+    ``comm=``: ranks share the blocks. On all cores.
 
     PASSION, section 4.3; Batcher, "Sorting networks and their applications", 1968.
 
@@ -118,9 +132,8 @@ def median_filter(
     >>> outcore.median_filter(np.array([1.0, 9.0, 2.0, 3.0, 8.0]), 3)[...]
     array([1., 2., 3., 3., 8.])
     """
-    return ranked(
-        "median_filter", a, lambda n: n // 2, size, footprint, mode, cval, origin, out, how
-    )
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("median_filter", a, lambda n: n // 2, size, footprint, origin, words)
 
 
 @collective
@@ -129,10 +142,12 @@ def rank_filter(
     rank: int,
     size: int | Sequence[int] | None = None,
     footprint: ArrayLike | None = None,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     origin: int | Sequence[int] = 0,
     *,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -141,7 +156,7 @@ def rank_filter(
 
     Parameters
     ----------
-    a, size, footprint, mode, cval, origin, out, how
+    a, size, footprint, output, mode, cval, origin, axes, out, how
         As for `outcore.median_filter`.
     rank
         0 is the smallest element of the window, -1 the largest.
@@ -149,7 +164,7 @@ def rank_filter(
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`.
+        Of the shape of `a`, and of its dtype or `output`.
 
     Raises
     ------
@@ -174,7 +189,8 @@ def rank_filter(
         return found
 
     said = {"rank": rank}
-    return ranked("rank_filter", a, chosen, size, footprint, mode, cval, origin, out, how, said)
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("rank_filter", a, chosen, size, footprint, origin, words, said)
 
 
 @collective
@@ -183,10 +199,12 @@ def percentile_filter(
     percentile: float,
     size: int | Sequence[int] | None = None,
     footprint: ArrayLike | None = None,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     origin: int | Sequence[int] = 0,
     *,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -195,7 +213,7 @@ def percentile_filter(
 
     Parameters
     ----------
-    a, size, footprint, mode, cval, origin, out, how
+    a, size, footprint, output, mode, cval, origin, axes, out, how
         As for `outcore.median_filter`.
     percentile
         From -100 to 100; -20 is 80.
@@ -203,7 +221,7 @@ def percentile_filter(
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`.
+        Of the shape of `a`, and of its dtype or `output`.
 
     Raises
     ------
@@ -228,9 +246,8 @@ def percentile_filter(
         return n - 1 if wanted == 100.0 else int(float(n) * wanted / 100.0)
 
     said = {"percentile": percentile}
-    return ranked(
-        "percentile_filter", a, chosen, size, footprint, mode, cval, origin, out, how, said
-    )
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("percentile_filter", a, chosen, size, footprint, origin, words, said)
 
 
 @collective
@@ -238,10 +255,12 @@ def minimum_filter(
     a: Source,
     size: int | Sequence[int] | None = None,
     footprint: ArrayLike | None = None,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     origin: int | Sequence[int] = 0,
     *,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -250,13 +269,13 @@ def minimum_filter(
 
     Parameters
     ----------
-    a, size, footprint, mode, cval, origin, out, how
+    a, size, footprint, output, mode, cval, origin, axes, out, how
         As for `outcore.median_filter`.
 
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`.
+        Of the shape of `a`, and of its dtype or `output`.
 
     Raises
     ------
@@ -273,7 +292,8 @@ def minimum_filter(
     >>> outcore.minimum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
     array([4, 2, 2, 2, 3])
     """
-    return ranked("minimum_filter", a, lambda n: 0, size, footprint, mode, cval, origin, out, how)
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("minimum_filter", a, lambda n: 0, size, footprint, origin, words)
 
 
 @collective
@@ -281,10 +301,12 @@ def maximum_filter(
     a: Source,
     size: int | Sequence[int] | None = None,
     footprint: ArrayLike | None = None,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     origin: int | Sequence[int] = 0,
     *,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -293,13 +315,13 @@ def maximum_filter(
 
     Parameters
     ----------
-    a, size, footprint, mode, cval, origin, out, how
+    a, size, footprint, output, mode, cval, origin, axes, out, how
         As for `outcore.median_filter`.
 
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`.
+        Of the shape of `a`, and of its dtype or `output`.
 
     Raises
     ------
@@ -316,19 +338,20 @@ def maximum_filter(
     >>> outcore.maximum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
     array([9, 9, 9, 8, 8])
     """
-    return ranked(
-        "maximum_filter", a, lambda n: n - 1, size, footprint, mode, cval, origin, out, how
-    )
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("maximum_filter", a, lambda n: n - 1, size, footprint, origin, words)
 
 
 @collective
 def uniform_filter(
     a: Source,
     size: int | Sequence[int] = 3,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     origin: int | Sequence[int] = 0,
     *,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -337,7 +360,7 @@ def uniform_filter(
 
     Parameters
     ----------
-    a, mode, cval, origin, out, how
+    a, output, mode, cval, origin, axes, out, how
         As for `outcore.median_filter`.
     size
         Of the window: one number for all axes, or one for each.
@@ -345,7 +368,8 @@ def uniform_filter(
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`; means of integers are cut off after each axis, as in SciPy.
+        Of the shape of `a`, and of its dtype or `output`; means that are integers are cut off
+        after each axis, as in SciPy.
 
     Raises
     ------
@@ -366,27 +390,19 @@ def uniform_filter(
     >>> outcore.uniform_filter(np.array([0.0, 3.0, 6.0, 9.0]), 3)[...]
     array([1., 3., 6., 8.])
     """
-    ndimage = needs.scipy("ndimage", "uniform_filter")
+    words = Words(output, mode, cval, axes, out, how)
     with opened(a) as (source,):
-        sizes = sizes_of("uniform_filter", size, source)
-        origins = origins_of("uniform_filter", origin, sizes)
-        floats = source.dtype.kind in "fc"
-
-        def line(axis: int) -> Callable[..., Any] | None:
-            n, begin = sizes[axis], origins[axis]
-            if n == 1:
-                return None
-            if floats:
-                weights = np.full(n, 1.0 / n)
-                return lambda x, **w: ndimage.correlate1d(x, weights, axis, origin=begin, **w)
-            return lambda x, **w: ndimage.uniform_filter1d(x, n, axis, origin=begin, **w)
-
-        widths = tuple(
-            max(n // 2 + o, n - 1 - n // 2 - o) for n, o in zip(sizes, origins, strict=True)
-        )
+        call = Filter("uniform_filter", source, words)
+        sizes = call.sizes(size)
+        origins = call.origins(origin, sizes)
+        lines = [
+            (axis, mean_of(call, n, begin, axis))
+            for axis, n, begin in zip(call.axes, sizes, origins, strict=True)
+            if n > 1
+        ]
         said = {"size": sizes, "origin": origins}
-        lines = [line(axis) for axis in range(source.ndim)]
-        return by_lines("uniform_filter", source, lines, widths, mode, cval, said, out, how)
+        widths = call.all_axes(widths_of(sizes, origins), 0)
+        return by_lines(call, lines, widths, said)
 
 
 @collective
@@ -394,11 +410,13 @@ def gaussian_filter(
     a: Source,
     sigma: float | Sequence[float],
     order: int | Sequence[int] = 0,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     truncate: float = 4.0,
     *,
     radius: int | Sequence[int] | None = None,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -407,7 +425,7 @@ def gaussian_filter(
 
     Parameters
     ----------
-    a, mode, cval, out, how
+    a, output, mode, cval, axes, out, how
         As for `outcore.median_filter`; complex numbers too.
     sigma
         Standard deviation, for all axes or for each; along axes where it is 0 nothing is done.
@@ -421,7 +439,7 @@ def gaussian_filter(
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`.
+        Of the shape of `a`, and of its dtype or `output`.
 
     Raises
     ------
@@ -440,29 +458,21 @@ def gaussian_filter(
     >>> outcore.gaussian_filter(np.array([0.0, 0.0, 1.0, 0.0, 0.0]), 0.5, radius=1)[...]
     array([0.        , 0.10650698, 0.78698604, 0.10650698, 0.        ])
     """
-    ndimage = needs.scipy("ndimage", "gaussian_filter")
+    words = Words(output, mode, cval, axes, out, how)
     with opened(a) as (source,):
-        ndim = source.ndim
-        sigmas = each("gaussian_filter", sigma, ndim, "sigma", float)
-        orders = each("gaussian_filter", order, ndim, "order", int)
-        radii = each("gaussian_filter", radius, ndim, "radius", int) if radius is not None else None
-        if min(sigmas, default=0) < 0 or min(orders, default=0) < 0 or min(radii or (0,)) < 0:
-            raise bad("gaussian_filter", "a sigma, order or radius that is negative")
-        widths = tuple(
-            0 if one <= 1e-15 else radii[k] if radii else int(truncate * one + 0.5)
-            for k, one in enumerate(sigmas)
-        )
-
-        def line(axis: int) -> Callable[..., Any] | None:
-            if sigmas[axis] <= 1e-15:
-                return None
-            return lambda x, **w: ndimage.gaussian_filter1d(
-                x, sigmas[axis], axis, orders[axis], radius=widths[axis], **w
-            )
-
-        said = {"sigma": sigmas, "order": orders, "radius": widths}
-        lines = [line(axis) for axis in range(ndim)]
-        return by_lines("gaussian_filter", source, lines, widths, mode, cval, said, out, how)
+        call = Filter("gaussian_filter", source, words)
+        sigmas = call.each(sigma, "sigma", float)
+        orders = call.each(order, "order", int)
+        radii = None if radius is None else call.each(radius, "radius", int)
+        each = zip(call.axes, sigmas, orders, radii or (None,) * len(sigmas), strict=True)
+        lines, widths = [], []
+        for axis, deviation, derivative, far in each:
+            line, width = gaussian_of(call, deviation, derivative, truncate, far, axis)
+            widths.append(width)
+            if width or deviation > NOTHING:
+                lines.append((axis, line))
+        said = {"sigma": sigmas, "order": orders, "radius": tuple(widths)}
+        return by_lines(call, lines, call.all_axes(widths, 0), said)
 
 
 @collective
@@ -471,12 +481,14 @@ def generic_filter(
     function: Callable[..., Any],
     size: int | Sequence[int] | None = None,
     footprint: ArrayLike | None = None,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     origin: int | Sequence[int] = 0,
     extra_arguments: Sequence[Any] = (),
     extra_keywords: dict[str, Any] | None = None,
     *,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -485,7 +497,7 @@ def generic_filter(
 
     Parameters
     ----------
-    a, size, footprint, mode, cval, origin, out, how
+    a, size, footprint, output, mode, cval, origin, axes, out, how
         As for `outcore.median_filter`.
     function
         From the elements of a window, as a 1-d array of float64, to a number; or a
@@ -496,7 +508,7 @@ def generic_filter(
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`.
+        Of the shape of `a`, and of its dtype or `output`.
 
     Raises
     ------
@@ -518,18 +530,20 @@ def generic_filter(
     array([4., 4., 6., 6.])
     """
     ndimage = needs.scipy("ndimage", "generic_filter")
+    words = Words(output, mode, cval, axes, out, how)
     with opened(a) as (source,):
-        shape = window_of("generic_filter", size, footprint, source)
-        origins = origins_of("generic_filter", origin, shape.shape)
+        call = Filter("generic_filter", source, words, "biuf")
+        window = call.window(size, footprint)
+        shape = tuple(window.shape[axis] for axis in call.axes)
+        origins = call.all_axes(call.origins(origin, shape), 0)
 
         def whole(block: NDArray[Any], work: NDArray[Any], mode: str) -> None:
             ndimage.generic_filter(
                 block,
                 function,
-                footprint=shape,
+                footprint=window,
                 output=work,
                 mode=mode,
-                cval=cval,
                 origin=origins,
                 extra_arguments=tuple(extra_arguments),
                 extra_keywords=extra_keywords,
@@ -537,22 +551,23 @@ def generic_filter(
 
         said = {
             "function": getattr(function, "__qualname__", repr(type(function))),
-            "footprint": shape.tolist(),
+            "footprint": window.tolist(),
             "origin": origins,
             "extra": (tuple(extra_arguments), extra_keywords),
         }
-        widths = widths_of(shape.shape, origins)
-        return by_blocks("generic_filter", source, whole, widths, mode, cval, said, out, how)
+        return by_blocks(call, whole, widths_of(window.shape, origins), said)
 
 
 @collective
 def correlate(
     a: Source,
     weights: ArrayLike,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     origin: int | Sequence[int] = 0,
     *,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -561,15 +576,15 @@ def correlate(
 
     Parameters
     ----------
-    a, mode, cval, origin, out, how
+    a, output, mode, cval, origin, axes, out, how
         As for `outcore.median_filter`; `a` may be complex.
     weights
-        Of the window, with as many axes as `a`.
+        Of the window, with as many axes as `a`, or as there are `axes`.
 
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`; sums of integers are cut off, as in SciPy.
+        Of the shape of `a`, and of its dtype or `output`; sums of integers are cut off, as in SciPy.
 
     Raises
     ------
@@ -593,17 +608,20 @@ def correlate(
     >>> outcore.correlate(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
     array([-1., -3., -6., -4.])
     """
-    return _weighted("correlate", a, weights, mode, cval, origin, out, how)
+    words = Words(output, mode, cval, axes, out, how)
+    return _weighted("correlate", a, weights, origin, words)
 
 
 @collective
 def convolve(
     a: Source,
     weights: ArrayLike,
-    mode: str = "reflect",
+    output: Output = None,
+    mode: Mode = "reflect",
     cval: float = 0.0,
     origin: int | Sequence[int] = 0,
     *,
+    axes: Axes = None,
     out: Any = None,
     **how: Any,
 ) -> DiskArray:
@@ -612,13 +630,13 @@ def convolve(
 
     Parameters
     ----------
-    a, weights, mode, cval, origin, out, how
+    a, weights, output, mode, cval, origin, axes, out, how
         As for `outcore.correlate`; weights are taken from their other end.
 
     Returns
     -------
     DiskArray
-        Of the shape and dtype of `a`.
+        Of the shape of `a`, and of its dtype or `output`.
 
     See Also
     --------
@@ -630,38 +648,23 @@ def convolve(
     >>> outcore.convolve(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
     array([1., 3., 6., 4.])
     """
-    return _weighted("convolve", a, weights, mode, cval, origin, out, how)
+    words = Words(output, mode, cval, axes, out, how)
+    return _weighted("convolve", a, weights, origin, words)
 
 
-def _weighted(
-    name: str,
-    a: Source,
-    weights: ArrayLike,
-    mode: str,
-    cval: float,
-    origin: Any,
-    out: Any,
-    how: dict[str, Any],
-) -> DiskArray:
-    call = getattr(needs.scipy("ndimage", name), name)
+def _weighted(name: str, a: Source, weights: ArrayLike, origin: Any, words: Words) -> DiskArray:
+    ndimage = getattr(needs.scipy("ndimage", name), name)
     with opened(a) as (source,):
-        if source.dtype.kind not in "biufc" or source.dtype.char in "egG":
-            raise bad(name, f"no sums of elements of dtype {source.dtype}")
-        taps = np.asarray(weights)
-        if taps.ndim != source.ndim or not taps.size or taps.dtype.kind not in "biuf":
-            raise bad(
-                name,
-                f"weights of shape {taps.shape} and dtype {taps.dtype} for an array with {source.ndim} "
-                "axes; give real numbers, with as many axes (outcore.stencil takes complex ones)",
-            )
-        places = given = each(name, origin, source.ndim, "origin", int)
-        if name == "convolve":
-            # Seen from the other end.
-            places = tuple(-o - (n + 1) % 2 for o, n in zip(given, taps.shape, strict=True))
-        widths = widths_of(taps.shape, origins_of(name, places, taps.shape))
+        call = Filter(name, source, words)
+        own = call.real(weights)
+        taps = call.spread(own, "weights")
+        given = call.each(origin, "origin", int)
+        places = call.origins(seen(given, own.shape) if name == "convolve" else given, own.shape)
+        origins = call.all_axes(given, 0)
 
         def whole(block: NDArray[Any], work: NDArray[Any], mode: str) -> None:
-            call(block, taps, output=work, mode=mode, cval=cval, origin=given)
+            ndimage(block, taps, output=work, mode=mode, origin=origins)
 
-        said = {"weights": taps.tolist(), "origin": given}
-        return by_blocks(name, source, whole, widths, mode, cval, said, out, how)
+        said = {"weights": own.tolist(), "origin": given}
+        widths = widths_of(taps.shape, call.all_axes(places, 0))
+        return by_blocks(call, whole, widths, said)

@@ -1,15 +1,16 @@
 """
 Windows that go over an array on disk: what the filters of SciPy have in common.
 
-Idea. Arguments are read as SciPy reads them. Then there are three ways: ranks in windows are found by
-the core (`ranked`), filters of one axis after the other go line by line (`by_lines`), and whatever else
-gets whole blocks with what is around them (`by_blocks`).
+Idea. Arguments are read as SciPy reads them (`Filter`). Then there are three ways: ranks in windows are
+found by the core (`ranked`), filters of one axis after the other go line by line (`by_lines`), and
+whatever else gets whole blocks with what is around them (`by_blocks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -19,30 +20,23 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
+from outcore.formats.spec import as_dtype
 from outcore.jobs import Operation, Result, Source, Terms, complete, opened
 from outcore.ooc import needs
 from outcore.ooc.blocks.blockwise import BOUNDARIES, Around, Scratch, blockwise, filled
 from outcore.schedule import Section
 
-__all__ = [
-    "bad",
-    "by_blocks",
-    "by_lines",
-    "each",
-    "origins_of",
-    "ranked",
-    "sizes_of",
-    "widths_of",
-    "window_of",
-]
+__all__ = ["Filter", "Lines", "Words", "bad", "by_blocks", "by_lines", "ranked", "widths_of"]
 
+Shape = tuple[int, ...]
 #: SciPy's other names.
 _ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": "wrap"}
 # Elements of the largest window that the core's networks are for.
 _LARGE_WINDOW = 128
 
-
 Kernel = Callable[..., None]
+#: Axes, in the order in which they are filtered, and what filters lines along them.
+Lines = Sequence[tuple[int, Callable[..., Any]]]
 
 
 def bad(name: str, why: str) -> UsageError:
@@ -50,105 +44,226 @@ def bad(name: str, why: str) -> UsageError:
     return UsageError(f"{name}: {why}", code="bad-stencil")
 
 
-def each(name: str, value: Any, ndim: int, what: str, kind: type) -> tuple[Any, ...]:
-    """An argument that is given once or for each axis, for each axis."""
-    given = tuple(value) if np.iterable(value) else (value,) * ndim
-    try:
-        found = tuple(kind(n) for n in given)
-        if kind is int and any(n != m for n, m in zip(found, given, strict=True)):
-            raise ValueError
-    except (TypeError, ValueError):
-        found = ()
-    if len(found) != ndim:
-        raise bad(name, f"{what}={value!r} for {ndim} axes; give one number, or one for each axis")
-    return found
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What all filters take beside their windows, as it was given."""
+
+    output: Any
+    mode: Any
+    cval: Any
+    axes: Any
+    out: Any
+    how: dict[str, Any]
+    #: Of a filter of lines: instead of `axes`.
+    axis: int | None = None
 
 
-def sizes_of(name: str, size: Any, source: Any) -> tuple[int, ...]:
-    """How many elements of each axis a window has."""
-    sizes = each(name, size, source.ndim, "size", int)
-    if min(sizes, default=1) < 1:
-        raise bad(name, f"size={size!r}; a window has at least 1 element along each axis")
-    return sizes
+class Filter:
+    """
+    One call of a filter: its source, and what all filters take.
 
+    Parameters
+    ----------
+    name
+        As the user calls it.
+    source
+        The array.
+    words
+        What he said.
+    kinds
+        Kinds of elements that it takes.
 
-def window_of(name: str, size: Any, footprint: Any, source: Any) -> NDArray[np.bool_]:
-    """Where a window has elements."""
-    if footprint is None:
-        if size is None:
-            raise bad(name, "neither size= nor footprint= says how large a window is")
-        return np.ones(sizes_of(name, size, source), bool)
-    found = np.asarray(footprint, bool)
-    if found.ndim != source.ndim or not found.any():
-        raise bad(
-            name,
-            f"footprint= has {found.ndim} axes, or no element; the array has {source.ndim} axes",
+    Attributes
+    ----------
+    axes
+        That are filtered, in this order.
+    dtype
+        Of the result, in native byte order.
+    modes, cval
+        What lies beyond the ends of each axis of the array.
+    out
+        Where the result goes.
+    """
+
+    def __init__(self, name: str, source: Any, words: Words, kinds: str = "biufc") -> None:
+        self.name, self.source, self.how = name, source, words.how
+        if source.dtype.kind not in kinds or source.dtype.char in "egG":
+            raise self.bad(
+                f"elements of dtype {source.dtype}; it takes booleans, integers, float32, float64"
+                f"{', complex64 and complex128' if 'c' in kinds else ''}; outcore.convert(..., dtype=) "
+                "makes such"
+            )
+        self.one = words.axis is not None
+        self.axes = self._axes(words.axis if self.one else words.axes)
+        self.dtype, self.out = self._output(words.output, words.out)
+        self.modes = self._modes(words.mode)
+        self.cval = self._cval(words.cval)
+
+    def bad(self, why: str) -> UsageError:
+        """What a caller is told of an argument that is not one."""
+        return bad(self.name, why)
+
+    def each(self, value: Any, what: str, kind: type) -> tuple[Any, ...]:
+        """An argument that is given once or for each of the axes, for each of them."""
+        given = tuple(value) if np.iterable(value) else (value,) * len(self.axes)
+        try:
+            found = tuple(kind(n) for n in given)
+            if kind is int and any(n != m for n, m in zip(found, given, strict=True)):
+                raise ValueError
+        except (TypeError, ValueError):
+            found = ()
+        if len(found) != len(self.axes):
+            raise self.bad(
+                f"{what}={value!r} for {len(self.axes)} axes; give one number, or one for each axis"
+            )
+        return found
+
+    def all_axes(self, values: Sequence[Any], other: Any) -> tuple[Any, ...]:
+        """What the axes have that are filtered, and what all others have."""
+        found = dict(zip(self.axes, values, strict=True))
+        return tuple(found.get(axis, other) for axis in range(self.source.ndim))
+
+    def sizes(self, size: Any) -> Shape:
+        """How many elements of each of the axes a window has."""
+        sizes = self.each(size, "size", int)
+        if min(sizes, default=1) < 1:
+            raise self.bad(f"size={size!r}; a window has at least 1 element along each axis")
+        return sizes
+
+    def origins(self, origin: Any, sizes: Sequence[int]) -> Shape:
+        """How far a window is moved from its middle, checked against its sizes as SciPy does."""
+        origins = self.each(origin, "origin", int)
+        if any(not 0 <= n // 2 + o < n for n, o in zip(sizes, origins, strict=True)):
+            raise self.bad(f"origin={origin!r} puts a window of {tuple(sizes)} beside its element")
+        return origins
+
+    def spread(self, window: NDArray[Any], what: str) -> NDArray[Any]:
+        """A window over the axes that are filtered, as one over all axes."""
+        if window.ndim != len(self.axes) or not window.size:
+            raise self.bad(
+                f"{what} of shape {window.shape} for {len(self.axes)} axes; give an array with as many "
+                "axes"
+            )
+        if list(self.axes) != sorted(self.axes):
+            raise self.bad(f"axes={self.axes} are those of {what}: give them in ascending order")
+        return window.reshape(self.all_axes(window.shape, 1))
+
+    def window(self, size: Any, footprint: Any) -> NDArray[np.bool_]:
+        """Where a window has elements."""
+        if footprint is None:
+            if size is None:
+                raise self.bad("neither size= nor footprint= says how large a window is")
+            return np.ones(self.all_axes(self.sizes(size), 1), bool)
+        found = self.spread(np.asarray(footprint, bool), "footprint=")
+        if not found.any():
+            raise self.bad("footprint= has no element")
+        return found
+
+    def real(self, weights: Any) -> NDArray[Any]:
+        """Weights, which are real numbers."""
+        found = np.asarray(weights)
+        if found.dtype.kind not in "biuf":
+            raise self.bad(
+                f"weights of dtype {found.dtype}; give real numbers (outcore.stencil takes complex ones)"
+            )
+        return found.astype(np.float64)
+
+    def around(self, widths: Shape) -> Around:
+        """What a block has around it."""
+        if not self.source.size:
+            widths = (0,) * self.source.ndim
+        return Around(widths, self.modes, self.cval)
+
+    def _axes(self, axes: Any) -> Shape:
+        ndim = self.source.ndim
+        if axes is None:
+            return tuple(range(ndim))
+        given = tuple(axes) if np.iterable(axes) else (axes,)
+        try:
+            found = tuple(range(ndim)[axis] for axis in given)
+        except (TypeError, IndexError):
+            found = ()
+        if len(found) != len(given) or len(set(found)) != len(found):
+            raise self.bad(f"axes={axes!r} of an array with {ndim} axes; name each of them once")
+        return found
+
+    def _output(self, output: Any, out: Any) -> tuple[np.dtype[Any], Any]:
+        if isinstance(output, np.ndarray | DiskArray):
+            if out is not None:
+                raise self.bad("output= and out= are both arrays; give one of them")
+            output, out = output.dtype, output
+        kind = self.source.dtype if output is None else as_dtype(output, "the result")
+        if kind.kind not in "biufc" or kind.char in "egG":
+            raise self.bad(f"output={kind}; float32 and float64 can be, not float16 and longdouble")
+        if (kind.kind == "c") != (self.source.dtype.kind == "c"):
+            raise self.bad(
+                f"output={kind} of elements of dtype {self.source.dtype}; complex elements have complex "
+                "results, and real ones real results"
+            )
+        return kind.newbyteorder("="), out
+
+    def _modes(self, mode: Any) -> tuple[str, ...]:
+        given = (mode,) * len(self.axes) if isinstance(mode, str) else mode
+        given = tuple(given) if np.iterable(given) else (given,)
+        words = tuple(_ALIASES.get(one, one) if isinstance(one, str) else one for one in given)
+        if len(words) != len(self.axes) or not all(word in BOUNDARIES for word in words):
+            raise self.bad(
+                f"mode={mode!r} for {len(self.axes)} axes; give one of {', '.join(BOUNDARIES)}, or one "
+                "for each axis"
+            )
+        return self.all_axes(words, "nearest")
+
+    def _cval(self, cval: Any) -> Any:
+        """The element of ``"constant"``."""
+        dtype = self.source.dtype
+        try:
+            found = dtype.type(cval)
+        except (TypeError, ValueError, OverflowError):
+            found = None
+        if found is None or (dtype.kind in "biu" and found != cval):
+            raise self.bad(f"cval={cval!r} is no element of an array of {dtype}")
+        return found
+
+    def complete(
+        self,
+        kernel: Kernel,
+        widths: Shape,
+        scratch: Callable[[Terms], Sequence[Scratch]],
+        said: dict[str, Any],
+    ) -> DiskArray:
+        """The result of a kernel that is called for each block."""
+        source = self.source
+        kept = {word: getattr(source, word, None) for word in ("chunks", "dims")}
+        kept |= {"order": "F" if source.order == "F" else None}
+        kept |= {"attrs": dict(getattr(source, "attrs", ())) or None}
+        result = Result(source.shape, self.dtype, kept, source.path)
+        plan = blockwise(
+            self.name,
+            source.shape,
+            [(source.shape, source.dtype)],
+            [self.dtype],
+            kernel,
+            self.around(widths),
+            scratch=scratch,
         )
-    return found
+        modes = tuple(self.modes[axis] for axis in self.axes)
+        same = len(set(modes)) == 1
+        arguments = {**said, "mode": modes[0] if same else modes, "cval": self.cval}
+        if self.one:
+            arguments["axis"] = self.axes[0]
+        elif self.axes != tuple(range(source.ndim)):
+            arguments["axes"] = self.axes
+        if self.dtype != source.dtype:
+            arguments["output"] = self.dtype
+        repeatable = self.name != "generic_filter"
+        operation = Operation(self.name, (source,), (result,), plan, arguments, repeatable)
+        return complete(operation, self.out, self.how)  # type: ignore[no-any-return]
 
 
-def origins_of(name: str, origin: Any, sizes: Sequence[int]) -> tuple[int, ...]:
-    """How far a window is moved from its middle, checked against its sizes as SciPy does."""
-    origins = each(name, origin, len(sizes), "origin", int)
-    if any(not 0 <= n // 2 + o < n for n, o in zip(sizes, origins, strict=True)):
-        raise bad(name, f"origin={origin!r} puts a window of {tuple(sizes)} beside its element")
-    return origins
-
-
-def widths_of(sizes: Sequence[int], origins: Sequence[int]) -> tuple[int, ...]:
+def widths_of(sizes: Sequence[int], origins: Sequence[int]) -> Shape:
     """Elements on either side that windows reach."""
     pairs = zip(sizes, origins, strict=True)
     return tuple(max(n // 2 + o, n - 1 - n // 2 - o) for n, o in pairs)
-
-
-def _mode(name: str, mode: Any, source: Any, widths: Sequence[int]) -> str:
-    word = _ALIASES.get(mode, mode) if isinstance(mode, str) else mode
-    if word not in BOUNDARIES:
-        raise bad(name, f"mode={mode!r}; give one of {', '.join(BOUNDARIES)}, for all axes")
-    if (
-        word == "wrap"
-        and any(w > n for w, n in zip(widths, source.shape, strict=True))
-        and source.size
-    ):
-        raise bad(name, f"a window that goes more than once around an axis of {source.shape}")
-    return str(word)
-
-
-def _cval(name: str, cval: Any, dtype: np.dtype[Any]) -> Any:
-    """The element of ``"constant"``."""
-    try:
-        found = dtype.type(cval)
-    except (TypeError, ValueError, OverflowError):
-        found = None
-    if found is None or (dtype.kind in "biu" and found != cval):
-        raise bad(name, f"cval={cval!r} is no element of an array of {dtype}")
-    return found
-
-
-def _filter(
-    name: str,
-    source: Any,
-    kernel: Kernel,
-    around: Around,
-    scratch: Callable[[Terms], Sequence[Scratch]],
-    said: dict[str, Any],
-    out: Any,
-    how: dict[str, Any],
-) -> DiskArray:
-    dtype = source.dtype.newbyteorder("=")
-    kept = {word: getattr(source, word, None) for word in ("chunks", "dims")}
-    kept |= {"order": "F" if source.order == "F" else None}
-    kept |= {"attrs": dict(getattr(source, "attrs", ())) or None}
-    result = Result(source.shape, dtype, kept, source.path)
-    if not source.size:
-        around = Around((0,) * source.ndim, around.boundary, around.cval)
-    plan = blockwise(
-        name, source.shape, [(source.shape, source.dtype)], [dtype], kernel, around, scratch=scratch
-    )
-    arguments = {**said, "mode": around.boundary, "cval": around.cval}
-    repeatable = name != "generic_filter"
-    operation = Operation(name, (source,), (result,), plan, arguments, repeatable)
-    return complete(operation, out, how)  # type: ignore[no-any-return]
 
 
 def ranked(
@@ -157,61 +272,64 @@ def ranked(
     chosen: Callable[[int], int],
     size: Any,
     footprint: Any,
-    mode: str,
-    cval: float,
     origin: Any,
-    out: Any,
-    how: dict[str, Any],
+    words: Words,
     more: Mapping[str, Any] | None = None,
 ) -> DiskArray:
     """The element of a rank in each window."""
     with opened(a) as (source,):
-        if source.dtype.kind not in "biuf":
-            raise bad(name, f"elements of dtype {source.dtype} have no order")
-        window = window_of(name, size, footprint, source)
-        origins = origins_of(name, origin, window.shape)
+        call = Filter(name, source, words, "biuf")
+        window = call.window(size, footprint)
+        shape = tuple(window.shape[axis] for axis in call.axes)
+        origins = call.all_axes(call.origins(origin, shape), 0)
         rank = chosen(int(window.sum()))
         widths = widths_of(window.shape, origins)
-        said = {"footprint": window.tolist(), "origin": origins, **(more or {})}
-        fast = window.all() and window.size <= _LARGE_WINDOW and source.ndim > 0
-        if not fast or source.dtype.itemsize > 8 or source.dtype.char == "e":
+        own = window.reshape(shape) if list(call.axes) == sorted(call.axes) else None
+        begin = tuple(origins[axis] for axis in call.axes)
+        if call.one:
+            said: dict[str, Any] = {"size": shape[0], "origin": begin[0]}
+        elif own is None or own.all():
+            said = {"size": shape, "origin": begin}
+        else:
+            said = {"footprint": own.tolist(), "origin": begin}
+        said |= more or {}
+        dtype = source.dtype.newbyteorder("=")
+        if not (window.all() and window.size <= _LARGE_WINDOW and source.ndim > 0):
             ndimage = needs.scipy("ndimage", f"{name} with such a window")
 
             def whole(block: NDArray[Any], work: NDArray[Any], mode: str) -> None:
                 ndimage.rank_filter(
-                    block, rank, footprint=window, output=work, mode=mode, cval=cval, origin=origins
+                    block, rank, footprint=window, output=work, mode=mode, origin=origins
                 )
 
-            return by_blocks(name, source, whole, widths, mode, cval, said, out, how)
-        around = Around(widths, _mode(name, mode, source, widths), _cval(name, cval, source.dtype))
+            return by_blocks(call, whole, widths, said)
         first = [w - n // 2 - o for w, n, o in zip(widths, window.shape, origins, strict=True)]
         filters = {
             order: _core.RankFilter(window.shape[:: -1 if order == "F" else 1], rank)
             for order in ("C", "F")
         }
-        dtype = source.dtype.newbyteorder("=")
 
         def scratch(terms: Terms) -> tuple[Scratch, ...]:
             lanes = Scratch(dtype, terms.cores * max(one.scratch for one in filters.values()))
-            turns = terms.order(0) != terms.order(1)
+            turns = terms.order(0) != terms.order(1) or call.dtype != dtype
             return (lanes, Scratch(dtype)) if turns else (lanes,)
 
         def kernel(blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
             block, result, lanes, *turned = blocks
-            filled(block, missing[0], str(around.boundary), around.cval)
+            filled(block, missing[0], call.modes, call.cval)
             order = "C" if block.flags.c_contiguous else "F"
             begin, places = first, result
             if order == "F":
                 block, begin, places = block.T, first[::-1], result.T
-            if not places.flags.c_contiguous:
+            if not places.flags.c_contiguous or places.dtype != dtype:
                 flat = (turned[0] if order == "C" else turned[0].T).reshape(-1)[: places.size]
                 places = flat.reshape(places.shape)
             parts = [_bits(one) for one in (block, places, lanes)]
             filters[order].run(parts[0], parts[1], begin, parts[2])
             if turned and not np.shares_memory(places, result):
-                result[...] = places if order == "C" else places.T
+                np.copyto(result, places if order == "C" else places.T, casting="unsafe")
 
-        return _filter(name, source, kernel, around, scratch, said, out, how)
+        return call.complete(kernel, widths, scratch, said)
 
 
 def _bits(block: NDArray[Any]) -> NDArray[Any]:
@@ -226,75 +344,55 @@ def _inner(key: Section, widths: Sequence[int]) -> Section:
 
 
 def by_blocks(
-    name: str,
-    source: Any,
+    call: Filter,
     function: Callable[[NDArray[Any], NDArray[Any], str], None],
-    widths: tuple[int, ...],
-    mode: str,
-    cval: float,
+    widths: Shape,
     said: dict[str, Any],
-    out: Any,
-    how: dict[str, Any],
 ) -> DiskArray:
     """A filter of SciPy on a block with all that is around it."""
-    word = _mode(name, mode, source, widths)
-    around = Around(widths, word, _cval(name, cval, source.dtype))
-    dtype = source.dtype.newbyteorder("=")
+    around = call.around(widths)
 
     def kernel(blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
         block, result, work = blocks
-        filled(block, missing[0], word, around.cval)
+        filled(block, missing[0], call.modes, call.cval)
         function(block, work, "nearest")
-        result[...] = work[_inner(key, widths)]
+        result[...] = work[_inner(key, around.widths)]
 
-    return _filter(name, source, kernel, around, lambda terms: (Scratch(dtype),), said, out, how)
+    return call.complete(kernel, widths, lambda terms: (Scratch(call.dtype),), said)
 
 
-def by_lines(
-    name: str,
-    source: Any,
-    lines: Sequence[Callable[..., Any] | None],
-    widths: tuple[int, ...],
-    mode: str,
-    cval: float,
-    said: dict[str, Any],
-    out: Any,
-    how: dict[str, Any],
-) -> DiskArray:
+def by_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]) -> DiskArray:
     """Filters of SciPy along one axis after the other."""
-    if source.dtype.kind not in "biufc":
-        raise bad(name, f"elements of dtype {source.dtype} are no numbers")
-    word = _mode(name, mode, source, widths)
-    around = Around(widths, word, _cval(name, cval, source.dtype))
-    dtype = source.dtype.newbyteorder("=")
 
     def scratch(terms: Terms) -> tuple[Scratch, ...]:
         kernel.cores = terms.cores
-        return (Scratch(dtype),)
+        return (Scratch(call.dtype),)
 
-    kernel = _Lines(lines, around)
-    return _filter(name, source, kernel, around, scratch, said, out, how)
+    kernel = _Lines(lines, call.around(widths))
+    return call.complete(kernel, widths, scratch, said)
 
 
 class _Lines:
     """Applies filters along one axis after the other, on all cores."""
 
-    def __init__(self, lines: Sequence[Callable[..., Any] | None], around: Around) -> None:
+    def __init__(self, lines: Lines, around: Around) -> None:
         self.lines, self.around, self.cores = lines, around, 1
 
     def __call__(self, blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
         block, result, work = blocks
-        boundary = str(self.around.boundary)
-        filled(block, missing[0], boundary, self.around.cval)
-        for axis, line in enumerate(self.lines):
-            if line is None:
-                continue
+        modes, cval = self.around.boundary, self.around.cval
+        assert isinstance(modes, tuple)
+        filled(block, missing[0], modes, cval)
+        constant = [
+            ends if word == "constant" else (0, 0)
+            for word, ends in zip(modes, missing[0], strict=True)
+        ]
+        for axis, line in self.lines:
             self.along(axis, line, block, work)
             block = work
-            if boundary == "constant":
-                # What SciPy finds beyond an end is the constant for each axis anew.
-                filled(work, missing[0], boundary, self.around.cval)
-        result[...] = block[_inner(key, self.around.widths)]
+            # What SciPy finds beyond an end is the constant for each axis anew.
+            filled(work, constant, modes, cval)
+        np.copyto(result, block[_inner(key, self.around.widths)], casting="unsafe")
 
     def along(
         self, axis: int, line: Callable[..., Any], block: NDArray[Any], work: NDArray[Any]
