@@ -11,6 +11,7 @@ WINDOWS = "python/outcore/ooc/stencils/windows.py"
 REDUCTIONS = "tests/unit/test_reductions.py"
 ON_RANKS = "tests/mpi/test_reductions.py"
 FILTERS = "tests/unit/test_filters.py"
+ARGUMENTS = "tests/unit/test_filter_arguments.py"
 
 MUTANTS = [
     Mutant(
@@ -78,8 +79,8 @@ MUTANTS = [
     ),
     Mutant(
         file=BLOCKWISE,
-        before='        if len(moved) != 1 or self.around.boundary == "wrap":\n',
-        after="        if len(moved) != 1:\n",
+        before='        if self.around.along(axis + len(self.shape) - len(now)) == "wrap":\n',
+        after="        if False:\n",
         killed_by="tests/unit/test_map_blocks.py::test_what_lies_around_a_block",
         why="around a block at an end would be what was around the block before",
     ),
@@ -99,9 +100,9 @@ MUTANTS = [
     ),
     Mutant(
         file=WINDOWS,
-        before='            if boundary == "constant":\n',
-        after="            if False:\n",
-        killed_by=f"{FILTERS}::test_gaussian_filter_has_the_bits_of_scipy",
+        before="            filled(work, constant, modes, cval)\n",
+        after="            pass\n",
+        killed_by=f"{ARGUMENTS}::test_beyond_an_end_is_the_constant_for_each_axis_anew",
         why="the second axis of a filter would find other elements beyond an end than SciPy does",
     ),
 ]

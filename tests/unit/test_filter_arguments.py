@@ -220,3 +220,12 @@ def test_output_may_be_the_array_itself(tmp_path: Any) -> None:
         # Where the result goes casts what was computed.
         outcore.uniform_filter(x, 3, out=c)
         np.testing.assert_array_equal(c[...], ndimage.uniform_filter(x, 3))
+
+
+@pytest.mark.parametrize("mode", ["constant", ("constant", "wrap"), ("nearest", "constant")])
+def test_beyond_an_end_is_the_constant_for_each_axis_anew(mode: Any) -> None:
+    """What was derived along the axis before would be 0 there."""
+    x = np.random.default_rng(3).random((9, 11))
+    words = {"order": (1, 0), "mode": mode, "cval": 1.0}
+    expected = ndimage.gaussian_filter(x, 1.0, **words)
+    np.testing.assert_array_equal(expected, outcore.gaussian_filter(x, 1.0, **words)[...])
