@@ -95,10 +95,13 @@ def test_quantiles_are_numpys(tmp_path_factory, shape, dtype, source, method, q,
     if data.dtype.kind == "f" and rng.random() < 0.2:
         data.reshape(-1)[-1] = rng.choice([np.nan, np.inf, -np.inf, -0.0])
     native = data.astype("u1" if dtype == "?" else data.dtype.newbyteorder("="))
+    # NumPy's differences of int8 overflow.
+    wide = native.astype("i2") if dtype == "i1" else native
     axis = None if rng.random() < 0.5 else int(rng.integers(len(shape)))
     with np.errstate(invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = np.asarray(np.quantile(native, q, axis, method=method))
+        told = np.asarray(np.quantile(native, q, axis, method=method)).dtype
+        expected = np.asarray(np.quantile(wide, q, axis, method=method)).astype(told)
         with stored(folder, data, source, rng) as a:
             # Below the first, an axis has to be so short.
             memory = "1500 KiB" if little else "16 MiB"
