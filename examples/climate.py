@@ -4,7 +4,7 @@ Mean and standard deviation over time of a climate cube in NetCDF, which does no
 The cube (time, latitude, longitude) is compressed in chunks of some days. Look at the bytes: both
 statistics come from one pass, in which each chunk is decoded once.
 
-    python examples/climate.py                            two years of 45 x 90 points, 4 MiB
+    python examples/climate.py                            two years of 45 x 90 points, 6 MiB
     python examples/climate.py --days 36500 --latitudes 180 --memory 512MiB --picture climate.png
     mpiexec -n 4 python examples/climate.py               ranks share the work
 """
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--days", type=int, default=730)
     parser.add_argument("--latitudes", type=int, default=45)
-    parser.add_argument("--memory", default="4MiB")
+    parser.add_argument("--memory", default="6MiB")
     parser.add_argument("--picture", metavar="FILE", help="draw both maps (needs matplotlib)")
     words = parser.parse_args(arguments)
     comm = transport(world())  # all ranks under mpiexec, else this process
@@ -38,11 +38,17 @@ def main(arguments: list[str] | None = None) -> None:
     if comm.rank == 0:
         make(shape)
     comm.barrier()
-    found: Any = outcore.statistics(
-        "climate.nc::/temperature", axis=0, memory=words.memory, comm=comm
+    planned: Any = outcore.statistics(
+        "climate.nc::/temperature",
+        axis=0,
+        what=("mean", "std"),
+        memory=words.memory,
+        comm=comm,
+        explain=True,
     )
-    mean, std = found["mean"], found["std"]
+    mean, std = planned.run()
     if comm.rank == 0:
+        print(planned)
         for name, values in (("mean", mean), ("standard deviation", std)):
             equator, pole = values[shape[1] // 2].mean(), values[0].mean()
             print(f"{name} at the equator {equator:.1f} K, at the poles {pole:.1f} K")
@@ -58,7 +64,7 @@ def make(shape: tuple[int, int, int]) -> None:
         "climate.nc::/temperature",
         shape,
         "f4",
-        chunks=(min(30, shape[0]), shape[1], shape[2]),
+        chunks=(min(10, shape[0]), shape[1], shape[2]),
         compression="zstd",
         dims=("time", "lat", "lon"),
         attrs={"units": "K"},
@@ -74,7 +80,7 @@ def draw(mean: Any, std: Any, picture: str) -> None:
     """Both maps."""
     import matplotlib.pyplot as plt
 
-    _, axes = plt.subplots(2, 1)
+    _, axes = plt.subplots(2, 1, layout="constrained")
     for axis, name, values in zip(axes, ("mean", "standard deviation"), (mean, std), strict=True):
         axis.set_title(f"{name}, K")
         plt.colorbar(axis.imshow(values), ax=axis)

@@ -66,6 +66,7 @@ def draw(residual: Any, picture: str) -> None:
     import matplotlib.pyplot as plt
 
     plt.semilogy(np.abs(residual) + 1e-18)
+    plt.xlabel("equation")
     plt.ylabel("residual")
     plt.savefig(picture)
 

@@ -86,7 +86,8 @@ def draw(image: outcore.DiskArray, cleaned: outcore.DiskArray, picture: str) -> 
     import matplotlib.pyplot as plt
 
     _, axes = plt.subplots(1, 2)
-    for axis, array in zip(axes, (image, cleaned), strict=True):
+    for axis, name, array in zip(axes, ("before", "after"), (image, cleaned), strict=True):
+        axis.set_title(name)
         axis.imshow(array[:200, :200], cmap="gray", vmin=0, vmax=2)
     plt.savefig(picture)
 

@@ -104,7 +104,9 @@ def draw(
 
     low, high = max(found[0] - 20, 0), min(found[-1] + 20, spectrum.shape[0])
     _, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
+    left.set(title="windowed pieces", xlabel="of the sampling rate", ylabel="power")
     left.semilogy(np.arange(len(power)) / PIECE, power)
+    right.set(title="all at once, around the peaks", xlabel="waves in the signal")
     right.plot(np.arange(low, high), abs(spectrum[low:high]))
     plt.savefig(picture)
 

@@ -81,14 +81,21 @@ _NORM = {
     "norm": Option(str, "how it is scaled", None, ("backward", "ortho", "forward")),
 }
 _LINE = {"n": Option(int, "length of the transformed axis"), **_ONE_AXIS, **_NORM}
-_AXES = {"axes": Option(_integers, "axes that are transformed, such as 0,1"), **_NORM}
+_AXES = {
+    "axes": Option(_integers, "axes that are transformed, such as 0,1"),
+    "s": Option(_integers, "points along each of them, such as 512,512"),
+    **_NORM,
+}
 _MODE = {
     "mode": Option(
         str,
         "what lies beyond the ends",
         "reflect",
         ("reflect", "constant", "nearest", "mirror", "wrap"),
-    )
+    ),
+    "cval": Option(float, "the element beyond the ends with --mode constant", 0.0),
+    "axes": Option(_integers, "axes that are filtered, such as 0,1; all of them if not given"),
+    "output": Option(str, "dtype of the result, such as f4; that of the source if not given"),
 }
 _SIZE = {"size": Option(_integers, "of the window: 3, or 3,5", 3), **_MODE}
 
@@ -158,6 +165,10 @@ OPERATIONS: dict[str, Operation] = {
         "a percentile of a window",
         options={"percentile": Option(float, "such as 90", 50.0), **_SIZE},
     ),
+    "rank_filter": Operation(
+        "the element of a rank in a window",
+        options={"rank": Option(int, "0: the least; -1: the largest", 0), **_SIZE},
+    ),
     "minimum_filter": Operation("the least of a window", options=_SIZE),
     "maximum_filter": Operation("the largest of a window", options=_SIZE),
     "uniform_filter": Operation("the mean of a window", options=_SIZE),
@@ -165,6 +176,7 @@ OPERATIONS: dict[str, Operation] = {
         "a Gaussian filter",
         options={
             "sigma": Option(_numbers, "standard deviation, or one for each axis", 1.0),
+            "truncate": Option(float, "the filter ends after so many standard deviations", 4.0),
             **_MODE,
         },
     ),
@@ -174,14 +186,24 @@ OPERATIONS: dict[str, Operation] = {
         inputs=("a", "b"),
         options={"axes": Option(_integers, "how many axes to sum over", 2)},
     ),
+    "inner": Operation("sums of products along the last axes", inputs=("a", "b")),
+    "outer": Operation("products of all pairs of elements", inputs=("a", "b")),
     "fft": Operation("Fourier transform along an axis", options=_LINE),
     "ifft": Operation("inverse of fft", options=_LINE),
     "rfft": Operation("Fourier transform of real elements", options=_LINE),
     "irfft": Operation("inverse of rfft", options=_LINE),
+    "hfft": Operation(
+        "Fourier transform of a Hermitian signal, of which half is there", options=_LINE
+    ),
+    "ihfft": Operation("inverse of hfft", options=_LINE),
     "fft2": Operation("Fourier transform along two axes", options=_AXES),
     "ifft2": Operation("inverse of fft2", options=_AXES),
     "fftn": Operation("Fourier transform along several axes", options=_AXES),
     "ifftn": Operation("inverse of fftn", options=_AXES),
+    "rfft2": Operation("Fourier transform of real elements along two axes", options=_AXES),
+    "irfft2": Operation("inverse of rfft2", options=_AXES),
+    "rfftn": Operation("Fourier transform of real elements along several axes", options=_AXES),
+    "irfftn": Operation("inverse of rfftn", options=_AXES),
     "cholesky": Operation("the Cholesky factor of a positive definite matrix"),
     "lu": Operation("LU factors, and the permutation", results=("p", "l", "u")),
     "solve": Operation("solve linear equations", inputs=("a", "b"), results=("x",)),
@@ -189,6 +211,19 @@ OPERATIONS: dict[str, Operation] = {
     "svd": Operation("singular values and vectors of a tall matrix", results=("u", "s", "vh")),
     "sort": Operation("sort along an axis", options=_ONE_AXIS),
     "argsort": Operation("indices that would sort", options=_ONE_AXIS),
+    "searchsorted": Operation(
+        "where values would have to be put into a sorted array",
+        inputs=("a", "v"),
+        results=("places",),
+        options={"side": Option(str, "of equal elements", "left", ("left", "right"))},
+    ),
+    "lstsq": Operation(
+        "the x for which |b - a x| is least",
+        inputs=("a", "b"),
+        results=(),
+        out=False,
+        names=("x", "residuals", "rank", "s"),
+    ),
     "sum": _statistic("sum"),
     "prod": _statistic("product"),
     "mean": _statistic("mean"),

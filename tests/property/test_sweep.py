@@ -4,6 +4,7 @@ Every public algorithm beside NumPy and SciPy: dtypes, shapes, formats, chunks, 
 `OUTCORE_EXAMPLES` sets the number of examples of each algorithm in the slow lane.
 """
 
+import contextlib
 import doctest
 import inspect
 import os
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core
+from outcore.testing.sim import SimWorld
 from sweep import CALLS, Chance, algorithms, native
 
 EXAMPLES = int(os.environ.get("OUTCORE_EXAMPLES", "60"))
 FORMATS = ("memory", "C.npy", "F.npy", "raw", "zarr", "gzip.zarr", "h5", "gzip.h5")
-OUTS = ("default", "default", "npy", "zarr", "h5", "open", "memory")
+OUTS = ("default", "default", "npy", "zarr", "h5", "open", "wider", "memory", "view")
 
 
 def stored(folder, number, data, kind, chance):
@@ -50,7 +52,13 @@ def target(folder, kind, wanted, chance):
         return {}
     if kind == "memory":
         return {"out": np.empty(wanted.shape, wanted.dtype)}
-    if kind == "open":
+    if kind == "view":
+        wide = np.zeros([2 * n for n in wanted.shape], wanted.dtype, chance.of("C", "F"))
+        return {"out": wide[(slice(None, None, -2),) * wide.ndim] if wide.ndim else wide}
+    if kind == "wider" and wanted.dtype.kind in "biufc":
+        dtype = np.result_type(wanted.dtype, "f8").newbyteorder(chance.of("<", ">"))
+        return {"out": outcore.create(f"{folder}/wider.npy", wanted.shape, dtype)}
+    if kind in ("open", "wider"):
         suffix = chance.of("npy", "F.npy", "zarr", "h5::/x")
         order = {"order": "F"} if suffix == "F.npy" else {}
         path = f"{folder}/open.{suffix}"
@@ -126,12 +134,18 @@ def one_example(name, seed, folder):
     if case.right is not None:
         case.right(results, *case.inputs)
         return
+    compared(case, wanted, results)
+    for right, one in zip(wanted, results, strict=True):
+        if not isinstance(words.get("out"), outcore.DiskArray):
+            assert right.dtype == one.dtype or right.dtype == one.dtype.newbyteorder("=")
+
+
+def compared(case, wanted, results, exact=False):
+    """Results of which some may be close."""
     assert len(wanted) == len(results)
     for right, one in zip(wanted, results, strict=True):
         assert right.shape == one.shape
-        if not isinstance(words.get("out"), outcore.DiskArray):
-            assert right.dtype == one.dtype or right.dtype == one.dtype.newbyteorder("=")
-        if not case.close:
+        if exact or not case.close:
             np.testing.assert_array_equal(one, right)
             continue
         scale = np.nanmax(np.abs(np.where(np.isfinite(right), right, 0)), initial=1e-12)
@@ -166,6 +180,76 @@ def run(tmp_path_factory, monkeypatch, name, examples):
         one_example(name, seed, folder)
 
     check()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_ranks_have_what_one_process_has_slow(tmp_path_factory, monkeypatch, name):
+    """The same bits, but where products and factors are divided otherwise."""
+
+    @sweep(max(EXAMPLES // 6, 1))
+    @given(st.integers(0, 2**40), st.integers(2, 8), st.sampled_from([None, 2]))
+    def check(seed, size, per_node):
+        folder = tmp_path_factory.mktemp("ranks")
+        case = CALLS[name](Chance(seed))
+        if case.truth is not None and fails(case.truth, *case.inputs):
+            return
+        paths = [f"{folder}/in{n}.npy" for n in range(len(case.inputs))]
+        for path, data in zip(paths, case.inputs, strict=True):
+            outcore.create(path, data=data).close()
+
+        def body(t):
+            with contextlib.ExitStack() as stack:
+                arrays = [stack.enter_context(outcore.open(path)) for path in paths]
+                found = case.call(*arrays, **({} if t is None else {"comm": t}))
+                return [np.array(one[...]) for one in map(np.asarray, many(found))]
+
+        results = []
+        for n in (None, size):
+            (folder / str(n)).mkdir()
+            monkeypatch.chdir(folder / str(n))
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                results.append([body(None)] if n is None else SimWorld(n, per_node).run(body))
+        (alone,), shared = results
+        for one in shared:
+            if case.right is not None:
+                case.right(one, *case.inputs)
+            else:
+                compared(case, alone, one, exact=name not in DIVIDED)
+
+    check()
+
+
+# A product is a sum, of which ranks may have other parts.
+DIVIDED = {"matmul", "tensordot", "inner", "dot", "vdot", "vecdot", "norm", "solve"}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_result_in_the_memory_of_its_input_is_right_or_refused(
+    tmp_path, monkeypatch, name, turned
+):
+    monkeypatch.chdir(tmp_path)
+    if "out" not in inspect.signature(getattr(outcore, name)).parameters:
+        return
+    for seed in range(6):
+        case = CALLS[name](Chance(seed))
+        if case.truth is None or name in ("rechunk", "convert") or fails(case.truth, *case.inputs):
+            continue
+        inputs = [native(one).copy() for one in case.inputs]
+        with np.errstate(all="ignore"):
+            wanted = many(case.truth(*inputs))
+        whole = [k for k, one in enumerate(inputs) if one.shape == np.shape(wanted[0])]
+        if len(wanted) != 1 or not whole or not inputs[whole[0]].ndim:
+            continue
+        place = inputs[whole[0]]
+        before = place.copy()
+        try:
+            case.call(*inputs, out=place[::-1] if turned else place)
+        except (outcore.OutcoreError, ValueError, TypeError):
+            np.testing.assert_array_equal(before, place)
+        else:
+            compared(case, [wanted[0].astype(place.dtype)], [place[::-1] if turned else place])
 
 
 def test_the_sweep_has_every_algorithm():

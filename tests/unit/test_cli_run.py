@@ -22,6 +22,7 @@ def folder(tmp_path, monkeypatch):
     np.save("square.npy", DATA.T @ DATA + np.eye(40))
     np.save("b.npy", DATA.T.copy())
     np.save("whole.npy", WHOLE)
+    np.save("sorted.npy", np.sort(DATA[0]))
 
 
 #: Arguments by name of the operation, if it does not take one array and no options.
@@ -33,6 +34,10 @@ WORDS = {
     "cholesky": ["square.npy", "out.npy"],
     "lu": ["square.npy", "out.npy", "l.npy", "u.npy"],
     "bincount": ["whole.npy"],
+    "inner": ["a.npy", "a.npy", "out.npy"],
+    "outer": ["whole.npy", "whole.npy", "out.npy"],
+    "searchsorted": ["sorted.npy", "a.npy", "out.npy"],
+    "lstsq": ["a.npy", "a.npy"],
     "qr": ["a.npy", "out.npy", "r.npy"],
     "svd": ["a.npy", "out.npy", "s.npy", "vh.npy"],
 }
@@ -43,6 +48,10 @@ def test_each_operation_is_a_function_that_runs_on_files(name, capsys):
     run = OPERATIONS[name]
     words = WORDS.get(name, ["a.npy", *(["out.npy"] if run.results else [])])
     kept = ["--overwrite"] if run.results or run.out else []
+    there = sorted(os.listdir("."))
+    assert main(["run", name, *words, "--explain"]) == 0
+    assert "must move" in capsys.readouterr().out
+    assert there == sorted(os.listdir(".")), "--explain makes nothing"
     assert main(["run", name, *words]) == 0
     printed = capsys.readouterr().out
     assert main(["run", name, *words, "--json", *kept]) == 0
@@ -55,7 +64,8 @@ def test_each_operation_is_a_function_that_runs_on_files(name, capsys):
         given = {
             option: how.default for option, how in run.options.items() if how.default is not None
         }
-        expected = getattr(outcore, name)(WHOLE if name == "bincount" else DATA, **given)
+        inputs = [np.load(path) for path in words[: len(run.inputs)]]
+        expected = getattr(outcore, name)(*inputs, **given)
         if isinstance(expected, dict):
             assert [one["name"] for one in told["results"]] == list(expected)
             assert all(one in printed for one in expected)

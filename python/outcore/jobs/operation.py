@@ -167,6 +167,8 @@ class Later:
         How many operations on each array will be under way at once, at most.
     make
         The schedule, from the arrays of the program; equal arrays give equal schedules.
+    work, rate
+        Operations of its kernels, and how many are done in a second; 0: not known.
     """
 
     name: str
@@ -176,6 +178,8 @@ class Later:
     stored: int
     at_once: Mapping[int, int]
     make: Callable[[Sequence[Any]], Schedule]
+    work: int = 0
+    rate: float = 0.0
 
 
 Phase = Schedule | Later

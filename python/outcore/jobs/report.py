@@ -143,8 +143,9 @@ def told(
 def moved(phase: Phase, arrays: Sequence[Any], disk: Disk) -> Moved:
     """Count what a phase moves. Arrays that do not exist yet have requests of a step's sections."""
     if isinstance(phase, Later):
-        seconds = disk.seconds(phase.steps, phase.loaded + phase.stored)
-        return Moved(phase.loaded, phase.stored, 2 * phase.steps, 0, seconds)
+        moving = disk.seconds(phase.steps, phase.loaded + phase.stored)
+        seconds = max(moving, phase.work / phase.rate if phase.rate else 0.0)
+        return Moved(phase.loaded, phase.stored, 2 * phase.steps, phase.work, seconds)
     total = Moved()
     seen: _Seen = {}
     for number, times in spread(phase):

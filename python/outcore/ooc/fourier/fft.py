@@ -123,7 +123,7 @@ def ifft(
     Returns
     -------
     DiskArray
-        DiskArray
+        Complex, with `n` elements along `axis`.
 
     See Also
     --------
@@ -161,7 +161,7 @@ def rfft(
     Returns
     -------
     DiskArray
-        DiskArray
+        Complex, with ``n // 2 + 1`` elements along `axis`.
 
     See Also
     --------
@@ -199,7 +199,7 @@ def irfft(
     Returns
     -------
     DiskArray
-        DiskArray
+        Real, with `n` elements along `axis`.
 
     See Also
     --------
@@ -238,7 +238,7 @@ def hfft(
     Returns
     -------
     DiskArray
-        DiskArray
+        Real, with `n` elements along `axis`.
 
     See Also
     --------
@@ -276,7 +276,7 @@ def ihfft(
     Returns
     -------
     DiskArray
-        DiskArray
+        Complex, with ``n // 2 + 1`` elements along `axis`.
 
     See Also
     --------
@@ -383,7 +383,7 @@ def ifft2(
     Returns
     -------
     DiskArray
-        DiskArray
+        Complex, with `s` elements along `axes`.
 
     See Also
     --------
@@ -421,7 +421,7 @@ def rfft2(
     Returns
     -------
     DiskArray
-        DiskArray
+        Complex, with `s` elements along `axes`, and ``s[-1] // 2 + 1`` along the last one of them.
 
     See Also
     --------
@@ -459,7 +459,7 @@ def irfft2(
     Returns
     -------
     DiskArray
-        DiskArray
+        Real, with `s` elements along `axes`.
 
     See Also
     --------
@@ -497,7 +497,7 @@ def fftn(
     Returns
     -------
     DiskArray
-        DiskArray
+        Complex, with `s` elements along `axes`.
 
     See Also
     --------
@@ -536,7 +536,7 @@ def ifftn(
     Returns
     -------
     DiskArray
-        DiskArray
+        Complex, with `s` elements along `axes`.
 
     See Also
     --------
@@ -574,7 +574,7 @@ def rfftn(
     Returns
     -------
     DiskArray
-        DiskArray
+        Complex, with `s` elements along `axes`, and ``s[-1] // 2 + 1`` along the last one of them.
 
     See Also
     --------
@@ -612,7 +612,7 @@ def irfftn(
     Returns
     -------
     DiskArray
-        DiskArray
+        Real, with `s` elements along `axes`.
 
     See Also
     --------

@@ -434,7 +434,8 @@ class _Planner:
             def make(arrays: Sequence[Any]) -> Schedule:
                 return full if watch.met(arrays, k) is None else _nothing(full)
 
-            return _later(full, make, sources[k], targets[k], changes, self.moved(cut, sources[k]))
+            moved = self.moved(cut, sources[k])
+            return _later(full, make, sources[k], targets[k], changes, moved, levels[k])
 
         longest = self.one(cut, cut.levels, 0, 1, changes)
 
@@ -444,7 +445,7 @@ class _Planner:
                 return _nothing(longest)
             return _padded(self.one(cut, found[1], sources[found[0]], 1, changes), longest.steps)
 
-        final = _later(longest, last, 0, 1, changes, self.moved(cut, 0))
+        final = _later(longest, last, 0, 1, changes, self.moved(cut, 0), cut.levels)
         numbers = Result((len(self.panels(cut.panels, 1)), task.steps), np.dtype(np.float64))
         return (*map(later, range(passes)), final), (*((self.between,) * count), numbers)
 
@@ -674,8 +675,10 @@ def _later(
     target: int,
     changes: int,
     moved: tuple[int, int],
+    levels: int,
 ) -> Later:
     read, stored = moved
+    elements = read // full.buffers[0].dtype.itemsize
     return Later(
         full.name,
         full.steps,
@@ -684,6 +687,8 @@ def _later(
         stored,
         {source: 2, target: 2, changes: 1},
         make,
+        work=elements * levels,
+        rate=full.rate,
     )
 
 

@@ -8,6 +8,8 @@ whatever else gets whole blocks with what is around them (`by_blocks`).
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
-from outcore.jobs import Operation, Result, Source, Terms, complete, opened
+from outcore.jobs import Operation, Program, Result, Source, Terms, complete, opened
 from outcore.ooc import needs
 from outcore.ooc.blocks.blockwise import BOUNDARIES, Around, Scratch, blockwise, filled
 from outcore.schedule import Section
@@ -33,6 +35,10 @@ Shape = tuple[int, ...]
 _ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": "wrap"}
 # Elements of the largest window that the core's networks are for.
 _LARGE_WINDOW = 128
+
+# Elements of the block on which a kernel is tried; and how many it does in a second, by what it is.
+_TRIED = 2**15
+_RATES: dict[Any, float] = {}
 
 Kernel = Callable[..., None]
 #: Axes, in the order in which they are filtered, and what filters lines along them.
@@ -174,6 +180,39 @@ class Filter:
             widths = (0,) * self.source.ndim
         return Around(widths, self.modes, self.cval)
 
+    def rate(
+        self, kernel: Kernel, widths: Shape, scratch: Sequence[Scratch], terms: Terms, said: str
+    ) -> float:
+        """
+        Elements in a second, tried once in a process on a block that fits the processor's cache.
+
+        For predictions only: no plan follows from it.
+        """
+        ndim = self.source.ndim
+        if self.name == "generic_filter" or not ndim or not self.source.size:
+            return 0.0  # a user's function is called for the result alone
+        known = (self.name, self.source.dtype.char, self.dtype.char, ndim, said, terms.cores)
+        if known not in _RATES:
+            edge = max(int(_TRIED ** (1 / ndim)), 1)
+            size = tuple(min(n, edge) for n in self.source.shape)
+            wide = tuple(n + 2 * w for n, w in zip(size, widths, strict=True))
+            most = math.prod(wide)
+            if most > 16 * _TRIED:
+                return 0.0
+            block = (np.arange(most) * 7919 % 101).astype(self.source.dtype.newbyteorder("="))
+            more = [
+                np.empty(wide if one.elements is None else one.elements, one.dtype)
+                for one in scratch
+            ]
+            blocks = [block.reshape(wide), np.empty(size, self.dtype), *more]
+            seconds = []
+            for _ in range(2):
+                begun = time.perf_counter()
+                kernel(blocks, tuple(slice(0, n) for n in size), (((0, 0),) * ndim,))
+                seconds.append(time.perf_counter() - begun)
+            _RATES[known] = math.prod(size) / max(min(seconds), 1e-9)
+        return _RATES[known]
+
     def _axes(self, axes: Any) -> Shape:
         ndim = self.source.ndim
         if axes is None:
@@ -237,15 +276,21 @@ class Filter:
         kept |= {"order": "F" if source.order == "F" else None}
         kept |= {"attrs": dict(getattr(source, "attrs", ())) or None}
         result = Result(source.shape, self.dtype, kept, source.path)
-        plan = blockwise(
-            self.name,
-            source.shape,
-            [(source.shape, source.dtype)],
-            [self.dtype],
-            kernel,
-            self.around(widths),
-            scratch=scratch,
-        )
+
+        def plan(terms: Terms) -> Program:
+            rate = self.rate(kernel, widths, scratch(terms), terms, repr(said))
+            return blockwise(
+                self.name,
+                source.shape,
+                [(source.shape, source.dtype)],
+                [self.dtype],
+                kernel,
+                self.around(widths),
+                scratch=scratch,
+                work=1,
+                rate=rate,
+            )(terms)
+
         modes = tuple(self.modes[axis] for axis in self.axes)
         same = len(set(modes)) == 1
         arguments = {**said, "mode": modes[0] if same else modes, "cval": self.cval}
