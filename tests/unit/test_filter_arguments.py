@@ -229,3 +229,24 @@ def test_beyond_an_end_is_the_constant_for_each_axis_anew(mode: Any) -> None:
     words = {"order": (1, 0), "mode": mode, "cval": 1.0}
     expected = ndimage.gaussian_filter(x, 1.0, **words)
     np.testing.assert_array_equal(expected, outcore.gaussian_filter(x, 1.0, **words)[...])
+
+
+@pytest.mark.parametrize("name", ["median_filter", "uniform_filter", "correlate", "generic_filter"])
+def test_predictions_count_what_is_computed(name: str) -> None:
+    """A user's function is not called for them."""
+    x = np.random.default_rng(3).random((300, 200))
+    called = []
+
+    def function(window: NDArray[Any]) -> float:
+        called.append(1)
+        return 0.0
+
+    what = {"correlate": np.ones((9, 9))}.get(name, 9)
+    args = (function, what) if name == "generic_filter" else (what,)
+    small = getattr(outcore, name)(x, *args, explain=True).report
+    assert x.size == small.operations
+    assert not called
+    moving = outcore.median_filter(x, 1, explain=True).report
+    assert (small.read_bytes, small.written_bytes) == (moving.read_bytes, moving.written_bytes)
+    if name == "correlate":
+        assert small.seconds > moving.seconds  # 81 products of each element

@@ -407,3 +407,11 @@ def test_ranks_read_and_compute_again_what_decision_25_says(tmp_path, steps, ran
     assert set(found.values()) == {n}, "each row of a panel once"
     assert len(found) == panels
     assert sum(stop - start for start, stop in found) == n + again
+
+
+def test_predictions_until_little_changes_count_what_is_computed() -> None:
+    x = np.random.default_rng(3).random((200, 100))
+    words: dict[str, Any] = {"steps": 40, "until": 0.0, "memory": "200 kB", "explain": True}
+    report = outcore.stencil(x, np.full((3, 3), 1 / 9), **words).report
+    assert report.operations >= 40 * x.size
+    assert report.seconds > 0

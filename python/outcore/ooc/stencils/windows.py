@@ -36,8 +36,10 @@ _ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": 
 # Elements of the largest window that the core's networks are for.
 _LARGE_WINDOW = 128
 
-# Elements of the block on which a kernel is tried; and how many it does in a second, by what it is.
-_TRIED = 2**15
+# Elements of the blocks on which a kernel is tried, until one takes so many seconds; and how many
+# elements it does in a second, by what it is.
+_TRIED = (2**13, 2**16)
+_SOON = 2e-3
 _RATES: dict[Any, float] = {}
 
 Kernel = Callable[..., None]
@@ -192,26 +194,32 @@ class Filter:
         if self.name == "generic_filter" or not ndim or not self.source.size:
             return 0.0  # a user's function is called for the result alone
         known = (self.name, self.source.dtype.char, self.dtype.char, ndim, said, terms.cores)
-        if known not in _RATES:
-            edge = max(int(_TRIED ** (1 / ndim)), 1)
-            size = tuple(min(n, edge) for n in self.source.shape)
+        for tried in _TRIED if known not in _RATES else ():
+            size = tuple(min(n, int(tried ** (1 / ndim)) + 1) for n in self.source.shape)
             wide = tuple(n + 2 * w for n, w in zip(size, widths, strict=True))
-            most = math.prod(wide)
-            if most > 16 * _TRIED:
-                return 0.0
-            block = (np.arange(most) * 7919 % 101).astype(self.source.dtype.newbyteorder("="))
-            more = [
-                np.empty(wide if one.elements is None else one.elements, one.dtype)
-                for one in scratch
-            ]
-            blocks = [block.reshape(wide), np.empty(size, self.dtype), *more]
-            seconds = []
-            for _ in range(2):
-                begun = time.perf_counter()
-                kernel(blocks, tuple(slice(0, n) for n in size), (((0, 0),) * ndim,))
-                seconds.append(time.perf_counter() - begun)
-            _RATES[known] = math.prod(size) / max(min(seconds), 1e-9)
-        return _RATES[known]
+            if math.prod(wide) > 2 * _TRIED[-1]:
+                break
+            seconds = self._tried(kernel, size, wide, scratch)
+            _RATES[known] = math.prod(size) / max(seconds, 1e-9)
+            if seconds > _SOON:
+                break
+        return _RATES.get(known, 0.0)
+
+    def _tried(self, kernel: Kernel, size: Shape, wide: Shape, scratch: Sequence[Scratch]) -> float:
+        """Seconds that a kernel takes for a block, which has so much around it."""
+        block = (np.arange(math.prod(wide)) * 7919 % 101).astype(
+            self.source.dtype.newbyteorder("=")
+        )
+        more = [
+            np.empty(wide if one.elements is None else one.elements, one.dtype) for one in scratch
+        ]
+        blocks = [block.reshape(wide), np.empty(size, self.dtype), *more]
+        seconds = []
+        for _ in range(2):
+            begun = time.perf_counter()
+            kernel(blocks, tuple(slice(0, n) for n in size), (((0, 0),) * len(size),))
+            seconds.append(time.perf_counter() - begun)
+        return min(seconds)
 
     def _axes(self, axes: Any) -> Shape:
         ndim = self.source.ndim
