@@ -39,7 +39,7 @@ _LARGE_WINDOW = 128
 # Elements of the blocks on which a kernel is tried, until one takes so many seconds; and how many
 # elements it does in a second, by what it is.
 _TRIED = (2**13, 2**16)
-_SOON = 2e-3
+_SOON = 2e-2
 _RATES: dict[Any, float] = {}
 
 Kernel = Callable[..., None]
