@@ -199,8 +199,11 @@ class Filter:
             wide = tuple(n + 2 * w for n, w in zip(size, widths, strict=True))
             if math.prod(wide) > 2 * _TRIED[-1]:
                 break
-            seconds = self._tried(kernel, size, wide, scratch)
-            _RATES[known] = math.prod(size) / max(seconds, 1e-9)
+            # To begin with threads takes longer than lines of a small block.
+            alone = kernel.alone() if isinstance(kernel, _Lines) else kernel
+            seconds = self._tried(alone, size, wide, scratch)
+            cores = 1 if alone is kernel else terms.cores
+            _RATES[known] = cores * math.prod(size) / max(seconds, 1e-9)
             if seconds > _SOON:
                 break
         return _RATES.get(known, 0.0)
@@ -430,6 +433,10 @@ class _Lines:
 
     def __init__(self, lines: Lines, around: Around) -> None:
         self.lines, self.around, self.cores = lines, around, 1
+
+    def alone(self) -> _Lines:
+        """The same, on one core."""
+        return _Lines(self.lines, self.around)
 
     def __call__(self, blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
         block, result, work = blocks
