@@ -87,6 +87,8 @@ def draw(filtered: outcore.DiskArray, picture: str) -> None:
 
     step = max(filtered.shape[0] // 512, 1)
     _, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
+    left.set_title("with noise")
+    right.set_title("filtered")
     with outcore.open("image.npy") as image:
         left.imshow(image[::step, ::step])
     right.imshow(filtered[::step, ::step])

@@ -81,7 +81,7 @@ def draw(solution: outcore.DiskArray, picture: str) -> None:
     import matplotlib.pyplot as plt
 
     every = max(solution.shape[0] // 500, 1)
-    plt.imshow(solution[::every, ::every], cmap="inferno", norm="symlog")
+    plt.imshow(solution[::every, ::every], cmap="inferno")
     plt.colorbar(label="potential")
     plt.savefig(picture)
 
