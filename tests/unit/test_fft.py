@@ -177,6 +177,8 @@ BAD = {
     "lengths": (lambda a: outcore.fftn(a, (2,), (0, 1)), "bad-value"),
     "complex": (lambda a: outcore.rfft(a + 1j), "bad-dtype"),
     "text": (lambda a: outcore.fft(np.array(["a"])), "bad-dtype"),
+    "longdouble": (lambda a: outcore.fft(a.astype("g")), "bad-dtype"),
+    "its complex": (lambda a: outcore.ifft2(a.astype("G")), "bad-dtype"),
     "option": (lambda a: outcore.fft(a, workers=3), "unknown-option"),
 }
 

@@ -105,9 +105,10 @@ def _complete(
 ) -> DiskArray:
     dtype = source.dtype.newbyteorder("=")
     real = any(one.kind == "r2c" for one in transforms)
-    if dtype.kind not in "biufc" or (dtype.kind in "fc" and dtype.itemsize > 16):
+    if dtype.kind not in "biufc" or dtype.char in "gG":
         raise UsageError(
-            f"{name}: {source.path!r} has elements of dtype {source.dtype}; numbers can be transformed",
+            f"{name}: {source.path!r} has elements of dtype {source.dtype}; numbers of at most double "
+            "precision can be transformed (outcore.convert with dtype= makes such)",
             code="bad-dtype",
         )
     if real and dtype.kind == "c":
