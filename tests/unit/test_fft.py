@@ -191,6 +191,18 @@ def test_what_is_refused(case):
     assert code == told.value.code
 
 
+@pytest.mark.parametrize("s", [(3, None), (None, 6), (-1, 4), (3, -1), (None, None)])
+@pytest.mark.parametrize("name", ["fft2", "irfft2", "rfftn", "irfftn"])
+@pytest.mark.filterwarnings("ignore")
+def test_lengths_that_are_not_said(name, s):
+    """None is what there would be without `s`, -1 what `a` has: for half a spectrum these differ."""
+    a = np.random.default_rng(2).random((6, 5))
+    expected = getattr(np.fft, name)(a, s, axes=(0, 1))
+    actual = getattr(outcore, name)(a, s, axes=(0, 1))
+    assert expected.shape == actual.shape
+    np.testing.assert_allclose(expected, actual[...], atol=1e-12)
+
+
 # Lines that do not fit: N = N1 N2 on disk.
 
 LONG = [

@@ -70,10 +70,11 @@ def along_some(
     else:
         count = source.ndim if sizes is None else len(sizes)
         found = [_axis(name, source, axis) for axis in range(-count, 0)]
+    none_last = s is None or not s or s[-1] is None
     if sizes is None:
-        sizes = [source.shape[axis] for axis in found]
-        if kind == "c2r" and sizes:
-            sizes[-1] = 2 * (sizes[-1] - 1)
+        sizes = [-1] * len(found)
+    if kind == "c2r" and found and none_last and len(sizes) == len(found):
+        sizes[-1] = 2 * (source.shape[found[-1]] - 1)
     if len(sizes) != len(found):
         raise UsageError(
             f"{name}: s has {len(sizes)} lengths for {len(found)} axes; give one for each",

@@ -312,8 +312,8 @@ def fft2(
     a
         A path, an open array, or a NumPy array; real or complex.
     s
-        Points along each of the axes (-1 or None: as many as there are): `a` is cropped, or padded with
-        zeros. By default as it is.
+        Points along each of the axes (-1: as many as `a` has; None: as without `s`): `a` is cropped, or
+        padded with zeros. By default as it is.
     axes
         Along which; the last two by default.
     norm
