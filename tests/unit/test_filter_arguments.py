@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 import outcore
+from outcore import jobs
 from outcore.ooc.blocks import blockwise
 
 MODES = (
@@ -255,3 +256,41 @@ def test_predictions_count_what_is_computed(name: str) -> None:
     assert (small.read_bytes, small.written_bytes) == (moving.read_bytes, moving.written_bytes)
     if name == "correlate":
         assert small.seconds > moving.seconds  # 81 products of each element
+
+
+class Stop(Exception):
+    pass
+
+
+#: Arguments that a journal has to know to go on.
+RESUMED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "uniform_filter": ((5,), {"output": "f4", "axes": (1,), "mode": ("wrap",)}),
+    "uniform_filter1d": ((5,), {"axis": 0, "output": "f4", "mode": "wrap"}),
+    "gaussian_filter": ((1.5,), {"axes": (1, 0), "mode": ("wrap", "constant"), "cval": 2.0}),
+    "gaussian_filter1d": ((1.5,), {"axis": 0, "order": 1}),
+    "maximum_filter1d": ((4,), {"axis": 1, "origin": 1}),
+    "convolve": (([1.0, 2, 4],), {"axes": 0}),
+    "rank_filter": ((3,), {"footprint": np.array([[0, 1, 1], [1, 1, 0]], bool)}),
+    "percentile_filter": ((30,), {"size": (2, 3), "axes": (1, 0)}),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_journal_knows_all_arguments(name: str, tmp_path: Any) -> None:
+    args, words = RESUMED[name]
+    source, target = tmp_path / "a.npy", tmp_path / "b.npy"
+    np.save(source, np.random.default_rng(0).random((900, 500)))
+    called = []
+
+    def stop(done: int, total: int) -> None:
+        called.append(done)
+        if len(called) > 2:
+            raise Stop
+
+    call = getattr(outcore, name)
+    with pytest.raises(Stop):
+        call(source, *args, **words, out=target, memory="1 MiB", progress=stop)
+    (one,) = jobs.unfinished(tmp_path)
+    assert 0 < one.done < one.steps
+    assert [str(target)] == jobs.resume(tmp_path)
+    np.testing.assert_array_equal(call(source, *args, **words)[...], np.load(target))
