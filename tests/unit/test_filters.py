@@ -145,6 +145,24 @@ def test_uniform_filter_is_that_of_scipy_and_the_same_for_every_budget(
     np.testing.assert_array_equal(outcore.uniform_filter(x, memory="64 MiB", **words)[...], actual)
 
 
+@pytest.mark.parametrize("dtype", ["i8", ">u8"])
+@pytest.mark.parametrize("shape", [(90, 30), (3000,), (8, 9, 20)])
+def test_means_of_large_integers_are_the_same_for_every_budget(
+    shape: tuple[int, ...], dtype: str
+) -> None:
+    low = 0 if dtype == ">u8" else -(2**62)
+    x = np.random.default_rng(0).integers(low, 2**62, shape).astype(dtype)
+    expected = outcore.uniform_filter(x, 5)[...]
+    np.testing.assert_allclose(expected, ndimage.uniform_filter(x.astype(dtype[-2:]), 5), atol=1e5)
+    for tenths in (3, 12):
+        np.testing.assert_array_equal(expected, small(outcore.uniform_filter, x, tenths, 5))
+    exact = x // 2**40
+    native = exact.astype(dtype[-2:])
+    np.testing.assert_array_equal(
+        ndimage.uniform_filter(native, 5), outcore.uniform_filter(exact, 5)[...]
+    )
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.data(), arrays("f4 f8 i4"), st.integers(0, 40))
 def test_generic_filter_is_that_of_scipy(data: st.DataObject, x: NDArray[Any], tenths: int) -> None:

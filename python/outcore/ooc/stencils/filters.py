@@ -381,7 +381,8 @@ def uniform_filter(
     Notes
     -----
     Means of floats are sums of as many products, the same wherever blocks are cut; SciPy adds and
-    subtracts along each line, so its last digits differ. Memory and reads: as for
+    subtracts along each line, so its last digits differ. So do they of integers whose sums are beyond
+    2**53. Memory and reads: as for
     `outcore.median_filter`, and one block more.
 
     Examples

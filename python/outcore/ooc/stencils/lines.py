@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 Line = Callable[..., Any]
+# Elements that change their dtype together, where they are.
+_TOGETHER = 2**13
 # Standard deviations up to this do nothing, as in SciPy.
 NOTHING = 1e-15
 
@@ -52,7 +54,20 @@ def mean_of(call: Filter, size: int, origin: int, axis: int) -> Line:
     if call.dtype.kind in "fc":
         weights = np.full(size, 1.0 / size)
         return lambda x, **words: ndimage.correlate1d(x, weights, axis, origin=origin, **words)
-    return lambda x, **words: ndimage.uniform_filter1d(x, size, axis, origin=origin, **words)
+    if call.source.dtype.itemsize < 8 or call.dtype.itemsize < 8:
+        return lambda x, **words: ndimage.uniform_filter1d(x, size, axis, origin=origin, **words)
+    ones = np.ones(size)
+
+    def line(x: NDArray[Any], *, output: NDArray[Any], **words: Any) -> None:
+        # Running sums of integers of 64 bits are rounded, other ones where a line begins elsewhere.
+        sums = output.view(np.float64)
+        ndimage.correlate1d(x, ones, axis, output=sums, origin=origin, **words)
+        np.divide(sums, size, out=sums)
+        step = max(_TOGETHER * len(sums) // max(sums.size, 1), 1)
+        for k in range(0, len(sums), step):
+            output[k : k + step] = sums[k : k + step].astype(output.dtype)
+
+    return line
 
 
 def gaussian_of(
