@@ -327,7 +327,13 @@ def product(name: str) -> Any:
             "matmul": d.of(
                 ((*many, n, k), (k, m)), ((k,), (k, m)), ((n, k), (k,)), ((0, k), (k, m))
             ),
-            "dot": ((k,), (k,)),
+            "dot": d.of(
+                ((k,), (k,)),
+                ((n, k), (k, m)),
+                ((*many, n, k), (k,)),
+                ((n, k), (*many, k, m)),
+                ((), (k,)),
+            ),
             "inner": d.of(((n, k), (m, k)), ((k,), (k,))),
             "outer": ((n,), (m,)),
             "vdot": d.of(((k,), (k,)), ((n, k), (n, k))),

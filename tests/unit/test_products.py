@@ -278,6 +278,45 @@ def test_inner_and_outer(tmp_path):
         outcore.outer(x, b)
 
 
+@pytest.mark.parametrize("dtype", ["f8", ">c8", "i4", "?"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((5, 6), (6, 4)),
+        ((5, 6), (6,)),
+        ((6,), (6, 4)),
+        ((2, 5, 6), (6,)),
+        ((2, 5, 6), (3, 6, 4)),
+        ((6,), (3, 6, 4)),
+        ((), (5, 6)),
+        ((5, 6), ()),
+        ((), ()),
+        ((0, 6), (6, 4)),
+        ((5, 0), (0, 4)),
+    ],
+    ids=str,
+)
+def test_dot_is_that_of_numpy(tmp_path, tiny, dtype, first, second):
+    a, b = some(first, dtype, 1), some(second, dtype, 2)
+    x = outcore.create(tmp_path / "a.npy", data=a, order="F") if a.ndim else a
+    expected = np.dot(a, b)
+    found = outcore.dot(x, b, memory="64 KiB")
+    assert found.shape == expected.shape
+    assert found.dtype == np.asarray(expected).dtype
+    np.testing.assert_array_equal(expected, found[...] if expected.ndim else found)
+
+
+@pytest.mark.parametrize("shapes", [((5, 6), (5, 6)), ((6,), (5,)), ((6,), (6, 5, 4))], ids=str)
+def test_dot_of_axes_that_differ(shapes):
+    a, b = (np.ones(shape) for shape in shapes)
+    with pytest.raises(ValueError, match="shapes"):
+        np.dot(a, b)
+    with pytest.raises(outcore.UsageError, match="dot: ") as refused:
+        outcore.dot(a, b)
+    vectors = a.ndim == b.ndim == 1
+    assert refused.value.code == ("bad-shape" if vectors else "shape-mismatch")
+
+
 @pytest.mark.parametrize(
     ("axes", "code"),
     [

@@ -17,7 +17,7 @@ from outcore.errors import UsageError
 from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.products.contraction import Contraction, dtype_of, planned
 
-__all__ = ["inner", "outer", "tensordot"]
+__all__ = ["contracted", "inner", "outer", "tensordot"]
 
 Axes = SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]]
 
@@ -75,7 +75,7 @@ def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: A
     """
     with opened(a, b) as (x, y):
         pairs = _pairs(x.ndim, y.ndim, axes)
-        return _contracted("tensordot", (x, y), pairs, out, how, {"axes": pairs})
+        return contracted("tensordot", (x, y), pairs, out, how, {"axes": pairs})
 
 
 @collective
@@ -109,7 +109,7 @@ def inner(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     with opened(a, b) as (x, y):
         pairs = ((x.ndim - 1,), (y.ndim - 1,)) if x.ndim and y.ndim else ((), ())
-        return _contracted("inner", (x, y), pairs, out, how, {})
+        return contracted("inner", (x, y), pairs, out, how, {})
 
 
 @collective
@@ -150,10 +150,10 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
                 "arrays of any axes",
                 code="shape-mismatch",
             )
-        return _contracted("outer", (x, y), ((), ()), out, how, {})
+        return contracted("outer", (x, y), ((), ()), out, how, {})
 
 
-def _contracted(
+def contracted(
     name: str,
     arrays: tuple[Any, Any],
     pairs: tuple[tuple[int, ...], tuple[int, ...]],
@@ -161,6 +161,22 @@ def _contracted(
     how: dict[str, Any],
     arguments: dict[str, Any],
 ) -> Any:
+    """
+    The sum of products of two open arrays over pairs of axes.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    arrays
+        Both.
+    pairs
+        Axes of the first, and of the second, that go together.
+    out, how
+        As for `tensordot`.
+    arguments
+        Of the operation, for its journal.
+    """
     what = _labelled(name, arrays[0].shape, arrays[1].shape, pairs)
     dtype = dtype_of(name, arrays[0].dtype, arrays[1].dtype)
     result = Result(what.shape, dtype, source=arrays[0].path, small=not what.shape)

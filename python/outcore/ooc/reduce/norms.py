@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from outcore.errors import UsageError
 from outcore.jobs import Source, collective, opened
+from outcore.ooc.products.tensordot import contracted
 from outcore.ooc.reduce import chains
 from outcore.ooc.reduce.kernel import Chain, Elements
 from outcore.ooc.reduce.quantities import Make, Quantity, reduced
@@ -34,37 +35,42 @@ Planes = Sequence[NDArray[Any]]
 @collective
 def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
-    Inner product of two vectors.
+    Inner product of two vectors; of other arrays, sums of products as `numpy.dot` has them.
 
     Parameters
     ----------
     a, b
-        Paths, open arrays, or NumPy arrays, of the same shape ``(n,)`` and boolean, integer, floating or
-        complex dtype.
+        Paths, open arrays, or NumPy arrays, of boolean, integer, floating or complex dtype: vectors of
+        the same shape ``(n,)``; or ``(..., n)`` and ``(..., n, m)``, or ``(..., n)`` and ``(n,)``; or
+        one of them is a number.
     out
-        What takes the result, of shape ``()``; by default it is a scalar.
+        What takes the result. By default it is a scalar for two vectors, else a temporary array on disk,
+        which goes away with its handle.
     how
-        ``memory``, ``progress`` and ``explain``; see `outcore.jobs.complete`.
+        ``memory``, ``progress`` and ``explain``, and for others than vectors ``resume``, ``overwrite``
+        and wishes for the new array; see `outcore.jobs.complete`.
 
     Returns
     -------
     scalar, array or Planned
-        Of the dtype that `numpy.dot` gives.
+        Of the dtype that `numpy.dot` gives, and the shape: the axes of `a` but the last one, then those
+        of `b` but the last but one (of a vector, the only one). Two matrices have their product.
 
     Raises
     ------
     UsageError
-        ``bad-shape``: not two vectors of one length; `outcore.matmul` multiplies matrices.
+        ``bad-shape``: two vectors that differ in length; ``shape-mismatch``: other axes that do.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
-        The budget holds no tile.
+        The budget holds no tile, or not even the smallest blocks.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once. Collective with ``comm=``: ranks share the tiles. The order of the additions depends on indices
-    alone, as that of `outcore.sum`.
+    Memory: as much as there is, and at least a tile of each, and of their products. Collective with
+    ``comm=``: ranks share the tiles. Of two vectors each element is read once, and the order of the
+    additions depends on indices alone, as that of `outcore.sum`; all else is done as by
+    `outcore.tensordot`.
 
     Examples
     --------
@@ -73,6 +79,12 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     >>> float(outcore.dot("a.npy", np.ones(4)))
     6.0
     """
+    with opened(a, b) as (x, y):
+        if x.ndim != 1 or y.ndim != 1:
+            # With a number, each element is multiplied by it.
+            both = x.ndim and y.ndim
+            pairs = ((x.ndim - 1,), (max(y.ndim - 2, 0),)) if both else ((), ())
+            return contracted("dot", (x, y), pairs, out, how, {})
     return _products("dot", a, b, out, how, conjugate=False)
 
 
@@ -189,11 +201,10 @@ def _products(
 ) -> Any:
     with opened(a, b) as (left, right):
         shapes = tuple(left.shape), tuple(right.shape)
-        if shapes[0] != shapes[1] or (name == "dot" and len(shapes[0]) != 1):
-            what = "two vectors of one length" if name == "dot" else "two arrays of one shape"
-            more = "; outcore.matmul multiplies matrices" if name == "dot" else ""
+        if shapes[0] != shapes[1]:
             raise UsageError(
-                f"{name}: shapes {shapes[0]} and {shapes[1]} are not those of {what}{more}",
+                f"{name}: shapes {shapes[0]} and {shapes[1]} are not those of two arrays of one shape; "
+                "take parts of equal shape",
                 code="bad-shape",
             )
         dtypes = [one.dtype for one in (left, right)]
