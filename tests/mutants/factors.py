@@ -3,6 +3,7 @@
 from mutants import Mutant
 
 LU = "python/outcore/ooc/factors/lu.py"
+BLAS = "python/outcore/ooc/factors/blas.py"
 SEPARATE = "python/outcore/ooc/factors/separate.py"
 TESTS = "tests/unit/test_factorisations.py"
 
@@ -27,6 +28,20 @@ MUTANTS = [
         after="",
         killed_by=f"{TESTS}::test_lu_factor",
         why="a panel would load columns of L that are not stored yet",
+    ),
+    Mutant(
+        file=BLAS,
+        before="        self.laswp(left[half:], pivots[half:])\n",
+        after="",
+        killed_by=f"{TESTS}::test_halves_are_factored_as_lapack_does",
+        why="rows of the left half of a panel would not be those of the right half",
+    ),
+    Mutant(
+        file=BLAS,
+        before="            self.gemm(right, left, a[half:, :half], tb=trans)\n",
+        after="",
+        killed_by=f"{TESTS}::test_halves_of_triangles_are_solved",
+        why="a block below the diagonal would be solved as if the halves had nothing to do with each other",
     ),
     Mutant(
         file="python/outcore/ooc/factors/cholesky.py",

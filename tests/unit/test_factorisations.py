@@ -146,6 +146,34 @@ def test_lu_factor(shape, dtype, order, apart, room, seed):
     assert np.abs(low).max() <= 1 + (0.5 if used.kind == "c" else 0)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (90, 33), (90, 90), (40, 100), (300, 64), (70, 1)], ids=str
+)
+@pytest.mark.parametrize("zero", [False, True])
+def test_halves_are_factored_as_lapack_does(dtype, shape, zero):
+    a = some(np.random.default_rng(3), shape, dtype, "F")
+    if zero:
+        a[:, shape[1] // 2] = 0
+    expected, rows, info = scipy.linalg.get_lapack_funcs(("getrf",), (a,))[0](a)
+    pivots = np.zeros(min(shape), np.int32)
+    assert routines(a.dtype, "lu").getrf(a, pivots) == info
+    np.testing.assert_array_equal(rows, pivots)
+    error = np.abs(expected - a).max()
+    assert error <= 100 * precision(dtype, max(shape)) * max(np.abs(expected).max(), 1)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("n", [1, 64, 65, 150, 300])
+def test_halves_of_triangles_are_solved(dtype, n):
+    rng = np.random.default_rng(4)
+    factor = np.asfortranarray(np.tril(some(rng, (n, n), dtype)) + n * np.eye(n, dtype=dtype))
+    sides = some(rng, (70, n), dtype, "F")
+    found = sides.copy(order="F")
+    routines(sides.dtype, "cholesky").trsm(factor, found, side="R", trans="C")
+    assert np.abs(found @ factor.conj().T - sides).max() <= precision(dtype, n)
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     shape=st.tuples(*[st.sampled_from([1, 2, 7, 13, 23])] * 2),
