@@ -177,7 +177,8 @@ class _Plan:
         def tile(unit: int, copies: int, groups: int) -> int:
             def held(t: int) -> int:
                 group = -(-t // groups)
-                return t * (t * size + group * raw + 3 * copies * unit * size)
+                columns = t * size + group * raw + 3 * copies * unit * size
+                return t * columns + copies * n * size
 
             low, high = 0, math.isqrt(room // size)
             while low < high:
@@ -193,7 +194,7 @@ class _Plan:
                     continue
                 found.append((self._seconds(terms, cut, tiles, again), len(found), cut, tiles))
         if not found:
-            raise TooLittle(narrow * (narrow * (size + raw) + 3 * size))
+            raise TooLittle(narrow * (narrow * (size + raw) + 3 * size) + n * size)
         _, _, cut, tiles = min(found, key=lambda one: one[:2])
         return cut, tiles
 
@@ -304,7 +305,7 @@ class _Work:
         buffers.append(Buffer(height * cut.unit, dtype, "F", copies=cut.copies))
         if self.tiles:
             buffers.append(Buffer(height * cut.unit, dtype, "F", copies=cut.copies))
-            buffers.append(Buffer(height * cut.unit, dtype, "F", copies=cut.copies))
+            buffers.append(Buffer(height * cut.unit + self.n, dtype, "F", copies=cut.copies))
         if self.cast:
             buffers.append(Buffer(height * cut.group, self.given.newbyteorder("="), "F"))
         return Schedule(
@@ -381,16 +382,21 @@ class _Work:
         loads: tuple[Load, ...] = (self.again.load(target.rows, columns, len(kept)),)
         panel = self.cut.panel(target.panel)
         wide = panel[1] - panel[0]
+        stores: tuple[Store, ...] = ()
         if not target.diagonal:
             blocks += (Block(self.stream + 1, (wide, width)),)
             loads += (self.again.load(panel, columns, len(kept) + 1),)
+        elif self.tiles:
+            zeros = self.above(target, unit)
+            blocks += (Block(self.stream + 2, (panel[0], zeros[1] - zeros[0])),)
+            stores = (self.factor.store((0, panel[0]), zeros, len(kept) + 1),)
         multiplications = height * wide * width
         if target.diagonal:
             multiplications -= wide * (wide - 1) // 2 * width
         return Step(
             blocks,
             loads,
-            (),
+            stores,
             1 if target.diagonal else 3,
             (spans, target.first, target.rows),
             after=self.stored_before(target, group),
@@ -438,25 +444,21 @@ class _Work:
                 face.store(target.rows, spans[0], 0, at)
                 for face in dict.fromkeys((self.factor, self.again))
             )
-        zeros = self.mirrored(target, unit)
-        blocks += (Block(self.stream + 2, (panel[1] - panel[0], zeros[1] - zeros[0])),)
-        stores += (self.factor.store(panel, zeros, len(blocks) - 1),)
         return Step(
             blocks,
             loads,
             stores,
             4,
-            (spans, columns, len(kept), height),
+            (spans, columns, height),
             after=self.begins[target.panel] + self.diagonal_steps(target.panel),
             continues=True,
             work=operations(height * width * (panel[1] - columns[0]), self.blas.dtype),
         )
 
-    def mirrored(self, target: _Target, unit: int) -> Span:
-        """Columns of the other triangle that are stored with a unit of a tile: all, with all units."""
-        start, stop = target.rows
-        count = self.units_before(target.panel + 1) - self.units_before(target.panel)
-        width = -(-(stop - start) // count)
+    def above(self, target: _Target, unit: int) -> Span:
+        """Columns of a panel that are zero above its tiles, and are stored whole when a unit came by."""
+        start, stop = self.cut.panel(target.panel)
+        width = -(-(stop - start) // self.units_before(target.panel))
         return min(start + unit * width, stop), min(start + (unit + 1) * width, stop)
 
     # Kernels: blocks of groups first; `spans` are the columns of these.
@@ -470,9 +472,11 @@ class _Work:
         self, blocks: Sequence[NDArray[Any]], spans: Sequence[Span], first: int, rows: Span
     ) -> None:
         """Take away what columns that come by add."""
-        came = blocks[-1]
-        for kept, columns in zip(blocks[:-1], spans, strict=True):
+        came = blocks[len(spans)]
+        for kept, columns in zip(blocks, spans, strict=False):
             self._take_away(kept, columns, came[columns[0] - rows[0] :], first, rows[1])
+        for zeros in blocks[len(spans) + 1 :]:
+            zeros[...] = 0
 
     def _take_away(
         self, kept: NDArray[Any], columns: Span, came: NDArray[Any], first: int, bottom: int
@@ -526,18 +530,15 @@ class _Work:
         blocks: Sequence[NDArray[Any]],
         spans: Sequence[Span],
         columns: Span,
-        groups: int,
         height: int,
     ) -> None:
         """Solve for columns of a tile below the diagonal, and take away what they add to later ones."""
-        across, (start, stop) = blocks[groups], columns
+        across, (start, stop) = blocks[-1], columns
         width, left = stop - start, spans[0][0]
         solved = blocks[0][:height, start - left : stop - left]
         self.blas.trsm(across[:width], solved, side="R", trans="C")
-        for kept, (begin, end) in zip(blocks[:groups], spans, strict=True):
+        for kept, (begin, end) in zip(blocks[:-1], spans, strict=True):
             low = max(begin, stop)
             if low < end:
                 rest = kept[:height, low - begin : end - begin]
                 self.blas.gemm(rest, solved, across[low - start : end - start], tb="C")
-        for zeros in blocks[groups + 1 :]:
-            zeros[...] = 0
