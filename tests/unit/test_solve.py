@@ -146,3 +146,16 @@ def test_it_is_quick_and_pure(axes):
     clock = time.process_time()
     solve(nest, 2**26, Speed(1e-5, 2e9, 1e11, 1e11))
     assert time.process_time() - clock < 1
+
+
+def test_requests_keep_processors_from_a_product(monkeypatch):
+    nest = Nest((12288,) * 3, product(), ((0, 1, 2), (1, 0, 2)), operations=2)
+    speed = Speed(15e-6, 2e9, 160e9, 8e9)
+    found = solve(nest, 384 * 2**20, speed)
+    # Whole rows of b and c: more bytes than with squarer tiles, and half of the requests.
+    assert found.tile[1] == 12288
+    assert found.requests < 150_000
+    monkeypatch.setattr("outcore.schedule.solve._REQUEST", 0.0)
+    other = solve(nest, 384 * 2**20, speed)
+    assert other.nbytes < found.nbytes
+    assert other.requests > 1.8 * found.requests

@@ -41,8 +41,9 @@ _POINTS = 4096
 _SHORT = 24
 # Seconds that the executor needs for a step, whatever it does.
 _STEP = 2e-4
-# What runs beside a kernel slows it down by this part of its own time.
-_BESIDE = 0.1
+# What runs beside a kernel slows it down by this part of its own time; and each request by so many
+# seconds, as all processors of a kernel wait for the one that has it.
+_BESIDE, _REQUEST = 0.1, 1e-5
 # Candidates of an axis are this much apart.
 _APART = 2**0.25
 # From a point, so many axes change together, each by so many candidates up or down.
@@ -269,6 +270,7 @@ class _Figures:
             passed += self.operand(operand) * self.steps
         computing = self.steps * _STEP + passed / speed.memory
         computing += nest.operations * math.prod(map(float, nest.extents)) / speed.operations
+        computing += self.requests * _REQUEST
         longer, shorter = np.maximum(computing, self.beside), np.minimum(computing, self.beside)
         self.seconds = longer + _BESIDE * shorter + self.alone
 
