@@ -194,7 +194,8 @@ class _Plan:
                     continue
                 found.append((self._seconds(terms, cut, tiles, again), len(found), cut, tiles))
         if not found:
-            raise TooLittle(narrow * (narrow * (size + raw) + 3 * size) + n * size)
+            by_tiles = narrow * (narrow * (size + raw) + 3 * size) + n * size
+            raise TooLittle(min(by_tiles, n * (2 * size + raw)))
         _, _, cut, tiles = min(found, key=lambda one: one[:2])
         return cut, tiles
 
