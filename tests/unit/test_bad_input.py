@@ -185,11 +185,8 @@ def test_inputs_and_folders_that_are_not_there(case):
             call(case, shape=(3,))
 
 
-def test_the_budget_that_is_told_is_the_smallest(case, request):
+def test_the_budget_that_is_told_is_the_smallest(case):
     """With nine tenths of it, it is refused with as much; that it works is tested elsewhere."""
-    if "sort of lines" in request.node.name:
-        why = "with nearly nothing it would merge, and tells what that takes; lines take less"
-        request.applymarker(pytest.mark.xfail(reason=why))
     needed = refused(case, "budget-too-small", memory=1000).needed
     assert 1000 < needed <= case.memory
     again = refused(case, "budget-too-small", memory=needed * 9 // 10).needed

@@ -310,26 +310,33 @@ class _Planning:
 
     def whole(self, slabs: Sequence[slice] = ()) -> tuple[Schedule, str] | None:
         """In one pass, if lines fit; from slabs of them, if there are such."""
-        size = self.native.itemsize
         many = self.lines
-        sorts = self.words.nbytes if self.words is not None and self.moved else size
-        numpys = (size, size * 2)[self.places] if self.words is None else 0
-        # Copies of: what is loaded, what is sorted, places.
-        apart = ((2, 1, 2) if self.places else (2, 2, 0)) if self.moved else (3, 0, 0)
-        little = apart if self.moved else (2, 0, 0)
         choices: tuple[tuple[Shape, int], ...]
-        choices = (((1, 1, 1), many), (apart, 1), (little, 1))
+        choices = (((1, 1, 1), many), *((copies, 1) for copies in self.apart))
         for copies, least in choices:
-            line = self.length * (
-                copies[0] * size
-                + self.moved * copies[1] * sorts
-                + self.places * copies[2] * self.width
-                + numpys
-            )
-            most = self.terms.room // line
+            most = self.terms.room // self.line(copies)
             if most >= least:
                 return self.whole_lines(min(most, many), copies, slabs)
         return None
+
+    @property
+    def apart(self) -> tuple[Shape, ...]:
+        """Copies of what is loaded, of what is sorted, and of places; the last ones take least memory."""
+        if self.moved:
+            return ((2, 1, 2) if self.places else (2, 2, 0),)
+        return (3, 0, 0), (2, 0, 0)
+
+    def line(self, copies: Shape) -> int:
+        """Bytes of a line that is in memory with so many copies."""
+        size = self.native.itemsize
+        sorts = self.words.nbytes if self.words is not None and self.moved else size
+        numpys = (size, size * 2)[self.places] if self.words is None else 0
+        return self.length * (
+            copies[0] * size
+            + self.moved * copies[1] * sorts
+            + self.places * copies[2] * self.width
+            + numpys
+        )
 
     def whole_lines(
         self, most: int, copies: Shape, slabs: Sequence[slice] = ()
@@ -498,7 +505,7 @@ class _Planning:
         size = self.native.itemsize
         each = 2 * size + 2 * words.nbytes if self.moved else 3 * size
         if room < SMALLEST:
-            raise TooLittle(SMALLEST)
+            raise TooLittle(min(SMALLEST, self.line(self.apart[-1])))
         lines = Tiling(self.others, self.box(self.beside(room // each)), "C")
         beside = math.prod(lines.largest)
         # The distance of samples follows from the number of runs, and what they take from the distance.
