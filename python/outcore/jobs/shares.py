@@ -34,6 +34,8 @@ __all__ = ["Cut", "Settled", "sampled", "settle"]
 # What an operation on uncompressed data is given at least, unless there are very many at once.
 _LITTLE = 256 * 2**10
 _LEAST = 4 * 2**10
+# What a write holds besides if it casts: a page at least (crates/py/src/cast.rs).
+_CAST = 4 * 2**10
 # One part in so many is for what codecs hold besides, and for tables of chunks.
 _SLACK = 8
 # Of the budget, for buffers: operations that decode or encode hold chunks, the others little beyond what
@@ -172,6 +174,9 @@ class _Sharing:
         self.usable = budget - budget // _SLACK
         first = len(operation.inputs)
         self.needs = [_least(a, write=n >= first) for n, a in enumerate(arrays)]
+        #: Results that have another dtype, or byte order, than kernels give them: writes cast.
+        made = enumerate(zip(arrays[first:], operation.results, strict=True), first)
+        self.casts = {n for n, (a, r) in made if a.dtype != r.dtype.newbyteorder("=")}
         #: How many operations on each array are under way at once, at most.
         self.at_once = [int(not isinstance(a, InMemory)) for a in arrays]
 
@@ -198,8 +203,10 @@ class _Sharing:
         """Of each array, what an operation is given at least."""
         most = self.budget // (8 * max(sum(self.at_once), 1))
         little = max(min(_LITTLE, most), _LEAST)
-        both = zip_longest(self.needs, self.at_once, fillvalue=0)
-        return [max(n, little) if k else 0 for n, k in both]
+        both = enumerate(zip_longest(self.needs, self.at_once, fillvalue=0))
+        return [
+            max(n, little) + (_CAST if m in self.casts else 0) if k else 0 for m, (n, k) in both
+        ]
 
     def held(self, needs: Sequence[int]) -> int:
         """Bytes of all operations that are under way at once."""

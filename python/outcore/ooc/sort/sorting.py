@@ -321,7 +321,7 @@ class _Planning:
 
     @property
     def apart(self) -> tuple[Shape, ...]:
-        """Copies of what is loaded, of what is sorted, and of places; the last ones take least memory."""
+        """Copies of what is loaded, of what is sorted, and of places; least memory is last."""
         if self.moved:
             return ((2, 1, 2) if self.places else (2, 2, 0),)
         return (3, 0, 0), (2, 0, 0)
