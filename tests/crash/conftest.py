@@ -26,11 +26,12 @@ def failing_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 4 MiB; needs the right to mount."""
+def small_disk(request, tmp_path):
+    """A file system of 4 MiB, or of what the test says; needs the right to mount."""
+    size = getattr(request, "param", "4m")
     place = tmp_path / "small"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "outcore-test", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "outcore-test", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("no right to mount a small file system: a full disk is NOT tested for real")
     yield place

@@ -1,9 +1,10 @@
 """
-Algorithms that are killed at random moments, and what goes on, or is removed, afterwards.
+Algorithms that are killed or interrupted at random moments, and what goes on, or is removed, afterwards.
 
 A process that makes one call of `algorithms` is killed, and so is one that goes on with it by
-``outcore resume``. At last the job is completed, or all that is left of it is removed, or it is to go on
-with another input; that depends on chance, too. ``OUTCORE_SEED`` repeats a run.
+``outcore resume``; or it is sent what Ctrl-C sends, and ends by itself. At last the job is completed, or
+all that is left of it is removed, or it is to go on with another input; that depends on chance, too.
+``OUTCORE_SEED`` repeats a run.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -23,6 +25,8 @@ from algorithm_runs import command, content, in_files, left, remove, run, work
 from algorithms import CASES
 from outcore import jobs
 
+#: Seconds after which who was interrupted hangs.
+PATIENCE = 60
 #: What comes after the last kill of a case, as often as it is here.
 ENDS = ("call", "call", "resume", "resume", "clean", "changed")
 
@@ -74,7 +78,7 @@ class Killed:
     def is_complete(self) -> bool:
         return not jobs.unfinished() and all(map(os.path.exists, self.case.out))
 
-    def kill(self) -> str:
+    def kill(self, gently: bool = False) -> str:
         """Kill whoever works on it, at a moment when it may have begun, or ended; what was killed."""
         if self.is_complete():
             assert self.results() == self.whole
@@ -87,9 +91,24 @@ class Killed:
         if self.chance.random() < 0.9:
             self.wait_until_it_has_begun(process)
         process.join(self.chance.random() * self.seconds)
-        process.kill()
+        if gently:
+            self.interrupt(process)
+        else:
+            process.kill()
         process.join()
         return ("resume" if resumes else "call") + ("" if process.exitcode else ", at its end")
+
+    def interrupt(self, process) -> None:
+        """As Ctrl-C does: nothing is left that would not be worth going on from."""
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGINT)
+        process.join(PATIENCE)
+        assert not process.is_alive(), "it hangs"
+        found = jobs.unfinished()
+        if process.exitcode and process.exitcode > 0:
+            assert all(one.done for one in found)
+        if not found:
+            assert left() == []
 
     def end(self, how: str) -> str:
         """Complete it, or remove it; what was done."""
@@ -122,7 +141,8 @@ class Killed:
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(100, id="100_slow")])
-def test_who_is_killed_at_random_moments_ends_in_the_same_bytes(tmp_path, monkeypatch, kills):
+@pytest.mark.parametrize("gently", [False, True], ids=["killed", "interrupted"])
+def test_who_ends_at_random_moments_ends_in_the_same_bytes(tmp_path, monkeypatch, kills, gently):
     seed = int(os.environ.get("OUTCORE_SEED", random.randrange(1 << 30) if kills > 6 else 18))
     print(f"seed {seed}")
     monkeypatch.chdir(tmp_path)
@@ -134,7 +154,7 @@ def test_who_is_killed_at_random_moments_ends_in_the_same_bytes(tmp_path, monkey
         killed = Killed(name, tmp_path / str(len(names)), chance)
         times = min(chance.randint(1, 4), kills)
         kills -= times
-        told = [killed.kill() for _ in range(times)]
+        told = [killed.kill(gently) for _ in range(times)]
         told.append(killed.end(chance.choice(ENDS)))
         print(f"{name}: {', then '.join(told)}")
         seen.update(told)

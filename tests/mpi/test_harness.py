@@ -1,30 +1,22 @@
 """Runs under mpiexec fail as a whole when one rank fails, and end when one hangs."""
 
-import importlib.machinery
-import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from mpi.real import ROOT, mpiexec
+
 pytestmark = pytest.mark.simulated  # starts mpiexec itself
 
 
 # Ranks of the second one spin while they wait for each other.
 @pytest.fixture(params=["openmpi", pytest.param("mpich", id="mpich_slow")])
 def run(request, tmp_path):
-    loader = importlib.machinery.SourceFileLoader("x", str(ROOT / "x"))
-    x = importlib.util.module_from_spec(importlib.util.spec_from_loader("x", loader))
-    loader.exec_module(x)
-    folder = x.VENV / "mpi" / request.param
-    if not (folder / "bin" / "mpiexec").exists():
-        pytest.skip(f"{request.param} is not installed: ./x test mpi")
-    env = x.mpi_environment(request.param, folder)
+    command, env = mpiexec(request.param)
 
     def run(limit, **more):
-        words = [folder / "bin" / "mpiexec", "-n", "3", sys.executable, "tests/mpi/launch.py"]
+        words = [command, "-n", "3", sys.executable, "tests/mpi/launch.py"]
         words += [tmp_path, str(limit), "tests/mpi/failures.py"]
         result = subprocess.run(
             words, cwd=ROOT, env=env | more, capture_output=True, text=True, timeout=120

@@ -441,6 +441,12 @@ class Job:
                 "done and stay; the same call with resume=True goes on with the others"
             )
         if not self.ranks.first:
+            if begun.under_way and begun.journal is not None and begun.journal.done:
+                # The first one may be dead.
+                error.add_note(
+                    f"what is recorded of {self.named[0].place.final!r} stays; the same call with "
+                    "resume=True goes on with the other steps"
+                )
             for output in self.outputs:
                 output.leave()
         elif journal is None and not self.named:

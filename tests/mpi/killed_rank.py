@@ -1,0 +1,46 @@
+"""
+One rank of a job that may be killed: ``mpiexec -n N python tests/mpi/killed_rank.py FOLDER CASE``.
+
+It says its process in ``in-pid-RANK``, and how the call ended in ``in-told-RANK``.
+"""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from mpi4py import MPI
+
+import algorithm_runs
+from outcore.jobs import checkpoints
+from outcore.transport import transport
+
+
+def main():
+    folder, name = sys.argv[1:]
+    os.chdir(folder)
+    checkpoints._CHECKPOINT = 0.0
+    # Before they have met, a dead rank is MPI's to notice.
+    comm = transport(MPI.COMM_WORLD)
+    tell(f"in-pid-{comm.rank}", str(os.getpid()))
+    try:
+        algorithm_runs.call(
+            algorithm_runs.in_files(name, made=False),
+            resume=True,
+            comm=comm,
+        )
+    except BaseException:
+        tell(f"in-told-{comm.rank}", traceback.format_exc())
+        raise
+    tell(f"in-told-{comm.rank}", "done")
+
+
+def tell(name, text):
+    """A file that is there when it is whole."""
+    path = Path(f"{name}.tmp")
+    path.write_text(text)
+    path.rename(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""
+Ranks under mpiexec that are killed at random moments: one of them, or all, and what goes on afterwards.
+
+Those that live end by themselves, with an error that says what to do. The same call goes on, with other
+numbers of ranks, and ends in the same bytes. ``OUTCORE_SEED`` repeats a run.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import outcore
+from algorithm_runs import content, in_files, left, must_be_right, remove, run
+from algorithms import CASES
+from mpi.real import ROOT, mpiexec
+from outcore.journal import Journal, of_rank
+
+pytestmark = pytest.mark.simulated  # starts mpiexec itself
+
+NAMED = sorted(name for name in CASES if CASES[name]().outs)
+#: What lets ranks live whose neighbours are dead: by default mpiexec ends them all.
+RECOVERY = {"openmpi": ["--enable-recovery"], "mpich": []}
+#: Seconds after which a rank hangs whose neighbours are dead.
+PATIENCE = 60
+
+
+class Killed:
+    """One case in a folder, whose ranks are killed."""
+
+    def __init__(self, name, folder, library, chance):
+        self.name, self.folder, self.library, self.chance = name, folder, library, chance
+        folder.mkdir()
+        os.chdir(folder)
+        self.case = in_files(name)
+        run(self.case)
+        self.whole = self.results()
+        self.forget()
+        self.journal = f"{self.case.out[0]}.outcore-journal"
+        began = self.begin(2)
+        self.wait_until_it_has_begun(began, 2)
+        before = time.monotonic()
+        assert not self.end(began)
+        self.seconds = time.monotonic() - before
+        self.is_right()
+
+    def results(self):
+        return [content(name) for name in self.case.out]
+
+    def forget(self):
+        for name in self.case.out:
+            if os.path.exists(name):
+                remove(name)
+
+    def begin(self, size):
+        """Ranks that make the call, or go on with it."""
+        for one in Path().glob("in-*-*"):
+            one.unlink()
+        command, env = mpiexec(self.library, ROOT / "tests", ROOT / "python")
+        words = [command, "-n", size, *RECOVERY[self.library], sys.executable]
+        words += [ROOT / "tests" / "mpi" / "killed_rank.py", self.folder, self.name]
+        with open("in-stderr", "w") as errors:
+            return subprocess.Popen(
+                list(map(str, words)),
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def wait_until_it_has_begun(self, process, size):
+        """All ranks have met; or it has ended."""
+        there = [f"in-pid-{rank}" for rank in range(size)]
+        while process.poll() is None and not all(map(os.path.exists, there)):
+            time.sleep(0.001)
+
+    def end(self, process, alive=()):
+        """Nothing hangs: all end, or say so of those that are `alive` though others were killed."""
+        give_up = time.monotonic() + PATIENCE
+        told = [f"in-told-{rank}" for rank in alive]
+        while process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.01)
+            if told and all(map(os.path.exists, told)):
+                # How MPI ends without its dead ranks is not ours to say.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1)
+                break
+        hangs = process.poll() is None and not (told and all(map(os.path.exists, told)))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        said = Path("in-stderr").read_text()[-3000:]
+        assert not hangs, f"{sorted(os.listdir())}\n{said}"
+        return said
+
+    def kill(self):
+        """Kill one rank of a run, or all, at a moment when it is at work; what was killed."""
+        if not os.path.exists(self.journal):
+            self.forget()
+        size = self.chance.randint(2, 3)
+        process = self.begin(size)
+        self.wait_until_it_has_begun(process, size)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(self.chance.random() * self.seconds)
+        victims = [self.chance.randrange(size)] if self.chance.random() < 0.7 else range(size)
+        # In a session of their own: nobody else has these numbers while mpiexec is there.
+        for rank in victims if process.poll() is None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(Path(f"in-pid-{rank}").read_text()), signal.SIGKILL)
+        at_end = process.poll() == 0
+        alive = set(range(size)) - set(victims) if RECOVERY[self.library] else set()
+        self.end(process, alive)
+        for rank in alive:
+            self.says_what_to_do(rank)
+        return f"{len(victims)} of {size}" + (", at its end" if at_end else "")
+
+    def says_what_to_do(self, rank):
+        """Of a rank that lived while another was killed."""
+        told = Path(f"in-told-{rank}").read_text()
+        if told != "done":
+            assert "CollectiveError: [rank-died]" in told, told
+            assert "the job has to be started again" in told
+            # What is worth going on from stays, and is told.
+            assert "resume=True" in told or not self.recorded(rank), told
+
+    def recorded(self, rank):
+        """Whether a rank has steps in its journal."""
+        path = of_rank(self.journal, rank) if rank else self.journal
+        if not os.path.exists(path):
+            return False
+        with Journal(path, look=True) as journal:
+            return len(journal.done) > 0
+
+    def is_left(self):
+        """Whether it is not complete."""
+        return os.path.exists(self.journal) or not os.path.exists(self.case.out[0])
+
+    def is_right(self):
+        assert left() == []
+        if self.case.bits:
+            assert self.results() == self.whole
+        else:
+            found = []
+            for name in self.case.out:
+                with outcore.open(name) as array:
+                    found.append(array[...])
+            must_be_right(self.case, found)
+
+
+@pytest.mark.parametrize(
+    ("library", "kills"),
+    [
+        ("openmpi", 2),
+        pytest.param("openmpi", 50, id="openmpi-50_slow"),
+        pytest.param("mpich", 10, id="mpich-10_slow"),
+    ],
+)
+def test_who_is_killed_at_random_moments_ends_in_the_same_bytes(
+    tmp_path, monkeypatch, library, kills
+):
+    seed = int(os.environ.get("OUTCORE_SEED", random.randrange(1 << 30) if kills > 2 else 18))
+    print(f"seed {seed}")
+    monkeypatch.chdir(tmp_path)
+    chance, seen = random.Random(seed), Counter()
+    names = [name for _ in range(kills) for name in chance.sample(NAMED, len(NAMED))]
+    while kills > 0:
+        name = names.pop(0)
+        killed = Killed(name, tmp_path / str(len(names)), library, chance)
+        killed.forget()
+        times = min(chance.randint(2, 4), kills)
+        kills -= times
+        told = [killed.kill() for _ in range(times)]
+        if killed.is_left():
+            size = chance.randint(1, 3)
+            told.append(f"ended by {size}")
+            said = killed.end(killed.begin(size))
+            assert not killed.is_left(), said
+        killed.is_right()
+        print(f"{name}: {', then '.join(told)}")
+        seen.update(told)
+        monkeypatch.chdir(tmp_path)
+        remove(killed.folder)
+    print(seen)
