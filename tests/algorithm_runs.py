@@ -80,7 +80,7 @@ def expected(case: Case) -> tuple[np.ndarray, ...]:
 def must_be_right(case: Case, found) -> None:
     wanted = expected(case)
     assert len(found) == len(wanted)
-    for one, right in zip(found, wanted, strict=True):
+    for one, right in zip(case.alike(*found), case.alike(*wanted), strict=True):
         if case.exact:
             np.testing.assert_array_equal(right, one)
         else:

@@ -49,6 +49,8 @@ class Case:
     begun: int = 2
     bits: bool = True
     words: dict[str, Any] = field(default_factory=dict)
+    #: What makes results equal that are as good as each other.
+    alike: Callable[..., tuple[np.ndarray, ...]] = lambda *results: results
 
 
 def random(*shape, dtype="f8", seed=0):
@@ -81,6 +83,12 @@ def until(a):
 def positive(n):
     a = random(n, n) / 1000
     return a @ a.T + n * np.eye(n)
+
+
+def signs_of(*arrays):
+    """Q and R, or U, s and Vh, are alike but for signs: so that the last one has positive sums of rows."""
+    signs = np.where(arrays[-1].sum(1) < 0, -1.0, 1.0)
+    return arrays[0] * signs, *arrays[1:-1], arrays[-1] * signs[:, None]
 
 
 #: By name: made when they are asked for.
@@ -286,5 +294,43 @@ CASES: dict[str, Callable[[], Case]] = {
         [random(900, 500)],
         lambda a, **how: outcore.gaussian_filter(a, 1.5, mode="nearest", **how),
         lambda a: ndimage.gaussian_filter(a, 1.5, mode="nearest"),
+    ),
+    "uniform_filter": lambda: Case(
+        [random(900, 500)],
+        lambda a, **how: outcore.uniform_filter(a, (3, 5), **how),
+        lambda a: ndimage.uniform_filter(a, (3, 5)),
+        exact=False,
+    ),
+    "generic_filter": lambda: Case(
+        [random(300, 200)],
+        lambda a, **how: outcore.generic_filter(a, np.max, 3, **how),
+        lambda a: ndimage.generic_filter(a, np.max, 3),
+        repeatable=False,
+    ),
+    "argmin": lambda: Case(
+        [random(30_000, 40, dtype="f4")],
+        lambda a, **how: outcore.argmin(a, 1, **how),
+        lambda a: np.argmin(a, 1),
+    ),
+    "nanmedian": lambda: Case(
+        [np.where(random(3_000, 200, seed=1) < 100, np.nan, random(3_000, 200))],
+        lambda a, **how: outcore.nanmedian(a, 1, **how),
+        lambda a: np.nanmedian(a, 1),
+    ),
+    "qr": lambda: Case(
+        [random(9_000, 20)],
+        outcore.qr,
+        lambda a: tuple(np.linalg.qr(a)),
+        outs=[".npy", ".npy"],
+        exact=False,
+        alike=signs_of,
+    ),
+    "svd": lambda: Case(
+        [random(9_000, 20)],
+        lambda a, **how: outcore.svd(a, full_matrices=False, **how),
+        lambda a: tuple(np.linalg.svd(a, full_matrices=False)),
+        outs=[".npy", ".npy", ".npy"],
+        exact=False,
+        alike=signs_of,
     ),
 }

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import outcore
+from algorithm_runs import must_be_right
 from algorithms import CASES
 from outcore import jobs
 from outcore.journal import Journal, of_rank, of_ranks
@@ -74,16 +75,6 @@ def test_results_are_those_of_one_process(world, folder, name, monkeypatch):
         must_be_right(case, found)
         for one, wanted in zip(found, alone, strict=True) if case.bits and alone else ():
             np.testing.assert_array_equal(wanted, one)
-
-
-def must_be_right(case, found):
-    expected = case.expected(*case.inputs)
-    expected = expected if isinstance(expected, tuple) else (expected,)
-    for one, wanted in zip(found, expected, strict=True):
-        if case.exact:
-            np.testing.assert_array_equal(wanted, one)
-        else:
-            np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
 
 
 class Stop(Exception):

@@ -66,6 +66,7 @@ class Killed:
         command, env = mpiexec(self.library, ROOT / "tests", ROOT / "python")
         words = [command, "-n", size, *RECOVERY[self.library], sys.executable]
         words += [ROOT / "tests" / "mpi" / "killed_rank.py", self.folder, self.name]
+        self.began = time.time()
         with open("in-stderr", "w") as errors:
             return subprocess.Popen(
                 list(map(str, words)),
@@ -132,9 +133,9 @@ class Killed:
             assert "resume=True" in told or not self.recorded(rank), told
 
     def recorded(self, rank):
-        """Whether a rank has steps in its journal."""
+        """Whether a rank has steps in its journal, and wrote there since it began."""
         path = of_rank(self.journal, rank) if rank else self.journal
-        if not os.path.exists(path):
+        if not os.path.exists(path) or os.stat(path).st_mtime < self.began:
             return False
         with Journal(path, look=True) as journal:
             return len(journal.done) > 0

@@ -435,7 +435,8 @@ class Job:
         journal = begun.journal if self.ranks.first else None
         if journal is not None and begun.under_way:
             gather(journal)
-        if journal is not None and begun.under_way and journal.done:
+        # Whoever goes on has made nothing before it is known that it is the same job.
+        if journal is not None and journal.done and (begun.under_way or begun.made):
             error.add_note(
                 f"{len(journal.done)} of {journal.steps - 1} steps of {self.named[0].place.final!r} are "
                 "done and stay; the same call with resume=True goes on with the others"

@@ -118,15 +118,28 @@ def settle(
         return _Sharing(operation, arrays, budget, cut, ranks, cores).settled()
     except _TooSmall as error:
         needed, first = error.needed, error
+
+    def short_of(much: int) -> int:
+        """0 if so much does, or what may do."""
+        try:
+            _Sharing(operation, arrays, much, cut, ranks, cores).settled()
+        except _TooSmall as error:
+            return error.needed
+        except BudgetError:
+            return -1
+        return 0
+
     # With other buffers operations may need other amounts: what is told is tried before.
     for _ in range(_TRIES):
-        try:
-            _Sharing(operation, arrays, needed, cut, ranks, cores).settled()
+        if (more := short_of(needed)) <= 0:
             break
-        except _TooSmall as error:
-            needed = max(error.needed, needed + needed // 32)
-        except BudgetError:
+        needed = max(more, needed + needed // 32)
+    # And with fewer operations less may do than what they said that have more.
+    for _ in range(_TRIES):
+        less = needed - needed // _SLACK // 2
+        if less <= budget or short_of(less):
             break
+        needed = less
     raise first.told(operation, budget + beside, needed + beside, begun=cut is not None)
 
 
