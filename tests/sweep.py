@@ -135,7 +135,13 @@ def reduction(
         if "cum" not in name:
             words["keepdims"] = d.of(False, True)
         if name.endswith(("var", "std")):
-            words["ddof"] = d.of(0, 1)
+            words[d.of("ddof", "correction")] = d.of(0, 1)
+        if name in CHOOSES and d.rng.random() < 0.5:
+            words["where"] = d.rng.random(a.shape) < 0.7
+        if name.endswith(("sum", "prod")) or (name in CHOOSES and name.endswith(("min", "max"))):
+            words["initial"] = d.of(1, 3)
+        if "cum" in name:
+            words = {"axis": axis}
         exact = a.dtype.kind in "iu" and name.removeprefix("nan") not in ("mean", "var", "std")
         chosen = name.endswith(("min", "max", "any", "all", "nonzero", "ptp"))
         return Call(
@@ -146,6 +152,13 @@ def reduction(
         )
 
     return made
+
+
+#: Those with ``where=``.
+CHOOSES = (
+    *("sum", "prod", "mean", "var", "std", "nansum", "nanprod", "nanmean", "nanvar", "nanstd"),
+    *("min", "max", "nanmin", "nanmax", "any", "all"),
+)
 
 
 def quantiles(name: str, q: Any) -> Any:

@@ -104,6 +104,33 @@ def test_bits_are_those_of_one_process(world, folder, seen, shape, axis, order):
     assert sum(steps > 0 for steps in given) > 2 * len(chosen)
 
 
+@pytest.mark.parametrize(("shape", "axis", "order"), CUTS[2:9], ids=str)
+@ranks(3)
+def test_chosen_elements_have_the_bits_of_one_process(world, folder, seen, shape, axis, order):
+    rng, alone = np.random.default_rng(shape[0]), {}
+    choices = [shape, (*shape[:-1], 1), shape[-1:]]
+
+    def body(t):
+        for number, choice in enumerate(choices):
+            path, where = folder / f"{number}.npy", folder / f"w{number}.npy"
+
+            def make(path=path, where=where, choice=choice, number=number):
+                outcore.create(path, data=content(shape, "f8", rng), order=order).close()
+                np.save(where, rng.random(choice) < 0.7)
+                for name in ("nansum", "nanvar", "mean"):
+                    alone[number, name] = getattr(outcore, name)(path, axis, where=where)
+
+            once(t, make)
+            for name in ("nansum", "nanvar", "mean"):
+                words = {"where": where, "memory": "1 MiB", "comm": t}
+                found = getattr(outcore, name)(path, axis, **words)
+                if alone:
+                    assert alone[number, name].tobytes() == found.tobytes(), (number, name)
+
+    world.run(body)
+    assert sum(steps > 0 for one in of_all(seen) for _, steps in one) > 2 * len(choices)
+
+
 @ranks(2, 3, 4)
 def test_each_rank_reads_its_part(world, folder, monkeypatch):
     """Also of one number, of a single row of results, and of an inner product."""

@@ -9,6 +9,7 @@ BLOCKWISE = "python/outcore/ooc/blocks/blockwise.py"
 STENCIL = "python/outcore/ooc/stencils/plan.py"
 WINDOWS = "python/outcore/ooc/stencils/windows.py"
 REDUCTIONS = "tests/unit/test_reductions.py"
+CHOSEN = "tests/unit/test_where.py"
 ON_RANKS = "tests/mpi/test_reductions.py"
 FILTERS = "tests/unit/test_filters.py"
 ARGUMENTS = "tests/unit/test_filter_arguments.py"
@@ -34,6 +35,27 @@ MUTANTS = [
         after="                base = 0\n",
         killed_by=f"{ON_RANKS}::test_bits_are_those_of_one_process",
         why="a segment would begin with what memory holds by chance",
+    ),
+    Mutant(
+        file=KERNEL,
+        before="            np.copyto(out, other, where=~where)\n",
+        after="",
+        killed_by=f"{CHOSEN}::test_it_is_numpys",
+        why="elements would count that where= leaves out",
+    ),
+    Mutant(
+        file=KERNEL,
+        before="few.T if turned else few",
+        after="few",
+        killed_by=f"{CHOSEN}::test_it_is_numpys",
+        why="truth values would be those of other elements, in a file in order F",
+    ),
+    Mutant(
+        file="python/outcore/ooc/reduce/quantities.py",
+        before='        named = ("where",) if choices else ()\n',
+        after="        named = ()\n",
+        killed_by=f"{CHOSEN}::test_an_interrupted_one_goes_on_from_its_journal",
+        why="the call that is made again would take truth values for its axis",
     ),
     Mutant(
         file=TILES,

@@ -12,7 +12,8 @@ ONE_AXIS = ["argmin", "argmax", "nanargmin", "nanargmax", "cumsum", "cumprod"]
 NO_EMPTY = ["min", "max", "ptp", "nanmin", "nanmax", *ONE_AXIS[:4]]
 ADDED = ["sum", "prod", "mean", "var", "std", "nansum", "nanprod", "nanmean", "nanvar", "nanstd"]
 TRUTHS = ["any", "all", "count_nonzero"]
-ALL = [*ADDED, *TRUTHS, *NO_EMPTY, "median", "cumsum", "cumprod", "norm"]
+CHOOSES = [*ADDED, "any", "all", "min", "max", "nanmin", "nanmax"]
+ALL = [*ADDED, *TRUTHS, *NO_EMPTY, "median", "nanmedian", "cumsum", "cumprod", "norm"]
 DATA = np.random.default_rng(0).random((6, 4))
 
 
@@ -79,7 +80,11 @@ def test_results_that_overlap_the_input(name):
 def test_elements(name):
     for wrong in (np.array(["a"]), np.array(["2020"], "M8[D]"), np.ones(3, "g"), np.array([None])):
         refused("bad-dtype", name, wrong)
-    refused("unknown-option", name, "a.npy", where=[True])
+    if name in CHOOSES:
+        more = {"initial": 0} if name.endswith(("min", "max")) else {}
+        refused("bad-shape", name, "a.npy", where=[True, False], **more)
+    else:
+        refused("unknown-option", name, "a.npy", where=[True])
 
 
 def test_no_elements(name):

@@ -109,7 +109,8 @@ def test_it_is_numpys(tmp_path_factory, shape, dtype, source, name, memory, keep
             found = ours(name, a, folder, axis=axis, keepdims=keepdims, memory=memory)
     assert (expected.shape, expected.dtype) == (found.shape, found.dtype)
     if name in SUMS and expected.dtype.kind in "fc":
-        loss = TOLERANCE.get(data.dtype.str[1:], 1e-12)
+        # NumPy rounds after each factor.
+        loss = TOLERANCE.get(data.dtype.str[1:], 1e-12) * (5 if "prod" in name else 1)
         size = float(np.nanmax(np.abs(data.astype("c16")), initial=1.0)) ** (
             2 if "var" in name else 1
         )

@@ -63,6 +63,7 @@ def written(
             "inputs": [_encoded(one) for one in inputs],
             "out": list(outs),
             "out_name": operation.out_name,
+            "in_names": list(operation.in_names),
             "arguments": {k: _encoded(v) for k, v in operation.arguments.items()},
             "how": {k: _encoded(v) for k, v in wishes.items()},
             "memory": budget,
@@ -84,8 +85,10 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
     try:
         # A rank that cannot open them must not leave the others waiting.
         ranks.together(open_inputs)
-        outs = call["out"]
+        outs, names = call["out"], call.get("in_names", [])
+        first = len(arrays) - len(names)
         how = {
+            **dict(zip(names, arrays[first:], strict=True)),
             **{k: _decoded(v) for k, v in call["arguments"].items()},
             **{k: _decoded(v) for k, v in call["how"].items()},
             call["out_name"]: outs[0] if len(outs) == 1 else tuple(outs),
@@ -93,7 +96,7 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
             "overwrite": call.get("overwrite", False),
             "comm": ranks.comm,
         }
-        return getattr(outcore, call["function"])(*arrays, **{**how, **words})
+        return getattr(outcore, call["function"])(*arrays[:first], **{**how, **words})
     finally:
         for array in arrays:
             array.close()

@@ -285,6 +285,8 @@ class Operation:
         keywords, is this operation.
     out_name
         Its keyword that says where results go.
+    in_names
+        Its keywords for the last inputs; the others come first, without one.
     """
 
     name: str
@@ -294,3 +296,4 @@ class Operation:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     repeatable: bool = True
     out_name: str = "out"
+    in_names: Sequence[str] = ()

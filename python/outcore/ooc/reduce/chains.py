@@ -23,6 +23,7 @@ from outcore.ooc.reduce.kernel import Chain, Elements
 __all__ = [
     "accumulated",
     "axes_of",
+    "chosen",
     "counted",
     "extremes",
     "moments",
@@ -161,8 +162,9 @@ def squares(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
 
 def moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) -> Chain:
     """Number, mean and sum of squared deviations, in float64."""
-    if nan and dtype.kind == "f":
-        return Chain("nanmoments", "more moments", _as(dtype, _at_least(dtype, _F4)), lengths)
+    if nan and dtype.kind != "c":
+        work = _at_least(dtype, _F4) if dtype.kind == "f" else _F8
+        return Chain("nanmoments", "more moments", _as(dtype, work), lengths)
     if nan and dtype.kind == "c":
         return Chain("nanmoments", "more moments", Elements(dtype, _no_number), lengths)
     if dtype.kind == "c":
@@ -179,6 +181,15 @@ def moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) 
     }
     work = wider.get(dtype.str[1:], dtype)
     return Chain("moments", "more moments", _as(dtype, work), lengths)
+
+
+def chosen(lengths: Sequence[int]) -> Chain:
+    """How many elements there are where the last input is true."""
+
+    def fill(x: NDArray[Any], where: NDArray[Any], out: NDArray[Any]) -> None:
+        np.copyto(out.view(np.bool_), where)
+
+    return Chain("nonzero", "sum", Elements(_U1, fill), lengths)
 
 
 def _at_least(dtype: np.dtype[Any], least: np.dtype[Any]) -> np.dtype[Any]:

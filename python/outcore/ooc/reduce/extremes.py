@@ -22,7 +22,14 @@ Axis = int | tuple[int, ...] | None
 
 @collective
 def min(
-    a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
+    a: Source,
+    axis: Axis = None,
+    out: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Source | bool = True,
+    **how: Any,
 ) -> Any:
     """
     Smallest element over axes; NaN where there is one.
@@ -39,6 +46,10 @@ def min(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    initial
+        A number of the dtype of `a` that takes part, also where there is no element. `where` needs it.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -53,6 +64,8 @@ def min(
     UsageError
         ``bad-axis``: there is no such axis.
         ``empty-reduction``: there are no elements.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: `initial` is no number of that dtype, or is missing beside `where`.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -71,12 +84,29 @@ def min(
     >>> outcore.min("grid.npy", axis=1)
     array([0., 4., 8.])
     """
-    return reduced("min", (a,), axis, [extreme("min")], out, how, keepdims=keepdims)
+    return reduced(
+        "min",
+        (a,),
+        axis,
+        [extreme("min", initial, chosen=where is not True)],
+        out,
+        how,
+        keepdims=keepdims,
+        where=where,
+        initial=initial,
+    )
 
 
 @collective
 def max(
-    a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
+    a: Source,
+    axis: Axis = None,
+    out: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Source | bool = True,
+    **how: Any,
 ) -> Any:
     """
     Largest element over axes; NaN where there is one.
@@ -93,6 +123,10 @@ def max(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    initial
+        A number of the dtype of `a` that takes part, also where there is no element. `where` needs it.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -107,6 +141,8 @@ def max(
     UsageError
         ``bad-axis``: there is no such axis.
         ``empty-reduction``: there are no elements.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: `initial` is no number of that dtype, or is missing beside `where`.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -125,7 +161,17 @@ def max(
     >>> outcore.max("grid.npy", axis=1)
     array([ 3.,  7., 11.])
     """
-    return reduced("max", (a,), axis, [extreme("max")], out, how, keepdims=keepdims)
+    return reduced(
+        "max",
+        (a,),
+        axis,
+        [extreme("max", initial, chosen=where is not True)],
+        out,
+        how,
+        keepdims=keepdims,
+        where=where,
+        initial=initial,
+    )
 
 
 @collective

@@ -65,6 +65,18 @@ class Elements:
         kind = self.dtype.kind if self.parts == 1 else "f"
         return f"{kind}{self.dtype.itemsize // self.parts}"
 
+    def chosen(self, other: Any) -> Elements:
+        """The same where the last input is true, and `other` elsewhere."""
+
+        def fill(x: NDArray[Any], where: NDArray[Any], out: NDArray[Any]) -> None:
+            if self.fill is None:
+                np.copyto(out, x, casting="unsafe")
+            else:
+                self.fill(x, out)
+            np.copyto(out, other, where=~where)
+
+        return Elements(self.dtype, fill)
+
 
 class Stage:
     """
@@ -124,6 +136,10 @@ class Chain:
         self._names, self._lengths = (first, rest), tuple(lengths)
         self._made: dict[int, list[Stage]] = {}
 
+    def chosen(self, other: Any) -> Chain:
+        """The same of the elements where the last input is true, and of `other` elsewhere."""
+        return Chain(*self._names, self.elements.chosen(other), self._lengths)
+
     def stages(self, threads: int) -> list[Stage]:
         """Its axes, for kernels that use so many threads."""
         if threads not in self._made:
@@ -149,6 +165,8 @@ class Layout:
         That are reduced, in the order of the stages.
     segment
         Indices of the last of these axes after which its node is the result; 0: none is.
+    spread
+        The last input is broadcast to the shape of the others.
     """
 
     def __init__(
@@ -158,9 +176,12 @@ class Layout:
         shape: Shape,
         axes: Sequence[int],
         segment: int,
+        *,
+        spread: bool = False,
     ) -> None:
         self.nbytes = 0
         elements = math.prod(tile)
+        self.spread = self._place(elements) if spread else None
         #: Of each chain and stage: the state, and the planes of the result.
         self.states: list[list[int]] = []
         self.planes: list[list[list[int]]] = []
@@ -218,8 +239,15 @@ class Kernel:
         self, blocks: Sequence[NDArray[Any]], ranges: Sequence[Range], inputs: int, turned: bool
     ) -> None:
         """Blocks: of the inputs, the work buffer, and the results if the outputs are complete."""
-        tiles = [block.T if turned else block for block in blocks[:inputs]]
         work, outs = blocks[inputs], blocks[inputs + 1 :]
+        tiles = [block.T if turned else block for block in blocks[:inputs]]
+        if self.layout.spread is not None:
+            # Its axes are the last ones of the others.
+            few = blocks[inputs - 1]
+            few = few.reshape(*(1,) * (tiles[0].ndim - few.ndim), *few.shape)
+            size = tiles[0].size
+            tiles[-1] = work[self.layout.spread :][:size].view(np.bool_).reshape(tiles[0].shape)
+            np.copyto(tiles[-1], few.T if turned else few)
         all_planes = []
         for number in range(len(self.chains)):
             nodes = outs[number] if self.segment and outs else None

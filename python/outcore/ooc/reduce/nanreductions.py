@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike
 from outcore.jobs import Source, collective
 from outcore.ooc.reduce.quantities import (
     extreme,
+    freedom,
     mean_of,
     name_of,
     one_axis,
@@ -49,6 +50,8 @@ def nansum(
     out: Any = None,
     *,
     keepdims: bool = False,
+    initial: Any = None,
+    where: Source | bool = True,
     **how: Any,
 ) -> Any:
     """
@@ -69,6 +72,10 @@ def nansum(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    initial
+        What the sum begins with, in the dtype of the result.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -82,6 +89,8 @@ def nansum(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: `initial` is no number of that dtype.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -106,11 +115,13 @@ def nansum(
         "nansum",
         (a,),
         axis,
-        [sum_of("nansum", dtype)],
+        [sum_of("nansum", dtype, initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
+        where=where,
         dtype=name_of(dtype),
+        initial=initial,
     )
 
 
@@ -122,6 +133,8 @@ def nanprod(
     out: Any = None,
     *,
     keepdims: bool = False,
+    initial: Any = None,
+    where: Source | bool = True,
     **how: Any,
 ) -> Any:
     """
@@ -142,6 +155,10 @@ def nanprod(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    initial
+        What the product begins with, in the dtype of the result.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -155,6 +172,8 @@ def nanprod(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: `initial` is no number of that dtype.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -179,11 +198,13 @@ def nanprod(
         "nanprod",
         (a,),
         axis,
-        [sum_of("nanprod", dtype)],
+        [sum_of("nanprod", dtype, initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
+        where=where,
         dtype=name_of(dtype),
+        initial=initial,
     )
 
 
@@ -195,6 +216,7 @@ def nanmean(
     out: Any = None,
     *,
     keepdims: bool = False,
+    where: Source | bool = True,
     **how: Any,
 ) -> Any:
     """
@@ -214,6 +236,8 @@ def nanmean(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -227,6 +251,7 @@ def nanmean(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -251,10 +276,11 @@ def nanmean(
         "nanmean",
         (a,),
         axis,
-        [mean_of(dtype, nan=True)],
+        [mean_of(dtype, nan=True, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
+        where=where,
         dtype=name_of(dtype),
     )
 
@@ -268,6 +294,8 @@ def nanvar(
     *,
     ddof: float = 0,
     keepdims: bool = False,
+    where: Source | bool = True,
+    correction: float | None = None,
     **how: Any,
 ) -> Any:
     """
@@ -289,6 +317,10 @@ def nanvar(
         The sum of squares is divided by the number of elements less this.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
+    correction
+        Another name of `ddof`; one of them can be given.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -302,6 +334,8 @@ def nanvar(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: both `ddof` and `correction`.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -322,14 +356,16 @@ def nanvar(
     >>> outcore.nanvar("gaps.npy", axis=0)
     array([1., 0.])
     """
+    ddof = freedom("nanvar", ddof, correction)
     return reduced(
         "nanvar",
         (a,),
         axis,
-        [spread_of("nanvar", ddof, dtype)],
+        [spread_of("nanvar", ddof, dtype, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
+        where=where,
         dtype=name_of(dtype),
         ddof=ddof,
     )
@@ -344,6 +380,8 @@ def nanstd(
     *,
     ddof: float = 0,
     keepdims: bool = False,
+    where: Source | bool = True,
+    correction: float | None = None,
     **how: Any,
 ) -> Any:
     """
@@ -365,6 +403,10 @@ def nanstd(
         The sum of squares is divided by the number of elements less this.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
+    correction
+        Another name of `ddof`; one of them can be given.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -378,6 +420,8 @@ def nanstd(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: both `ddof` and `correction`.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -398,14 +442,16 @@ def nanstd(
     >>> outcore.nanstd("gaps.npy", axis=0)
     array([1., 0.])
     """
+    ddof = freedom("nanstd", ddof, correction)
     return reduced(
         "nanstd",
         (a,),
         axis,
-        [spread_of("nanstd", ddof, dtype)],
+        [spread_of("nanstd", ddof, dtype, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
+        where=where,
         dtype=name_of(dtype),
         ddof=ddof,
     )
@@ -413,7 +459,14 @@ def nanstd(
 
 @collective
 def nanmin(
-    a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
+    a: Source,
+    axis: Axis = None,
+    out: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Source | bool = True,
+    **how: Any,
 ) -> Any:
     """
     Smallest number over axes; NaN, and a warning, where there is none.
@@ -430,6 +483,10 @@ def nanmin(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    initial
+        A number of the dtype of `a` that takes part, also where there is no element. `where` needs it.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -444,6 +501,8 @@ def nanmin(
     UsageError
         ``bad-axis``: there is no such axis.
         ``empty-reduction``: there are no elements.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: `initial` is no number of that dtype, or is missing beside `where`.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -462,12 +521,29 @@ def nanmin(
     >>> outcore.nanmin("gaps.npy", axis=0)
     array([1., 4.])
     """
-    return reduced("nanmin", (a,), axis, [extreme("nanmin")], out, how, keepdims=keepdims)
+    return reduced(
+        "nanmin",
+        (a,),
+        axis,
+        [extreme("nanmin", initial, chosen=where is not True)],
+        out,
+        how,
+        keepdims=keepdims,
+        where=where,
+        initial=initial,
+    )
 
 
 @collective
 def nanmax(
-    a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
+    a: Source,
+    axis: Axis = None,
+    out: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Source | bool = True,
+    **how: Any,
 ) -> Any:
     """
     Largest number over axes; NaN, and a warning, where there is none.
@@ -484,6 +560,10 @@ def nanmax(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    initial
+        A number of the dtype of `a` that takes part, also where there is no element. `where` needs it.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -498,6 +578,8 @@ def nanmax(
     UsageError
         ``bad-axis``: there is no such axis.
         ``empty-reduction``: there are no elements.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: `initial` is no number of that dtype, or is missing beside `where`.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -516,7 +598,17 @@ def nanmax(
     >>> outcore.nanmax("gaps.npy", axis=0)
     array([3., 4.])
     """
-    return reduced("nanmax", (a,), axis, [extreme("nanmax")], out, how, keepdims=keepdims)
+    return reduced(
+        "nanmax",
+        (a,),
+        axis,
+        [extreme("nanmax", initial, chosen=where is not True)],
+        out,
+        how,
+        keepdims=keepdims,
+        where=where,
+        initial=initial,
+    )
 
 
 @collective

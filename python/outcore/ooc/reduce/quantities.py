@@ -30,6 +30,7 @@ from outcore.ooc.reduce.reducing import constant, reducing
 __all__ = [
     "Quantity",
     "extreme",
+    "freedom",
     "mean_of",
     "name_of",
     "one_axis",
@@ -42,6 +43,7 @@ __all__ = [
 
 _I8, _F8, _BOOL = np.dtype("i8"), np.dtype("f8"), np.dtype("?")
 Planes = Sequence[NDArray[Any]]
+_BETTER = {"min": np.minimum, "max": np.maximum, "nanmin": np.fmin, "nanmax": np.fmax}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ def reduced(
     how: dict[str, Any],
     *,
     keepdims: bool = False,
+    where: Any = True,
     **words: Any,
 ) -> Any:
     """
@@ -99,13 +102,17 @@ def reduced(
         See `outcore.jobs.complete`.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, which are broadcast to the shape of the inputs.
     words
         What else the user said, for whoever repeats the call.
     """
-    with opened(*sources) as inputs:
+    choices = () if where is True else (where,)
+    with opened(*sources, *choices) as inputs:
         shape = tuple(inputs[0].shape)
         axes = chains.axes_of(name, axis, len(shape))
-        dtypes = [chains.supported(name, one.dtype) for one in inputs]
+        dtypes = [chains.supported(name, one.dtype) for one in inputs[: len(sources)]]
+        choice = _choice(name, inputs[-1], shape) if choices else None
         dtype = np.result_type(*dtypes)
         lengths = [shape[k] for k in reversed(axes)] or [1]
         count = math.prod(lengths)
@@ -128,6 +135,7 @@ def reduced(
                 kinds_of,
                 _finish(wanted),
                 keepdims=keepdims,
+                where=choice,
             )
         else:
             # There are no results, if there would be elements for each; or they are of no elements.
@@ -138,9 +146,54 @@ def reduced(
         )
         arguments |= {"keepdims": True} if keepdims else {}
         arguments |= {key: value for key, value in words.items() if value is not None}
-        operation = Operation(name, tuple(inputs), results, plan, arguments)
+        named = ("where",) if choices else ()
+        operation = Operation(name, inputs, results, plan, arguments, in_names=named)
         done = complete(operation, out, how)
     return _scalars(done)
+
+
+def _choice(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of truth values for elements of an array."""
+    found = tuple(where.shape)
+    if where.dtype.kind != "b":
+        raise UsageError(
+            f"{name}: where= is of {where.dtype}, and says which elements count; give truth "
+            "values (bool)",
+            code="bad-dtype",
+        )
+    ends = shape[len(shape) - len(found) :] if len(found) <= len(shape) else ()
+    if len(ends) < len(found) or not all(
+        n in (1, length) for n, length in zip(found, ends, strict=True)
+    ):
+        raise UsageError(
+            f"{name}: where= has shape {found}, which cannot be broadcast to that of the array, {shape}",
+            code="bad-shape",
+        )
+    return found
+
+
+def _initial(name: str, initial: Any, to: np.dtype[Any]) -> Any:
+    """What a reduction begins with, in the dtype of its result, as NumPy converts it."""
+    value = np.zeros((), to)
+    try:
+        value[...] = initial
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{name}: initial={initial!r} is no number of {to}: {error}", code="bad-option"
+        ) from None
+    return value[()]
+
+
+def freedom(name: str, ddof: float, correction: float | None) -> float:
+    """What the number of elements is less, by either of its two names."""
+    if correction is None:
+        return ddof
+    if ddof != 0:
+        raise UsageError(
+            f"{name}: ddof={ddof} and correction={correction} are two names of one number; give one",
+            code="bad-option",
+        )
+    return correction
 
 
 def one_axis(axis: Any, name: str) -> None:
@@ -204,24 +257,30 @@ def _warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def sum_of(what: str, wanted: Any = None) -> Make:
-    """``sum``, ``prod``, ``nansum`` or ``nanprod``."""
+def sum_of(what: str, wanted: Any = None, initial: Any = None, *, chosen: bool = False) -> Make:
+    """``sum``, ``prod``, ``nansum`` or ``nanprod``; `chosen`: the last input says what counts."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         to, nan = chains.accumulated(dtype, wanted), what.startswith("nan")
-        kind = chains.sums if what.endswith("sum") else chains.products
-        chain = kind(dtype, to, lengths, nan=nan)
+        is_sum = what.endswith("sum")
+        chain = (chains.sums if is_sum else chains.products)(dtype, to, lengths, nan=nan)
+        if chosen:
+            chain = chain.chosen(0 if is_sum else 1)
+        nothing = to.type(not is_sum)
+        first = nothing if initial is None else _initial(what, initial, to)
+        join = np.add if is_sum else np.multiply
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-            _to(out, _total(planes[0], to))
+            total = _total(planes[0], to)
+            _to(out, total if initial is None else join(total, first.astype(total.dtype)))
 
-        return Quantity([chain], to, finish, lambda: int(what.endswith("prod")))
+        return Quantity([chain], to, finish, lambda: first)
 
     return make
 
 
-def mean_of(wanted: Any = None, *, nan: bool = False) -> Make:
-    """``mean`` or ``nanmean``."""
+def mean_of(wanted: Any = None, *, nan: bool = False, chosen: bool = False) -> Make:
+    """``mean`` or ``nanmean``; `chosen`: the last input says what counts."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         to = _F8 if dtype.kind in "biu" else dtype
@@ -232,28 +291,37 @@ def mean_of(wanted: Any = None, *, nan: bool = False) -> Make:
             _warn("Mean of empty slice")
             return np.nan
 
-        if nan and dtype.kind in "fc":
-            sums, counts = chains.sums(dtype, to, lengths, nan=True), chains.numbers(dtype, lengths)
-
-            def finish_nan(planes: Sequence[Planes], out: NDArray[Any]) -> None:
-                total, found = _total(planes[0], to), planes[1][0]
-                if not found.all():
-                    _warn("Mean of empty slice")
-                _to(out, np.true_divide(total, found.astype(total.dtype)))
-
-            return Quantity([sums, counts], to, finish_nan, empty)
-        chain = chains.totals(dtype, to, lengths, count)
+        def finish_some(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            total, found = _total(planes[0], to), planes[1][0]
+            if not found.all():
+                _warn("Mean of empty slice")
+            _to(out, np.true_divide(total, found.astype(total.dtype)))
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
             _to(out, np.true_divide(_total(planes[0], to), count))
 
-        return Quantity([chain], to, finish, empty)
+        some = nan and dtype.kind in "fc"
+        chain = (
+            chains.sums(dtype, to, lengths, nan=True)
+            if some
+            else chains.totals(dtype, to, lengths, count)
+        )
+        if chosen:
+            chain = chain.chosen(0)
+        if not some:
+            if not chosen:
+                return Quantity([chain], to, finish, empty)
+            return Quantity([chain, chains.chosen(lengths)], to, finish_some, empty)
+        counts = chains.numbers(dtype, lengths)
+        if chosen:
+            counts = counts.chosen(np.nan if counts.elements.dtype.kind == "f" else 0)
+        return Quantity([chain, counts], to, finish_some, empty)
 
     return make
 
 
-def spread_of(what: str, ddof: float = 0, wanted: Any = None) -> Make:
-    """``var``, ``std``, ``nanvar`` or ``nanstd``."""
+def spread_of(what: str, ddof: float = 0, wanted: Any = None, *, chosen: bool = False) -> Make:
+    """``var``, ``std``, ``nanvar`` or ``nanstd``; `chosen`: the last input says what counts."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         to = _F8 if dtype.kind in "biu" else dtype
@@ -268,6 +336,10 @@ def spread_of(what: str, ddof: float = 0, wanted: Any = None) -> Make:
             counts, _, squares = planes[0]
             if dtype.kind == "c":
                 counts, squares = counts[::2], squares[::2] + squares[1::2]
+            if chosen and not nan:
+                # What does not count is no number there; what counts and is none makes it none.
+                squares = np.where(counts < planes[1][0], np.nan, squares)
+                counts = planes[1][0]
             free = counts - ddof
             if (free <= 0).any():
                 _warn(text)
@@ -279,13 +351,23 @@ def spread_of(what: str, ddof: float = 0, wanted: Any = None) -> Make:
             _warn(text)
             return np.nan
 
-        return Quantity([chains.moments(dtype, lengths, nan=nan)], to, finish, empty)
+        chain = chains.moments(dtype, lengths, nan=nan or chosen)
+        if not chosen:
+            return Quantity([chain], to, finish, empty)
+        none = complex(np.nan, np.nan) if dtype.kind == "c" else np.nan
+        counts = [] if nan else [chains.chosen(lengths)]
+        return Quantity([chain.chosen(none), *counts], to, finish, empty)
 
     return make
 
 
-def extreme(what: str) -> Make:
-    """``min``, ``max``, ``nanmin``, ``nanmax`` or ``ptp``."""
+def extreme(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
+    """``min``, ``max``, ``nanmin``, ``nanmax`` or ``ptp``; `chosen`: the last input says what counts."""
+    if chosen and initial is None:
+        raise UsageError(
+            f"{what}: where= may choose nothing, of which there is no extreme; give initial=, too",
+            code="bad-option",
+        )
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         chains.supported(what, dtype, "iufc" if what == "ptp" else "biufc")
@@ -297,14 +379,21 @@ def extreme(what: str) -> Make:
                 _to(out, np.subtract(high, low))
 
             return Quantity(both, dtype, finish_both, None)
+        chain = chains.extremes(what, dtype, lengths)
+        first = None if initial is None else _initial(what, initial, dtype)
+        if chosen:
+            # It takes part in any case.
+            chain = chain.chosen(first)
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
             found = _total(planes[0], dtype)
+            if first is not None:
+                found = _BETTER[what](first, found)
             if what.startswith("nan") and dtype.kind in "fc" and np.isnan(found).any():
                 _warn("All-NaN slice encountered")
             _to(out, found)
 
-        return Quantity([chains.extremes(what, dtype, lengths)], dtype, finish, None)
+        return Quantity([chain], dtype, finish, None if first is None else lambda: first)
 
     return make
 
@@ -331,8 +420,8 @@ def place_of(what: str) -> Make:
     return make
 
 
-def truth_of(what: str) -> Make:
-    """``any``, ``all`` or ``count_nonzero``."""
+def truth_of(what: str, *, chosen: bool = False) -> Make:
+    """``any``, ``all`` or ``count_nonzero``; `chosen`: the last input says what counts."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
@@ -343,6 +432,9 @@ def truth_of(what: str) -> Make:
                 np.equal(found, count, out=out) if what == "all" else np.greater(found, 0, out=out)
 
         to = _I8 if what == "count_nonzero" else _BOOL
-        return Quantity([chains.counted(dtype, lengths)], to, finish, lambda: what == "all")
+        chain = chains.counted(dtype, lengths)
+        if chosen:
+            chain = chain.chosen(what == "all")
+        return Quantity([chain], to, finish, lambda: what == "all")
 
     return make

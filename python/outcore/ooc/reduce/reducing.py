@@ -33,7 +33,7 @@ from outcore.jobs import Bound, Disk, Program, Result, Terms, TooLittle
 from outcore.ooc.reduce import tiles
 from outcore.ooc.reduce.kernel import LEAF, Chain, Elements, Finish, Kernel, Layout, Stage
 from outcore.ooc.reduce.tiles import Grid, priced, share
-from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Side
 
 __all__ = ["constant", "reducing"]
@@ -63,6 +63,8 @@ class _Pass:
         Bytes of an element of all inputs, and of what is stored for an output.
     segment
         Of the last stage, if nodes are stored; else 0.
+    spread
+        The last input is broadcast.
     """
 
     shape: Shape
@@ -71,6 +73,7 @@ class _Pass:
     item: int
     out: int
     segment: int = 0
+    spread: bool = False
 
     @property
     def kept(self) -> list[int]:
@@ -89,7 +92,14 @@ class _Pass:
     def layout(self, tile: Shape) -> Layout:
         """Of the work buffer."""
         more = (1,) * (max(self.axes, default=0) + 1 - len(self.shape))
-        return Layout(self.chains, (*tile, *more), (*self.shape, *more), self.axes, self.segment)
+        return Layout(
+            self.chains,
+            (*tile, *more),
+            (*self.shape, *more),
+            self.axes,
+            self.segment,
+            spread=self.spread,
+        )
 
     def held(self, tile: Shape, reading: int) -> int:
         """Bytes of all buffers."""
@@ -143,6 +153,7 @@ def reducing(
     finish: Finish,
     *,
     keepdims: bool = False,
+    where: Shape | None = None,
 ) -> Callable[[Terms], Program]:
     """
     How to plan reductions.
@@ -165,10 +176,12 @@ def reducing(
         From what the chains give to the results.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Shape of the last input if it is broadcast to that of the others.
     """
     native = [dtype.newbyteorder("=") for dtype in dtypes]
     reduction = _Reduction(
-        name, shape, tuple(axes), native, chains, list(results), finish, keepdims
+        name, shape, tuple(axes), native, chains, list(results), finish, keepdims, where
     )
     return reduction.plan
 
@@ -184,17 +197,24 @@ class _Reduction:
         results: Sequence[np.dtype[Any]],
         finish: Finish,
         keepdims: bool,
+        where: Shape | None,
     ) -> None:
         self.name, self.shape, self.axes, self.native = name, shape, axes, native
         self.chains, self.results, self.finish = chains, results, finish
         self.keepdims = keepdims
+        self.spread = where is not None and where != shape
+        #: Of each input.
+        self.shapes = [shape] * len(native)
+        if where is not None:
+            self.shapes[-1] = where
         # Without axes each element is reduced along an axis of its own.
         self.stages = tuple(reversed(axes)) or (len(shape),)
         self.tiles = cache(self._tiles)
         self.passes = cache(self._passes)
 
     def plan(self, terms: Terms) -> Program:
-        sides = tuple(terms.side(n) or Side(d.itemsize, "C") for n, d in enumerate(self.native))
+        alike = self.native[:-1] if self.spread else self.native
+        sides = tuple(terms.side(n) or Side(d.itemsize, "C") for n, d in enumerate(alike))
         cuts = [None, *self.cuts(terms.ranks)]
         for reading in (1,) if any(side.whole for side in sides) else (_READS, 1):
             ways = [self.way(terms, sides, cut, reading) for cut in cuts]
@@ -219,7 +239,11 @@ class _Reduction:
             ]
         runs = " x ".join(map(str, best.tile)) or "one element"
         parts = f", whose {whole.chains_of(best.tile)} parts are put together" if nodes else ""
-        size = math.prod(self.shape) * whole.item
+        size = sum(
+            math.prod(self.shapes[n]) * dtype.itemsize
+            for n, dtype in enumerate(self.native)
+            if terms.infos[n] is not None
+        )
         return Program(
             tuple(phases),
             f"one pass in {first.steps} tiles of {runs}{parts}; the order of sums depends on indices "
@@ -255,11 +279,13 @@ class _Reduction:
         elements = [chain.elements for chain in self.chains]
         if cut is None:
             all_of = [(one, made, made.parts) for one, made in zip(stages, elements, strict=True)]
-            return _Pass(self.shape, self.stages, all_of, item, out), None
+            return _Pass(self.shape, self.stages, all_of, item, out, spread=self.spread), None
         n = cut.stage + 1
         some = [(one[:n], made, made.parts) for one, made in zip(stages, elements, strict=True)]
         node = sum(len(s[-1].outs) * int(s[-1].acc[1:]) * parts for s, _, parts in some)
-        whole = _Pass(self.shape, self.stages[:n], some, item, node, cut.segment)
+        whole = _Pass(
+            self.shape, self.stages[:n], some, item, node, cut.segment, spread=self.spread
+        )
         rest: list[tuple[Sequence[Stage], Elements | None, int]] = [
             ([one[cut.stage].of_nodes(cut.count), *one[n:]], None, made.parts)
             for one, made in zip(stages, elements, strict=True)
@@ -317,6 +343,15 @@ class _Reduction:
         """The axes of nodes, in the order in which the kernel has them."""
         return whole.kept[::-1] if terms.order(0) == "F" else whole.kept
 
+    def section(self, number: int, section: Section) -> Section:
+        """Of an input: the last one may have fewer axes, and axes of length 1."""
+        shape = self.shapes[number]
+        last = section[len(section) - len(shape) :]
+        return tuple(
+            part if n == self.shape[k] else slice(0, 1)
+            for k, (n, part) in enumerate(zip(shape, last, strict=True), len(section) - len(shape))
+        )
+
     def node_shape(self, terms: Terms, whole: _Pass, cut: _Cut, number: int) -> Shape:
         """Of the temporary array of a chain: planes, segments, axes, and parts of complex numbers."""
         stages, _, parts = whole.chains[number]
@@ -326,7 +361,9 @@ class _Reduction:
     def first(self, terms: Terms, whole: _Pass, way: _Way, reading: int) -> Schedule:
         """The pass over the inputs."""
         turned, cut, tile = terms.order(0) == "F", way.cut, way.tile
-        order, most = "F" if turned else "C", math.prod(tile)
+        order = "F" if turned else "C"
+        some = tuple(slice(0, n) for n in tile)
+        sizes = [math.prod(_lengths(self.section(n, some))) for n in range(len(self.native))]
         layout = whole.layout(tile)
         inputs, results = len(self.native), len(self.results)
         outputs = math.prod(tile[k] for k in whole.kept)
@@ -351,8 +388,8 @@ class _Reduction:
         def step(number: int) -> Step:
             section, begins, ends = grid.tile(number)
             ranges = tuple((part.start, part.stop) for part in section)
-            inner = tuple(high - low for low, high in ranges)
-            blocks = [Block(n, inner) for n in range(inputs)]
+            sections = [self.section(n, section) for n in range(inputs)]
+            blocks = [Block(n, _lengths(one)) for n, one in enumerate(sections)]
             blocks.append(Block(inputs, (layout.nbytes,)))
             stores = []
             for n in range(len(outs) if ends else 0):
@@ -373,19 +410,22 @@ class _Reduction:
                 stores.append(Store(array, there, inputs + 1 + n))
             return Step(
                 blocks=tuple(blocks),
-                loads=tuple(Load(n, section, n) for n in range(inputs)),
+                loads=tuple(Load(n, one, n) for n, one in enumerate(sections)),
                 stores=tuple(stores),
                 kernel=0,
                 arguments=((*ranges, (0, 1)), inputs, turned),
                 continues=not begins,
-                work=math.prod(inner) * len(self.chains),
+                work=math.prod(_lengths(section)) * len(self.chains),
             )
 
         return Schedule(
             name=self.name,
             arrays=self.names(way),
             buffers=(
-                *(Buffer(most, dtype, order, copies=reading + 1) for dtype in self.native),
+                *(
+                    Buffer(size, dtype, order, copies=reading + 1)
+                    for size, dtype in zip(sizes, self.native, strict=True)
+                ),
                 Buffer(layout.nbytes, np.dtype(np.uint8), kept=True),
                 *outs,
             ),
@@ -467,6 +507,11 @@ class _Reduction:
             make=step,
             kernels=(Kernel(nodes.chains, layout, shape, axes, 0, self.finish),),
         )
+
+
+def _lengths(section: Section) -> Shape:
+    """Of its axes."""
+    return tuple(part.stop - part.start for part in section)
 
 
 def _fewer(

@@ -15,7 +15,15 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from outcore.jobs import Source, collective
-from outcore.ooc.reduce.quantities import mean_of, name_of, reduced, spread_of, sum_of, truth_of
+from outcore.ooc.reduce.quantities import (
+    freedom,
+    mean_of,
+    name_of,
+    reduced,
+    spread_of,
+    sum_of,
+    truth_of,
+)
 
 __all__ = ["all", "any", "count_nonzero", "mean", "prod", "std", "sum", "var"]
 
@@ -30,6 +38,8 @@ def sum(
     out: Any = None,
     *,
     keepdims: bool = False,
+    initial: Any = None,
+    where: Source | bool = True,
     **how: Any,
 ) -> Any:
     """
@@ -50,6 +60,10 @@ def sum(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    initial
+        What the sum begins with, in the dtype of the result.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -63,6 +77,8 @@ def sum(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: `initial` is no number of that dtype.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -84,7 +100,16 @@ def sum(
     array([12., 15., 18., 21.])
     """
     return reduced(
-        "sum", (a,), axis, [sum_of("sum", dtype)], out, how, keepdims=keepdims, dtype=name_of(dtype)
+        "sum",
+        (a,),
+        axis,
+        [sum_of("sum", dtype, initial, chosen=where is not True)],
+        out,
+        how,
+        keepdims=keepdims,
+        where=where,
+        dtype=name_of(dtype),
+        initial=initial,
     )
 
 
@@ -96,6 +121,8 @@ def prod(
     out: Any = None,
     *,
     keepdims: bool = False,
+    initial: Any = None,
+    where: Source | bool = True,
     **how: Any,
 ) -> Any:
     """
@@ -116,6 +143,10 @@ def prod(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    initial
+        What the product begins with, in the dtype of the result.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -129,6 +160,8 @@ def prod(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: `initial` is no number of that dtype.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -153,11 +186,13 @@ def prod(
         "prod",
         (a,),
         axis,
-        [sum_of("prod", dtype)],
+        [sum_of("prod", dtype, initial, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
+        where=where,
         dtype=name_of(dtype),
+        initial=initial,
     )
 
 
@@ -169,6 +204,7 @@ def mean(
     out: Any = None,
     *,
     keepdims: bool = False,
+    where: Source | bool = True,
     **how: Any,
 ) -> Any:
     """
@@ -188,6 +224,8 @@ def mean(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -201,6 +239,7 @@ def mean(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -222,7 +261,15 @@ def mean(
     array([1.5, 5.5, 9.5])
     """
     return reduced(
-        "mean", (a,), axis, [mean_of(dtype)], out, how, keepdims=keepdims, dtype=name_of(dtype)
+        "mean",
+        (a,),
+        axis,
+        [mean_of(dtype, chosen=where is not True)],
+        out,
+        how,
+        keepdims=keepdims,
+        where=where,
+        dtype=name_of(dtype),
     )
 
 
@@ -235,6 +282,8 @@ def var(
     *,
     ddof: float = 0,
     keepdims: bool = False,
+    where: Source | bool = True,
+    correction: float | None = None,
     **how: Any,
 ) -> Any:
     """
@@ -256,6 +305,10 @@ def var(
         The sum of squares is divided by the number of elements less this.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
+    correction
+        Another name of `ddof`; one of them can be given.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -269,6 +322,8 @@ def var(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: both `ddof` and `correction`.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -289,14 +344,16 @@ def var(
     >>> outcore.var("grid.npy", axis=1, ddof=1)
     array([1.66666667, 1.66666667, 1.66666667])
     """
+    ddof = freedom("var", ddof, correction)
     return reduced(
         "var",
         (a,),
         axis,
-        [spread_of("var", ddof, dtype)],
+        [spread_of("var", ddof, dtype, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
+        where=where,
         dtype=name_of(dtype),
         ddof=ddof,
     )
@@ -311,6 +368,8 @@ def std(
     *,
     ddof: float = 0,
     keepdims: bool = False,
+    where: Source | bool = True,
+    correction: float | None = None,
     **how: Any,
 ) -> Any:
     """
@@ -332,6 +391,10 @@ def std(
         The sum of squares is divided by the number of elements less this.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
+    correction
+        Another name of `ddof`; one of them can be given.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -345,6 +408,8 @@ def std(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
+        ``bad-option``: both `ddof` and `correction`.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -365,14 +430,16 @@ def std(
     >>> float(outcore.std("grid.npy"))
     3.452052529534663
     """
+    ddof = freedom("std", ddof, correction)
     return reduced(
         "std",
         (a,),
         axis,
-        [spread_of("std", ddof, dtype)],
+        [spread_of("std", ddof, dtype, chosen=where is not True)],
         out,
         how,
         keepdims=keepdims,
+        where=where,
         dtype=name_of(dtype),
         ddof=ddof,
     )
@@ -380,7 +447,13 @@ def std(
 
 @collective
 def any(
-    a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
+    a: Source,
+    axis: Axis = None,
+    out: Any = None,
+    *,
+    keepdims: bool = False,
+    where: Source | bool = True,
+    **how: Any,
 ) -> Any:
     """
     Whether an element is not zero, over axes.
@@ -397,6 +470,8 @@ def any(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -410,6 +485,7 @@ def any(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -428,12 +504,27 @@ def any(
     >>> outcore.any("grid.npy", axis=1)
     array([ True,  True,  True])
     """
-    return reduced("any", (a,), axis, [truth_of("any")], out, how, keepdims=keepdims)
+    return reduced(
+        "any",
+        (a,),
+        axis,
+        [truth_of("any", chosen=where is not True)],
+        out,
+        how,
+        keepdims=keepdims,
+        where=where,
+    )
 
 
 @collective
 def all(
-    a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
+    a: Source,
+    axis: Axis = None,
+    out: Any = None,
+    *,
+    keepdims: bool = False,
+    where: Source | bool = True,
+    **how: Any,
 ) -> Any:
     """
     Whether no element is zero, over axes.
@@ -450,6 +541,8 @@ def all(
         (or a scalar), as NumPy gives it, which is counted in the budget.
     keepdims
         Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
         `outcore.jobs.complete`.
@@ -463,6 +556,7 @@ def all(
     ------
     UsageError
         ``bad-axis``: there is no such axis.
+        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -481,7 +575,16 @@ def all(
     >>> outcore.all("grid.npy", axis=1)
     array([False,  True,  True])
     """
-    return reduced("all", (a,), axis, [truth_of("all")], out, how, keepdims=keepdims)
+    return reduced(
+        "all",
+        (a,),
+        axis,
+        [truth_of("all", chosen=where is not True)],
+        out,
+        how,
+        keepdims=keepdims,
+        where=where,
+    )
 
 
 @collective
