@@ -86,7 +86,7 @@ def positive(n):
 
 
 def signs_of(*arrays):
-    """Q and R, or U, s and Vh, are alike but for signs: so that the last one has positive sums of rows."""
+    """Q and R, or U, s and Vh, with the signs that make sums of rows of the last one positive."""
     signs = np.where(arrays[-1].sum(1) < 0, -1.0, 1.0)
     return arrays[0] * signs, *arrays[1:-1], arrays[-1] * signs[:, None]
 
