@@ -21,6 +21,7 @@ import itertools
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Self, TypeVar
 
@@ -35,6 +36,8 @@ _S = TypeVar("_S")
 SUFFIX = ".outcore-journal"
 
 _VERSION = 1
+# Seconds after which a lock is tried again.
+_MOMENT = 0.005
 _MOST_STEPS = 10**8
 # A journal of as many steps, none beside another, would be longer; nobody has such tiles.
 _LARGEST = 64 << 20
@@ -87,6 +90,11 @@ class Journal:
         The file; made if it does not exist.
     look
         Only read what it says now, whoever holds it.
+    make
+        Make it if it does not exist; else ``not-found`` is raised.
+    patience
+        Seconds that another process may hold it before it is refused: whoever lists jobs holds each
+        journal for a moment.
 
     Attributes
     ----------
@@ -104,30 +112,45 @@ class Journal:
         ``bad-journal``: it is not a journal.
     """
 
-    def __init__(self, path: str, *, look: bool = False) -> None:
+    def __init__(
+        self, path: str, *, look: bool = False, make: bool = True, patience: float = 0.0
+    ) -> None:
         self.path, self._look = path, look
         self.job: Mapping[str, Any] | None = None
         self.cut: Any = None
         self.steps = 0
         self.done = Steps()
-        with durable.os_errors("opening the journal", path):
-            # Its name can be told in advance: in a shared folder it may be somebody's link.
-            flags = os.O_RDONLY if look else os.O_RDWR | os.O_CREAT | os.O_APPEND
-            self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        try:
+        give_up = time.monotonic() + patience
+        while True:
+            with durable.os_errors("opening the journal", path):
+                # Its name can be told in advance: in a shared folder it may be somebody's link.
+                writes = os.O_RDWR | os.O_APPEND | (os.O_CREAT if make else 0)
+                flags = os.O_RDONLY if look else writes
+                self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             try:
-                if not look:
-                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(
-                    f"{path!r} is held by another process that makes the same file; wait for it",
-                    code="in-use",
-                    path=path,
-                ) from None
-            self._read()
-        except BaseException:
+                if look or self._lock(give_up):
+                    self._read()
+                    return
+            except BaseException:
+                os.close(self._fd)
+                raise
             os.close(self._fd)
-            raise
+
+    def _lock(self, give_up: float) -> bool:
+        """False if the file was removed meanwhile."""
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < give_up:
+                    time.sleep(_MOMENT)
+                    continue
+                raise UsageError(
+                    f"{self.path!r} is held by another process that makes the same file; wait for it",
+                    code="in-use",
+                    path=self.path,
+                ) from None
+            return os.fstat(self._fd).st_nlink > 0
 
     def _read(self) -> None:
         with durable.os_errors("reading the journal", self.path):
@@ -248,13 +271,13 @@ def of_ranks(path: str) -> list[str]:
     return [os.path.join(folder, one) for one in found]
 
 
-def held(path: str) -> Journal:
+def held(path: str, *, make: bool = True, patience: float = 0.0) -> Journal:
     """The journal of a job on which nobody works, no other rank either."""
-    journal = Journal(path)
+    journal = Journal(path, make=make, patience=patience)
     try:
         for one in of_ranks(path):
             with contextlib.suppress(FormatError):
-                Journal(one).close()
+                Journal(one, patience=patience).close()
     except BaseException:
         journal.close()
         raise

@@ -116,4 +116,11 @@ MUTANTS = [
         killed_by=f"{BAD_INPUT}::test_results_that_overlap_an_input_are_refused",
         why="a computation would be stored over its input, which is mapped",
     ),
+    Mutant(
+        file="python/outcore/journal.py",
+        before="            return os.fstat(self._fd).st_nlink > 0\n",
+        after="            return True\n",
+        killed_by="tests/unit/test_journal.py::test_a_journal_that_is_removed_meanwhile_is_made_anew",
+        why="a job would note its steps in a file without a name, and nobody could go on with it",
+    ),
 ]

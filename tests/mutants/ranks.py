@@ -58,7 +58,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/journal.py",
-        before="                Journal(one).close()\n",
+        before="                Journal(one, patience=patience).close()\n",
         after="                pass\n",
         killed_by="tests/unit/test_journal.py::test_a_job_on_which_a_rank_is_at_work_is_held",
         why="a rank that outlives the first one would write into files that others go on with",

@@ -2,10 +2,12 @@
 
 import multiprocessing
 import os
+import threading
+import time
 
 import pytest
 
-from outcore.errors import FormatError, UsageError
+from outcore.errors import FormatError, StorageError, UsageError
 from outcore.journal import Journal, gather, held, of_rank
 
 BAD_LINES = ["x\n", "9\n", "0-9\n", "0-99999999999999999999\n", "3-2\n", "-1\n"]
@@ -114,6 +116,38 @@ def test_one_process_at_a_time(path):
     leave.set()
     other.join(30)
     Journal(path).__exit__()
+
+
+def test_who_has_it_for_a_moment_is_waited_for(path):
+    """As those who list jobs have."""
+    with Journal(path):
+        before = time.monotonic()
+        with pytest.raises(UsageError, match="held by another"):
+            Journal(path, patience=0.05)
+        assert time.monotonic() - before >= 0.05
+    listing = Journal(path)
+    threading.Timer(0.1, listing.close).start()
+    Journal(path, patience=30).close()
+
+
+def test_a_journal_that_is_removed_meanwhile_is_made_anew(path):
+    """Whoever waited for it would hold a file without a name, which nobody finds after a kill."""
+    ended = Journal(path)
+
+    def end():
+        ended.remove()
+        ended.close()
+
+    threading.Timer(0.1, end).start()
+    with Journal(path, patience=30) as journal:
+        assert os.path.samestat(os.fstat(journal._fd), os.stat(path))
+
+
+def test_who_only_looks_makes_none(path):
+    with pytest.raises(StorageError) as caught:
+        held(path, make=False)
+    assert caught.value.code == "not-found"
+    assert not os.path.exists(path)
 
 
 def test_what_another_rank_has_noted_counts_while_it_is_at_work(path):

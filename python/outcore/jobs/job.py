@@ -50,6 +50,9 @@ from outcore.schedule import Schedule
 
 __all__ = ["Job", "Progress", "listed", "temporaries", "temporary_path"]
 
+# Seconds that somebody who lists jobs may have the journal.
+_PATIENCE = 0.5
+
 
 @dataclass(slots=True)
 class Job:
@@ -209,7 +212,7 @@ class Job:
             # Who was killed between the last step and the end has given results their names already.
             if not (resume and os.path.exists(self.named[0].place.journal)):
                 self._refuse_existing()
-            begun.journal = held(self.named[0].place.journal)
+            begun.journal = held(self.named[0].place.journal, patience=_PATIENCE)
         elif resume:
             raise UsageError(
                 f"{self.operation.name}: resume=True needs a path in out=: what has no name is gone "
@@ -269,7 +272,7 @@ class Job:
             begun.done = Steps((low, high) for low, high in told["done"])
             if self.named:
                 path = of_rank(self.named[0].place.journal, self.ranks.rank)
-                begun.journal = Journal(path)
+                begun.journal = Journal(path, patience=_PATIENCE)
                 job, steps = self.description(), program.steps + 1
                 begun.journal.begin(job, self.begun(begun.settled), steps)
         assert begun.settled is not None

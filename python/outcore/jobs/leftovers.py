@@ -98,12 +98,14 @@ def _found(folder: str) -> Iterator[Unfinished]:
         if scratch and not _is_alive(int(scratch[1] or scratch[2])):
             yield Unfinished(path, "a temporary array", (), 0, 0, "left", None, ((path, None),))
         elif name.endswith(SUFFIX) and os.path.isfile(path):
-            yield _entry(path)
+            entry = _entry(path)
+            if entry is not None:
+                yield entry
 
 
-def _entry(path: str) -> Unfinished:
+def _entry(path: str) -> Unfinished | None:
     try:
-        with held(path) as journal:
+        with held(path, make=False) as journal:
             gather(journal)
             job, kept = (
                 dict(journal.job or {}),
@@ -113,7 +115,9 @@ def _entry(path: str) -> Unfinished:
             partial = tuple(listed(journal))
     except UsageError:
         return Unfinished(path, "in use", (), 0, 0, "running", None, ())
-    except OutcoreError:
+    except OutcoreError as error:
+        if error.code == "not-found":
+            return None  # the job has ended meanwhile
         return Unfinished(path, "unknown", (), 0, 0, "left", None, ())  # no journal
     targets = tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( \d+)?", k))
     call = kept.get("call")
