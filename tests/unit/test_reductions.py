@@ -366,3 +366,26 @@ def test_infinities_and_zeros_in_products_of_complex_numbers(dtype):
                 theirs = np.isnan(found), np.signbit(found.real), np.signbit(found.imag)
                 for ours_, one in zip(theirs[1:], sides[1:], strict=True):
                     assert (ours_ == one)[~sides[0]].all()
+
+
+def test_a_planned_call_gives_what_the_call_gives(tmp_path):
+    """Also where the user gets something else than the result itself: scalars, names, edges."""
+    data = np.random.default_rng(9).random((5, 7))
+    with outcore.create(tmp_path / "a.npy", data=data) as a:
+        for name, args, words in (
+            ("statistics", (), {}),
+            ("statistics", (1,), {"what": ("argmax",)}),
+            ("sum", (), {}),
+            ("sum", (0,), {}),
+            ("median", (), {}),
+            ("norm", (), {}),
+            ("vdot", (a,), {}),
+            ("searchsorted", (0.5,), {}),
+            ("histogram", (3,), {"density": True}),
+            ("lstsq", (np.ones(5),), {}),
+        ):
+            one = data[0] if name == "searchsorted" else a
+            expected = getattr(outcore, name)(one, *args, **words)
+            found = getattr(outcore, name)(one, *args, **words, explain=True).run()
+            assert type(found) is type(expected), name
+            np.testing.assert_equal(found, expected)

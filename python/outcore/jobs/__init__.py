@@ -8,7 +8,7 @@ what is the same for all of them: `inputs` (paths and arrays), `outputs` (where 
 `report` (what will be moved, and what was).
 """
 
-from outcore.jobs.complete import Planned, complete
+from outcore.jobs.complete import Planned, complete, scalar
 from outcore.jobs.inputs import Source, again, opened
 from outcore.jobs.leftovers import Unfinished, clean, resume, unfinished
 from outcore.jobs.memory import InMemory
@@ -52,5 +52,6 @@ __all__ = [
     "complete",
     "opened",
     "resume",
+    "scalar",
     "unfinished",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from outcore.errors import UsageError
 from outcore.hints import memory as promise
@@ -16,7 +18,7 @@ from outcore.jobs.outputs import outputs
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport
 
-__all__ = ["Planned", "complete"]
+__all__ = ["Planned", "complete", "scalar"]
 
 
 class Planned:
@@ -41,8 +43,15 @@ class Planned:
     960000
     """
 
-    def __init__(self, operation: Operation, out: Any, how: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        out: Any,
+        how: Mapping[str, Any],
+        given: Callable[[Any], Any] | None = None,
+    ) -> None:
         self._operation, self._out, self._how = operation, out, {**how, "explain": False}
+        self._given = given
         self.report: ComputeReport = _job(operation, out, how)[0].explained()
 
     def run(self) -> Any:
@@ -51,7 +60,7 @@ class Planned:
 
         Returns
         -------
-        DiskArray, numpy.ndarray or tuple
+        DiskArray, numpy.ndarray, scalar, tuple or dict
             What the call without ``explain=True`` returns.
 
         Examples
@@ -68,13 +77,18 @@ class Planned:
         finally:
             for array in inputs:
                 array.close()
-        return _few(results)
+        return _few(results, self._given)
 
     def __repr__(self) -> str:
         return str(self.report)
 
 
-def complete(operation: Operation, out: Any, how: Mapping[str, Any]) -> Any:
+def complete(
+    operation: Operation,
+    out: Any,
+    how: Mapping[str, Any],
+    given: Callable[[Any], Any] | None = None,
+) -> Any:
     """
     Run an operation, or tell what it would do.
 
@@ -104,6 +118,9 @@ def complete(operation: Operation, out: Any, how: Mapping[str, Any]) -> Any:
 
         Everything else are options of `outcore.create` for the new arrays: ``format``, ``chunks``,
         ``order``, ``compression``, ...
+    given
+        From the result, or the tuple of results, to what the user gets; None: as they are. That of a
+        `Planned` is what its ``run`` returns.
 
     Returns
     -------
@@ -111,12 +128,18 @@ def complete(operation: Operation, out: Any, how: Mapping[str, Any]) -> Any:
         A tuple if there are several results.
     """
     if how.get("explain"):
-        return Planned(operation, out, how)
-    return _few(_run(operation, out, how)[0])
+        return Planned(operation, out, how, given)
+    return _few(_run(operation, out, how)[0], given)
 
 
-def _few(results: Sequence[Any]) -> Any:
-    return results[0] if len(results) == 1 else tuple(results)
+def _few(results: Sequence[Any], given: Callable[[Any], Any] | None) -> Any:
+    found = results[0] if len(results) == 1 else tuple(results)
+    return found if given is None else given(found)
+
+
+def scalar(found: Any, out: Any) -> Any:
+    """A result, as NumPy gives it: without axes, and without an array that takes it, a scalar."""
+    return found[()] if out is None and isinstance(found, np.ndarray) else found
 
 
 # What is the operation's to say, or makes no sense for a result.

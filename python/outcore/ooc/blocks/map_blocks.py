@@ -144,8 +144,8 @@ def map_blocks(
             "blocks": given,
         }
         operation = Operation("map_blocks", inputs, results, plan, arguments, repeatable=False)
-        found = complete(operation, out, how)
-        return (found,) if several and len(dtypes) == 1 and not how.get("explain") else found
+        alone = several and len(dtypes) == 1
+        return complete(operation, out, how, lambda found: (found,) if alone else found)
 
 
 def _around(shape: Shape, halo: int | Sequence[int], boundary: str | None, cval: Any) -> Around:

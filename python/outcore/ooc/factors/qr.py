@@ -288,12 +288,13 @@ def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, 
         operation = Operation("lstsq", (matrix, sides), results, plan, arguments)
         if out is not None and not isinstance(out, tuple):
             out = (out, None, None, None)
-        found = complete(operation, out, how)
-        if how.get("explain"):
-            return found
-        x, residuals, rank, s = found
-        count = int(rank[0])
-        return x, residuals if count == n < m else residuals[:0], count, s
+
+        def of_rank(found: Any) -> tuple[Any, Any, int, Any]:
+            x, residuals, rank, s = found
+            count = int(rank[0])
+            return x, residuals if count == n < m else residuals[:0], count, s
+
+        return complete(operation, out, how, of_rank)
 
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:

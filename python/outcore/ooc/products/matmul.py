@@ -14,7 +14,7 @@ import numpy as np
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, UsageError
 from outcore.hints import memory
-from outcore.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.jobs import Operation, Result, Source, collective, complete, opened, scalar
 from outcore.ooc.products.contraction import Contraction, check_method, dtype_of, planned
 from outcore.report import human
 
@@ -93,8 +93,7 @@ def matmul(
     with opened(a, b) as (x, y):
         what = _axes(x.shape, y.shape)
         operation = _operation(what, (x, y), method, prefetch, small=not what.shape)
-        done = complete(operation, out, how)
-        return done[()] if isinstance(done, np.ndarray) and out is None else done
+        return complete(operation, out, how, lambda done: scalar(done, out))
 
 
 def _operation(

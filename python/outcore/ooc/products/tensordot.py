@@ -11,10 +11,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
-import numpy as np
-
 from outcore.errors import UsageError
-from outcore.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.jobs import Operation, Result, Source, collective, complete, opened, scalar
 from outcore.ooc.products.contraction import Contraction, dtype_of, planned
 
 __all__ = ["contracted", "inner", "outer", "tensordot"]
@@ -181,8 +179,8 @@ def contracted(
     dtype = dtype_of(name, arrays[0].dtype, arrays[1].dtype)
     result = Result(what.shape, dtype, source=arrays[0].path, small=not what.shape)
     plan = planned(name, what, arrays, dtype)
-    done = complete(Operation(name, arrays, (result,), plan, arguments), out, how)
-    return done[()] if isinstance(done, np.ndarray) and out is None else done
+    operation = Operation(name, arrays, (result,), plan, arguments)
+    return complete(operation, out, how, lambda done: scalar(done, out))
 
 
 def _labelled(

@@ -123,13 +123,14 @@ def histogram(
         beside = 80 * length + 24 * len(edges)
         plan = counting("histogram", tuple(source.shape), source.dtype, (size, _I8), count, beside)
         result = Result((size,), _I8, source=source.path, small=True)
-        counts = complete(Operation("histogram", (source,), (result,), plan, given), None, how)
-    if how.get("explain"):
-        return counts
-    if density:
-        widths = np.diff(edges).astype(np.float64)
-        return counts / widths / counts.sum(), edges
-    return counts, edges
+
+        def with_edges(counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+            if not density:
+                return counts, edges
+            return counts / np.diff(edges).astype(np.float64) / counts.sum(), edges
+
+        operation = Operation("histogram", (source,), (result,), plan, given)
+        return complete(operation, None, how, with_edges)
 
 
 def _quiet(how: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from outcore.jobs import (
     collective,
     complete,
     opened,
+    scalar,
 )
 from outcore.ooc.reduce import chains
 from outcore.ooc.reduce.between import METHODS, between, places
@@ -319,8 +320,7 @@ def ordered(
         nothing = constant(name, result.shape, 1, [to], lambda: [_of_nothing(name)])
         how_planned = plan if math.prod(shape) else nothing
         operation = Operation(name, (source,), (result,), how_planned, arguments)
-        done = complete(operation, out, how)
-        return done[()] if isinstance(done, np.ndarray) and not done.ndim else done
+        return complete(operation, out, how, lambda done: scalar(done, out))
 
 
 def _of_nothing(name: str) -> float:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import UsageError
-from outcore.jobs import Operation, Result, Source, complete, opened
+from outcore.jobs import Operation, Result, Source, complete, opened, scalar
 from outcore.ooc.reduce import chains
 from outcore.ooc.reduce.kernel import Chain, Finish
 from outcore.ooc.reduce.reducing import constant, reducing
@@ -83,6 +83,7 @@ def reduced(
     *,
     keepdims: bool = False,
     where: Any = True,
+    given: Callable[[Any], Any] | None = None,
     **words: Any,
 ) -> Any:
     """
@@ -104,6 +105,8 @@ def reduced(
         Reduced axes stay, with length 1.
     where
         Which elements count: truth values, which are broadcast to the shape of the inputs.
+    given
+        From the result, or the tuple of results, to what the user gets.
     words
         What else the user said, for whoever repeats the call.
     """
@@ -148,8 +151,13 @@ def reduced(
         arguments |= {key: value for key, value in words.items() if value is not None}
         named = ("where",) if choices else ()
         operation = Operation(name, inputs, results, plan, arguments, in_names=named)
-        done = complete(operation, out, how)
-    return _scalars(done)
+
+        def finished(done: Any) -> Any:
+            several = isinstance(done, tuple)
+            done = tuple(scalar(one, out) for one in done) if several else scalar(done, out)
+            return done if given is None else given(done)
+
+        return complete(operation, out, how, finished)
 
 
 def _choice(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -207,12 +215,6 @@ def one_axis(axis: Any, name: str) -> None:
 def name_of(dtype: Any) -> str | None:
     """A dtype that the user named, as text."""
     return None if dtype is None else np.dtype(dtype).str
-
-
-def _scalars(done: Any) -> Any:
-    if isinstance(done, tuple):
-        return tuple(_scalars(one) for one in done)
-    return done[()] if isinstance(done, np.ndarray) and done.ndim == 0 else done
 
 
 def _finish(wanted: Sequence[Quantity]) -> Finish:

@@ -99,11 +99,16 @@ def statistics(
     if not what:
         return {}
     wanted = [makes[name] for name in what]
-    found = reduced("statistics", (a,), axis, wanted, None, how, keepdims=keepdims)
-    if isinstance(found, Planned):
-        return found
-    several = found if isinstance(found, tuple) else (found,)
-    return dict(zip(what, several, strict=True))
+    names = list(what)
+
+    def named(found: Any) -> dict[str, Any]:
+        several = found if isinstance(found, tuple) else (found,)
+        return dict(zip(names, several, strict=True))
+
+    found: dict[str, Any] | Planned = reduced(
+        "statistics", (a,), axis, wanted, None, how, keepdims=keepdims, given=named
+    )
+    return found
 
 
 def _makes(ddof: float) -> dict[str, Make]:

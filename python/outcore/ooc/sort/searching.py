@@ -35,6 +35,7 @@ from outcore.jobs import (
     collective,
     complete,
     opened,
+    scalar,
 )
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
@@ -125,8 +126,7 @@ def searchsorted(
         result = Result(values.shape, np.dtype(np.int64), {}, values.path, small)
         plan = _searching(array.shape[0], array.dtype, values.shape, values.dtype, common, side)
         operation = Operation("searchsorted", (array, values), (result,), plan, {"side": side})
-        found = complete(operation, out, how)
-        return found[()] if isinstance(found, np.ndarray) and found.ndim == 0 else found
+        return complete(operation, out, how, lambda found: scalar(found, out))
 
 
 def _searching(
