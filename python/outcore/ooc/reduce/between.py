@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["METHODS", "between", "places"]
+__all__ = ["ELEMENTS", "METHODS", "between", "places"]
 
 # Of the methods with a formula: its two parameters, `alpha` and `beta` of Hyndman and Fan.
 _FORMULAS = {
@@ -29,8 +29,8 @@ _FORMULAS = {
     "median_unbiased": (1 / 3.0, 1 / 3.0),
     "normal_unbiased": (3 / 8.0, 3 / 8.0),
 }
-# Methods that give an element, and with it its dtype.
-_ELEMENTS = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest")
+#: Methods that give an element, and with it its dtype.
+ELEMENTS = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest")
 #: Names that `numpy.quantile` knows.
 METHODS = (
     "inverted_cdf",
@@ -120,7 +120,7 @@ def between(
     """
     low, high, part = places(counts, q, method)
     a = pick(low)
-    if method in _ELEMENTS:
+    if method in ELEMENTS:
         return a.astype(to)
     b = pick(high)
     if method == "median":

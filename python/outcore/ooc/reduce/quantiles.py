@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from outcore.errors import UsageError
+from outcore.errors import UnsupportedError, UsageError
 from outcore.jobs import (
     SMALLEST,
     Bound,
@@ -37,7 +37,7 @@ from outcore.jobs import (
     scalar,
 )
 from outcore.ooc.reduce import chains
-from outcore.ooc.reduce.between import METHODS, between, places
+from outcore.ooc.reduce.between import ELEMENTS, METHODS, between, places
 from outcore.ooc.reduce.reducing import constant
 from outcore.ooc.reduce.selection import selecting
 from outcore.ooc.reduce.tiles import Grid
@@ -99,7 +99,7 @@ def quantile(
         ``bad-axis``, ``bad-option``: no such axis, quantile or method. ``empty-reduction``: there are no
         elements.
     UnsupportedError
-        ``bad-dtype``: elements of another dtype.
+        ``bad-dtype``: elements of another dtype; of truth values a method that gives no element.
     BudgetError
         The result does not fit into half of the budget, or what is counted does not fit.
 
@@ -258,9 +258,14 @@ def ordered(
         kept = tuple(
             1 if k in axes else n for k, n in enumerate(shape) if keepdims or k not in axes
         )
-        sample = np.zeros(1, dtype if dtype.kind != "b" else np.dtype("u1"))
+        if dtype.kind == "b" and method not in ("median", *ELEMENTS):
+            raise UnsupportedError(
+                f"{name}: between two truth values there is nothing that method={method!r} could give; "
+                f"choose among {', '.join(ELEMENTS)}, or convert them to numbers (outcore.convert)",
+                code="bad-dtype",
+            )
         words = {} if name.endswith("median") else {"q": q, "method": method}
-        to = np.asarray(getattr(np, name)(sample, **words)).dtype
+        to = np.asarray(getattr(np, name)(np.zeros(1, dtype), **words)).dtype
         result = Result((*wanted.shape, *kept), to, source=source.path, small=True)
         flat = wanted.reshape(-1)
 
