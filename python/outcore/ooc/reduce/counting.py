@@ -210,7 +210,8 @@ def reading(
     if terms.room < least:
         # A budget for less would be no favour: it would take for ever.
         raise TooLittle(least)
-    tiles = tiling.choose(shape, side, side, (terms.room - held) // each)
+    most = (terms.room - held) // each
+    tiles = tiling.choose(shape, side, side, most, disk=terms.disk)
     if not isinstance(tiles, Tiling):
         raise TooLittle(held + tiles * each)
     steps = len(tiles) if math.prod(shape) else 0

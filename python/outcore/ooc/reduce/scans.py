@@ -259,9 +259,9 @@ def _ways(
     def cut(lengths: Shape) -> Shape | int:
         if axis is None:
             return _rows(lengths, few)
-        found = tiling.choose(lengths, source, target, few)
+        found = tiling.choose(lengths, source, target, few, disk=terms.disk)
         if not isinstance(found, Tiling):
-            found = tiling.choose(lengths, source, target, most)
+            found = tiling.choose(lengths, source, target, most, disk=terms.disk)
         return tuple(max(n, 1) for n in found.tile) if isinstance(found, Tiling) else found
 
     def seconds(tile: Shape, parts: int) -> float:
