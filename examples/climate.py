@@ -46,14 +46,14 @@ def main(arguments: list[str] | None = None) -> None:
         comm=comm,
         explain=True,
     )
-    mean, std = planned.run()
+    found = planned.run()
     if comm.rank == 0:
         print(planned)
-        for name, values in (("mean", mean), ("standard deviation", std)):
-            equator, pole = values[shape[1] // 2].mean(), values[0].mean()
+        for name in ("mean", "std"):
+            equator, pole = found[name][shape[1] // 2].mean(), found[name][0].mean()
             print(f"{name} at the equator {equator:.1f} K, at the poles {pole:.1f} K")
         if words.picture:
-            draw(mean, std, words.picture)
+            draw(found["mean"], found["std"], words.picture)
 
 
 def make(shape: tuple[int, int, int]) -> None:

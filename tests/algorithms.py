@@ -270,6 +270,14 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, **how: outcore.sort(a, None, **how),
         lambda a: np.sort(a, None),
     ),
+    "unique": lambda: Case(
+        [random(400, 500, dtype="i4")],
+        lambda a, **how: outcore.unique(a, True, True, True, **how),
+        lambda a: np.unique(a, True, True, True),
+        outs=[".npy", ".npy", ".npy", ".npy"],
+        memory=2 * MIB,
+        begun=8,
+    ),
     "searchsorted": lambda: Case(
         [np.sort(random(5_000)), random(400, 500, seed=1)],
         outcore.searchsorted,

@@ -506,7 +506,7 @@ def sorting(name: str) -> Any:
 
 def unique(d: Chance) -> Call:
     a = d.array()
-    words = {f"return_{one}": d.of(True, False) for one in ("index", "counts")}
+    words = {f"return_{one}": d.of(True, False) for one in ("index", "inverse", "counts")}
     return Call(
         [a],
         lambda a, **how: outcore.unique(a, **words, **how),

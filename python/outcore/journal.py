@@ -199,18 +199,22 @@ class Journal:
         if torn:
             os.ftruncate(self._fd, size - torn)
 
-    def begin(self, job: Mapping[str, Any], cut: Any, steps: int) -> None:
+    def begin(
+        self, job: Mapping[str, Any], cut: Any, steps: int, done: Steps | None = None
+    ) -> None:
         """
-        Start anew: what is there does not count any more.
+        Start anew: what is there does not count any more, but for steps that are `done`.
 
         It stays in the file, so that at any moment one of the two jobs is told whole.
         """
         job = json.loads(json.dumps(job))
-        line = json.dumps({"outcore-journal": _VERSION, "job": job, "cut": cut, "steps": steps})
+        done = Steps() if done is None else done
+        first = json.dumps({"outcore-journal": _VERSION, "job": job, "cut": cut, "steps": steps})
+        lines = [first, *(f"{low}-{high}" for low, high in done.ranges())]
         with durable.os_errors("writing the journal", self.path):
-            self._append(line)
+            self._append("\n".join(lines))
             durable.fsync_folder(self.path)
-        self.job, self.cut, self.steps, self.done = job, cut, steps, Steps()
+        self.job, self.cut, self.steps, self.done = job, cut, steps, done
 
     def differs(self, job: Mapping[str, Any]) -> list[str]:
         """Names of what is different in `job`; empty if it is the same job."""

@@ -138,8 +138,9 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/journal.py",
-        before="            self._append(line)\n            durable.fsync",
-        after="            os.ftruncate(self._fd, 0)\n            self._append(line)\n            durable.fsync",
+        before='            self._append("\\n".join(lines))\n            durable.fsync',
+        after='            os.ftruncate(self._fd, 0)\n            self._append("\\n".join(lines))\n            '
+        "durable.fsync",
         killed_by="tests/unit/test_jobs.py"
         "::test_whenever_it_is_killed_nothing_is_left_of_the_job_that_was_given_up",
         why="nobody would find what a job left that was given up at that moment",

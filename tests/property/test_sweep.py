@@ -259,11 +259,7 @@ def test_the_sweep_has_every_algorithm():
 # What holds for each of them
 
 
-# How many elements differ is not known beforehand, and so it is refused.
-UNKNOWN = {"unique"}
-
-
-@pytest.mark.parametrize("name", sorted({*CALLS} - UNKNOWN))
+@pytest.mark.parametrize("name", CALLS)
 def test_it_explains_itself(tmp_path, monkeypatch, name):
     """With the name of its bound; what it says of memory holds, and is within the budget."""
     monkeypatch.chdir(tmp_path)

@@ -18,8 +18,6 @@ from outcore import jobs
 from sweep import CALLS, Chance
 
 EXAMPLES = int(os.environ.get("OUTCORE_EXAMPLES", "60"))
-#: Begins anew, since how many elements differ is not known beforehand.
-ANEW = {"unique"}
 #: Of some only the first result goes where `out` says.
 ONE = {"histogram"}
 checkpoints = importlib.import_module("outcore.jobs.checkpoints")
@@ -34,10 +32,7 @@ ELSEWHERE = {"rechunk"}
 
 
 def takes_a_path(name):
-    return (
-        name not in ELSEWHERE | ANEW
-        and "out" in inspect.signature(getattr(outcore, name)).parameters
-    )
+    return name not in ELSEWHERE and "out" in inspect.signature(getattr(outcore, name)).parameters
 
 
 @pytest.mark.parametrize("name", filter(takes_a_path, CALLS))

@@ -88,11 +88,11 @@ def test_unique_is_numpys(tmp_path_factory, shape, dtype, name, memory, few, equ
     if np.dtype(dtype).kind == "c":
         # NumPy finds all of them equal that have a NaN anywhere; their order tells which one it keeps.
         data[np.isnan(data)] = complex(np.nan, np.nan)
-    expected = np.unique(data, return_index=True, return_counts=True, equal_nan=equal_nan)
+    expected = np.unique(data, True, True, True, equal_nan=equal_nan)
     with stored(folder, data, name, rng) as a:
-        found = outcore.unique(a, True, False, True, equal_nan=equal_nan, memory=memory)
+        found = outcore.unique(a, True, True, True, equal_nan=equal_nan, memory=memory)
         for one, other in zip(expected, found, strict=True):
-            same(one.astype(one.dtype.newbyteorder("=")), other[...])
+            same(one, other[...])
         alone = outcore.unique(a, equal_nan=equal_nan, memory=memory, out=f"{folder}/u.npy")
         same(found[0][...], alone[...])
 
@@ -106,9 +106,5 @@ def test_groups_that_reach_over_blocks(tmp_path):
 def test_what_unique_refuses(tmp_path):
     with pytest.raises(outcore.UnsupportedError, match="axis"):
         outcore.unique(np.zeros((2, 2)), axis=0)
-    with pytest.raises(outcore.UnsupportedError, match="searchsorted"):
-        outcore.unique(np.zeros(2), return_inverse=True)
-    with pytest.raises(outcore.UsageError, match="beforehand"):
-        outcore.unique(np.zeros(2), explain=True)
     with pytest.raises(outcore.UsageError, match="tuple of 2"):
         outcore.unique(np.zeros(2), return_counts=True, out=tmp_path / "u.npy")

@@ -55,6 +55,9 @@ class Carrier:
         Numbers of the results that are gone with the process that stored them.
     progress
         Who is told how far it is.
+    sized
+        Called when the shapes of all results are known (`Program.known`), with the number of the next
+        step: puts the results that are made then among `arrays`, and gives their numbers. Collective.
     """
 
     program: Program
@@ -65,22 +68,30 @@ class Carrier:
     done: Steps
     passing: frozenset[int]
     progress: Progress
+    sized: Callable[[int], Sequence[int]] = lambda first: ()
     measured: Measured = field(default_factory=Measured)
     beside: list[tuple[DiskArray, dict[str, int]]] = field(default_factory=list)
 
     def run(self) -> None:
         """All phases. Collective over the ranks."""
-        clock, before = time.monotonic(), [a.stats() for a in self.on_disk()]
+        clock = time.monotonic()
+        before = {n: a.stats() for n, a in self.on_disk()}
         _core.reset_memory_peak()
         checkpoints = None
         if self.journal is not None:
-            targets = [a for a in self.on_disk() if a.writable]
+            targets = [a for _, a in self.on_disk() if a.writable]
             checkpoints = Checkpoints(targets, self.journal)
         try:
             counts: list[_Count] = []
             self.ranks.finished(lambda: counts.append(_Count(self)))
             first = 0
-            for phase in self.program.phases:
+            for number, phase in enumerate(self.program.phases):
+                if self.program.shapes is not None and number == self.program.known:
+                    made = set(self.sized(first))
+                    new = [(n, a) for n, a in self.on_disk() if n in made]
+                    before |= {n: a.stats() for n, a in new}
+                    if checkpoints is not None:
+                        checkpoints.watch([a for _, a in new])
                 if not self.is_done(phase, first):
                     self.phase(phase, first, checkpoints, counts[0])
                 first += phase.steps
@@ -97,12 +108,12 @@ class Carrier:
             self.ranks.finished(checkpoints.finish)
         self.measured.seconds = time.monotonic() - clock
         self.measured.peak_bytes = _core.memory_state()[2]
-        for array, old in zip(self.on_disk(), before, strict=True):
-            self.measure(array, old)
+        for n, array in self.on_disk():
+            self.measure(array, before[n])
 
-    def on_disk(self) -> Iterator[DiskArray]:
-        """The arrays that are on disk."""
-        return (a for a in self.arrays if isinstance(a, DiskArray))
+    def on_disk(self) -> Iterator[tuple[int, DiskArray]]:
+        """The arrays that are on disk, with their numbers."""
+        return ((n, a) for n, a in enumerate(self.arrays) if isinstance(a, DiskArray))
 
     def is_done(self, phase: Phase, first: int) -> bool:
         """Whether nothing is left of a phase."""

@@ -28,11 +28,16 @@ class Checkpoints:
     """Makes what steps have written durable in the background, then records them."""
 
     def __init__(self, targets: Sequence[DiskArray], journal: Journal) -> None:
-        self._targets, self._journal = targets, journal
+        self._targets, self._journal = list(targets), journal
         self._written: list[int] = []
         self._last = time.monotonic()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+
+    def watch(self, targets: Sequence[DiskArray]) -> None:
+        """Further arrays that steps write from now on."""
+        self._join()
+        self._targets += targets
 
     def written(self, step: int) -> None:
         """What `step` stores has been handed to the system."""

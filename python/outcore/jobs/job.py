@@ -37,14 +37,14 @@ from outcore.jobs.carry import Carrier, Progress
 from outcore.jobs.changed import Files, state
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Operation, Program, Result
-from outcore.jobs.outputs import Named, Output, scratch_folder, temporary
+from outcore.jobs.outputs import Named, Output, name_of_scratch, scratch_folder, temporary
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport, Measured, told
 from outcore.jobs.shares import Cut, Settled, opened, sampled, settle
-from outcore.jobs.target import discard
+from outcore.jobs.target import PARTIAL, discard
 from outcore.jobs.turns import turn
 from outcore.jobs.views import seen
-from outcore.journal import Journal, Steps, gather, held, of_rank, of_ranks
+from outcore.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.opening import create, open
 from outcore.schedule import Schedule
 
@@ -124,6 +124,7 @@ class Job:
     def announced(self) -> dict[str, Any]:
         """What the journal keeps from the very beginning: what may be left, and how to go on."""
         partial = [[_absolute(one.place.left), one.place.format] for one in self.named]
+        partial += [[_absolute(path), how["format"]] for path, how in self._stand_ins().values()]
         outs = [
             _absolute(one.place.final) if isinstance(one, Named) else None for one in self.outputs
         ]
@@ -134,8 +135,7 @@ class Job:
     def begun(self, settled: Settled) -> dict[str, Any]:
         """What it keeps when all arrays are there: also what the program follows from."""
         program = {"cut": asdict(settled.cut), "program": _digest(settled.program)}
-        inodes = [one.place.begun() for one in self.named]
-        return program | {"inodes": inodes} | self.announced()
+        return program | {"inodes": [_inode(one) for one in self.named]} | self.announced()
 
     def explained(self) -> ComputeReport:
         """What it would do. Collective over the ranks."""
@@ -146,7 +146,7 @@ class Job:
         made = []
         try:
             for output, result in zip(self.outputs, self.operation.results, strict=True):
-                made.append(self._stand_in(output, result))
+                made.append(self._like(output, result))
             settled = self._settled(made, None)
             arrays = self._handles([*self.operation.inputs, *made], settled)
             try:
@@ -161,17 +161,62 @@ class Job:
                     one._gone()
         return report if self.ranks.size == 1 else asdict(report)
 
-    def _stand_in(self, output: Output, result: Result) -> Any:
+    def _like(self, output: Output, result: Result) -> Any:
         """An empty array as the result will be: its layout counts."""
         if not isinstance(output, Named):
             return output.begin(self.budget, again=False)
-        target = output.target
-        format = formats.format_of_new(target.place.final, target.format)
-        kept = {k: v for k, v in result.kept.items() if k in ("order", "chunks") and v is not None}
-        if format in ("npy", "raw"):
-            kept.pop("chunks", None)
-        words = {"format": format, **kept, **target.wishes}
-        return temporary(result, scratch_folder([target.place.final]), words)
+        return temporary(result, scratch_folder([output.place.final]), _words(output, result))
+
+    def _stand_ins(self) -> dict[int, tuple[str, dict[str, Any]]]:
+        """Of named results that are made later: what stands for them in plans, and how it is made."""
+        found = {}
+        for n, (output, result) in enumerate(
+            zip(self.outputs, self.operation.results, strict=True)
+        ):
+            if result.at_most and isinstance(output, Named):
+                words = _words(output, result)
+                suffix, inner = name_of_scratch(words)
+                stem = output.place.journal.removesuffix(SUFFIX)
+                found[n] = (durable.neighbour(stem, f"{PARTIAL}-like{suffix}") + inner, words)
+        return found
+
+    def _stand_in(self, number: int) -> Any:
+        """
+        What stands for a result that is made later.
+
+        The journal lists it, so that it goes away whoever is killed.
+        """
+        output, result = self.outputs[number], self.operation.results[number]
+        if not isinstance(output, Named):
+            return output.begin(self.budget, again=False)
+        path, words = self._stand_ins()[number]
+        discard(path, words["format"])
+        hints = Hints.of(Hints(exclusive=True))
+        return create(path, result.shape, result.dtype, exclusive=True, hints=hints, **words)
+
+    def _join_stand_in(self, number: int, path: str) -> Any:
+        """The same for another rank."""
+        output, result = self.outputs[number], self.operation.results[number]
+        if not isinstance(output, Named):
+            return output.join(self.budget, path)
+        _, words = self._stand_ins()[number]
+        if words["format"] == "raw":
+            return open(path, "r+", shape=result.shape, dtype=result.dtype, **words)
+        return open(path, "r+", format=words["format"])
+
+    def _let_go_of_stand_ins(self) -> None:
+        """Plans are made. Of what has no name, also what another rank has opened."""
+        for number, result in enumerate(self.operation.results):
+            output = self.outputs[number]
+            if not result.at_most or isinstance(output, Named):
+                continue
+            if self.ranks.first:
+                output.discard()
+            else:
+                output.leave()
+        if self.ranks.first:
+            for path, words in self._stand_ins().values():
+                discard(path, words["format"])
 
     def _report(self, settled: Settled, arrays: Sequence[Any]) -> ComputeReport:
         program = settled.program
@@ -194,6 +239,7 @@ class Job:
                 if told is None:
                     return self._nothing_left()
                 self.ranks.together(lambda: self._join(begun, told))
+                self.ranks.together(self._let_go_of_stand_ins)
                 report = self._carry(begun, progress)
                 self.ranks.together(begun.close_arrays)
             except BaseException as error:
@@ -232,8 +278,10 @@ class Job:
         again = begun.going_on
         if journal is not None and not again:
             self._start_anew(journal, job)
-        for one in self.outputs:
-            begun.made.append(one.begin(self.budget, again=again))
+        for n, (one, result) in enumerate(zip(self.outputs, self.operation.results, strict=True)):
+            begun.made.append(
+                self._stand_in(n) if result.at_most else one.begin(self.budget, again=again)
+            )
         begun.settled = self._settled(begun.made, _cut(journal) if again and journal else None)
         self._temporaries(begun)
         if journal is not None:
@@ -261,8 +309,13 @@ class Job:
     def _join(self, begun: _Begun, told: Mapping[str, Any]) -> None:
         """What each rank does when the first one has begun: it opens all arrays."""
         if not self.ranks.first:
-            for one, path in zip(self.outputs, told["made"], strict=True):
-                begun.made.append(one.join(self.budget, path))
+            for n, (one, result) in enumerate(
+                zip(self.outputs, self.operation.results, strict=True)
+            ):
+                path = told["made"][n]
+                begun.made.append(
+                    self._join_stand_in(n, path) if result.at_most else one.join(self.budget, path)
+                )
             cut = Cut(**told["cut"])
             infos = tuple(a.info for a in (*self.operation.inputs, *begun.made))
             program = self.operation.plan(cut.terms(infos))
@@ -281,9 +334,13 @@ class Job:
             [*self.operation.inputs, *begun.made, *begun.temporaries], settled
         )
         begun.arrays += self._views(begun.arrays, settled)
-        for one, output in zip(begun.made, self.outputs, strict=True):
+        for n, (one, output) in enumerate(zip(begun.made, self.outputs, strict=True)):
             if isinstance(output, Named):
                 one.close()
+            if self.operation.results[n].at_most:
+                number = len(self.operation.inputs) + n
+                begun.arrays[number].close()
+                begun.arrays[number] = InMemory(np.empty(0), "a result that is made later")
         if begun.journal is not None:
             for array in begun.arrays:
                 if isinstance(array, DiskArray) and array.writable:
@@ -303,6 +360,7 @@ class Job:
             begun.done,
             self.passing,
             progress,
+            partial(self._sized, begun),
         )
         begun.under_way = True
         carrier.run()
@@ -310,6 +368,48 @@ class Job:
         if journal is not None and self.ranks.first:
             journal.commit([settled.program.steps])
         return report
+
+    def _sized(self, begun: _Begun, first: int) -> list[int]:
+        """Make the results whose shapes are known by now: step `first` comes next. Collective."""
+        settled = begun.settled
+        assert settled is not None and settled.program.shapes is not None
+        late = [n for n, result in enumerate(self.operation.results) if result.at_most]
+        self.ranks.together(lambda: self._set_shapes(begun, late))
+        paths = self.ranks.told(lambda: self._begin_late(begun, late, first))
+        self.ranks.together(lambda: self._join_late(begun, late, paths))
+        return [len(self.operation.inputs) + n for n in late]
+
+    def _set_shapes(self, begun: _Begun, late: Sequence[int]) -> None:
+        assert begun.settled is not None and begun.settled.program.shapes is not None
+        shapes = begun.settled.program.shapes(begun.arrays)
+        for n in late:
+            self.outputs[n].sized(tuple(shapes[n]))
+
+    def _begin_late(self, begun: _Begun, late: Sequence[int], first: int) -> list[Any]:
+        """What the first rank does, and tells the others."""
+        # Who was killed before a step that stores into them was recorded may have left anything.
+        again = begun.going_on and any(high >= first for _, high in begun.done.ranges())
+        for n in late:
+            begun.made[n] = self.outputs[n].begin(self.budget, again=again)
+        journal = begun.journal
+        if journal is not None and not again:
+            assert begun.settled is not None and journal.job is not None
+            journal.begin(journal.job, self.begun(begun.settled), journal.steps, journal.done)
+        return [getattr(begun.made[n], "path", None) for n in late]
+
+    def _join_late(self, begun: _Begun, late: Sequence[int], paths: Sequence[Any]) -> None:
+        """What each rank does then."""
+        settled, inputs = begun.settled, len(self.operation.inputs)
+        assert settled is not None
+        for n, path in zip(late, paths, strict=True):
+            if not self.ranks.first:
+                begun.made[n] = self.outputs[n].join(self.budget, path)
+            array = self._handle(begun.made[n], settled.memory[inputs + n], write=True)
+            begun.arrays[inputs + n] = array
+            if isinstance(self.outputs[n], Named):
+                begun.made[n].close()
+            if begun.journal is not None and isinstance(array, DiskArray):
+                array._core.expect_flush()
 
     def _enter(self, begun: _Begun, journal: Journal, job: Mapping[str, Any]) -> None:
         """Begin the journal, or see whether what it says is what was planned now."""
@@ -377,15 +477,17 @@ class Job:
     def _handles(self, arrays: Sequence[Any], settled: Settled) -> list[Any]:
         """Each array with its part of the budget."""
         first = len(self.operation.inputs)
+        return [
+            self._handle(array, memory, write=n >= first)
+            for n, (array, memory) in enumerate(zip(arrays, settled.memory, strict=False))
+        ]
+
+    def _handle(self, array: Any, memory: int, *, write: bool) -> Any:
+        if isinstance(array, InMemory):
+            return array
         # Another rank is somebody else who writes; and ranks share the processors of a node.
         shared = {} if self.ranks.size == 1 else {"exclusive": False, "threads": self.cores}
-        handles: list[Any] = []
-        for n, (array, memory) in enumerate(zip(arrays, settled.memory, strict=False)):
-            if isinstance(array, InMemory):
-                handles.append(array)
-            else:
-                handles.append(opened(array, memory, write=n >= first, **shared))
-        return handles
+        return opened(array, memory, write=write, **shared)
 
     def _views(self, arrays: Sequence[Any], settled: Settled) -> list[Any]:
         """Arrays with other axes: handles of their own."""
@@ -461,6 +563,7 @@ class Job:
             journal.remove()
             for output in self.outputs:
                 output.discard()
+            self._let_go_of_stand_ins()
             self._remove_temporaries(journal)
 
     def _say_what_is_given_up(self, journal: Journal, job: Mapping[str, Any]) -> None:
@@ -553,6 +656,26 @@ def _digest(program: Program) -> str:
         if isinstance(phase, Schedule):
             words += [(s.loads, s.stores) for s in map(phase.step, sampled(phase))]
     return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
+
+
+def _words(output: Named, result: Result) -> dict[str, Any]:
+    """How an array is made that has the layout of a result."""
+    target = output.target
+    format = formats.format_of_new(target.place.final, target.format)
+    kept = {k: v for k, v in result.kept.items() if k in ("order", "chunks") and v is not None}
+    if format in ("npy", "raw"):
+        kept.pop("chunks", None)
+    # One file stands for several.
+    wishes = {k: v for k, v in target.wishes.items() if k != "files"}
+    return {"format": format, **kept, **wishes}
+
+
+def _inode(output: Named) -> int:
+    """Of what is to get the name; 0 if it is made later."""
+    try:
+        return output.place.begun()
+    except FileNotFoundError:
+        return 0
 
 
 def _absolute(path: str) -> str:

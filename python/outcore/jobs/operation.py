@@ -93,6 +93,9 @@ class Result:
         The array of which it keeps that, for messages.
     small
         The user gets it as a NumPy array, unless he says where it is to go.
+    at_most
+        Nothing is longer along any axis than `shape` says; what it has follows from what phases store
+        (`Program.shapes`), and it is made when that is known. Plans see one of the largest shape.
     """
 
     shape: Shape
@@ -100,6 +103,7 @@ class Result:
     kept: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     small: bool = False
+    at_most: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -242,7 +246,11 @@ class Program:
     temporaries
         Arrays between phases.
     views
-        Arrays that have other axes in some phases.
+        Arrays that have other axes in some phases; not results whose shapes are known later.
+    known
+        After so many phases the shapes of results that are `Result.at_most` are known.
+    shapes
+        These, in the order of the results, from the arrays of the program; equal on all ranks.
     """
 
     phases: tuple[Phase, ...]
@@ -250,6 +258,8 @@ class Program:
     bound: Bound
     temporaries: tuple[Result, ...] = ()
     views: tuple[View, ...] = ()
+    known: int = 0
+    shapes: Callable[[Sequence[Any]], Sequence[Shape]] | None = None
 
     @property
     def steps(self) -> int:

@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Protocol
 
@@ -38,7 +39,7 @@ from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import Place, Target
 from outcore.opening import create, open
 
-__all__ = ["Named", "Output", "outputs", "scratch_folder", "temporary"]
+__all__ = ["Named", "Output", "name_of_scratch", "outputs", "scratch_folder", "temporary"]
 
 
 class Output(Protocol):
@@ -61,6 +62,9 @@ class Output(Protocol):
 
     def join(self, budget: int, path: str) -> Any:
         """The same for another rank, when the first one has begun."""
+
+    def sized(self, shape: tuple[int, ...]) -> None:
+        """Of a result that is `Result.at_most`, before it begins: the shape that it has."""
 
     def publish(self) -> None:
         """It is complete."""
@@ -97,6 +101,10 @@ class Named:
         """Open what the first rank has created."""
         return self.target.reopen(budget)
 
+    def sized(self, shape: tuple[int, ...]) -> None:
+        """It will have this shape."""
+        self.target = replace(self.target, result=replace(self.target.result, shape=shape))
+
     def publish(self) -> None:
         """Give it its name, unless a job that was killed then has done so."""
         if self.place.inside or os.path.lexists(self.place.partial_outer):
@@ -124,8 +132,8 @@ class _Given:
 
     held = 0
 
-    def __init__(self, array: Any) -> None:
-        self.array = array
+    def __init__(self, operation: str, array: Any) -> None:
+        self.operation, self.array = operation, array
 
     @property
     def stays(self) -> bool:
@@ -140,6 +148,9 @@ class _Given:
 
     def join(self, budget: int, path: str) -> Any:
         return self.array
+
+    def sized(self, shape: tuple[int, ...]) -> None:
+        _check_shape(self.operation, self.array, shape)
 
     def publish(self) -> None:
         """It has its place."""
@@ -171,6 +182,10 @@ class _Returned:
     def join(self, budget: int, path: str) -> InMemory:
         raise NotImplementedError("ranks gather it")
 
+    def sized(self, shape: tuple[int, ...]) -> None:
+        self.result = replace(self.result, shape=shape)
+        self.held = self.result.nbytes
+
     def publish(self) -> None:
         self.reserved.release()
 
@@ -190,8 +205,8 @@ class _Gathered:
     stays = False
     containers: Files = frozenset()
 
-    def __init__(self, result: Result, folder: str, into: InMemory | None) -> None:
-        self.scratch = _Temporary(result, folder, {})
+    def __init__(self, operation: str, result: Result, folder: str, into: InMemory | None) -> None:
+        self.operation, self.scratch = operation, _Temporary(result, folder, {})
         self.into, self.held = into, 0 if into is not None else result.nbytes
 
     def begin(self, budget: int, *, again: bool) -> DiskArray:
@@ -201,6 +216,12 @@ class _Gathered:
     def join(self, budget: int, path: str) -> DiskArray:
         _check_small(self.held, budget)
         return self.scratch.join(budget, path)
+
+    def sized(self, shape: tuple[int, ...]) -> None:
+        if self.into is not None:
+            _check_shape(self.operation, self.into, shape)
+        self.scratch.sized(shape)
+        self.held = 0 if self.into is not None else self.scratch.result.nbytes
 
     def publish(self) -> None:
         """It has no name."""
@@ -244,6 +265,9 @@ class _Temporary:
     def join(self, budget: int, path: str) -> DiskArray:
         self.array = open(path, "r+")
         return self.array
+
+    def sized(self, shape: tuple[int, ...]) -> None:
+        self.result = replace(self.result, shape=shape)
 
     def publish(self) -> None:
         """It has no name."""
@@ -335,16 +359,16 @@ def outputs(
     made: list[Output] = []
     for one, result in zip(outs, results, strict=True):
         if one is None:
-            in_memory = _Returned(result) if alone else _Gathered(result, folder, None)
+            in_memory = _Returned(result) if alone else _Gathered(operation, result, folder, None)
             made.append(in_memory if result.small else _Temporary(result, folder, wishes))
         elif isinstance(one, str | os.PathLike):
             made.append(_named(one, inputs, result, wishes, overwrite=overwrite))
         else:
             given = _checked(operation, one, inputs, result)
             if isinstance(given, InMemory) and not alone:
-                made.append(_Gathered(result, folder, given))
+                made.append(_Gathered(operation, result, folder, given))
             else:
-                made.append(_Given(given))
+                made.append(_Given(operation, given))
     places = [one.place.final for one in made if isinstance(one, Named)]
     if len(set(places)) < len(places):
         raise UsageError(f"{operation}: out= names one array twice", code="bad-out")
@@ -396,12 +420,8 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
             code="read-only",
             path=out.path,
         )
-    if tuple(out.shape) != result.shape:
-        raise UsageError(
-            f"{operation}: out= has shape {tuple(out.shape)}, the result {result.shape}",
-            code="out-mismatch",
-            path=out.path,
-        )
+    if not result.at_most:
+        _check_shape(operation, out, result.shape)
     if not np.can_cast(result.dtype, out.dtype, "same_kind"):
         raise UsageError(
             f"{operation}: the result is {result.dtype} and cannot be cast to {out.dtype}, the dtype of "
@@ -417,6 +437,15 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
             path=out.path,
         )
     return out
+
+
+def _check_shape(operation: str, out: Any, shape: tuple[int, ...]) -> None:
+    if tuple(out.shape) != shape:
+        raise UsageError(
+            f"{operation}: out= has shape {tuple(out.shape)}, the result {shape}",
+            code="out-mismatch",
+            path=out.path,
+        )
 
 
 def scratch_folder(near: Sequence[str]) -> str:
@@ -444,19 +473,24 @@ def temporary(result: Result, folder: str, wishes: Mapping[str, Any] | None = No
     """
     words = dict(wishes or {})
     kept = {k: v for k, v in result.kept.items() if k == "order" and v is not None}
-    suffix = {"zarr2": ".zarr", "zarr": ".zarr", "hdf5": ".h5", "netcdf4": ".nc"}.get(
-        words.get("format", ""),
-        ".zarr" if {"chunks", "shards", "compression"} & set(words) else ".npy",
-    )
+    suffix, inner = name_of_scratch(words)
     name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}{suffix}"
     path = os.path.join(folder, name)
-    inner = "::/data" if suffix in (".h5", ".nc") else ""
     hints = Hints.of(Hints(exclusive=True))
     array = create(
         path + inner, result.shape, result.dtype, exclusive=True, hints=hints, **{**kept, **words}
     )
     array._gone = weakref.finalize(array, _remove, path, os.getpid())  # type: ignore[attr-defined]
     return array
+
+
+def name_of_scratch(words: Mapping[str, Any]) -> tuple[str, str]:
+    """How the name of an array with these wishes ends, and its name inside."""
+    suffix = {"zarr2": ".zarr", "zarr": ".zarr", "hdf5": ".h5", "netcdf4": ".nc"}.get(
+        words.get("format", ""),
+        ".zarr" if {"chunks", "shards", "compression"} & set(words) else ".npy",
+    )
+    return suffix, "::/data" if suffix in (".h5", ".nc") else ""
 
 
 def _keep_together(array: DiskArray) -> None:

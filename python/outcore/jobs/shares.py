@@ -42,7 +42,7 @@ _SLACK = 8
 # is on its way; there, longer runs are worth more.
 _CODED_SHARE, _PLAIN_SHARE = Fraction(1, 2), Fraction(3, 4)
 # How often a larger budget is tried before it is told.
-_TRIES = 8
+_TRIES = 16
 # Steps of a phase that are looked at.
 _SAMPLES = 33
 

@@ -39,12 +39,12 @@ from outcore.hints import Hints
 from outcore.jobs.operation import Result
 from outcore.opening import create, open
 
-__all__ = ["Place", "Target", "discard"]
+__all__ = ["PARTIAL", "Place", "Target", "discard"]
 
 # Codes of attributes that a format cannot keep.
 _BAD_ATTRIBUTES = ("bad-attribute", "bad-attributes")
-# In the names of arrays that grow.
-_PARTIAL = ".outcore-partial"
+#: In the names of arrays that grow.
+PARTIAL = ".outcore-partial"
 # A longer one tells no format.
 _LONGEST_SUFFIX = 16
 
@@ -96,7 +96,7 @@ class Place:
         stem, suffix = os.path.splitext(outer)
         if len(suffix) > _LONGEST_SUFFIX:
             stem, suffix = outer, ""
-        partial = durable.neighbour(stem, f"{_PARTIAL}{suffix}")
+        partial = durable.neighbour(stem, f"{PARTIAL}{suffix}")
         return cls(outer + tail, outer, partial + tail, partial, journal, False, overwrite, format)
 
     def refuse_existing(self) -> None:
@@ -194,7 +194,7 @@ def discard(path: str, format: str | None) -> None:
 
 def _discard(path: str, format: str | None) -> None:
     outer, inner = formats.split_path(path)
-    if _PARTIAL in os.path.basename(outer):
+    if PARTIAL in os.path.basename(outer):
         durable.remove_begun(outer)
         with durable.os_errors("removing", outer):
             if os.path.isdir(outer):

@@ -47,7 +47,7 @@ from outcore.jobs import Disk, Later, TooLittle
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Tiling
 
-__all__ = ["Merge", "Runs", "Words", "cuts", "fan_in", "places_of"]
+__all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of"]
 
 # What an operation on an array needs at least, with the share of the budget that is for operations.
 _OPERATION = 8 * 4096
@@ -288,6 +288,8 @@ class Merge:
         The target gets the places that are stored with the elements, and nothing else.
     scratch
         Words of memory for the merge.
+    shape
+        Of a target that has one line, all its elements in C order, and other axes than the source.
     """
 
     words: Words
@@ -299,6 +301,7 @@ class Merge:
     axes: tuple[int, ...] | None
     places: bool
     scratch: int
+    shape: tuple[int, ...] | None = None
 
     @property
     def last(self) -> bool:
@@ -368,7 +371,7 @@ class Merge:
             stored += lines * self.target.sampled[-1] * self.words.nbytes
             at_once |= {self.target.array: 1, self.target.samples: 1}
         else:
-            at_once[self.target] = 1
+            at_once[self.target] = 1 if self.shape is None else max(2 * len(self.shape) - 1, 1)
         return Later(
             name=name,
             steps=self.steps,
@@ -412,6 +415,44 @@ class Merge:
                 ranks = [0, *(end - begins[0] for end in ends)]
                 words = self.words.flat(seen)
                 yield line, *cuts(words, lens, self.runs.distance, ranks, self.words)
+
+
+def boxes(
+    shape: tuple[int, ...], low: int, high: int
+) -> Iterator[tuple[tuple[slice, ...], slice, tuple[int, ...]]]:
+    """
+    A range of the elements of an array in C order, as sections of it.
+
+    Parameters
+    ----------
+    shape
+        Of the array.
+    low, high
+        The range; it is not empty.
+
+    Yields
+    ------
+    tuple of slice, slice, tuple of int
+        A section, its part of the range (from 0), and its shape; at most ``2 * len(shape) - 1``.
+    """
+    at = low
+    while at < high:
+        # The largest section that begins here: some indices of an axis, and all behind.
+        axis, inner = len(shape) - 1, 1
+        while axis > 0 and at % (inner * shape[axis]) == 0 and at + inner * shape[axis] <= high:
+            inner *= shape[axis]
+            axis -= 1
+        index = np.unravel_index(at // inner, shape[: axis + 1]) if shape else ()
+        front = [slice(int(n), int(n) + 1) for n in index]
+        lengths = [*(1 for _ in front), *shape[axis + 1 :]]
+        if front:
+            first = front[-1].start
+            lengths[axis] = min(shape[axis] - first, (high - at) // inner)
+            front[-1] = slice(first, first + lengths[axis])
+        box = (*front, *(slice(0, n) for n in shape[axis + 1 :]))
+        end = at + math.prod(lengths)
+        yield box, slice(at - low, end - low), tuple(lengths)
+        at = end
 
 
 def merged(runs: Runs, many: int) -> tuple[int, ...]:
@@ -476,7 +517,13 @@ class _Steps:
                 blocks.append(Block(3, size))
             if merge.axes is not None:
                 key = tuple(key[axis] for axis in np.argsort(merge.axes))
-            stores = [Store(merge.target, key, 3 if merge.places else 1, axes=merge.axes)]
+            block = 3 if merge.places else 1
+            stores = [Store(merge.target, key, block, axes=merge.axes)]
+            if merge.shape is not None:
+                stores = [
+                    Store(merge.target, box, block, (part,), None, lengths)
+                    for box, part, lengths in boxes(merge.shape, low, high)
+                ]
         return Step(
             blocks=tuple(blocks),
             loads=tuple(loads),

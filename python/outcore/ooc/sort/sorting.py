@@ -33,7 +33,9 @@ from outcore.formats.layout import Strided
 from outcore.jobs import (
     SMALLEST,
     Bound,
+    Later,
     Operation,
+    Phase,
     Program,
     Result,
     Source,
@@ -259,12 +261,12 @@ def sorting(
         )
 
     def plan(terms: Terms) -> Program:
-        return _Planning(name, shape, dtype, axis, words, places, terms).program()
+        return Planning(name, shape, dtype, axis, words, places, terms).program()
 
     return plan
 
 
-class _Planning:
+class Planning:
     """One plan."""
 
     def __init__(
@@ -526,9 +528,27 @@ class _Planning:
             )
             distance = min(distance, least)
         runs = Runs(2, 3, pieces, distance)
-        phases: list[Any] = [self.sorted_runs(lines, runs)]
+        merges, temporaries = self.merges(lines, runs, many)
+        passes = len(merges)
+        method = (
+            f"{len(pieces) - 1} pieces of a line do not fit together: sorted one by one, and merged in "
+            f"{passes} pass{'es' if passes > 1 else ''}"
+        )
+        phases: tuple[Phase, ...] = (self.sorted_runs(lines, runs), *merges)
+        return Program(phases, method, self.bound(bound), tuple(temporaries))
+
+    def merges(
+        self, lines: Tiling, runs: Runs, many: int, shape: Shape | None = None
+    ) -> tuple[list[Later], list[Result]]:
+        """
+        All passes, and what lies between them: runs, samples, and the same again for several passes.
+
+        A result of one line has a `shape` of its own, if that is given.
+        """
+        phases: list[Later] = []
         temporaries = [*self.of_runs(runs)]
         arrays = ["array", "result", "runs", "samples"]
+        distance = runs.distance
         while True:
             last = len(runs.begins) - 1 <= many
             target: int | Runs = 1
@@ -538,21 +558,22 @@ class _Planning:
                     temporaries += self.of_runs(target)
                     arrays += ["merged runs", "their samples"]
             merge = self.merge(lines, runs, target, many)
+            if last and shape is not None:
+                # Few sections of the result begin inside of its rows.
+                inner = 1
+                for n in reversed(shape):
+                    inner = inner * n if inner * n <= merge.section else inner
+                section = merge.section // inner * inner
+                merge = replace(merge, section=section, shape=shape)
             phases.append(merge.phase(f"{self.name}: merge", tuple(arrays)))
             if not isinstance(target, Runs):
-                break
+                return phases, temporaries
             runs = target
-        passes = len(phases) - 1
-        method = (
-            f"{len(pieces) - 1} pieces of a line do not fit together: sorted one by one, and merged in "
-            f"{passes} pass{'es' if passes > 1 else ''}"
-        )
-        return Program(tuple(phases), method, self.bound(bound), tuple(temporaries))
 
     def of_runs(self, runs: Runs) -> Iterator[Result]:
-        """Temporary arrays for runs and their samples."""
+        """Temporary arrays for runs and their samples, of which merged runs have more, up to these."""
         assert self.words is not None
-        for length in (self.length, max(runs.sampled[-1], 1)):
+        for length in (self.length, max(self.length // runs.distance, 1)):
             shape = (*self.others, length, *self.words.tail)
             yield Result(shape, self.words.dtype, {"order": "C"})
 
@@ -700,7 +721,7 @@ def _range(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
 class _Runs:
     """Sorts a piece, in place or into another block, and takes samples of it."""
 
-    planning: _Planning
+    planning: Planning
     runs: Runs
 
     def __call__(self, blocks: Sequence[NDArray[Any]], first: int, count: int) -> None:
@@ -713,7 +734,7 @@ class _Runs:
 
 
 def _filled(
-    planning: _Planning, blocks: Sequence[NDArray[Any]], first: int, count: int
+    planning: Planning, blocks: Sequence[NDArray[Any]], first: int, count: int
 ) -> NDArray[Any]:
     """What is to be sorted: the loaded block itself, a copy of it, or keys with places."""
     words = planning.words
@@ -734,7 +755,7 @@ def _filled(
 class _Whole:
     """Sorts whole lines."""
 
-    planning: _Planning
+    planning: Planning
 
     def __call__(self, blocks: Sequence[NDArray[Any]]) -> None:
         planning, words = self.planning, self.planning.words
