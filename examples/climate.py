@@ -49,9 +49,9 @@ def main(arguments: list[str] | None = None) -> None:
     found = planned.run()
     if comm.rank == 0:
         print(planned)
-        for name in ("mean", "std"):
+        for name, told in (("mean", "mean"), ("std", "standard deviation")):
             equator, pole = found[name][shape[1] // 2].mean(), found[name][0].mean()
-            print(f"{name} at the equator {equator:.1f} K, at the poles {pole:.1f} K")
+            print(f"{told} at the equator {equator:.1f} K, at the poles {pole:.1f} K")
         if words.picture:
             draw(found["mean"], found["std"], words.picture)
 
