@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import outcore
 from outcore import _core
 from outcore.formats.layout import ArrayInfo, Part, Strided
-from outcore.schedule import Block, Buffer, Load, Run, Schedule, Step
+from outcore.schedule import Block, Buffer, Load, Run, Schedule, Step, Store
 from outcore.schedule import memory as lies
 
 PAGE = 4096
@@ -77,6 +77,32 @@ def test_blocks_lie_in_their_pages_as_in_the_file(tmp_path, order, dtype):
         assert np.array_equal(wanted[load.section], block[at])
         expected = place % PAGE if place % 16 == 0 else 0
         assert expected == address % PAGE
+
+
+def test_what_is_only_stored_lies_in_its_pages_as_in_the_file(tmp_path):
+    """Direct writes of whole pages go out of the block; nothing is copied."""
+    np.save(tmp_path / "a.npy", np.zeros((200, 600)))
+
+    def step(number):
+        rows = slice(2 * number + 1, 2 * number + 101)
+        across = None if number < 2 else (1, 0)
+        shape = (600, 100) if across else (100, 600)
+        section = (rows, slice(0, 600))
+        return Step((Block(0, shape),), (), (Store(0, section, 0, axes=across),), kernel=0)
+
+    def kernel(blocks):
+        seen.append((blocks[0].ctypes.data, None))
+        blocks[0].fill(len(seen))
+
+    seen.clear()
+    buffers = (Buffer(60_000, np.dtype("f8"), copies=2),)
+    with outcore.open(tmp_path / "a.npy", "r+") as a:
+        with Run(Schedule("stores", ("a",), buffers, 3, step, (kernel,)), [a]) as run:
+            run.finish()
+        assert a[1:7, 5].tolist() == [1, 1, 2, 2, 3, 3]
+    # What is stored with other axes is copied, wherever it lies.
+    places = [(128 + (2 * n + 1) * 4800) % PAGE for n in range(2)]
+    assert [*places, 0] == [address % PAGE for address, _ in seen]
 
 
 @given(offset=st.integers(0, 9000), start=st.integers(0, 50), width=st.integers(1, 900))

@@ -26,7 +26,7 @@ pub struct Bounds {
     pub fill: i64,
     /// Block size of direct I/O, a power of two.
     pub block: i64,
-    /// Address of the caller's element 0, modulo the block, where direct reads may end there.
+    /// Address of the caller's element 0, modulo the block, where direct transfers may end there.
     pub home: Option<i64>,
 }
 
@@ -145,18 +145,19 @@ impl Places<'_> {
         Ok(())
     }
 
-    /// Direct I/O: slot congruent to file, rounded-out extents inside the slot and apart; into the
-    /// caller's array whole blocks at addresses that are multiples of it.
+    /// Direct I/O: slot congruent to file, rounded-out extents inside the slot and apart; into and out of
+    /// the caller's array whole blocks at addresses that are multiples of it.
     fn direct(&self, t: &Transfer, read: bool) -> Result<(), PlanError> {
         let (e, block) = (&t.extents, self.bounds.block);
-        if let (Place::User, Some(home), true) = (t.memory, self.bounds.home, read) {
+        if let (Place::User, Some(home)) = (t.memory, self.bounds.home) {
+            let target = if read { &t.at_stride } else { &e.stride };
             let start = t.at.checked_add(home).unwrap_or(1);
             let whole = |n: &i64| n % block == 0;
             let strides = e.stride.iter().chain(&t.at_stride).all(whole);
             return match strides && [e.offset, e.len, start].iter().all(whole) {
-                true if nests(e.len, &e.count, &t.at_stride) => Ok(()),
+                true if nests(e.len, &e.count, target) => Ok(()),
                 true => Err(broken(2, || format!("extents meet in {t:?}"))),
-                false => Err(broken(1, || format!("direct read of parts of blocks: {t:?}"))),
+                false => Err(broken(1, || format!("direct transfer of parts of blocks: {t:?}"))),
             };
         }
         let congruent = |a: i64, b: i64| a.rem_euclid(block) == b.rem_euclid(block);
@@ -331,5 +332,33 @@ mod tests {
         assert_eq!(1, rule(a_read(100, 100, 50, 10_000, 10 << 10)));
         assert_eq!(2, rule(a_read(100, 100, 8000, 10_000, 64 << 10)));
         assert_eq!(3, rule(a_read(100, 100, 50, 10_000, 1 << 20)));
+    }
+
+    #[test]
+    fn the_callers_memory_takes_and_gives_whole_blocks() {
+        let check = |offset, at, len, (stride, at_stride), write| {
+            let extents = Family { offset, len, count: vec![2], stride: vec![stride] };
+            let (memory, channel, at_stride) = (Place::User, Channel::Direct, vec![at_stride]);
+            let t = Transfer { file: 0, extents, memory, at, at_stride, channel };
+            let mut round = Round::default();
+            if write { &mut round.writes } else { &mut round.reads }.push(t);
+            let home = Some(96);
+            match check(round, &Bounds { user: (0, 1 << 16), home, ..bounds() }) {
+                Ok(_) => 0,
+                Err(PlanError::Broken { rule, .. }) => rule,
+                Err(other) => panic!("{other}"),
+            }
+        };
+        for write in [false, true] {
+            assert_eq!(0, check(8192, 4000, 4096, (8192, 4096), write));
+            assert_eq!(1, check(8192, 4008, 4096, (8192, 4096), write), "memory within a block");
+            assert_eq!(1, check(8200, 4000, 4096, (8192, 4096), write), "a file within a block");
+            assert_eq!(1, check(8192, 4000, 4000, (8192, 4096), write), "a part of a block");
+            assert_eq!(1, check(8192, 4000, 4096, (8192, 4104), write), "the second one");
+        }
+        // What must not meet is where bytes go to.
+        assert_eq!(2, check(8192, 4000, 8192, (4096, 8192), true));
+        assert_eq!(2, check(8192, 4000, 8192, (8192, 4096), false));
+        assert_eq!(0, check(8192, 4000, 8192, (8192, 4096), true));
     }
 }

@@ -27,7 +27,8 @@ pub(crate) struct Gather {
     /// Write by reading, changing and writing back, because extents have holes.
     pub patch: bool,
     /// Direct read of runs whose whole pages the disk puts where the caller wants them: only what is
-    /// before and behind them goes through the slot.
+    /// before and behind them goes through the slot. Direct write of whole blocks that the disk takes from
+    /// there.
     pub home: bool,
 }
 
@@ -48,7 +49,15 @@ pub(crate) struct Means {
 impl Means {
     /// The unit of a gather: a page of the caller's memory, or a block.
     pub fn unit(self, how: Gather) -> i64 {
-        self.home.filter(|_| how.home).map_or(self.block, |home| home.page)
+        match how.home {
+            true => self.page(),
+            false => self.block,
+        }
+    }
+
+    /// A page of the caller's memory; a block where that is not known.
+    pub fn page(self) -> i64 {
+        self.home.map_or(self.block, |home| home.page)
     }
 }
 
@@ -302,10 +311,32 @@ fn home(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i6
     slot_used(b, how, page)
 }
 
+/// The whole blocks of runs, out of the caller's array: `sides` writes the rest. Returns the bytes of slot
+/// used.
+fn from_home(b: &Nest, how: Gather, means: Means, round: &mut Round) -> i64 {
+    let len = b.extent(how.level);
+    let (head, whole, _) = ends(b.base.rem_euclid(means.block), len, means.block);
+    if whole > 0 && has_blocks(b, how, means) {
+        let blocks = Transfer {
+            file: b.file,
+            extents: Family { offset: b.base + head, ..family_of(b, how.level, whole) },
+            memory: Place::User,
+            at: b.user + head,
+            at_stride: outer(b, how.level, |d| b.axes[d].user),
+            channel: Channel::Direct,
+        };
+        cut_requests(blocks, means.request, &mut round.writes);
+    }
+    0
+}
+
 /// Extents through the slot from address `slot` on. Returns the bytes of slot used.
 pub(crate) fn gather(b: &Nest, how: Gather, means: Means, slot: i64, round: &mut Round) -> i64 {
     if how.home {
-        return home(b, how, means, slot, round);
+        return match means.direction {
+            Direction::Read => home(b, how, means, slot, round),
+            Direction::Write => from_home(b, how, means, round),
+        };
     }
     let shape = slot_shape(b, how, means.block);
     let at = match how.channel {

@@ -159,7 +159,8 @@ pub(crate) fn cut_past(nest: Nest, means: Means, terms: &Terms) -> Option<[Piece
         flight: 32 * terms.share,
     };
     let blocks = cut_gather(wish, nest, means, terms).ok()?;
-    let Way::Gather(how) = blocks.way else { return None };
+    let Way::Gather(direct) = blocks.way else { return None };
+    let how = Gather { home: false, ..direct };
     let largest = blocks.nest.block(&blocks.cut.block);
     // The pages of sides may be on the disk, and be read one at a time otherwise. A look at some places of
     // the section would not tell: the rest of it is a hole while a new array is written.
@@ -335,37 +336,59 @@ fn cut_gather(wish: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     let along = wish.along.min((desired / wish.extents).max(terms.share / 64)).max(1);
     let how = Growth { target: desired, along, tiles: !patch };
     let mut cut = grow(&nest, &how, measure);
-    let largest = nest.block(&cut.block);
-    let home =
-        channel == Channel::Direct && at_home(&nest, &largest, gather(&largest), means, terms);
-    let home = Gather { home, ..gather(&largest) };
+    let is_home = |cut: &Cut| {
+        let largest = nest.block(&cut.block);
+        channel == Channel::Direct && at_home(&nest, &largest, gather(&largest), means, terms)
+    };
+    // It takes slots for the ends of its runs only, whatever the size of a round.
+    let target = (whole / (2 * lanes)).clamp(floor, most);
+    if means.home.is_some() && channel == Channel::Direct && desired < target {
+        let ends = |b: &Nest| match means.direction {
+            Direction::Read => b.steps(b.level(wish.gap)).saturating_mul(2 * means.page()),
+            Direction::Write => emit::sides_used(b, gather(b), means),
+        };
+        let fits = |b: &Nest| ends(b) <= terms.budget / lanes;
+        let longer =
+            grow(&nest, &Growth { target, ..how }, |b| if fits(b) { b.bytes() } else { i64::MAX });
+        cut = if is_home(&longer) { longer } else { cut };
+    }
+    let home = is_home(&cut);
+    let home = Gather { home, ..gather(&nest.block(&cut.block)) };
     if channel == Channel::Direct {
         align(&nest, &mut cut, Means { block: means.unit(home), ..means });
     }
     let largest = nest.block(&cut.block);
     let way = Gather { home: home.home, ..gather(&largest) };
-    let (slot, round) = (emit::slot_used(&largest, way, means.unit(way)), measure(&largest).max(1));
+    let slot = match (way.home, means.direction) {
+        (true, Direction::Write) => 0,
+        _ => emit::slot_used(&largest, way, means.unit(way)),
+    };
+    let round = measure(&largest).max(1);
     // A disk that waits for a slot to be emptied is idle: a small access is in flight as a whole.
     let flying = (wish.flight / round).min(terms.budget / slot.max(1)).min(FLYING);
     let lanes = lanes.max(flying);
     Ok(Piece { nest, cut, way: Way::Gather(way), fetch: None, slot, lanes })
 }
 
-/// Whether the disk can put a direct read where the caller wants it: runs on both sides, which lie in
-/// pages of memory as they do in those of the file, and so long that a copy takes more than requests
-/// for their ends: on a disk with few requests a second none are. Whole pages, although blocks may be smaller: a page that others write to could be
-/// copied by a fork meanwhile, and what the disk brings would be lost.
+/// Whether the disk can put a direct read where the caller wants it, or take a write from there: runs on
+/// both sides, which lie in pages of memory as they do in those of the file. Those that are read are so
+/// long that a copy takes more than requests for their ends, which a write past the page cache makes in
+/// any case: on a disk with few requests a second none are. Whole pages, although blocks may be smaller:
+/// a page that others write to could be copied by a fork meanwhile, and what the disk brings would be
+/// lost.
 fn at_home(nest: &Nest, b: &Nest, how: Gather, means: Means, terms: &Terms) -> bool {
     let Some(Home { at, page }) = means.home else { return false };
     let rates = &terms.rates;
     let saves = |len| 2_i64.saturating_mul(rates.latency_ns) <= choose::time(len, rates.mapped);
+    let pays = |len| match means.direction {
+        Direction::Read => len >= (terms.share / 4).max(page) && saves(len),
+        Direction::Write => true,
+    };
     // In all boxes, and for all extents of a box at the same place in their pages.
     let congruent = |a: &Axis| a.count == 1 || (a.file - a.user) % page == 0;
     let alike = |a: &Axis| a.count == 1 || a.file % page == 0;
-    means.direction == Direction::Read
-        && how.level == b.run_level()
-        && b.extent(how.level) >= (terms.share / 4).max(page)
-        && saves(b.extent(how.level))
+    how.level == b.run_level()
+        && pays(b.extent(how.level))
         && (b.base - b.user - at) % page == 0
         && nest.axes.iter().all(congruent)
         && b.axes[..how.level].iter().all(alike)

@@ -45,7 +45,8 @@ pub struct Terms {
     pub mapping: bool,
     /// Whether direct I/O may be used.
     pub direct: bool,
-    /// Where the caller's array is in memory, if the disk may put there what it reads.
+    /// Where the caller's array is in memory, if the disk may put there what it reads, and take from
+    /// there what is written past the page cache.
     pub home: Option<Home>,
     /// Whether nobody else writes the file, so that a window may be read, changed and written back.
     pub exclusive: bool,

@@ -41,6 +41,7 @@ fn written(
     let user: Vec<u8> = (0..bytes).map(|k| (k * 7 + k / 251) as u8).collect();
     let old = vec![0xA5; len as usize];
     let mut world = World::new(vec![old.clone()], user.clone(), 0, Vec::new(), terms.block);
+    world.home = terms.home.map(|home| home.at);
     world.run(&plan);
     let Layout::Strided(layout) = &layout else { panic!() };
     let mut expected = old;
@@ -117,6 +118,32 @@ fn runs_of_whole_blocks_have_no_sides() {
         }
     }
     assert_eq!((30 * BLOCK, 90), (cached, beside.cost().writes));
+}
+
+#[test]
+fn memory_that_lies_in_its_pages_as_the_file_does_is_written_from_where_it_is() {
+    // (first byte in the file, where memory begins, columns): in the same byte of a page, or not.
+    let moved = |offset, at, columns, budget| {
+        let home = Some(Home { at, page: BLOCK });
+        let terms = Terms { home, budget, ..terms() };
+        let ranges = [(3, 30), (128, columns)];
+        let plan = written(&[40, 512], 4, offset, &ranges, Order::C, &terms);
+        let blocks = plan.past_cache().unwrap()..plan.rounds();
+        let rounds: Vec<Round> = blocks.map(|k| plan.round(k).unwrap()).collect();
+        let writes = rounds.iter().flat_map(|round| &round.writes);
+        let here = writes.clone().all(|t| t.memory == Place::User);
+        let moves: usize = rounds.iter().map(|round| round.moves.len()).sum();
+        assert_eq!(here, moves == 0);
+        (here, plan.slot_bytes())
+    };
+    for budget in [1 << 20, 9000] {
+        assert!(moved(128, 0, 256, budget).0);
+        assert!(moved(120, 56, 256, budget).0);
+        assert!(!moved(128, 8, 256, budget).0, "elsewhere in its page");
+        assert!(!moved(128, 0, 250, budget).0, "rows of memory are no whole pages");
+    }
+    // Slots are for the sides of rows.
+    assert!(moved(128, 0, 256, 1 << 20).1 <= 30 * 2 * BLOCK);
 }
 
 #[test]

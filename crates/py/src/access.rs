@@ -773,15 +773,15 @@ pub fn placed(layout: &Layout, section: &Section, elements: i64) -> Option<(i64,
     layout.begin(section).filter(|at| Home::fits(*at)).map(|at| (bytes, at))
 }
 
-/// Where the caller's array is, if the disk may put there what it reads. Whoever only asks what a read
-/// takes is told of one into a new array.
+/// Where the caller's array is, if the disk may put there what it reads, or take from there what it
+/// writes. Whoever only asks what a read takes is told of one into a new array.
 fn home(layout: &Layout, access: &Access) -> Option<Home> {
     let at = match access.direction {
-        Direction::Write => return None,
+        Direction::Write if access.data.is_null() => return None,
         Direction::Read if access.data.is_null() => {
             placed(layout, access.section, access.section.count().ok()?)?.1
         }
-        Direction::Read => access.data as i64,
+        _ => access.data as i64,
     };
     Some(Home { at, page: PAGE as i64 })
 }

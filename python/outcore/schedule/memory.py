@@ -1,10 +1,11 @@
 """
 Where the blocks of a run are in memory.
 
-Problem. A direct read ends where it is wanted only if memory lies in its pages as the file does; else
-all of it is copied. And small pages cost a fault each, and the disk an entry each.
+Problem. A direct read ends where it is wanted, and a direct write begins there, only if memory lies in
+its pages as the file does; else all of it is copied. And small pages cost a fault each, and the disk an
+entry each.
 Idea. A copy of a buffer has a page more than its blocks: a block begins at the byte of a page at which
-what is loaded into it does in the file. Large copies are in huge pages.
+what is loaded into it does in the file, or else what is stored. Large copies are in huge pages.
 
 Invariants. All bytes are reserved before any is taken, and go back to the system at the end. Blocks
 begin at multiples of 16 bytes, and of their elements.
@@ -87,16 +88,16 @@ class Pages:
 
 def lead(load: Load, block: Block, buffer: Buffer, array: Any) -> int:
     """
-    Where in a page a block should begin, so that what is loaded lies there as in the file.
+    Where in a page a block should begin, so that what is loaded (or stored) lies there as in the file.
 
     Parameters
     ----------
     load
-        The load.
+        The load, or the store.
     block, buffer
-        Where it goes, and the buffer of that.
+        Its block, and the buffer of that.
     array
-        What it reads.
+        What it reads, or writes.
     """
     there = _begin(array, load.section)
     if there is None or not _is_led(buffer):

@@ -81,7 +81,7 @@ class _Live:
         self.stores: list[IORequest[None]] = []
         self.loaded = step.loaded
         self.stored = {store.block for store in step.stores}
-        #: Where in a page blocks begin that are loaded.
+        #: Where in a page blocks begin that are loaded or stored.
         self.leads: dict[int, int] = {}
         self._copies: list[Any] = [None] * len(step.blocks)
 
@@ -282,8 +282,10 @@ class Run:
                 self._together(common)
 
     def _leads(self, step: Step) -> dict[int, int]:
-        """Where in a page each block that it loads should begin: as its first load in the file."""
-        firsts = {load.block: load for load in reversed(step.loads)}
+        """Where in a page each block should begin: as its first load in the file, or its first store."""
+        # Where axes are permuted everything is copied, wherever it lies.
+        plain = [one for one in (*step.loads, *step.stores) if one.axes is None]
+        firsts = {one.block: one for one in reversed(plain)}
         buffers = self.schedule.buffers
         return {
             n: lead(load, step.blocks[n], buffers[step.blocks[n].buffer], self._arrays[load.array])

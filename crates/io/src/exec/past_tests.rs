@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
-use outcore_plan::{Layout, Part, Range, Request, Section, Strided, Terms};
+use outcore_plan::{Home, Layout, Part, Range, Request, Section, Strided, Terms};
 
 use super::*;
 use crate::backend::threads::Threads;
@@ -22,7 +22,18 @@ fn plan(rows: i64, row: i64, part: (i64, i64), request: i64) -> Plan {
 }
 
 /// The same with so many bytes of buffers.
-fn plan_within(budget: i64, rows: i64, row: i64, (start, count): (i64, i64), request: i64) -> Plan {
+fn plan_within(budget: i64, rows: i64, row: i64, part: (i64, i64), request: i64) -> Plan {
+    plan_from(None, budget, (rows, row), part, request)
+}
+
+/// The same out of memory that lies there.
+fn plan_from(
+    home: Option<Home>,
+    budget: i64,
+    (rows, row): (i64, i64),
+    (start, count): (i64, i64),
+    request: i64,
+) -> Plan {
     let parts = vec![Part { file: 0, offset: HEADER, len: rows * row }];
     let layout =
         Layout::Strided(Strided { shape: vec![rows, row], item: 1, strides: vec![row, 1], parts });
@@ -37,7 +48,7 @@ fn plan_within(budget: i64, rows: i64, row: i64, (start, count): (i64, i64), req
     };
     let (scarce, exclusive, direct) = (true, true, true);
     let terms =
-        Terms { scarce, exclusive, direct, block: PAGE_BYTES, request, ..Terms::new(budget) };
+        Terms { scarce, exclusive, direct, block: PAGE_BYTES, request, home, ..Terms::new(budget) };
     Plan::new(&request_, &Terms { share: budget / 8, ..terms }).unwrap()
 }
 
@@ -115,6 +126,31 @@ fn the_file_has_every_byte_wherever_runs_begin() {
                 (report.writes, report.written_bytes, report.rounds)
             );
             assert!(std::fs::read(&path).unwrap() == expected(&old, &memory, row, part));
+        }
+    }
+}
+
+#[test]
+fn the_disk_takes_whole_pages_from_where_they_are() {
+    let dir = TestDir::new("past-home");
+    // Rows of whole pages; one run that begins within a page.
+    for (rows, row, part) in [(64, 32768, (3968, 16384)), (1, 2_000_000, (701, 1_900_001))] {
+        for engine in engines() {
+            let first = (HEADER + part.0) % PAGE_BYTES;
+            let room = vec![0_u8; (rows * part.1 + 2 * PAGE_BYTES) as usize];
+            let skipped = room.as_ptr().align_offset(PAGE_BYTES as usize) + first as usize;
+            let mut room = room;
+            let memory = &mut room[skipped..skipped + (rows * part.1) as usize];
+            memory.copy_from_slice(&bytes(rows * part.1));
+            let home = Some(Home { at: memory.as_ptr() as i64, page: PAGE_BYTES });
+            let plan = plan_from(home, 2 << 20, (rows, row), part, 64 << 10);
+            let blocks = plan.past_cache().unwrap()..plan.rounds();
+            assert!(blocks.into_iter().all(|k| plan.round(k).unwrap().moves.is_empty()));
+            let old = vec![0xA5; (HEADER + rows * row + 77) as usize];
+            let path = dir.file("a", &old);
+            let report = written(&plan, &path, memory, &*engine);
+            assert_eq!(plan.cost().writes, report.writes);
+            assert!(std::fs::read(&path).unwrap() == expected(&old, memory, row, part));
         }
     }
 }

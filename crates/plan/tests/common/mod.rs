@@ -185,7 +185,11 @@ impl World {
                 let (first, end) = t.channel.written(offset, offset + len, self.block);
                 let direct = t.channel == Channel::Direct && first < end;
                 assert!(!direct || (first % self.block == 0 && end % self.block == 0));
-                assert!(!direct || memory.rem_euclid(self.block) == offset % self.block);
+                let home = match t.memory {
+                    Place::User => self.home.unwrap_or(0),
+                    _ => 0,
+                };
+                assert!(!direct || (memory + home - offset) % self.block == 0);
                 let bytes = self.read(t.memory, memory + first - offset, end - first);
                 self.write(file, first, &bytes);
                 if first == end {
