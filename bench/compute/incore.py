@@ -161,7 +161,8 @@ def sort(n: int, cores: int, **_: Any) -> dict[str, Any]:
 
     def run() -> None:
         _core.sort_lines(words, 1, "f", m // 16)
-        _core.merge_runs(words, [m // 16] * 16, 0, out, scratch, 1, "f", True)
+        runs = [(n * m // 16, m // 16) for n in range(16)]
+        _core.merge_runs(words, runs, 0, out, scratch, 1, "f", True)
 
     factor = n / m * math.log2(max(n, 2)) / math.log2(max(m, 2))
     return _timed(run, factor, f"sort_lines and merge_runs of {m}")

@@ -532,7 +532,7 @@ def decode_words(words: NDArray[np.unsignedinteger[Any]], kind: str) -> None: ..
 def merge_scratch(runs: int, bytes: int) -> int: ...
 def merge_runs(
     words: NDArray[np.unsignedinteger[Any]],
-    lens: Sequence[int],
+    runs: Sequence[tuple[int, int]],
     skipped: int,
     out: NDArray[np.unsignedinteger[Any]],
     scratch: NDArray[np.unsignedinteger[Any]],

@@ -137,6 +137,38 @@ def test_many_passes(tmp_path, checked):
     assert len(checked) > 5
 
 
+@pytest.mark.parametrize("size", [1_310_721, 1_310_720])
+def test_parts_of_runs_lie_in_their_pages_as_in_the_file(tmp_path, monkeypatch, size):
+    """The disk puts them there, and takes from there what is stored; nothing is copied."""
+    carry, phases = importlib.import_module("outcore.jobs.carry"), []
+
+    def run(schedule, arrays, plain=carry.Run, **more):
+        begins = [getattr(a, "info", a) for a in arrays]
+        begins = [one.layout.parts[0].offset for one in begins]
+        for n in range(schedule.steps):
+            step = schedule.step(n)
+            for block in {one.block for one in (*step.loads, *step.stores)}:
+                if schedule.buffers[step.blocks[block].buffer].nbytes < 2**20:
+                    continue  # samples
+                # What lies at the beginning of the block, by each of its loads and stores.
+                first = set()
+                for one in (*step.loads, *step.stores):
+                    if one.block == block:
+                        there = begins[one.array] + 8 * one.section[-1].start
+                        first.add((there - 8 * (one.at[-1].start if one.at else 0)) % 4096)
+                assert len(first) == 1
+                assert first.pop() % 16 == 0
+                phases.append(schedule.name)
+        return plain(schedule, arrays, **more)
+
+    monkeypatch.setattr(carry, "Run", run)
+    data = np.random.default_rng(2).random(size)
+    np.save(tmp_path / "a.npy", data)
+    found = outcore.sort(tmp_path / "a.npy", memory="12 MiB", out=tmp_path / "b.npy")
+    same(np.sort(data), found[...])
+    assert {"sort: runs", "sort: merge"} == set(phases)
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_cuts_lie_where_samples_say(data):

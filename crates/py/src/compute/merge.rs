@@ -129,14 +129,14 @@ pub fn merge_scratch(runs: usize, bytes: usize) -> usize {
     merge::scratch(runs, cores(), bytes)
 }
 
-/// Merges sorted runs of words that lie behind each other, without what comes before the first `skipped`
-/// elements of all of them, until `out` is full; elements come out if `decoded`.
+/// Merges sorted runs of words, each so many elements from one on, without what comes before the first
+/// `skipped` elements of all of them, until `out` is full; elements come out if `decoded`.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn merge_runs(
     py: Python<'_>,
     words: Array<'_, '_>,
-    lens: Vec<usize>,
+    runs: Vec<(usize, usize)>,
     skipped: usize,
     out: Array<'_, '_>,
     scratch: Array<'_, '_>,
@@ -148,7 +148,7 @@ pub fn merge_runs(
     fn of<W: Word + Element>(
         py: Python<'_>,
         (words, out, scratch): Blocks<'_, '_>,
-        (lens, skipped): (&[usize], usize),
+        (runs, skipped): (&[(usize, usize)], usize),
         width: usize,
         (kind, decoded): (&str, bool),
     ) -> Result<(), Fault> {
@@ -160,9 +160,9 @@ pub fn merge_runs(
             contiguous(scratch.as_slice_mut())?,
         );
         let back = if decoded { kind_of(kind)? } else { Kind::Unsigned };
-        ordered!(width, kind, merged(py, blocks, (lens, skipped), back))
+        ordered!(width, kind, merged(py, blocks, (runs, skipped), back))
     }
-    typed!(words, of(py, (words, out, scratch), (&lens, skipped), width, (kind, decoded)))
+    typed!(words, of(py, (words, out, scratch), (&runs, skipped), width, (kind, decoded)))
 }
 
 /// Runs of so many elements each, which lie behind each other; None if there are too few.
@@ -181,14 +181,18 @@ type Slices<'a, W> = (&'a mut [W], &'a mut [W], &'a mut [W]);
 fn merged<O: Order>(
     py: Python<'_>,
     (words, out, scratch): Slices<'_, O::Word>,
-    (lens, skipped): (&[usize], usize),
+    (runs, skipped): (&[(usize, usize)], usize),
     back: Kind,
 ) -> Result<(), Fault> {
     let (words, out, scratch) = (O::items(words), O::items(out), O::items(scratch));
-    let fits = skipped.saturating_add(out.len()) <= lens.iter().sum()
-        && scratch.len() >= 2 * lens.len().max(1);
-    let runs = runs(words, lens).filter(|_| fits);
-    let mut runs = runs.ok_or_else(|| bad("runs that do not fit their blocks"))?;
+    let part = |&(begin, len): &(usize, usize)| words.get(begin..)?.get(..len);
+    let found: Option<Vec<&[O::Item]>> = runs.iter().map(part).collect();
+    let mut runs = found.unwrap_or_default();
+    let all = runs.iter().map(|run| run.len()).sum();
+    let fits = skipped.saturating_add(out.len()) <= all && scratch.len() >= 2 * runs.len().max(1);
+    if !fits {
+        return Err(bad("runs that do not fit their blocks"));
+    }
     detached(py, || {
         let (begin, end) = (select::<O>(&runs, skipped), select::<O>(&runs, skipped + out.len()));
         for (run, (begin, end)) in runs.iter_mut().zip(begin.into_iter().zip(end)) {

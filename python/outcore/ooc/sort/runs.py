@@ -49,6 +49,9 @@ from outcore.tiling import Tiling
 
 __all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of"]
 
+_PAGE = 4096
+# The disk puts parts of so many bytes and more where they belong.
+_LONG = 2**18
 # What an operation on an array needs at least, with the share of the budget that is for operations.
 _OPERATION = 8 * 4096
 
@@ -120,12 +123,20 @@ class Runs:
         Where runs begin, and where the last one ends.
     distance
         Each run's elements ``distance - 1``, ``2 * distance - 1``, ... are its samples.
+    lead
+        Elements of the array before the first run, so that runs lie in their pages as what they are made
+        of does, and are stored from where they were loaded.
     """
 
     array: int
     samples: int
     begins: tuple[int, ...]
     distance: int
+    lead: int = 0
+
+    def place(self, low: int, high: int) -> slice:
+        """Where elements of runs are in the array."""
+        return slice(self.lead + low, self.lead + high)
 
     @property
     def sampled(self) -> tuple[int, ...]:
@@ -326,7 +337,7 @@ class Merge:
         lines, tail = math.prod(self.lines.largest), math.prod(self.words.tail)
         length = self.runs.begins[-1]
         most = min(self.section, length)
-        loaded = min(most + beyond(self.runs.distance, self.many), length)
+        loaded = min(most + beyond(self.runs.distance, self.many), length) + self.gaps
         twice = min(2, steps)
         found = (
             Buffer(lines * loaded * tail, words.dtype, copies=twice),
@@ -339,6 +350,19 @@ class Merge:
             samples = lines * (most // self.target.distance) * tail
             return (*found, Buffer(samples, words.dtype, copies=twice))
         return found
+
+    @property
+    def page(self) -> int:
+        """Elements of a page, if parts of runs lie in their pages as they do in the file; else 1."""
+        nbytes = self.words.nbytes
+        one = math.prod(self.lines.largest) == 1 and _PAGE % nbytes == 0
+        long = self.section * nbytes // self.many >= _LONG
+        return _PAGE // nbytes if one and long else 1
+
+    @property
+    def gaps(self) -> int:
+        """Elements between parts of runs, at most."""
+        return self.many * (self.page - 1)
 
     @property
     def steps(self) -> int:
@@ -484,21 +508,24 @@ class _Steps:
         group, low, high = self.sections[at]
         begins = runs.begins[group * merge.many :]
         behind = tuple(slice(0, n) for n in merge.words.tail)
-        loads, lens, before, widest = [], [], [], 0
+        loads, found, before, widest = [], [], [], 0
         for place in np.ndindex(*(part.stop - part.start for part in box)):
             line = tuple(part.start + i for part, i in zip(box, place, strict=True))
             front = tuple(slice(i, i + 1) for i in line)
             here = tuple(slice(i, i + 1) for i in place)
             least, most, skipped = self.parts[line][at]
-            lens.append(tuple((most - least).tolist()))
-            before.append(skipped)
-            reached = 0
+            parts, reached = [], 0
             for run, first, last in zip(begins, least.tolist(), most.tolist(), strict=False):
                 if last > first:
+                    # As in the file: then the disk puts it there, and nothing is copied.
+                    reached += (runs.lead + run + first - reached) % merge.page
                     there = slice(reached, reached + last - first)
-                    section = (*front, slice(run + first, run + last), *behind)
+                    section = (*front, runs.place(run + first, run + last), *behind)
                     loads.append(Load(runs.array, section, 0, (*here, there, *behind)))
+                    parts.append((reached, last - first))
                     reached = there.stop
+            found.append(tuple(parts))
+            before.append(skipped)
             widest = max(widest, reached)
         lines = tuple(part.stop - part.start for part in box)
         size, tail = (*lines, high - low), merge.words.tail
@@ -509,7 +536,7 @@ class _Steps:
         if isinstance(merge.target, Runs):
             part = merge.target.samples_of(group, low, high)
             blocks.append(Block(3, (*lines, part.stop - part.start, *tail)))
-            stores = [Store(merge.target.array, (*key, *behind), 1)]
+            stores = [Store(merge.target.array, (*box, merge.target.place(low, high), *behind), 1)]
             if part.stop > part.start:
                 stores.append(Store(merge.target.samples, (*box, part, *behind), 3))
         else:
@@ -529,7 +556,7 @@ class _Steps:
             loads=tuple(loads),
             stores=tuple(stores),
             kernel=0,
-            arguments=(tuple(lens), tuple(before)),
+            arguments=(tuple(found), tuple(before)),
         )
 
 
@@ -542,17 +569,17 @@ class _Kernel:
     def __call__(
         self,
         blocks: Sequence[NDArray[Any]],
-        lens: Sequence[Sequence[int]],
+        parts: Sequence[Sequence[tuple[int, int]]],
         skipped: Sequence[int],
     ) -> None:
         merge, words = self.merge, self.merge.words
         runs, merged = words.flat(blocks[0]), words.flat(blocks[1])
         scratch = words.flat(blocks[2])
-        loaded, each = len(runs) // len(lens), len(merged) // len(lens)
-        for n, one in enumerate(lens):
+        loaded, each = len(runs) // len(parts), len(merged) // len(parts)
+        for n, one in enumerate(parts):
             _core.merge_runs(
                 runs[n * loaded : (n + 1) * loaded],
-                [size for size in one if size],
+                one,
                 skipped[n],
                 merged[n * each : (n + 1) * each],
                 scratch,

@@ -55,6 +55,8 @@ Shape = tuple[int, ...]
 
 # Arrays of a sort of lines that lie across the file.
 _IN_SLABS = ("array", "result", "slabs", "sorted slabs")
+# Elements of temporary arrays begin at a multiple of so many bytes.
+_PAGE = 4096
 # Lines that are merged together at most, and runs that this may make more of.
 _BESIDE, _RUNS = 64, 64
 
@@ -527,7 +529,7 @@ class Planning:
                 self.terms.disk,
             )
             distance = min(distance, least)
-        runs = Runs(2, 3, pieces, distance)
+        runs = Runs(2, 3, pieces, distance, self.lead())
         merges, temporaries = self.merges(lines, runs, many)
         passes = len(merges)
         method = (
@@ -570,10 +572,19 @@ class Planning:
                 return phases, temporaries
             runs = target
 
+    def lead(self) -> int:
+        """`Runs.lead` of what is sorted where it was loaded: a line of its own in a file."""
+        info = self.terms.infos[0]
+        layout = None if info is None else info.layout
+        if self.moved or self.lines > 1 or not isinstance(layout, Strided):
+            return 0
+        lead, rest = divmod(layout.parts[0].offset % _PAGE, self.native.itemsize)
+        return 0 if rest else lead
+
     def of_runs(self, runs: Runs) -> Iterator[Result]:
         """Temporary arrays for runs and their samples, of which merged runs have more, up to these."""
         assert self.words is not None
-        for length in (self.length, max(self.length // runs.distance, 1)):
+        for length in (runs.lead + self.length, max(self.length // runs.distance, 1)):
             shape = (*self.others, length, *self.words.tail)
             yield Result(shape, self.words.dtype, {"order": "C"})
 
@@ -603,6 +614,8 @@ class Planning:
             if merge.section < target.distance:
                 raise TooLittle(2 * room)
             merge = replace(merge, section=merge.section // target.distance * target.distance)
+        elif merge.section > _PAGE:
+            merge = replace(merge, section=merge.section // _PAGE * _PAGE)
         return merge
 
     def beside(self, most: int) -> int:
@@ -626,6 +639,9 @@ class Planning:
         if self.axis is not None or len(self.shape) == 1:
             count = -(-self.length // most)
             size = -(-self.length // count)
+            # Whole pages: no page has elements of two runs.
+            paged = -(-size // _PAGE) * _PAGE
+            size = paged if size > _PAGE and paged <= most else size
             return (*range(0, self.length, size), self.length)
         # Elements that are a section: some rows of one axis, whole behind.
         axis, inner = len(self.shape) - 1, 1
@@ -666,7 +682,8 @@ class Planning:
                 blocks.append(Block(1, (*many, count, *words.tail)))
             blocks.append(Block(len(buffers) - 1, (*many, part.stop - part.start, *words.tail)))
             behind = tuple(slice(0, n) for n in words.tail)
-            stores = [Store(runs.array, (*box, there, *behind), len(blocks) - 2)]
+            stored = runs.place(there.start, there.stop)
+            stores = [Store(runs.array, (*box, stored, *behind), len(blocks) - 2)]
             if part.stop > part.start:
                 stores.append(Store(runs.samples, (*box, part, *behind), len(blocks) - 1))
             return Step(
