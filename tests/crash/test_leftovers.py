@@ -195,6 +195,22 @@ def test_what_cannot_be_removed_stays_in_the_list():
     assert sorted(arrays("g.h5")) == ["/group/y", "/other"] and jobs.unfinished() == []
 
 
+def test_what_the_system_does_not_remove_stays_in_the_list(monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    store("g.zarr")
+    stopped("g.zarr::/x")
+    (left,) = jobs.unfinished()
+    with monkeypatch.context() as patch:
+        patch.setattr(outcore.formats.zarr_staged.shutil, "rmtree", refuse)
+        with pytest.raises(outcore.StorageError, match="ermission"):
+            jobs.clean(left)
+    assert jobs.unfinished() == [left]
+    jobs.clean(left)
+    assert jobs.unfinished() == []
+
+
 def test_a_container_that_is_gone_or_another_one_keeps_no_journal_alive():
     for outer in ("g.zarr", "g.h5"):
         store(outer)

@@ -189,7 +189,7 @@ MUTANTS = [
         file="python/outcore/jobs/target.py",
         before='        if error.code != "not-found":\n            raise\n',
         after="        pass\n",
-        killed_by="tests/crash/test_leftovers.py::test_what_cannot_be_removed_stays_in_the_list",
+        killed_by="tests/crash/test_leftovers.py::test_what_the_system_does_not_remove_stays_in_the_list",
         why="nobody would find what a job left that could not be removed at once",
     ),
     # Inputs that change while a job rests
