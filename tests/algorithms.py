@@ -227,6 +227,14 @@ CASES: dict[str, Callable[[], Case]] = {
         begun=3,
         memory=MIB // 2,
     ),
+    "cholesky by tiles": lambda: Case(
+        [positive(300)],
+        outcore.cholesky,
+        np.linalg.cholesky,
+        exact=False,
+        begun=40,
+        memory=250_000,
+    ),
     "lu": lambda: Case(
         [random(300, 300)],
         outcore.lu,
