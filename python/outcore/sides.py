@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.formats.layout import ArrayInfo, Chunked, ShardSource
+from outcore.formats.layout import ArrayInfo, Chunked, FileSource, ShardSource
 
 __all__ = [
     "ASSUMED",
@@ -129,7 +129,7 @@ class Side:
         far it is to the next index: what is copied may be a section. None: at an edge, and 1.
     pages
         What is written passes the page cache: bytes of a page, and how far behind the beginning of one
-        element 0 lies. None: it waits there for its neighbours.
+        element 0 lies, of the array or of each chunk. None: it waits there for its neighbours.
     """
 
     itemsize: int
@@ -153,7 +153,10 @@ class Side:
             pairs = zip(layout.chunks, layout.source.per_shard, strict=True)
             shards = tuple(chunk * count for chunk, count in pairs)
         whole = bool(layout.codecs) or shards is not None
-        return cls(info.dtype.itemsize, info.order, layout.chunks, whole, shards)
+        # A chunk in a file of its own begins with a page.
+        own = page and not whole and isinstance(layout.source, FileSource)
+        pages = (page, 0) if own else None
+        return cls(info.dtype.itemsize, info.order, layout.chunks, whole, shards, pages=pages)
 
     def section(
         self, ranges: Sequence[tuple[int, int, int]], axes: Sequence[tuple[int, bool] | None]
@@ -225,6 +228,30 @@ class Side:
         chunks, shards, start, step = map(theirs, (self.chunks, self.shards, self.start, self.step))
         return replace(self, order=order, chunks=chunks, shards=shards, start=start, step=step)
 
+    def page_units(self, shape: Shape) -> Shape | None:
+        """
+        Lengths that parts of chunks must be multiples of, so that they end where pages do.
+
+        None if there are no pages, or no whole chunks that are files of their own.
+
+        Examples
+        --------
+        >>> Side(4, "C", (32768, 128), pages=(4096, 0)).page_units((32768, 32768))
+        (8, 128)
+        >>> Side(4, "C", (128, 32768), pages=(4096, 0)).page_units((32768, 32768))
+        (1, 1024)
+        """
+        if self.pages is None or self.chunks is None or self.start or self.step:
+            return None
+        page, units, inner = self.pages[0], [1] * len(shape), self.itemsize
+        for axis in fastest_first(self.order, len(shape)):
+            need, chunk = page // math.gcd(inner, page), self.chunks[axis]
+            # Where parts of whole pages would not fill a chunk, and others follow, it is not divided.
+            fills = chunk % need == 0 or chunk >= shape[axis]
+            units[axis] = min(need, chunk) if fills else chunk
+            inner *= chunk
+        return tuple(units)
+
     @property
     def chunk_bytes(self) -> int:
         """Bytes of a chunk that has to be held whole; 0 if there is none."""
@@ -290,6 +317,10 @@ class Side:
         if self.pages is None:
             return np.zeros(len(tiles))
         page, lead = self.pages
+        if (units := self.page_units(shape)) is not None:
+            axes = zip(units, shape, strict=True)
+            apart = [tiles[:, d] % unit * (tiles[:, d] < n) for d, (unit, n) in enumerate(axes)]
+            return np.where(np.any(apart, axis=0), 2 * runs, 0.0)
         if self.chunks is not None or not shape:
             return 2 * runs
         fast, ndim = fastest_first(self.order, len(shape))[0], len(shape)
@@ -303,6 +334,11 @@ class Side:
             # Rows begin and end within a page, wherever tiles have their other edges.
             return np.where(between, 2 * np.minimum(runs, rows), 2 * runs)
         return np.where(between, 0.0, 2 * runs)
+
+    def _chunks_met(self, section: Sequence[slice]) -> int:
+        """How many chunks hold a part of a section."""
+        axes = zip(section, self.chunks or (), strict=True)
+        return math.prod(max(-(-part.stop // n) - part.start // n, 0) for part, n in axes)
 
     def shared_ends(self, shape: Shape, section: Sequence[slice]) -> int:
         """
@@ -318,6 +354,11 @@ class Side:
         if self.pages is None:
             return 0
         page, lead = self.pages
+        if (units := self.page_units(shape)) is not None:
+            axes = zip(section, units, shape, strict=True)
+            if not any(part.start % n or (part.stop % n and part.stop < end) for part, n, end in axes):
+                return 0
+            return 2 * self._chunks_met(section)
         first, runs, length, stride, apart = lead, 1, self.itemsize, self.itemsize, 0
         for axis in fastest_first(self.order, len(shape)):
             size = section[axis].stop - section[axis].start

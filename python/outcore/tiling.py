@@ -320,8 +320,12 @@ class _Choice:
             # Units that leave nothing to some ranks are no good.
             counts = [len(self.tiling(unit)) for unit in fitting]
             enough = min(self.ranks, counts[-1])
-            unit = next(one for one, n in zip(fitting, counts, strict=True) if n >= enough)
-            return self.tiling(self.grown(unit, most))
+            good = [one for one, n in zip(fitting, counts, strict=True) if n >= enough]
+            tile = self.grown(good[0], most)
+            if self.target.chunks is not None and self.target.pages is not None and good[1:]:
+                # Parts of chunks that are whole pages may be far too long for the source.
+                tile = min(tile, self.grown(good[1], most), key=self.seconds_of)
+            return self.tiling(tile)
         if cut and (thin := self.thinned(units[-1], most)) is not None:
             return self.tiling(thin)
         return self.volume(self.slab(None) if cut else units[-1])
@@ -345,7 +349,9 @@ class _Choice:
     def paged(self) -> list[Edges] | None:
         """Edges between pages of the target, if all of its rows have them at the same places."""
         ndim, source, target = len(self.shape), self.source, self.target
-        if target.pages is None or source.chunks or target.chunks or not ndim:
+        if (units := target.page_units(self.shape)) is not None:
+            return None if source.whole else [(unit, 0) for unit in units]
+        if target.pages is None or source.chunks or not ndim:
             return None
         (page, lead), item = target.pages, target.itemsize
         fast = next(iter(fastest_first(target.order, ndim)))
@@ -418,6 +424,10 @@ class _Choice:
         # The first read and the last write have nothing beside them, if others have.
         beside = 1 / tiles if self.ahead else 0.0
         return (took * (1 + beside) + tiles * _STEP) * self.longest(tiles)
+
+    def seconds_of(self, tile: list[Edges]) -> float:
+        """What a copy with this tile takes, if nothing is decoded."""
+        return float(self.seconds(np.array([[size for size, _ in tile]], np.int64))[0])
 
     def longest(self, tiles: NDArray[np.float64]) -> NDArray[np.float64]:
         """What the rank with the most of so many tiles has, as a share of all."""

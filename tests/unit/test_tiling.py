@@ -210,6 +210,67 @@ def test_edges_lie_between_pages_where_all_rows_have_them_there(shape, item, sid
         assert all((lead + edge * item) % page == 0 for edge in edges)
 
 
+@st.composite
+def chunk_files(draw):
+    """Shape, chunks, order and itemsize of an array whose chunks are files of their own."""
+    ndim = draw(st.integers(1, 3))
+    chunks = draw(
+        st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 16, 32]), min_size=ndim, max_size=ndim)
+    )
+    shape = [draw(st.integers(1, 3 * chunk)) for chunk in chunks]
+    order = draw(st.one_of(st.sampled_from("CF"), st.permutations(range(ndim)).map(tuple)))
+    return tuple(shape), tuple(chunks), order, draw(st.sampled_from([1, 2, 4, 8, 12]))
+
+
+def cut_pages(shape, chunks, order, item, section, page):
+    """Whether a section has a run in a chunk that begins or ends within a page, byte by byte."""
+    fast = fastest_first(order, len(shape))
+    for cell in np.ndindex(*(-(-n // c) for n, c in zip(shape, chunks, strict=True))):
+        inside = np.zeros(chunks, bool)
+        parts = []
+        for part, k, c, n in zip(section, cell, chunks, shape, strict=True):
+            low, high = max(part.start - k * c, 0), min(part.stop - k * c, c)
+            # Nobody else has what a chunk holds beyond the end of the array.
+            parts.append(slice(low, c if part.stop == n and high > low else high))
+        if any(part.stop <= part.start for part in parts):
+            continue
+        inside[tuple(parts)] = True
+        there = np.repeat(inside.transpose([*reversed(fast)]).ravel(), item)
+        edges = np.flatnonzero(np.diff(there)) + 1
+        if any(edge % page for edge in edges.tolist()):
+            return True
+    return False
+
+
+@settings(deadline=None, max_examples=150)
+@given(chunk_files(), st.sampled_from([16, 32]), st.integers(1, 4000))
+def test_tiles_end_between_pages_of_chunks_that_are_files(array, page, most):
+    shape, chunks, order, item = array
+    target = Side(item, order, chunks, pages=(page, 0))
+    tiles = choose(shape, Side(8, "C"), target, most)
+    if not isinstance(tiles, Tiling):
+        return
+    seen = np.zeros(shape, np.int8)
+    for section in map(tiles.key, range(len(tiles))):
+        seen[section] += 1
+        if target.shared_ends(shape, section) == 0:
+            assert not cut_pages(shape, chunks, order, item, section, page)
+    assert (seen == 1).all()
+
+
+def test_parts_of_chunks_are_whole_pages_unless_that_is_bad_for_the_source():
+    page = (4096, 0)
+    rows, most = Side(4, "C", (128, 32768)), 1 << 25
+    # 729 rows of 512 bytes would be no whole pages.
+    assert choose((32768, 32768), rows, Side(4, "C", (32768, 128)), most).tile == (729, 32768)
+    columns = Side(4, "C", (32768, 128), pages=page)
+    tile = choose((32768, 32768), rows, columns, most).tile
+    assert (tile[0] % 8, tile[1]) == (0, 32768)
+    # Only whole columns have ends between pages; they would be read in runs of 4 bytes.
+    thin = Side(4, "C", (4099, 1), pages=page)
+    assert choose((8198, 8192), Side(4, "C"), thin, 1 << 20).tile[1] > 64
+
+
 def test_whole_rows_are_taken_where_runs_would_end_within_pages():
     """Of 786 432 elements, rows of 8248 bytes as they are, not cut in two."""
     source, target = Side(8, "F"), Side(8, "C", pages=(4096, 128))

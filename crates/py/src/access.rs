@@ -11,7 +11,7 @@
 //! touched by `exec::run` only, within the bounds computed from shape and strides.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use outcore_io::backend::{self, Chosen};
@@ -31,9 +31,10 @@ use crate::chunks::{self, Chunks};
 use crate::errors::{detached, Fault};
 use crate::gate::{self, Mode};
 use crate::guard;
+use crate::habit::Habit;
 use crate::hints::{Cache, Wishes};
 use crate::interrupt::Interrupts;
-use crate::layout::Described;
+use crate::layout::{Described, Source};
 use crate::measure::Figures;
 use crate::nesting::{self, Reading};
 use crate::report;
@@ -83,38 +84,6 @@ pub struct Open {
 /// First write to a mapped page while other processes do the same in this file: 65536 pages took four
 /// ranks 355 ms, 32768 calls of 8 KiB 164 ms.
 const CROWDED_DIRTY_NS: i64 = 5_000;
-
-/// Whether writes to this array are flushed one by one: then the next one will be, too.
-///
-/// Why it matters: what is fastest for a write into the page cache (a mapping) makes the flush of
-/// sparse data slow, and the other way round.
-#[derive(Default)]
-struct Habit {
-    /// Writes since the last flush.
-    unflushed: AtomicU64,
-    /// The last flush that had anything to do came after one write.
-    each: AtomicBool,
-    /// Somebody said so.
-    told: AtomicBool,
-}
-
-impl Habit {
-    fn flushed(&self) -> bool {
-        let each = self.each.load(Ordering::Relaxed) && self.unflushed.load(Ordering::Relaxed) == 0;
-        each || self.told.load(Ordering::Relaxed)
-    }
-
-    fn write(&self) {
-        self.unflushed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn flush(&self) {
-        match self.unflushed.swap(0, Ordering::Relaxed) {
-            0 => {}
-            writes => self.each.store(writes == 1, Ordering::Relaxed),
-        }
-    }
-}
 
 enum Place {
     Files(Box<FileTable>),
@@ -220,8 +189,16 @@ impl Open {
 
     /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
     pub fn past_cache(&self, wishes: &Wishes) -> i64 {
-        let Place::Files(files) = &self.place else { return 0 };
-        let terms = terms::terms(wishes, &self.found, files, None, None, 0);
+        let terms = match (&self.place, &self.described.source) {
+            (Place::Files(files), _) => terms::terms(wishes, &self.found, files, None, None, 0),
+            // Before the first chunk is there, a file of the array's own tells what the disk wants.
+            (Place::Chunks(_), Some(Source::Files { shard: None, lock, .. }))
+                if self.described.pipeline.is_empty() =>
+            {
+                terms::of_new_files(wishes, &self.found, lock)
+            }
+            (Place::Chunks(_), _) => return 0,
+        };
         let (array, direction) = (&self.described.layout, Direction::Write);
         let terms = terms::past_cache(terms, wishes, &self.found, array, direction);
         i64::from(terms.scarce && wishes.method.is_none()) * terms.block
@@ -748,7 +725,7 @@ impl Open {
 
     /// From now on a flush follows each write, or many of them.
     pub fn expect_flush(&self) {
-        self.habit.told.store(true, Ordering::Relaxed);
+        self.habit.tell();
     }
 
     /// Whether a flush will follow, so far as one can know.

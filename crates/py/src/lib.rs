@@ -47,6 +47,7 @@ mod empty;
 mod errors;
 mod gate;
 mod guard;
+mod habit;
 mod hints;
 mod interrupt;
 mod key;

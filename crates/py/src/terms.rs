@@ -45,8 +45,12 @@ impl Found {
         if files.is_empty() {
             return None; // Missing chunks only: nothing to ask yet, and nothing to remember.
         }
+        self.block_at(files.path(0).ok()?)
+    }
+
+    fn block_at(&self, path: &Path) -> Option<i64> {
         *self.block.get_or_init(|| {
-            let alignment = probe::direct_alignment(files.path(0).ok()?)?;
+            let alignment = probe::direct_alignment(path)?;
             Some(i64::from(alignment.memory.max(alignment.offset)).max(512))
         })
     }
@@ -170,6 +174,18 @@ pub fn terms(
         if let Some(block) = found.block(files) {
             terms.block = block;
             terms.direct = true;
+        }
+    }
+    terms
+}
+
+/// The terms for files that are still to be made, on the disk of `beside`: whether they can be written
+/// past the page cache, and in which blocks.
+pub fn of_new_files(wishes: &Wishes, found: &Found, beside: &Path) -> Terms {
+    let mut terms = Terms::new(0);
+    if wishes.cache != Cache::Keep {
+        if let Some(block) = found.block_at(beside) {
+            (terms.block, terms.direct) = (block, true);
         }
     }
     terms
