@@ -9,6 +9,10 @@
 //! shorter ones. Memory that overlaps itself without nesting does not occur in arrays made by
 //! slicing and transposing; it would be refused.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::emit::{round_up, worst_residue};
 use crate::error::PlanError;
 use crate::plan::{Channel, ChunkRead, ChunkWrite, Move, Place, Round, Transfer};
@@ -43,7 +47,7 @@ impl CheckedRound {
     }
 }
 
-impl std::ops::Deref for CheckedRound {
+impl core::ops::Deref for CheckedRound {
     type Target = Round;
     fn deref(&self) -> &Round {
         &self.round

@@ -4,6 +4,10 @@
 //! integers: equal input, equal choice. They need not be exact, only in the right order, so they
 //! are taken from the whole nest, as if it were one round.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::emit::Means;
 use crate::nest::Nest;
 use crate::plan::{Direction, Method};

@@ -14,6 +14,10 @@
 //! edge chunk holds beyond the array is filled. Work and memory are proportional to the number of
 //! chunks in the table, which callers bound with [`ChunkBatches`](crate::ChunkBatches).
 
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::choose::{self, Choice};
 use crate::cost::piece_cost;
 use crate::emit::{add, copy, round_up, Means};

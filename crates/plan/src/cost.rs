@@ -6,6 +6,9 @@
 //! over all extents is a cyclic convolution of one arithmetic progression per loop, `O(axes * block)`
 //! steps. Invariant, tested: equal to the sum over all rounds.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::emit::{self, Means};
 use crate::method::{Fetch, Piece, Way};
 use crate::nest::{Axis, Nest};

@@ -6,6 +6,8 @@
 //! file; when memory is walked in another order, loops that are short in memory grow as well, so
 //! that rounds are tiles. Invariant: the boxes of all rounds partition the nest.
 
+use alloc::vec::Vec;
+
 use crate::nest::Nest;
 
 /// Block length per loop. Borders of the innermost loop are shifted down by `phase` steps, so that

@@ -12,6 +12,9 @@
 //! `Window` and `List` are both gathers; they differ in gap, channel and size. Whatever is counted
 //! here is emitted here, from the same functions: that is what keeps `Cost` exact.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::choose::{ends_page, starts_page, PAGE};
 use crate::nest::Nest;
 use crate::plan::{Channel, Cost, Direction, Family, Move, Place, Round, Transfer};

@@ -1,5 +1,7 @@
 //! Why a plan cannot be made.
 
+use alloc::string::String;
+
 use thiserror::Error;
 
 /// Every reason for which planning refuses. Each variant has a stable [`code`](PlanError::code).

@@ -13,8 +13,10 @@
 //! between its pages, and hold none that was written; a cluster has no more than [`MOST`] gaps, so the
 //! memory of the walk follows the number of families, not that of runs. Integers only.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use alloc::collections::BinaryHeap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::choose;
 use crate::plan::Family;
@@ -191,7 +193,7 @@ impl<'a> Walk<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use alloc::collections::BTreeSet;
 
     use super::*;
     use proptest::prelude::*;

@@ -3,6 +3,11 @@
 //! Two kinds, because their cost differs by orders of magnitude: [`Strided`] (any element is found
 //! by arithmetic) and [`Chunked`] (a grid of chunks, found through a table, perhaps encoded).
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::error::PlanError;
 use crate::section::{Range, Section};
 

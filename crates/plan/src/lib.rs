@@ -27,6 +27,13 @@
 //!
 //! `DESIGN.md` beside this crate tells the invariants and how a plan is checked.
 
+// What the compiler keeps out: files, threads, clocks and the environment are in `std`, which only tests
+// of this crate have.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
 pub mod assign;
 pub mod check;
 mod choose;

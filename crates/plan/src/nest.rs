@@ -6,6 +6,10 @@
 //! `axes[d].file >= span of axes[d+1..]`, so that a range of an outer loop is a range of the file,
 //! and two different ranges never interleave. The constructors of layouts see to it.
 
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::error::PlanError;
 use crate::layout::Part;
 
@@ -35,7 +39,7 @@ impl Nest {
     /// are dropped. No loop may be empty.
     pub fn new(file: u32, base: i64, user: i64, item: i64, mut axes: Vec<Axis>) -> Nest {
         axes.retain(|a| a.count != 1);
-        axes.sort_by_key(|a| std::cmp::Reverse(a.file));
+        axes.sort_by_key(|a| core::cmp::Reverse(a.file));
         let mut kept = 0;
         for k in 0..axes.len() {
             let inner = axes[k];

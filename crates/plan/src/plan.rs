@@ -6,6 +6,8 @@
 //!
 //! Order inside a round: `reads` and `chunk_reads`, then `moves`, then `writes` and `chunk_writes`.
 
+use alloc::vec::Vec;
+
 use crate::emit::round_up;
 
 /// Reading from disk to memory, or writing.

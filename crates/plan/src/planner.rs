@@ -5,6 +5,12 @@
 //! cut; round `k` is computed from `k` alone. Work and memory follow the number of axes, of parts
 //! the section crosses, and of chunks in the table, never the number of elements.
 
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::check::nests;
 use crate::choose::{self, Choice};
 use crate::chunks::Cells;

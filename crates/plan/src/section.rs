@@ -1,5 +1,10 @@
 //! Regular sections: which elements of an array are meant.
 
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::error::PlanError;
 
 /// One axis of a [`Section`]: `start, start+step, ...`, `count` indices in all.
@@ -215,7 +220,7 @@ impl Section {
     /// Every index, last axis fastest. For tests and small sections.
     pub fn indices(&self) -> impl Iterator<Item = Vec<i64>> + '_ {
         let mut next = (!self.is_empty()).then(|| vec![0; self.ndim()]);
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             let at = next.clone()?;
             let index = at.iter().zip(&self.ranges).map(|(k, r)| r.index(*k)).collect();
             next = (0..at.len()).rev().find(|&d| at[d] + 1 < self.ranges[d].count).map(|d| {
@@ -229,8 +234,8 @@ impl Section {
     }
 }
 
-impl std::fmt::Display for Section {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for Section {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "[")?;
         for (d, r) in self.ranges.iter().enumerate() {
             let comma = if d > 0 { ", " } else { "" };

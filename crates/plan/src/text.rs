@@ -1,6 +1,8 @@
 //! The text form of plans and rounds: what `explain` shows and golden files hold.
 
-use std::fmt::{self, Display, Formatter};
+use alloc::format;
+use alloc::string::String;
+use core::fmt::{self, Display, Formatter};
 
 use crate::plan::{Channel, Cost, Direction, Move, Place, Round, Transfer};
 use crate::planner::Plan;

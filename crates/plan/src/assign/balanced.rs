@@ -18,7 +18,11 @@
 //! Cost: O(m log m + m*p) for the start; each pass of moves and swaps O(m*p + m*m), of which no more than
 //! a fixed number of pairs are tried; the matching only if it is small enough.
 
-use std::cmp::Reverse;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::items::{Item, Items};
 use super::{by_rank, matching, Requests, Share};

@@ -5,7 +5,12 @@
 //! refuses what is large, and gives up after a fixed number of steps: counted, not timed, so that all
 //! ranks give up together.
 
-use std::cmp::Reverse;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::items::{Items, Room};
 use super::{Aim, Objective};

@@ -7,7 +7,9 @@
 //!
 //! Cost: sorting the requests that are not empty.
 
-use std::cmp::Reverse;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::items::{Items, Room};
 

@@ -1,6 +1,12 @@
 //! What is given to ranks in the paper's model: whole files, or equal shares of files if there are
 //! more ranks than files; and how many each rank gets.
 
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::{by_rank, Requests, Share};
 use crate::error::PlanError;
 
@@ -148,7 +154,7 @@ pub(super) fn readers_of_files(requests: &Requests, readers: usize) -> Vec<usize
         let some = (0..counts.len()).filter(|&file| exact[file] > 0);
         if balance > 0 {
             let some = some.filter(|&file| cuttable(file));
-            let next = some.max_by_key(|&f| (short(f, &counts), std::cmp::Reverse(f)));
+            let next = some.max_by_key(|&f| (short(f, &counts), core::cmp::Reverse(f)));
             let Some(next) = next else { break };
             counts[next] += 1;
             balance -= 1;

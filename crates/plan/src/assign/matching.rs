@@ -13,6 +13,10 @@
 //!
 //! Cost: O(m * (p*p + m*p)) at worst for m items; in practice far less, as most paths are short.
 
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::items::Items;
 use crate::error::PlanError;
 
@@ -62,7 +66,7 @@ impl State {
         let mut capacity = vec![items.floor; readers];
         let mut rows = real;
         if items.extra > 0 {
-            capacity.extend(std::iter::repeat_n(1, readers));
+            capacity.extend(core::iter::repeat_n(1, readers));
             rows += readers - items.extra;
         }
         State {
@@ -148,7 +152,7 @@ impl State {
         let mut column = sink;
         loop {
             let row = from[column];
-            let before = std::mem::replace(&mut self.at[row], column);
+            let before = core::mem::replace(&mut self.at[row], column);
             self.members[column].push(row);
             if row == start {
                 return;

@@ -27,6 +27,10 @@
 //! Reference: Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using
 //! Multi-Collective I/O", FAST 2002, sections 4 and 5, appendix A.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 mod balanced;
 mod exact;
 mod greedy;

@@ -1,5 +1,10 @@
 //! Who wants how much of which file: the matrix, its checks, and the price of an answer.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::{Aim, Assignment, Share, Solver};
 use crate::error::PlanError;
 
@@ -219,7 +224,7 @@ impl Requests {
     pub(super) fn joined(&self) -> Result<Joined, PlanError> {
         let mut runs: Vec<Vec<usize>> = vec![];
         let fair = self.fair(self.readers().len());
-        let mut last = std::collections::BTreeMap::new();
+        let mut last = alloc::collections::BTreeMap::new();
         for file in 0..self.files {
             let alone = !self.cuttable(file);
             let group = self.groups.get(file).map(|group| (*group, alone));

@@ -8,6 +8,10 @@
 //! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of
 //! Out-of-Core Arrays", section 3.1.
 
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::batches::PAGE;
 use crate::error::PlanError;
 use crate::layout::Layout;
@@ -52,7 +56,7 @@ impl Ground {
             Layout::Chunked(c) => (&c.shape, c.item, &c.strides),
         };
         let mut order: Vec<usize> = (0..shape.len()).collect();
-        order.sort_by_key(|axis| (std::cmp::Reverse(strides[*axis]), *axis));
+        order.sort_by_key(|axis| (core::cmp::Reverse(strides[*axis]), *axis));
         let (grain, encoded) = match layout {
             Layout::Strided(_) => (vec![1; shape.len()], false),
             Layout::Chunked(c) => {

@@ -11,7 +11,8 @@
 //! Invariants. Memory and time are O(spans and hands), whatever the number of tiles. Batches of an owner are
 //! ranges of its tiles, one after another; tiles in a slot begin at pages.
 
-use std::ops::Range;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::deals::Hand;
 use super::Span;

@@ -12,6 +12,8 @@
 //!
 //! Reference: Thakur and Choudhary, section 6 (block-cyclic).
 
+use alloc::vec::Vec;
+
 use super::batches::Part;
 use super::domains::{Share, Span};
 use super::tiles::Tiling;
@@ -232,7 +234,7 @@ mod tests {
             };
             let tilings: Vec<Tiling> = sizes.iter().copied().map(tiling).collect();
             let deal = Deal::new(&tilings, shares as usize);
-            let mut seen = std::collections::BTreeSet::new();
+            let mut seen = alloc::collections::BTreeSet::new();
             for share in 0..shares {
                 let hand = Hand { array: 0, share };
                 let mut tiles = 0;

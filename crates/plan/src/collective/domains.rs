@@ -32,6 +32,9 @@
 //!
 //! Reference: Thakur and Choudhary, section 4 (static, dynamic) and 6 (block-cyclic, fewer I/O ranks).
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::access::{Access, Ground};
 use super::batches::Part;
 use super::regions::Region;

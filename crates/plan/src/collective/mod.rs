@@ -18,6 +18,10 @@
 //! Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of
 //! Out-of-Core Arrays", sections 3 and 4. Its *file domain access table* is [`Collective::table`].
 
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
 mod access;
 mod batches;
 mod deals;
@@ -36,8 +40,8 @@ pub use records::{failed, record, unsaid, Mismatch, Records, Said, Stage, Wanted
 pub use regions::{hull, regions, Region};
 pub use tiles::Tiling;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use alloc::collections::BTreeMap;
+use core::ops::Range;
 
 use self::batches::{Batches, Part, PAGE};
 use self::deals::Deal;

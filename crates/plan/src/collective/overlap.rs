@@ -19,9 +19,11 @@
 //! to look at too many pairs, or cut a section into too many, says so: then the order of ranks counts. That
 //! pairs share an element is only said of those that do.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::ops::ControlFlow;
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::ops::ControlFlow;
 
 use super::access::{Access, Ground};
 use super::regions::{gcd, Region};
@@ -259,7 +261,7 @@ fn each_pair(ground: &Ground, accesses: &[Access], members: &[u32], found: Found
                 steps.iter().enumerate().map(start).collect()
             };
             // A group by itself has one side, two groups have two, of which each meets the other.
-            let both = !std::ptr::eq(group, against);
+            let both = !core::ptr::eq(group, against);
             let side = |list: &[u32], side: u8| -> Vec<(Vec<i64>, u32, u8)> {
                 list.iter().map(|k| (class(*k), *k, side)).collect()
             };

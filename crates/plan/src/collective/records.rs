@@ -16,7 +16,10 @@
 //!
 //! Invariants. Rows come from other processes, of other versions perhaps: none makes this panic.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use super::access::{section_from_words, Access, Ground};
 use super::overlap::{leave_out, Left};
@@ -309,7 +312,7 @@ impl Wanted {
                 members.map(|k| &self.accesses[*k as usize].section).collect();
             sections.sort();
             sections.dedup();
-            let around = bytes(&mut std::iter::once(&region.section));
+            let around = bytes(&mut core::iter::once(&region.section));
             bytes(&mut sections.into_iter()).min(around)
         };
         found.iter().map(of_region).fold(0, i64::saturating_add)

@@ -14,6 +14,9 @@
 //!
 //! Cost. O(P log P) for each axis that cuts, O(P) memory; independent of the number of elements.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::access::{Access, Ground};
 use crate::section::{Range, Section};
 

@@ -11,6 +11,8 @@
 //!
 //! Invariants. Tiles of a range of units are disjoint and cover it; tile `k` is arithmetic.
 
+use alloc::vec::Vec;
+
 use super::access::Ground;
 use super::regions::Region;
 use crate::error::PlanError;
@@ -132,8 +134,8 @@ impl Tiling {
         for place in (0..self.order.len()).rev() {
             let range = self.section.ranges()[self.order[place]];
             let cell = match place.cmp(&self.cut) {
-                std::cmp::Ordering::Greater => 0,
-                std::cmp::Ordering::Equal | std::cmp::Ordering::Less if place > 0 => {
+                core::cmp::Ordering::Greater => 0,
+                core::cmp::Ordering::Equal | core::cmp::Ordering::Less if place > 0 => {
                     let cells = self.cells[place].max(1);
                     let cell = rest.rem_euclid(cells);
                     rest = rest.div_euclid(cells);

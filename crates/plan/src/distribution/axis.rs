@@ -13,6 +13,11 @@
 //! Invariants. Every index has one owner. Owned indices are stored in ascending order without gaps.
 //! Products go through 128 bits: indices, strides and extents have 63, `M` has less than the extent.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::{Align, Pattern};
 use crate::error::PlanError;
 use crate::section::Range;

@@ -13,6 +13,10 @@
 //!
 //! Cost. The coordinates of all axes and the peers there are: not the square of the ranks.
 
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::axis::{Axis, Strip, MOST_PIECES};
 use super::{Distribution, Ghost};
 use crate::error::PlanError;

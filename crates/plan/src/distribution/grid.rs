@@ -1,5 +1,11 @@
 //! Processor grids: ranks with coordinates, the last axis fastest.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::error::PlanError;
 
 /// Ranks arranged in a box. Rank order is row-major: the last coordinate runs fastest.
@@ -141,8 +147,8 @@ fn fill(
     false
 }
 
-impl std::fmt::Display for Grid {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for Grid {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         if self.shape.is_empty() {
             return write!(f, "1");
         }

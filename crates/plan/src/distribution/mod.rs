@@ -22,6 +22,13 @@
 //! | [`axis`]     | one axis: which coordinate owns an index, which ranges has a coordinate? |
 //! | [`exchange`] | who sends what to whom when a distribution changes? |
 
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+
 mod axis;
 mod exchange;
 mod grid;
@@ -358,8 +365,8 @@ fn affine(stride: i64, offset: i64) -> String {
     }
 }
 
-impl std::fmt::Display for Pattern {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Pattern::Whole => write!(f, "*"),
             Pattern::Block(None) => write!(f, "BLOCK"),
@@ -374,8 +381,8 @@ impl std::fmt::Display for Pattern {
     }
 }
 
-impl std::fmt::Display for Mapping {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for Mapping {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}", self.pattern)?;
         let Align { stride, offset, extent } = self.align;
         if (stride, offset) != (1, 0) || extent.is_some() {
@@ -385,8 +392,8 @@ impl std::fmt::Display for Mapping {
     }
 }
 
-impl std::fmt::Display for Distribution {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for Distribution {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let words: Vec<String> = self.mappings.iter().map(Mapping::to_string).collect();
         write!(f, "({}) onto {}", words.join(", "), self.grid)?;
         let used: Vec<usize> = self.mappings.iter().filter_map(|m| m.axis).collect();

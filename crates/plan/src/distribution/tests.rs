@@ -197,7 +197,7 @@ fn run(source: (&Distribution, &[Ghost]), target: (&Parts, &Distribution, &[Ghos
             for (a, b) in there.indices().zip(here.indices()) {
                 let value = have[from][place(&shape_there, &a)].clone();
                 assert!(value.is_some());
-                assert_eq!(None, std::mem::replace(&mut memory[place(&shape, &b)], value));
+                assert_eq!(None, core::mem::replace(&mut memory[place(&shape, &b)], value));
             }
         };
         plan.own.iter().for_each(|(there, here)| put(me, there, here));

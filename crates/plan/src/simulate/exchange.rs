@@ -7,6 +7,9 @@
 //! taken as independent of each other. That is exact where tiles are cut on one axis (rows, columns) or
 //! members are a grid, if sections have no steps; else it is an estimate.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::{time, Machine, Manner, Stream};
 use crate::collective::{hull, Collective, Ground, Region, Tile};
 use crate::section::Section;

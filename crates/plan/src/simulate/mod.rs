@@ -24,6 +24,10 @@
 //!
 //! Cost. O(min(requests, EVENTS) log P) and, for messages, O(tiles (P or log P)) (`exchange`).
 
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
 mod exchange;
 mod queue;
 mod rounds;

@@ -10,8 +10,11 @@
 //! in groups of equal length, and one burst of each stands for it. Which one is drawn from the group's number alone: drawn evenly, so that
 //! servers get their share, and alike for ranks that walk alike, so that these meet the same blocks.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::servers::{Burst, Servers, Weight};
 use super::{bases, Machine, Manner, Outcome, Stream, EVENTS};

@@ -4,7 +4,9 @@
 //! an agreement. Writing: what ranks give goes to the owners, who write it while the next rounds begin. What nobody
 //! gives is read as soon as its slot is free: at the beginning, or when what was in the slot is written.
 
-use std::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
 
 use super::exchange::{Exchanges, Loads, Needed};
 use super::queue::{Chain, Queue, Work};

@@ -3,6 +3,9 @@
 //! First come, first served, and requests are given in the order in which they come; so a queue is
 //! one number, the time at which the server is free.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::{time, Machine};
 use crate::error::PlanError;
 

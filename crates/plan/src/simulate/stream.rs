@@ -4,6 +4,9 @@
 //! Runs whose gaps are cheap to read become one (data sieving); runs that are too long for one request
 //! are cut. Request `k` is arithmetic, as is their number, so 10^12 of them cost nothing to hold.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::Manner;
 use crate::collective::Ground;
 use crate::section::Section;
@@ -129,7 +132,7 @@ mod tests {
             let ground = Ground { shape, item: 3, order, grain: vec![1; 3], encoded: false, lead: None };
             let section = Section::new(vec![a, b, c]);
             let stream = Stream::new(&ground, &section, 100, &runs(gap, most, extent));
-            let mut seen = std::collections::BTreeMap::new();
+            let mut seen = alloc::collections::BTreeMap::new();
             let mut bytes = 0;
             for k in 0..stream.requests() {
                 let (offset, len) = stream.request(k);

@@ -1,6 +1,6 @@
 //! Small machines worked out by hand, and what must hold on any.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
 
 use proptest::prelude::*;
 
@@ -258,13 +258,13 @@ fn what_is_read_is_there_before_it_is_written() {
 fn ranks_on_their_own_read_what_they_want_and_write_what_counts() {
     let halves = [section(&[(0, 48, 1)]), section(&[(16, 48, 1)])];
     let all = job(&[64], &halves);
-    let run = |write| alone(std::slice::from_ref(&all), 2, &machine(), &RUNS, write).unwrap();
+    let run = |write| alone(core::slice::from_ref(&all), 2, &machine(), &RUNS, write).unwrap();
     assert_eq!((2, 96, 96), (run(false).requests, run(false).bytes, run(false).useful));
     // The lower rank leaves out what the higher one gives.
     assert_eq!((2, 64, 96), (run(true).requests, run(true).bytes, run(true).useful));
     // In the papers it does not.
     let whole = Manner { leaves_out: false, ..RUNS };
-    assert_eq!(96, alone(std::slice::from_ref(&all), 2, &machine(), &whole, true).unwrap().bytes);
+    assert_eq!(96, alone(core::slice::from_ref(&all), 2, &machine(), &whole, true).unwrap().bytes);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn a_hundred_thousand_ranks_are_a_bounded_number_of_events() {
         (0..ranks).map(|rank| section(&[(0, 256, 1), (8 * rank, 8, 1)])).collect();
     let all = job(&[256, 8 * ranks], &columns);
     let m = Machine { servers: 64, stripe: 1 << 20, block: 1 << 16, per_node: 100, ..machine() };
-    let direct = alone(std::slice::from_ref(&all), ranks as u32, &m, &RUNS, false).unwrap();
+    let direct = alone(core::slice::from_ref(&all), ranks as u32, &m, &RUNS, false).unwrap();
     assert_eq!(256 * ranks, direct.requests);
     assert!(direct.events <= EVENTS + ranks, "{direct:?}");
     let agreed = Agreed { ranks: ranks as u32, ..agreed(1, 8 << 20) };
@@ -361,7 +361,7 @@ fn a_clock_that_is_too_small_stands_still() {
     let halves =
         [section(&[(0, 1 << 23, 1), (0, 64, 1)]), section(&[(0, 1 << 23, 1), (64, 64, 1)])];
     let all = job(&[1 << 23, 128], &halves);
-    assert_eq!(i64::MAX, alone(std::slice::from_ref(&all), 2, &slow, &RUNS, false).unwrap().ns);
+    assert_eq!(i64::MAX, alone(core::slice::from_ref(&all), 2, &slow, &RUNS, false).unwrap().ns);
     let plan = Collective::new(vec![all], &agreed(2, 1 << 23)).unwrap();
     for write in [false, true] {
         let outcome = together(&plan, 2, &slow, &RUNS, write).unwrap();
@@ -393,7 +393,7 @@ proptest! {
         let all = job(&[9, 40], &sections);
         let m = Machine { servers, depth, write_depth: depth, per_node, ..machine() };
         let wanted: i64 = sections.iter().map(|s| s.count().unwrap()).sum();
-        let direct = alone(std::slice::from_ref(&all), ranks as u32, &m, &RUNS, write).unwrap();
+        let direct = alone(core::slice::from_ref(&all), ranks as u32, &m, &RUNS, write).unwrap();
         let given: BTreeSet<_> = sections.iter().flat_map(Section::indices).collect();
         // Unless they are too entangled to be told apart, what is written is written once.
         let whole = Agreed { write: true, ..agreed(ranks, 1 << 20) };
