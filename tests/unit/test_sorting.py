@@ -257,8 +257,9 @@ def test_long_lines_are_read_twice_and_written_twice(tmp_path):
     assert data.nbytes * 2 <= report.must_move <= data.nbytes * 4
     same(np.sort(data), planned.run()[...])
     measured = planned.report.measured
-    moved = measured.read_bytes + measured.written_bytes
-    assert 4 * data.nbytes <= moved <= report.read_bytes + report.written_bytes
+    # What is read again of the temporary array is no write, though it may be mapped.
+    assert 2 * data.nbytes <= measured.read_bytes <= report.read_bytes
+    assert 2 * data.nbytes <= measured.written_bytes <= report.written_bytes
     assert measured.peak_bytes <= 4 << 20
 
 

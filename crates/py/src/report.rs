@@ -90,6 +90,7 @@ pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> 
         ("writes", done.writes),
         ("written_bytes", done.written_bytes),
         ("mapped_bytes", done.mapped_bytes),
+        ("mapped_written_bytes", done.mapped_written_bytes),
         ("decodes", done.decodes),
         ("encodes", done.encodes),
         ("rounds", done.rounds),

@@ -227,12 +227,10 @@ class Carrier:
         """Add what was moved of an array."""
         new, measured = array.stats(), self.measured
         measured.read_bytes += new["read_bytes"] - old["read_bytes"]
-        mapped = new["mapped_bytes"] - old["mapped_bytes"]
         measured.written_bytes += new["written_bytes"] - old["written_bytes"]
-        if array.writable:
-            measured.written_bytes += mapped
-        else:
-            measured.read_bytes += mapped
+        stored = new["mapped_written_bytes"] - old["mapped_written_bytes"]
+        measured.written_bytes += stored
+        measured.read_bytes += new["mapped_bytes"] - old["mapped_bytes"] - stored
         measured.requests += new["reads"] + new["writes"] - old["reads"] - old["writes"]
 
 

@@ -343,6 +343,9 @@ impl<'a> Lane<'a> {
             mapping.check(&file)
         })?;
         self.report.mapped_bytes += loops.bytes() as i64;
+        if side == Side::Destination {
+            self.report.mapped_written_bytes += loops.bytes() as i64;
+        }
         Ok(())
     }
 

@@ -98,6 +98,8 @@ pub struct Report {
     pub written_bytes: i64,
     /// Bytes copied straight out of or into mapped files.
     pub mapped_bytes: i64,
+    /// Of these, those that were copied into them.
+    pub mapped_written_bytes: i64,
     /// Chunks decoded.
     pub decodes: i64,
     /// Chunks that were kept decoded: not read, not decoded.
@@ -118,6 +120,7 @@ impl Report {
         self.writes += other.writes;
         self.written_bytes += other.written_bytes;
         self.mapped_bytes += other.mapped_bytes;
+        self.mapped_written_bytes += other.mapped_written_bytes;
         self.decodes += other.decodes;
         self.kept += other.kept;
         self.encodes += other.encodes;

@@ -214,14 +214,15 @@ fn access(
     report
 }
 
-fn assert_report(plan: &Plan, report: &Report) {
-    let cost = plan.cost();
+fn assert_report(plan: &Plan, direction: Direction, report: &Report) {
+    let (cost, writes) = (plan.cost(), direction == Direction::Write);
     let expected = Report {
         reads: cost.reads,
         read_bytes: cost.read_bytes,
         writes: cost.writes,
         written_bytes: cost.written_bytes,
         mapped_bytes: cost.mapped_bytes,
+        mapped_written_bytes: if writes { cost.mapped_bytes } else { 0 },
         decodes: cost.decodes,
         kept: 0,
         encodes: cost.encodes,
@@ -254,7 +255,7 @@ proptest! {
             expected[at..at + item].copy_from_slice(&disk.content[offset..offset + item]);
         });
         prop_assert_eq!(expected, memory);
-        assert_report(&plan, &report);
+        assert_report(&plan, direction, &report);
     }
 
     #[test]
@@ -277,7 +278,7 @@ proptest! {
             expected[offset..offset + item].copy_from_slice(&memory[at..at + item]);
         });
         prop_assert!(expected == disk.now());
-        assert_report(&plan, &report);
+        assert_report(&plan, direction, &report);
     }
 }
 
