@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import outcore
 from algorithm_runs import must_be_right
 from algorithms import CASES
 from outcore import jobs
+from outcore.jobs.carry import Carrier
 from outcore.journal import Journal, of_rank, of_ranks
-from outcore.schedule import Run
+from outcore.schedule import Run, Schedule
+from outcore.schedule.divide import divided
 from outcore.testing.sim import SimWorld
 from ranks import once, ranks
 
@@ -75,6 +78,50 @@ def test_results_are_those_of_one_process(world, folder, name, monkeypatch):
         must_be_right(case, found)
         for one, wanted in zip(found, alone, strict=True) if case.bits and alone else ():
             np.testing.assert_array_equal(wanted, one)
+
+
+@pytest.mark.parametrize("name", CASES)
+@ranks(2, 3, 5)
+def test_ranks_that_measured_other_rates_divide_steps_alike(world, folder, name, monkeypatch):
+    """Each rank tries its processor by itself, beside other programs; no step may be nobody's."""
+    real = Carrier.phase
+
+    def phase(self, phase, *arguments):
+        if isinstance(phase, Schedule) and phase.rate:
+            phase = replace(phase, rate=phase.rate / 1000.0 ** (self.ranks.rank % 3))
+        real(self, phase, *arguments)
+
+    monkeypatch.setattr(Carrier, "phase", phase)
+    case = CASES[name]()
+
+    def body(t):
+        once(t, lambda: stored(case, folder / "a"))
+        return called(case, folder / "a", "shared", comm=t)
+
+    for found in world.run(body):
+        must_be_right(case, found)
+
+
+@ranks(2, 3)
+def test_steps_that_ranks_divide_differently_are_an_error_on_all(world, folder, monkeypatch):
+    def rounds(self, schedule):
+        def weigh(step):
+            return float(self.ranks.rank * sum(part.start for part in step.loads[0].section))
+
+        return divided(schedule, self.ranks.size, weigh)
+
+    monkeypatch.setattr(Carrier, "rounds", rounds)
+
+    def body(t):
+        path = folder / "a.npy"
+        once(t, lambda: np.save(path, np.arange(1 << 20).reshape(1024, 1024)))
+        with pytest.raises(outcore.CollectiveError, match="divided as") as error:
+            outcore.transpose(path, out=folder / "b.npy", memory="1 MiB", comm=t)
+        assert error.value.code == "mismatched-call"
+        t.barrier()
+        assert not (folder / "b.npy").exists()
+
+    world.run(body)
 
 
 class Stop(Exception):

@@ -123,4 +123,18 @@ MUTANTS = [
         killed_by="tests/unit/test_journal.py::test_a_journal_that_is_removed_meanwhile_is_made_anew",
         why="a job would note its steps in a file without a name, and nobody could go on with it",
     ),
+    Mutant(
+        file=CARRY,
+        before='rate = self.ranks.told(partial(getattr, schedule, "rate"))',
+        after="rate = schedule.rate",
+        killed_by="tests/mpi/test_algorithms.py::test_ranks_that_measured_other_rates_divide_steps_alike",
+        why="each rank would divide the steps by a rate that it measured itself: some would be nobody's",
+    ),
+    Mutant(
+        file="python/outcore/jobs/ranks.py",
+        before="        together(self.group, _CALL, say, share, same=1, named=self.name)",
+        after="        together(self.group, _CALL, say, share, same=0, named=self.name)",
+        killed_by="tests/mpi/test_algorithms.py::test_steps_that_ranks_divide_differently_are_an_error_on_all",
+        why="steps that nobody has done would be missing from a result that takes its name",
+    ),
 ]

@@ -133,11 +133,13 @@ class Carrier:
         if not schedule.buffers:
             return  # nothing is left to do, which all ranks know; nor does anybody who goes on have to
         with self.common(schedule) as common:
-            # What is in memory each rank has.
-            schedule = replace(schedule, common=frozenset(common))
+            # What is in memory each rank has. Each has measured the rate of kernels for itself: steps are
+            # divided by that of the first, or some would be nobody's.
+            rate = self.ranks.told(partial(getattr, schedule, "rate"))
+            schedule = replace(schedule, common=frozenset(common), rate=rate)
             for parts in self.rounds(schedule):
                 run = partial(self.part, schedule, parts, first, checkpoints, count, common)
-                self.ranks.finished(run)
+                self.ranks.finished(run, partial("{}, divided as {}".format, schedule.name, parts))
         if checkpoints is not None and len(self.program.phases) > 1:
             self.ranks.finished(checkpoints.finish)
 

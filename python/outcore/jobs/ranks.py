@@ -156,8 +156,18 @@ class Ranks:
             said = self.group.allgather_bytes(mine.encode())
         return json.loads(said[0])
 
-    def finished(self, work: Callable[[], object]) -> None:
-        """Do something that may take long, and can be interrupted; all return, or all raise."""
+    def finished(self, work: Callable[[], object], share: Callable[[], str] = str) -> None:
+        """
+        Do something that may take long, and can be interrupted; all return, or all raise.
+
+        Parameters
+        ----------
+        work
+            What this rank does.
+        share
+            Says how the work was divided. If ranks say different things, all raise: a part of it may
+            be done by nobody.
+        """
         if self.size == 1:
             work()
             return
@@ -169,8 +179,9 @@ class Ranks:
                 raise  # the ranks have met for it
             failure = error
 
-        def say() -> None:
+        def say() -> list[int]:
             if failure is not None:
                 raise failure
+            return [number_of(share())]
 
-        self.together(say)
+        together(self.group, _CALL, say, share, same=1, named=self.name)
