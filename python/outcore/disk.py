@@ -478,8 +478,8 @@ class DiskArray(Operators):
         -------
         dict
             ``reads``, ``read_bytes``, ``writes``, ``written_bytes``, ``mapped_bytes``, ``decodes``,
-            ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses. Of the bytes that
-            were copied out of and into mapped files, ``mapped_written_bytes`` are the latter.
+            ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses. Of the bytes
+            that were copied out of and into mapped files, ``mapped_written_bytes`` are the latter.
 
         Examples
         --------

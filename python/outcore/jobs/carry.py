@@ -133,8 +133,8 @@ class Carrier:
         if not schedule.buffers:
             return  # nothing is left to do, which all ranks know; nor does anybody who goes on have to
         with self.common(schedule) as common:
-            # What is in memory each rank has. Each has measured the rate of kernels for itself: steps are
-            # divided by that of the first, or some would be nobody's.
+            # What is in memory each rank has. Each has measured the rate of kernels for itself: steps
+            # are divided by that of the first, or some would be nobody's.
             rate = self.ranks.told(partial(getattr, schedule, "rate"))
             schedule = replace(schedule, common=frozenset(common), rate=rate)
             for parts in self.rounds(schedule):
