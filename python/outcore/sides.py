@@ -356,7 +356,9 @@ class Side:
         page, lead = self.pages
         if (units := self.page_units(shape)) is not None:
             axes = zip(section, units, shape, strict=True)
-            if not any(part.start % n or (part.stop % n and part.stop < end) for part, n, end in axes):
+            if not any(
+                part.start % n or (part.stop % n and part.stop < end) for part, n, end in axes
+            ):
                 return 0
             return 2 * self._chunks_met(section)
         first, runs, length, stride, apart = lead, 1, self.itemsize, self.itemsize, 0
