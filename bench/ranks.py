@@ -148,7 +148,7 @@ def libraries(wanted: list[str] | None) -> list[str]:
 
 
 class Ranks:
-    """What a rank of a case has: its communicator, its board, and the clock of all."""
+    """What a rank of a case has: its communicator, its node barrier, and the clock of all."""
 
     def __init__(self, words: dict[str, Any]) -> None:
         from mpi4py import MPI
@@ -157,7 +157,7 @@ class Ranks:
 
         self.mpi = MPI
         self.comm = MPI.COMM_WORLD
-        self.board = transport(self.comm)
+        self.node_barrier = transport(self.comm)
         self.cache: str = words["cache"]
         # Files that are known to hold what they should.
         self.trusted: set[Path] = set()
@@ -167,31 +167,31 @@ class Ranks:
         self._device: str = words.get("device", "")
         if self._group is not None:
             enter(self._group)
-            self.board.barrier()
+            self.node_barrier.barrier()
 
     def total(self, number: int) -> int:
         """Sum over the ranks."""
-        return int(self.board.allgather(np.array([number], np.int64)).sum())
+        return int(self.node_barrier.allgather(np.array([number], np.int64)).sum())
 
     def all_true(self, value: bool) -> bool:
         """Whether it is true on all ranks."""
-        return not self.board.agree(int(not value))
+        return not self.node_barrier.agree(int(not value))
 
     def by_one(self, work: Callable[[], Any]) -> None:
         """Rank 0 does something while the others wait."""
-        self.board.barrier()
+        self.node_barrier.barrier()
         if self.comm.rank == 0:
             work()
-        self.board.barrier()
+        self.node_barrier.barrier()
 
     def _timed(self, call: Callable[[], Any]) -> tuple[float, tuple[int, int]]:
         if self.cache == "slow":
             time.sleep(IDLE)
         before = counts(self._group, self._device) if self._group else (0, 0)
-        self.board.barrier()
+        self.node_barrier.barrier()
         start = time.monotonic_ns()
         call()
-        times = self.board.allgather(np.array([start, time.monotonic_ns()]))
+        times = self.node_barrier.allgather(np.array([start, time.monotonic_ns()]))
         after = counts(self._group, self._device) if self._group else (0, 0)
         spent = float(times[:, 1].max() - times[:, 0].min()) / 1e9
         return spent, (after[0] - before[0], after[1] - before[1])

@@ -317,7 +317,7 @@ class Section:
         write, sync = self.op != "read", self.op == "sync"
         hints = outcore.Hints(sync=sync)
         mode: Any = "r+" if write else "r"
-        array = outcore.open(self.path(name), mode, comm=self.ranks.board, hints=hints)
+        array = outcore.open(self.path(name), mode, comm=self.ranks.node_barrier, hints=hints)
 
         def put() -> None:
             array.write_all(self.key, self.value, method=method)
@@ -424,12 +424,12 @@ class Section:
             return np.array_equal(self.out, self.old)
         share = (self.ranks.comm.rank, self.ranks.comm.size)
         good = intact(self.look(name), self.base, self.all, True, share)
-        self.ranks.board.barrier()
+        self.ranks.node_barrier.barrier()
         self.value = self.old
         call, close = makers[name]()
         call()
         close()
-        self.ranks.board.barrier()
+        self.ranks.node_barrier.barrier()
         good = intact(self.look(name), self.base, self.all, False, share) and good
         if not self.ranks.all_true(good):
             self.renew(name)
@@ -544,7 +544,7 @@ def _row(of: Section, case: str, makers: dict[str, Any]) -> None:
     path = of.path(next(iter(makers)))
     if ranks.cache != "warm":
         ranks.by_one(lambda: evict([path]))
-    with outcore.open(path, "r" if reading else "r+", comm=ranks.board) as array:
+    with outcore.open(path, "r" if reading else "r+", comm=ranks.node_barrier) as array:
         extra["why"] = array.explain_all(of.key, write=not reading).method
     shown = case if reading else written(case)
     ranks.say(shown, ranks.total(of.out.nbytes), found, **extra)

@@ -1,7 +1,7 @@
 """
-Question: what does it cost that ranks of one node agree, at the board and in the MPI library?
+Question: what does it cost that ranks of one node agree, at the node barrier and in the MPI library?
 
-Expected: tens of microseconds at the board, whatever the number of ranks; MPI is faster where every
+Expected: tens of microseconds at the node barrier, whatever the number of ranks; MPI is faster where every
 rank has a core of its own, and spins. Held fair: the same processes, the same records (64 words,
 one code), blocks of 50 calls in random order, medians of the slowest rank; MPI with the settings of
 ``tests/env``, which let others run while it waits.
@@ -34,7 +34,7 @@ def run(options: Any) -> None:
     loader.exec_module(x)
     rows = []
     names = ("barrier", "allgather", "agree")
-    heads = [f"{name} {who}" for name in names for who in ("board", "MPI")]
+    heads = [f"{name} {who}" for name in names for who in ("node_barrier", "MPI")]
     print("\n| library | ranks | " + " | ".join(heads) + " |\n|---|---:|" + "---:|" * len(heads))
     for library in x.MPI_LIBRARIES:
         folder = x.mpi_setup(library)
@@ -63,27 +63,27 @@ def rank(repeat: int) -> None:
     from outcore.transport import transport
 
     comm = MPI.COMM_WORLD
-    board = transport(comm)
+    node_barrier = transport(comm)
     record, table = np.zeros(64, np.int64), np.zeros((comm.size, 64), np.int64)
     one, most = np.zeros(1, np.int64), np.zeros(1, np.int64)
     calls = {
-        "barrier board": board.barrier,
+        "barrier node barrier": node_barrier.barrier,
         "barrier MPI": comm.Barrier,
-        "allgather board": lambda: board.allgather(record),
+        "allgather node barrier": lambda: node_barrier.allgather(record),
         "allgather MPI": lambda: comm.Allgather(record, table),
-        "agree board": lambda: board.agree(0),
+        "agree node barrier": lambda: node_barrier.agree(0),
         "agree MPI": lambda: comm.Allreduce(one, most, MPI.MAX),
     }
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     order = [name for name in calls for _ in range(repeat)]
     random.Random(0).shuffle(order)
     for name in [*calls, *order]:
-        board.barrier()
+        node_barrier.barrier()
         start = time.perf_counter()
         for _ in range(CALLS):
             calls[name]()
         took = np.array([int((time.perf_counter() - start) * 1e9)])
-        seconds[name].append(float(board.allgather(took).max()) / 1e9 / CALLS)
+        seconds[name].append(float(node_barrier.allgather(took).max()) / 1e9 / CALLS)
     if comm.rank == 0:
         print(json.dumps({name: blocks[1:] for name, blocks in seconds.items()}))
         assert all(statistics.median(blocks) > 0 for blocks in seconds.values())

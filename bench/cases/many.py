@@ -170,7 +170,7 @@ class Files:
                 array.read_all(key, out=out, method=method)
 
         return self._when(
-            lambda: [outcore.open(path, comm=self.ranks.board) for path in self.paths],
+            lambda: [outcore.open(path, comm=self.ranks.node_barrier) for path in self.paths],
             read,
             lambda arrays: [array.close() for array in arrays],
         )

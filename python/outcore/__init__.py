@@ -7,7 +7,7 @@ Arrays larger than memory, at the speed of the disks.
 >>> a[150, :4]
 array([1.5, 0. , 0. , 1.5])
 
-`open` and `create` give a `DiskArray`; `memory` is the promise that holds; `Hints` are wishes.
+`open` and `create` give a `DiskArray`; `memory` is the promise that holds; `Hints` never change results.
 """
 
 from outcore import measured as _measured

@@ -9,7 +9,7 @@ slab of them, fits, chunks are cut and decoded again: the report of the loop say
 budget would do.
 
 Invariants. At most three blocks exist at once (the one the caller may still hold, the one being
-handed out, the one being read); two, if the caller lets go of one before he asks for the next. A loop
+handed out, the one being read); two, if the caller releases one before he asks for the next. A loop
 begins only with memory for these, and with enough left to read them, whatever other loops do
 (``_core.Array.begin_loop``): so one that begins ends. A buffer is used again only when nobody but us
 refers to it. The shared part is copied before the caller sees the block, who may change it.
@@ -463,7 +463,7 @@ def _whole(key: Key) -> Key:
 
 
 class _Buffers:
-    """Memory of the blocks, used again when the caller has let go of it."""
+    """Memory of the blocks, used again when the caller has release it."""
 
     def __init__(self, array: DiskArray, shape: tuple[int, ...]) -> None:
         self._shape, self._dtype, self._order = shape, array.dtype, array.order

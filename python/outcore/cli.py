@@ -34,7 +34,7 @@ from outcore import cli_run, formats, measured
 from outcore.cli_output import Bar, print_json
 from outcore.cli_words import parse_lengths, parse_options, parse_section
 from outcore.collective.choose import METHODS
-from outcore.collective.foresee import Disk, foresee
+from outcore.collective.dry_run import Disk, dry_run
 from outcore.disk import DiskArray
 from outcore.errors import (
     CollectiveError,
@@ -546,7 +546,7 @@ def _explain_ranks(words: Any) -> int:
     ):
         keys, what = _each_key(array, words)
         given = {"write": words.write, "method": words.method, "cold": words.cold}
-        seen = foresee(uncached if words.cold else array, keys, **given)
+        seen = dry_run(uncached if words.cold else array, keys, **given)
         counted = dataclasses.replace(seen, array=uncached)
         alone = sum((counted.alone(rank) for rank in range(words.ranks)), Disk())
         together, exact = counted.together()

@@ -522,7 +522,7 @@ class DiskArray(Operators):
         Blocks
             An iterator of ``(key, data)``: `key`, a tuple of slices, says where the block lies; `data`,
             a `numpy.ndarray`, has its elements. They are yours to change; the memory is used again
-            once you let go of it. Its ``report`` tells what the loop does, and what it costs.
+            once you release it. Its ``report`` tells what the loop does, and what it costs.
 
         Raises
         ------
@@ -732,7 +732,7 @@ class DiskArray(Operators):
 
     def close(self) -> None:
         """
-        Wait for started requests and let go of the files. Closing twice does nothing.
+        Wait for started requests and release the files. Closing twice does nothing.
 
         Raises what a started write raised, if nobody has seen it yet. Does not wait for the disk;
         see `flush`.

@@ -74,7 +74,7 @@ def open(
         ``"r"`` reads, ``"r+"`` reads and writes, ``"w"`` creates or replaces, ``"x"`` creates and
         refuses to replace. The last two need ``shape=`` and ``dtype=``; see `create`.
     hints
-        Wishes that never change results.
+        Hints; they never change results.
     comm
         A communicator of mpi4py, or a transport: all its ranks open the array together, and get a
         `CollectiveArray`. Collective: all return, or all raise `CollectiveError`, also if they name
@@ -164,7 +164,7 @@ def _open_together(
         nonlocal known
         _check_mode(mode)
         if made is not None:
-            name = _FORMATS[made.wish(0)[0]]
+            name = _FORMATS[made.setting(0)[0]]
             # What it takes to open it again; the rest was only for creating it. A raw file does not
             # say what it holds.
             raw = name == "raw"
@@ -172,9 +172,9 @@ def _open_together(
         # Ranks of one node share its processors.
         here = group.nodes.count(group.nodes[group.rank])
         fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
-        wishes = Hints.of(hints).over(fair)
+        settings = Hints.of(hints).over(fair)
         info = formats.open_info(path, writable=mode != "r", **known)
-        found.append(CollectiveArray(info, mode, wishes, known, group))
+        found.append(CollectiveArray(info, mode, settings, known, group))
         return words()
 
     try:
@@ -183,7 +183,7 @@ def _open_together(
         for array in found:
             array.close()
         raise
-    found[0]._place = records.wish(1)[0]
+    found[0]._place = records.setting(1)[0]
     return found[0]
 
 
@@ -278,7 +278,7 @@ def create(
     exclusive
         Refuse to replace anything.
     hints
-        Wishes that never change results.
+        Hints; they never change results.
     options
         ``format`` (a name, instead of the suffix); ``order`` (``"C"`` or ``"F"``); ``chunks`` and
         ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes);

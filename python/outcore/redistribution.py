@@ -28,7 +28,7 @@ from outcore import _core
 from outcore.collective.agreement import Unsure, brief, differ, fail_together, name_of
 from outcore.distribution import Distribution, views
 from outcore.errors import BudgetError, CollectiveError, DistributionError
-from outcore.transport import Held, Transport
+from outcore.transport import DeferredInterrupt, Transport
 
 __all__ = ["Part", "bring_all"]
 
@@ -101,11 +101,11 @@ def bring_all(
     def prepare() -> NDArray[Any]:
         target = make()
         moves.append(_Moves(group, source, target, only))
-        wishes = [_print(operation, source, target, only), moves[0].limit]
-        return brief(call, wishes)
+        settings = [_print(operation, source, target, only), moves[0].limit]
+        return brief(call, settings)
 
     # The other ranks wait for all of it.
-    with Held():
+    with DeferredInterrupt():
         try:
             limit = _agree(group, call, prepare)
             moves[0].run(limit, call)
@@ -163,7 +163,7 @@ class _Moves:
         try:
             self.send = np.empty(sum(with_limit[: len(self.sends)]), np.uint8)
             self.receive = np.empty(sum(with_limit[len(self.sends) :]), np.uint8)
-            # Of most calls the only round: what can fail on one rank is done before the ranks meet.
+            # Most calls have one round: what can fail on one rank is done before the ranks synchronise.
             self.first = self.pack(0) if self.limit == _NO_LIMIT else None
         except BaseException:
             self.held.release()
@@ -311,9 +311,9 @@ def _agree(group: Transport, call: str, prepare: Callable[[], NDArray[Any]]) -> 
         records = _core.Records(group.allgather(words))
         failed, same, _ = records.verdict
         calls = [name_of(number) for _, number in records.calls()]
-        said = list(zip(calls, records.wish(_PRINT), strict=True))
+        said = list(zip(calls, records.setting(_PRINT), strict=True))
         others = [rank for rank, one in enumerate(said) if one != said[0]]
-        limit = min(records.wish(_LIMIT))
+        limit = min(records.setting(_LIMIT))
     if failed:
         _give_up(group, failure, call)
     if not same and not _OURS.issuperset(calls):

@@ -366,7 +366,7 @@ class Started:
     """
     The requests of one array.
 
-    A write goes on, and its failure counts, also if the caller lets go of the request; a read is over
+    A write goes on, and its failure counts, also if the caller releases the request; a read is over
     then. Changed by single steps only, so that threads lose none of each other's.
     """
 

@@ -133,7 +133,7 @@ class Tiling:
             step *= self.grid[axis]
         return numbers
 
-    def meetings(self, axis: int, cells: Cells, *, again: bool = True) -> int:
+    def intersections(self, axis: int, cells: Cells, *, again: bool = True) -> int:
         """
         Pairs of a tile and a cell that have an index in common, along an axis.
 
@@ -148,7 +148,7 @@ class Tiling:
 
         Examples
         --------
-        >>> [Tiling((100,), (size,), "C").meetings(0, (10, 0, 1)) for size in (30, 25)]
+        >>> [Tiling((100,), (size,), "C").intersections(0, (10, 0, 1)) for size in (30, 25)]
         [10, 12]
         """
         tiles, length = self.grid[axis], self.shape[axis]
@@ -195,7 +195,7 @@ def passes(tiles: Tiling, grid: Shape | None, side: Side) -> int:
     fast = fastest_first(tiles.order, ndim)
     kept = next((axis for axis in fast if many[axis]), None)
     counts = (
-        tiles.meetings(axis, cells, again=axis != kept)
+        tiles.intersections(axis, cells, again=axis != kept)
         for axis, cells in enumerate(side.cells(grid, ndim))
     )
     return math.prod(counts)

@@ -20,7 +20,7 @@ def main():
     folder, name = sys.argv[1:]
     os.chdir(folder)
     checkpoints._CHECKPOINT = 0.0
-    # Before they have met, a dead rank is MPI's to notice.
+    # Before they have synchronised, a dead rank is MPI's to notice.
     comm = transport(MPI.COMM_WORLD)
     tell(f"in-pid-{comm.rank}", str(os.getpid()))
     try:

@@ -111,7 +111,7 @@ def test_writes_that_have_to_be_in_order_say_so(world, folder):
 @ranks(2, 3)
 @pytest.mark.parametrize("method", ["auto", "direct", "sieve"])
 def test_nobody_plans_what_each_rank_reads_on_its_own(world, folder, method, monkeypatch):
-    """Also where some ranks have their part at hand and others have not."""
+    """Also where some ranks have their part cached and others have not."""
     plans, plain = [], planning.planned
 
     def counted(*args, **words):
@@ -124,7 +124,7 @@ def test_nobody_plans_what_each_rank_reads_on_its_own(world, folder, method, mon
         once(t, lambda: np.save(folder / "a.npy", DATA))
         key = np.s_[:, t.rank :: t.size]
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
-            # Who wrote since the ranks met does not read before they meet.
+            # Who wrote since the ranks synchronised does not read before they synchronise.
             a[t.rank] = DATA[t.rank]
             np.testing.assert_array_equal(DATA[key], a.read_all(key, method=method))
 

@@ -10,8 +10,8 @@ import pytest
 
 import outcore
 from mpi.collective_cases import Case
-from outcore.collective import alone, call, holes, rounds
-from outcore.collective.letters import Letters
+from outcore.collective import call, holes, independent, rounds
+from outcore.collective.packets import Packets
 from outcore.errors import BudgetError, CollectiveError
 from ranks import UNDER_MPI, once, ranks
 
@@ -125,14 +125,14 @@ def test_every_byte_is_read_once_and_as_told(world, folder):
 @ranks(1, 4, per_node=(None, 1))
 def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, monkeypatch):
     """First writes to mapped pages get in each other's way: runs of 8 KiB are calls then."""
-    plain, here = alone.each_alone, threading.local()
+    plain, here = independent.each_independently, threading.local()
 
     def looked_at(group, mine, method, *, write, **more):
         if write:
             here.told = mine[0].array.explain(mine[0].key, write=True)
         return plain(group, mine, method, write=write, **more)
 
-    monkeypatch.setattr(alone, "each_alone", looked_at)
+    monkeypatch.setattr(independent, "each_independently", looked_at)
 
     def body(t):
         data = np.ones((512, 2048 * t.size), "f4")
@@ -150,8 +150,8 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, m
     found = world.run(body)
     if None in found:
         pytest.skip("the file is not in the page cache")
-    crowded = world.size > 1 and world.ranks_per_node != 1
-    assert set(found) == {("straight" if crowded else "mapped", "mapped")}
+    contended = world.size > 1 and world.ranks_per_node != 1
+    assert set(found) == {("straight" if contended else "mapped", "mapped")}
 
 
 @pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
@@ -159,7 +159,7 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, m
 def test_messages_of_each_round_are_as_planned(world, folder, write, agree_on, monkeypatch):
     """Who sends how many bytes to whom, counted element by element; nothing within a node."""
     agree_on(slot=8192 if world.size < 16 else 4096, least=1)  # several rounds
-    here, start = threading.local(), Letters.start
+    here, start = threading.local(), Packets.start
     works = {}
 
     def sends(self, transport):
@@ -174,7 +174,7 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, agree_on, m
 
         return run
 
-    monkeypatch.setattr(Letters, "start", sends)
+    monkeypatch.setattr(Packets, "start", sends)
     for name in ("read_rounds", "write_rounds"):
         monkeypatch.setattr(call, name, noted(getattr(call, name)))
     data = np.arange(96 * 200, dtype="i4").reshape(96, 200)
@@ -530,7 +530,7 @@ def test_a_budget_that_is_too_small_for_a_block_is_told_to_all(world, folder):
 
 @ranks(1, 4, per_node=NODES)
 def test_many_small_arrays_share_rounds(world, folder):
-    """A round costs a meeting: a hundred arrays take about four, whatever they are."""
+    """A round costs a synchronisation: a hundred arrays take about four, whatever they are."""
     count = 100
 
     def value(number):

@@ -56,7 +56,7 @@ def read_many(wanted, plain=_core.read_many, **options):
 # Kind of call, how many of them are tried; reads of a write are those before a tile with holes.
 STEPS = [
     ("read", "section_of", 1),
-    ("read", "ground", 2),
+    ("read", "descriptor", 2),
     ("read", "read", 6),
     ("write", "section_of", 1),
     ("write", "read_to_write", 4),
@@ -150,13 +150,13 @@ def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
 
 @ranks(2, 4)
 def test_what_cannot_be_priced_keeps_nobody_waiting(world, folder, monkeypatch):
-    from outcore.collective import alone, choose, planning
+    from outcore.collective import choose, independent, planning
 
     def broken(*_args, **_kwargs):
         raise OSError(errno.EIO, "input/output error")
 
     data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
-    for module in (alone, planning):
+    for module in (independent, planning):
         monkeypatch.setattr(module, "CACHED", 2000)  # nothing is cached: prices decide
     monkeypatch.setattr(choose, "price", broken)
     monkeypatch.setattr(choose, "of_counts", broken)

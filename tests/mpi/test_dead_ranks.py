@@ -85,14 +85,15 @@ from outcore.errors import CollectiveError
 from outcore.testing.sim import SimMemory
 from outcore.transport.group import Group
 from outcore.transport.place import seat
-from outcore.transport.watch import Patience
+from outcore.transport.timeouts import Patience
 
-# Four processes on two boards that were mapped before they forked; messages by datagrams.
+# Four processes on two barriers that were mapped before they forked; messages by datagrams.
 victim, folder = int(sys.argv[1]), sys.argv[2]
 nodes = [0, 0, 1, 1]
 places = [seat(rank, range(4), nodes, 0) for rank in range(4)]
 papers = [
-    np.frombuffer(mmap.mmap(-1, _core.Board.nbytes(*places[2 * n].board)), np.uint8) for n in (0, 1)
+    np.frombuffer(mmap.mmap(-1, _core.NodeBarrier.nbytes(*places[2 * n].node_barrier)), np.uint8)
+    for n in (0, 1)
 ]
 doors = []
 for rank in range(4):
@@ -163,19 +164,19 @@ class Datagrams:
         pass
 
 
-def board(rank, first):
-    return _core.Board(papers[nodes[rank]], rank % 2, *places[rank].board, first)
+def node_barrier(rank, first):
+    return _core.NodeBarrier(papers[nodes[rank]], rank % 2, *places[rank].node_barrier, first)
 
 
 for rank in (0, 2):
-    board(rank, True)
+    node_barrier(rank, True)
 children = []
 for rank in range(4):
     child = os.fork()
     if child:
         children.append(child)
         continue
-    mine = board(rank, False)
+    mine = node_barrier(rank, False)
     while not all(pid and pid != os.getppid() for _, _, pid, _ in mine.seen()):
         time.sleep(0.001)
     t = Group(places[rank], mine, Datagrams(rank), SimMemory(), Patience(0.4, 60.0))

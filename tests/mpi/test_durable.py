@@ -8,7 +8,7 @@ import pytest
 import outcore
 from disks import dirty_pages, is_local, pages_of_linux
 from mpi.test_collective_faults import Faulty
-from outcore.collective import alone
+from outcore.collective import independent
 from outcore.errors import CollectiveError, UsageError
 from ranks import UNDER_MPI, once, ranks
 
@@ -105,14 +105,14 @@ def test_what_lies_apart_is_on_its_way_before_all_have_written(
 ):
     """While others still read; where ranks take turns in the file it would be written several times."""
     told = []
-    usual = alone.each_alone
+    usual = independent.each_independently
 
-    def each_alone(group, mine, method, *, write, send=()):
+    def each_independently(group, mine, method, *, write, send=()):
         if write:
             told.append(len(send))
         return usual(group, mine, method, write=write, send=send)
 
-    monkeypatch.setattr(alone, "each_alone", each_alone)
+    monkeypatch.setattr(independent, "each_independently", each_independently)
 
     def body(t):
         path = folder / "a.npy"
@@ -146,8 +146,8 @@ def test_what_lies_apart_is_on_its_way_before_all_have_written(
 @ranks(1, 2, 4)
 def test_what_is_sent_in_parts_is_all_there(world, folder, slow_disk, monkeypatch, sent, order):
     """Whatever the keys: parts are cut along the axis that runs slowest in the file."""
-    monkeypatch.setattr(alone, "_SENT", sent)
-    monkeypatch.setattr(alone, "_GAPS", 0)
+    monkeypatch.setattr(independent, "_SENT", sent)
+    monkeypatch.setattr(independent, "_GAPS", 0)
 
     def body(t):
         shape, path = (64, 9, 1024), folder / "a.npy"

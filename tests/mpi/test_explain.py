@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective.foresee import foresee
+from outcore.collective.dry_run import dry_run
 from outcore.errors import CollectiveError
 from ranks import ranks
 
@@ -195,6 +195,6 @@ def test_one_process_tells_what_all_would(world, folder, name, method):
                 for write in (False, True):
                     told = a.explain_all(key(t.rank, t.size), method=method, write=write)
                     keys = [key(rank, t.size) for rank in range(t.size)]
-                    assert foresee(a, keys, method=method, write=write).report == told
+                    assert dry_run(a, keys, method=method, write=write).report == told
 
     world.run(body)

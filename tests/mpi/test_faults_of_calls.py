@@ -51,7 +51,7 @@ class Core:
 
     def __getattr__(self, name):
         found = getattr(self.core, name)
-        if not callable(found) or name.endswith("_crowd"):
+        if not callable(found) or name.endswith("_concurrent_writers"):
             return found
 
         def call(*args, **kwargs):
@@ -110,7 +110,7 @@ def accesses(t, arrays, data):
     part = DistArray.from_function(lambda i, j: data[i, j], form, data.dtype, transport=t)
 
     def after_a_write(call):
-        # What may have been written since the ranks met is not read before they meet.
+        # What may have been written since the ranks synchronised is not read before they synchronise.
         def both():
             _core.Array.write(getattr(a._core, "core", a._core), np.s_[:1], data[:1])
             return call()
@@ -124,7 +124,7 @@ def accesses(t, arrays, data):
         return lambda: outcore.write_all(wanted, method=method)
 
     calls = {
-        "read at hand": (lambda: a.read_all(key, method="direct"), 1),
+        "read cached": (lambda: a.read_all(key, method="direct"), 1),
         "read": (after_a_write(lambda: a.read_all(key, method="direct")), 4),
         "write": (lambda: a.write_all(key, data[key], method="direct"), 3),
         "DistArray.read_all": (after_a_write(lambda: part.read_all(a, method="direct")), 4),
@@ -172,7 +172,7 @@ def strike_accesses(world, folder, errors, victims, some=None):
 
 
 FAST = (
-    "read at hand",
+    "read cached",
     "read",
     "write",
     "DistArray.read_all",
@@ -370,19 +370,19 @@ def test_others_are_expected_for_the_time_of_a_write(world, folder):
 
     class Counted:
         def __init__(self, core):
-            self.core, self.crowds, self.most = core, 0, 0
+            self.core, self.concurrent_writers, self.most = core, 0, 0
 
         def __getattr__(self, name):
             return getattr(self.core, name)
 
-        def expect_crowd(self):
-            self.crowds += 1
-            self.most = max(self.most, self.crowds)
-            self.core.expect_crowd()
+        def expect_concurrent_writers(self):
+            self.concurrent_writers += 1
+            self.most = max(self.most, self.concurrent_writers)
+            self.core.expect_concurrent_writers()
 
-        def lift_crowd(self):
-            self.crowds -= 1
-            self.core.lift_crowd()
+        def end_concurrent_writers(self):
+            self.concurrent_writers -= 1
+            self.core.end_concurrent_writers()
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", np.zeros((t.size, 8))))
@@ -404,7 +404,7 @@ def test_others_are_expected_for_the_time_of_a_write(world, folder):
                     call()
                 except CollectiveError:
                     assert len(found) > 3
-                assert core.crowds == 0
+                assert core.concurrent_writers == 0
                 found.append(core.most)
             shared = t.nodes.count(t.nodes[t.rank]) > 1
             assert found[:4] == [1, 1, 1, 2] if shared else not any(found)

@@ -1,4 +1,4 @@
-"""A rank that fails between two meetings of a collective: all raise, name it, and go on in step."""
+"""A rank fails between two synchronisations of a collective: all raise, name it, and go on in step."""
 
 import gc
 import threading
@@ -13,13 +13,13 @@ from mpi.test_collective import once
 from outcore import DistArray, Distribution, _core, opening, redistribution
 from outcore.collective import (
     agreement,
-    alone,
     array,
     call,
     durable,
     explain,
+    independent,
     items,
-    letters,
+    packets,
     planning,
     rounds,
 )
@@ -28,7 +28,7 @@ from outcore.testing.sim import SimMemory
 from outcore.transport.nodememory import MappedMemory
 from ranks import ranks
 
-# What runs on each rank between two meetings. The first step of a rank that ends a collective is
+# What runs on each rank between two synchronisations. The first step of a rank that ends a collective is
 # its agreement, so nothing here comes after the last one.
 BETWEEN = {
     planning: (
@@ -49,11 +49,11 @@ BETWEEN = {
     ),
     call: (
         "Exchange",
-        "Met",
+        "SharedPlan",
         "Prices",
         "Work",
         "_as_chosen",
-        "_meet",
+        "_synchronise",
         "agreed",
         "clock_of",
         "flush_what_asks",
@@ -63,12 +63,12 @@ BETWEEN = {
         "write_rounds",
     ),
     items: ("left_of", "names"),
-    alone: ("_parts", "each_alone"),
+    independent: ("_parts", "each_independently"),
     durable: ("Ready", "_turns", "flush_once"),
     array: ("Ready", "flush_once"),
     rounds: ("_Turn", "_fill_first", "_read_rounds", "_take_slots", "_write_rounds", "clock_of"),
     rounds.Work: ("agree", "all_by_messages", "step"),
-    letters.Letters: ("__enter__", "make"),
+    packets.Packets: ("__enter__", "make"),
     explain: (
         "ArrayReport",
         "CollectiveReport",
@@ -178,7 +178,7 @@ def calls_of(t, arrays, data):
         np.testing.assert_array_equal(data[columns], got)
 
     def fresh(method):
-        # What may have been written since the ranks met is not read before they meet.
+        # What may have been written since the ranks synchronised is not read before they synchronise.
         def both():
             _core.Array.write(a._core, np.s_[:1], data[:1])
             read(method)
@@ -237,7 +237,7 @@ def strike_calls(world, folder, faults, errors, victims, some=None):
 @pytest.fixture
 def uncached(monkeypatch):
     """Nothing counts as cached, so that prices decide; and slots are small, so that there are rounds."""
-    for module in (alone, planning):
+    for module in (independent, planning):
         monkeypatch.setattr(module, "CACHED", 2000)
     monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=1000, least=1))
 
@@ -287,7 +287,7 @@ def faults_at(monkeypatch, kind, name):
 
 @ranks(2, 4, per_node=(None, 2))
 def test_shared_memory_that_one_rank_cannot_map(world, folder, monkeypatch):
-    """All ranks of its node fail then, each after the meetings of these ranks alone."""
+    """All ranks of its node fail then, each after the synchronisations of these ranks alone."""
     faults = Faults()
     for kind in (MappedMemory, SimMemory):
         monkeypatch.setattr(kind, "map", faults.wrap(kind.map, "map"))
@@ -335,7 +335,7 @@ def gives_up(world, folder, faults, action, at=1):
 
 @ranks(2, 4, per_node=(None, 1, 2))
 def test_who_cannot_know_what_the_others_do_gives_up(world, folder, monkeypatch):
-    """They read what was at hand, and return; or go on to the plan."""
+    """They read what was cached, and return; or go on to the plan."""
     faults = faults_at(monkeypatch, _core, "Records")
     for method in ("direct", "two-phase"):
 
@@ -382,8 +382,8 @@ def test_who_cannot_compare_what_all_opened_gives_up(world, folder, monkeypatch)
 
 @pytest.mark.parametrize("where", ["_parts", "start"])
 @ranks(2, 4, per_node=(1, 2))
-def test_who_sends_no_letters_gives_up(world, folder, monkeypatch, where):
-    faults = faults_at(monkeypatch, letters.Letters, where)
+def test_who_sends_no_packets_gives_up(world, folder, monkeypatch, where):
+    faults = faults_at(monkeypatch, packets.Packets, where)
 
     def reads(t, a, part, data):
         a.read_all(np.s_[:, t.rank :: t.size], method="two-phase")

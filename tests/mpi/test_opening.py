@@ -1,4 +1,4 @@
-"""Opening together: one meeting, one look at the header, and the same outcome on all ranks."""
+"""Opening together: one synchronisation, one look at the header, and the same outcome on all ranks."""
 
 import os
 import pickle

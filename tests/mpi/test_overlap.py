@@ -8,7 +8,7 @@ import pytest
 
 import outcore
 from mpi.test_collective import NODES
-from outcore.collective.letters import Letters
+from outcore.collective.packets import Packets
 from ranks import UNDER_MPI, once, ranks
 
 SHAPE = 60, 600
@@ -149,13 +149,13 @@ def test_nothing_is_sent_within_a_node_or_written_twice(
     world, folder, method, agree_on, monkeypatch
 ):
     agree_on(slot=8192, least=1)
-    here, start = threading.local(), Letters.start
+    here, start = threading.local(), Packets.start
 
     def sends(self, transport):
         here.sent += int(self.to.sum())
         return start(self, transport)
 
-    monkeypatch.setattr(Letters, "start", sends)
+    monkeypatch.setattr(Packets, "start", sends)
     n = 256
     data = np.zeros((n, 48 * world.size + 16), "i4")
 

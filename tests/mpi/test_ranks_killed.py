@@ -78,7 +78,7 @@ class Killed:
             )
 
     def wait_until_it_has_begun(self, process, size):
-        """All ranks have met; or it has ended."""
+        """All ranks have synchronised; or it has ended."""
         there = [f"in-pid-{rank}" for rank in range(size)]
         while process.poll() is None and not all(map(os.path.exists, there)):
             time.sleep(0.001)

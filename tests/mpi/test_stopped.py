@@ -8,7 +8,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective.letters import Letters
+from outcore.collective.packets import Packets
 from outcore.errors import CollectiveError
 from outcore.testing.sim import SimWorld
 
@@ -45,15 +45,15 @@ def test_what_was_on_its_way_to_the_file_is_what_arrives(tmp_path, agree_on, mon
     agree_on(slot=1 << 16, least=1)
     np.save(tmp_path / "a.npy", np.full((SIDE, SIDE), 7.0))
     stopped, written = threading.Event(), threading.Event()
-    usual = Letters.make
+    usual = Packets.make
 
-    def late(letters):
-        if letters.work.rank == 1 and letters.step.k == 1:
-            letters.work.transport.give_up("enough")
+    def late(packets):
+        if packets.work.rank == 1 and packets.step.k == 1:
+            packets.work.transport.give_up("enough")
             stopped.set()
-        usual(letters)
+        usual(packets)
 
-    monkeypatch.setattr(Letters, "make", late)
+    monkeypatch.setattr(Packets, "make", late)
 
     def body(t):
         a = outcore.open(tmp_path / "a.npy", "r+", comm=t)

@@ -146,10 +146,10 @@ def test_two_threads_on_one_transport_are_refused():
 
     def body(t):
         if t.rank == 0:
-            before = t._board.seen()[0][0]
+            before = t._node_barrier.seen()[0][0]
             waiting = threading.Thread(target=t.barrier)
             waiting.start()
-            while t._board.seen()[0][0] == before:  # until it has come
+            while t._node_barrier.seen()[0][0] == before:  # until it has come
                 time.sleep(0.001)
             with pytest.raises(outcore.InternalError, match="two threads"):
                 t.barrier()

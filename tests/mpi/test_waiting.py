@@ -11,8 +11,8 @@ import pytest
 
 import outcore
 from outcore.testing.sim import SimWorld
-from outcore.transport import vigil
-from outcore.transport.watch import Held, Patience, decode, encode
+from outcore.transport import watchdog
+from outcore.transport.timeouts import DeferredInterrupt, Patience, decode, encode
 from ranks import ranks
 
 
@@ -25,13 +25,13 @@ def together(t):
 
 def impatient(t, **seconds):
     """From now on; what was before took as long as it took."""
-    t.vigil.patience = Patience(**seconds)
-    t._board.set_tick(t.vigil.patience.tick)
+    t.watchdog.patience = Patience(**seconds)
+    t._node_barrier.set_tick(t.watchdog.patience.tick)
 
 
 def was_stopped(t):
     try:
-        t.vigil.check_far()
+        t.watchdog.check_far()
     except outcore.CollectiveError:
         return True
     return False
@@ -91,13 +91,13 @@ def test_a_late_rank_is_named_and_all_raise(world, name):
 @pytest.fixture
 def warnings(monkeypatch):
     """What ranks have said; they say it all the same."""
-    said, plain = [], vigil._say
+    said, plain = [], watchdog._say
 
     def say(text):
         plain(text)
         said.append(text)
 
-    monkeypatch.setattr(vigil, "_say", say)
+    monkeypatch.setattr(watchdog, "_say", say)
     return said
 
 
@@ -105,12 +105,12 @@ def warnings(monkeypatch):
 def test_the_first_who_waits_warns_once(capfd, warnings):
     def body(t):
         t.barrier()
-        steps = t._board.steps
+        steps = t._node_barrier.steps
         if t.rank == 1:
             until(lambda: warnings)
             time.sleep(0.2)  # for others to say something, too
         elif t.rank:
-            until(lambda: t._board.seen()[0][0] > steps)  # rank 0 is the first who waits
+            until(lambda: t._node_barrier.seen()[0][0] > steps)  # rank 0 is the first who waits
         if t.rank != 1:
             impatient(t, warn=0.05)
         t.agree(3)
@@ -131,12 +131,12 @@ def test_a_leader_warns_of_other_nodes(capfd, warnings):
     def body(t):
         groups[t.rank] = t
         t.barrier()
-        steps = t._board.steps
+        steps = t._node_barrier.steps
         if t.rank == 5:
             # All others have come, and the leaders know that they wait for the last node alone.
-            until(lambda: t._board.seen()[0][0] > steps)
+            until(lambda: t._node_barrier.seen()[0][0] > steps)
             for leader in (0, 2):
-                until(lambda board=groups[leader]._board: board.noted() == [2])
+                until(lambda node_barrier=groups[leader]._node_barrier: node_barrier.noted() == [2])
             for rank in range(5):
                 impatient(groups[rank], warn=0.0)
             until(lambda: len(warnings) >= 3)
@@ -156,42 +156,42 @@ import mmap, os, signal, sys, time
 import numpy as np
 from outcore import _core
 from outcore.testing.sim import SimMemory, Mail, SimWire
-from outcore.transport import vigil
+from outcore.transport import watchdog
 from outcore.transport.group import Group
 from outcore.transport.place import seat
-from outcore.transport.watch import Patience
+from outcore.transport.timeouts import Patience
 
-# Two processes on one board, made before a fork; no messages.
+# Two processes on one node barrier, made before a fork; no messages.
 place = [seat(r, range(2), [0, 0], 0) for r in range(2)]
-shape = place[0].board
-paper = np.frombuffer(mmap.mmap(-1, _core.Board.nbytes(*shape)), np.uint8)
-def finish(rank, board):
-    return Group(place[rank], board, SimWire(Mail(), rank), SimMemory(), Patience(30.0, 20.0))
-first = _core.Board(paper, 0, *shape, True)
+shape = place[0].node_barrier
+paper = np.frombuffer(mmap.mmap(-1, _core.NodeBarrier.nbytes(*shape)), np.uint8)
+def finish(rank, node_barrier):
+    return Group(place[rank], node_barrier, SimWire(Mail(), rank), SimMemory(), Patience(30.0, 20.0))
+first = _core.NodeBarrier(paper, 0, *shape, True)
 hears, says = os.pipe()  # parent to child
 answers, answer = os.pipe()  # child to parent
 boss = os.getpid()
 def interrupt_when(come):
     # The parent, when it waits in its next step; until it has noted that.
-    while board.seen()[0][0] < come:
+    while node_barrier.seen()[0][0] < come:
         time.sleep(0.001)
     os.kill(boss, signal.SIGINT)
     assert os.read(hears, 1)
 child = os.fork()
 if child == 0:
-    board = _core.Board(paper, 1, *shape, False)
-    while not board.seen()[0][2]:
+    node_barrier = _core.NodeBarrier(paper, 1, *shape, False)
+    while not node_barrier.seen()[0][2]:
         pass
-    t = finish(1, board)
+    t = finish(1, node_barrier)
     t.barrier()
     {child}
     os._exit(0)
-first = _core.Board(paper, 0, *shape, False)
+first = _core.NodeBarrier(paper, 0, *shape, False)
 while not first.seen()[1][2]:
     time.sleep(0.01)
 t = finish(0, first)
-said = vigil._say
-vigil._say = lambda text: said(text) or os.write(says, b"!")
+said = watchdog._say
+watchdog._say = lambda text: said(text) or os.write(says, b"!")
 t.barrier()
 {parent}
 """
@@ -213,7 +213,7 @@ def test_a_killed_rank_is_noticed():
 def test_ctrl_c_is_raised_when_the_step_is_complete():
     """The other rank gets its answer; a step later all is well."""
     child = """
-    interrupt_when(board.steps + 1)
+    interrupt_when(node_barrier.steps + 1)
     time.sleep(0.1)  # for a parent that does not wait
     os.write(answer, b"!")
     t.agree(5)
@@ -244,9 +244,9 @@ except KeyboardInterrupt:
 print("child", os.waitpid(child, 0)[1])
 """
     child = """
-    interrupt_when(board.steps + 1)
+    interrupt_when(node_barrier.steps + 1)
     os.kill(boss, signal.SIGINT)
-    while board.stopped() is None:
+    while node_barrier.stopped() is None:
         time.sleep(0.001)
     try:
         t.agree(5)
@@ -263,7 +263,7 @@ def test_held_interrupts_come_at_the_end():
     counts = []
 
     def interrupted():
-        with Held() as held:
+        with DeferredInterrupt() as held:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
             counts.append(held.count)
@@ -287,7 +287,7 @@ def test_patience_of_the_environment(monkeypatch):
 
 
 @pytest.mark.simulated
-def test_a_stop_of_any_length_fits_the_board():
+def test_a_stop_of_any_length_fits_the_barrier():
     error = outcore.CollectiveError(
         "é" * 5000, code="timeout", ranks=tuple(range(10**6, 10**6 + 500))
     )

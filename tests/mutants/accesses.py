@@ -99,7 +99,7 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/py/src/cast.rs",
-        before="            return self.admits(&wishes);",
+        before="            return self.admits(&hints);",
         after="            return Ok(());",
         killed_by=f"{WHOLE}a_cast_that_cuts_chunks_is_refused_before_it_changes_anything[options0]",
         why="a value of another type could be refused memory after most of it was written",
@@ -164,7 +164,7 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/py/src/terms.rs",
-        before="    if !terms.direct || !wishes.exclusive {\n",
+        before="    if !terms.direct || !hints.exclusive {\n",
         after="    if !terms.direct {\n",
         killed_by=f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
         why="direct writes beside those of other programs may make a flush fail",

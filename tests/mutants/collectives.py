@@ -40,7 +40,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/collective/rounds.py",
-        before="""        if work.meet(failures):
+        before="""        if work.synchronise(failures):
             return True
         with failures.caught():
             if step.mine:
@@ -66,11 +66,11 @@ MUTANTS = [
         why="ranks would copy through different memory after one of them lost its slots",
     ),
     Mutant(
-        file="python/outcore/collective/letters.py",
+        file="python/outcore/collective/packets.py",
         before="self._place = place if work.plan.in_order else place % self.size",
         after="self._place = place % self.size",
         killed_by=(
-            "tests/mpi/test_letters.py::test_what_is_written_in_order_comes_in_parts_in_order",
+            "tests/mpi/test_packets.py::test_what_is_written_in_order_comes_in_parts_in_order",
         ),
         why="messages would be unpacked in another order than that of the ranks: the highest wins",
     ),
@@ -78,14 +78,14 @@ MUTANTS = [
         file="python/outcore/collective/call.py",
         before="reads = since.quiet(written) and answer is None",
         after="reads = answer is None",
-        killed_by="tests/mpi/test_at_hand.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
+        killed_by="tests/mpi/test_cached_reads.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
         why="a rank would read before another one, that wrote, has come to the call",
     ),
     Mutant(
-        file="python/outcore/collective/early.py",
+        file="python/outcore/collective/cached_read.py",
         before="if self._since.quiet(written) else None",
         after="if True else None",
-        killed_by="tests/mpi/test_at_hand.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
+        killed_by="tests/mpi/test_cached_reads.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
         why="a rank would read before another one, that wrote, has come to the call",
     ),
     Mutant(
@@ -94,7 +94,7 @@ MUTANTS = [
         after="pass",
         killed_by=(
             "tests/mpi/test_collective.py::test_different_calls_are_named",
-            "tests/mpi/test_at_hand.py::test_what_is_at_hand_is_compared_all_the_same",
+            "tests/mpi/test_cached_reads.py::test_what_is_cached_is_compared_all_the_same",
         ),
         why="ranks would write to different arrays as if they were one",
     ),

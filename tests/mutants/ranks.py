@@ -54,7 +54,7 @@ MUTANTS = [
         after="Journal(path) as other:\n",
         killed_by="tests/unit/test_journal.py"
         "::test_what_another_rank_has_noted_counts_while_it_is_at_work",
-        why="what other ranks had done would be lost if they let go of it after the first one",
+        why="what other ranks had done would be lost if they release it after the first one",
     ),
     Mutant(
         file="python/outcore/journal.py",

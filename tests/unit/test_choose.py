@@ -10,9 +10,9 @@ import outcore
 from disks import SLOW
 from outcore import _core, measured
 from outcore.collective.choose import TOO_SMALL, Exchange, Prices, choose, share_of_price
-from outcore.collective.foresee import foresee
+from outcore.collective.communication_costs import ASSUMED
+from outcore.collective.dry_run import dry_run
 from outcore.collective.holes import key_of
-from outcore.collective.pace import ASSUMED
 from outcore.collective.price import counts, of_requests, price
 
 RANKS, MIB = 4, 1 << 20
@@ -22,22 +22,22 @@ RANKS, MIB = 4, 1 << 20
 def plan(tmp_path):
     """Of 64 MiB by columns: two rounds of four owners."""
     array = outcore.create(tmp_path / "a.npy", (4096, 4096), "f4", hints={"memory": 24 * MIB})
-    seen = foresee(array, [np.s_[:, r::RANKS] for r in range(RANKS)], method="two-phase")
+    seen = dry_run(array, [np.s_[:, r::RANKS] for r in range(RANKS)], method="two-phase")
     assert seen.plan.rounds >= 2 and len(seen.plan.owners()) == RANKS
     return seen.plan
 
 
-def prices(parts, *, cached=0, own=10**12, arrays=1, **pace):
-    exchange = Exchange((0,) * RANKS, replace(ASSUMED, meeting_ns=1_000, **pace))
+def prices(parts, *, cached=0, own=10**12, arrays=1, **costs):
+    exchange = Exchange((0,) * RANKS, replace(ASSUMED, synchronisation_ns=1_000, **costs))
     return Prices([(own, cached)] * RANKS, parts, exchange, arrays)
 
 
-@pytest.mark.parametrize("crowd", [1000, 2000, 4000])
-def test_disk_and_copies_of_other_rounds_go_on_at_once(plan, crowd):
+@pytest.mark.parametrize("oversubscription", [1000, 2000, 4000])
+def test_disk_and_copies_of_other_rounds_go_on_at_once(plan, oversubscription):
     moved = plan.given_bytes * 10**9 // ASSUMED.copy
-    beside, little = moved * crowd // (1000 * RANKS), 600_000 * crowd // 1000
+    beside, little = moved * oversubscription // (1000 * RANKS), 600_000 * oversubscription // 1000
     for parts in (10 * moved, moved, moved // 10):
-        both = prices(parts, crowd=crowd).rounds(plan, write=False)
+        both = prices(parts, oversubscription=oversubscription).rounds(plan, write=False)
         alone = min(parts, beside) // plan.rounds  # the first read, or the last copy
         assert max(parts, beside) + alone <= both <= max(parts, beside) + alone + little
         # Copies out of the page cache take the processors that the exchange takes.
@@ -49,18 +49,20 @@ def test_ranks_copy_side_by_side(plan):
     """16 ranks on 2 processors went on their own, 437 ms: together took 289, the copies summed more."""
     ms = 1_000_000
     copy = plan.given_bytes * 10**9 // (480 * ms)
-    for crowd, method in ((2000, "two-phase"), (4000, "direct")):
-        found = prices(180 * ms, own=360 * ms // RANKS, crowd=crowd, copy=copy)
+    for oversubscription, method in ((2000, "two-phase"), (4000, "direct")):
+        found = prices(
+            180 * ms, own=360 * ms // RANKS, oversubscription=oversubscription, copy=copy
+        )
         assert choose(plan, found, write=False).method == method
 
 
 def test_each_array_costs_a_processor_that_ranks_share(plan):
-    one, many, crowded = (
+    one, many, contended = (
         prices(10**6, cached=1000, **more).rounds(plan, write=False)
-        for more in ({}, {"arrays": 101}, {"arrays": 101, "crowd": 3000})
+        for more in ({}, {"arrays": 101}, {"arrays": 101, "oversubscription": 3000})
     )
     assert many - one == pytest.approx(100 * 50_000)
-    assert crowded - one == pytest.approx(302 * 50_000 + 2 * 300_000)
+    assert contended - one == pytest.approx(302 * 50_000 + 2 * 300_000)
 
 
 def test_what_the_disk_hardly_notices_is_not_exchanged(plan):
@@ -71,15 +73,15 @@ def test_what_the_disk_hardly_notices_is_not_exchanged(plan):
 
 
 @pytest.mark.parametrize(
-    ("own", "arrays", "crowd", "method"),
+    ("own", "arrays", "oversubscription", "method"),
     [(3 * 10**6, 100, 1000, "direct"), (5 * 10**6, 100, 1000, "two-phase"),
      (5 * 10**6, 100, 2000, "direct"), (10**6, 1, 1000, "two-phase"),
      (10**5, 1, 1000, "direct"), (2 * 10**5, 1, 1000, "two-phase"), (2 * 10**5, 1, 2000, "direct"),
      (0, 1, 1000, "direct")],
 )  # fmt: skip
-def test_small_sections_are_not_planned(plan, own, arrays, crowd, method):
+def test_small_sections_are_not_planned(plan, own, arrays, oversubscription, method):
     """Whatever two-phase would save: here all but nothing is left of what they cost."""
-    cheap = prices(0, own=own, arrays=arrays, crowd=crowd, copy=10**12)
+    cheap = prices(0, own=own, arrays=arrays, oversubscription=oversubscription, copy=10**12)
     chosen = choose(plan, cheap, write=False)
     assert chosen.method == method
     assert (chosen.why == TOO_SMALL) == (method == "direct")
@@ -96,7 +98,7 @@ def test_chunks_that_ranks_share_are_decoded_once(tmp_path, name):
             ([np.s_[:, r::RANKS] for r in range(RANKS)], "two-phase"),
             ([np.s_[:, 256 * r : 256 * (r + 1)] for r in range(RANKS)], "direct"),
         ):
-            assert foresee(array, keys).report.method == method
+            assert dry_run(array, keys).report.method == method
 
 
 def test_holes_are_in_the_price_of_a_write(tmp_path):
@@ -104,7 +106,7 @@ def test_holes_are_in_the_price_of_a_write(tmp_path):
     array = outcore.create(tmp_path / "a.npy", data=np.zeros((1024, 1024), "f4"))
     for step, holes in ((RANKS, False), (2 * RANKS, True)):
         keys = [np.s_[r::step] for r in range(RANKS)]
-        plan = foresee(array, keys, write=True, method="two-phase").plan
+        plan = dry_run(array, keys, write=True, method="two-phase").plan
         for owner in plan.owners():
             ((_, box, given),) = plan.needed(owner)
             assert (given < np.prod([count for _, count, _ in box])) == holes
@@ -119,7 +121,7 @@ def test_what_is_too_sparse_to_be_rewritten_is_not_written_together(tmp_path, ex
     hints = {"exclusive": exclusive}
     array = outcore.create(tmp_path / "a.npy", data=np.zeros((1024, 1024), "f4"), hints=hints)
     keys = [np.s_[r :: 2 * RANKS, r :: 2 * RANKS] for r in range(RANKS)]
-    plan = foresee(array, keys, write=True, method="two-phase").plan
+    plan = dry_run(array, keys, write=True, method="two-phase").plan
     together = sum(share_of_price(plan, [array], owner, write=True) for owner in plan.owners())
     alone = sum(price(array, key, write=True) for key in keys)
     boxes = [key_of(box) for owner in plan.owners() for _, box, _ in plan.needed(owner)]
@@ -128,7 +130,7 @@ def test_what_is_too_sparse_to_be_rewritten_is_not_written_together(tmp_path, ex
         assert together == rewritten
     else:
         assert together >= max(rewritten, 2 * alone)
-        assert foresee(array, keys, write=True).report.method == "direct"
+        assert dry_run(array, keys, write=True).report.method == "direct"
 
 
 @pytest.fixture
@@ -155,4 +157,4 @@ def test_what_is_read_first_is_changed_in_the_page_cache(tmp_path, slow_disk, sy
         few = price(array, keys[0], write=True)
         cold = of_requests(found.reads, found.read, (request_ns, device, stream))
         assert cold < few < cold + 5_000_000
-        assert foresee(array, keys, write=True).report.method == "two-phase"
+        assert dry_run(array, keys, write=True).report.method == "two-phase"

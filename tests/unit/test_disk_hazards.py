@@ -191,7 +191,7 @@ def test_a_flush_covers_a_write_that_ended_while_the_shape_changed(tmp_path, mon
         assert dirty_pages(path) == 0  # they may have been before: the system writes when it likes
         assert (before - flushes, a._core.flushes() - before) == (1, 2)
         a.flush()
-        assert a._core.flushes() - before == 3, "what is idle and safe is let go"
+        assert a._core.flushes() - before == 3, "what is idle and safe is released"
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"], ids=["as it is", "cast"])

@@ -151,7 +151,7 @@ def test_who_only_looks_makes_none(path):
 
 
 def test_what_another_rank_has_noted_counts_while_it_is_at_work(path):
-    """It is about to let go: nobody waits for that, and what it has done is not lost."""
+    """It is about to released: nobody waits for that, and what it has done is not lost."""
     with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
         for one in (journal, other):
             one.begin(JOB, {"program": "p"}, 10)

@@ -10,7 +10,7 @@ import pytest
 
 import outcore
 from outcore.collective import planning
-from outcore.collective.foresee import Disk, foresee
+from outcore.collective.dry_run import Disk, dry_run
 from outcore.errors import UsageError
 from outcore.picture import draw
 from outcore.picture.array import axes_that_matter
@@ -72,7 +72,7 @@ def seen(name, ranks=None, **more):
     make, size, key, _ = CASES[name]
     size = ranks or size
     array = outcore.open(make(), more.pop("mode", "r"), hints=COLD)
-    return foresee(array, [key(r, size) for r in range(size)], cold=True, **more)
+    return dry_run(array, [key(r, size) for r in range(size)], cold=True, **more)
 
 
 def of_kind(root, kind):
@@ -132,7 +132,7 @@ def test_names_are_text_not_markup():
     data = np.zeros((8, 8))
     outcore.create("a<b>&'c'.npy", data=data).close()
     with outcore.open("a<b>&'c'.npy") as array:
-        root = xml.fromstring(draw(foresee(array, [np.s_[:4], np.s_[4:]]), "<&'\">"))
+        root = xml.fromstring(draw(dry_run(array, [np.s_[:4], np.s_[4:]]), "<&'\">"))
     assert "a<b>&'c'.npy <&'\">" in root.find(NAME + "title").text
 
 
@@ -160,10 +160,10 @@ def test_what_cannot_be_drawn():
     with pytest.raises(UsageError, match=f"up to {MOST_RANKS} of them, not {MOST_RANKS + 1}"):
         draw(told)
     with pytest.raises(UsageError, match="nothing to draw"):
-        draw(foresee(told.array, [np.s_[:0], np.s_[:0]]))
+        draw(dry_run(told.array, [np.s_[:0], np.s_[:0]]))
     outcore.create("s.npy", data=np.float64(1)).close()
     with pytest.raises(UsageError, match="nothing to draw"):
-        draw(foresee(outcore.open("s.npy"), [()]))
+        draw(dry_run(outcore.open("s.npy"), [()]))
 
 
 def test_colours_differ():
@@ -184,7 +184,7 @@ def test_the_two_ways_and_the_reason():
     assert "same chunks" in Scene(chunks, "").reason()
 
 
-def ground(shape, order, grain):
+def descriptor(shape, order, grain):
     return [8, 0, len(shape), *order, *shape, *grain, -1]
 
 
@@ -199,7 +199,7 @@ def test_pieces_of_a_file_are_where_the_elements_are(seed):
     for n in shape:
         start, step = rng.randrange(n), rng.randint(1, 4)
         section.append((start, rng.randint(1, (n - 1 - start) // step + 1), step))
-    file = File(ground(shape, order, grain))
+    file = File(descriptor(shape, order, grain))
     # The chunks that hold an element, in the order of the file; elements, if there are none.
     cells = [-(-n // g) for n, g in zip(shape, grain, strict=True)]
     mark = np.zeros(cells)

@@ -83,7 +83,7 @@ def test_node_memory_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_a_node_without_room_for_shared_memory_is_told_on_all_ranks(monkeypatch):
-    """The first rank makes a board that all attach to: without its memory there is none."""
+    """The first rank makes a node barrier that all attach to: without its memory there is none."""
     plain, full, told = SimMemory.map, threading.Event(), {}
 
     def allocate(self, name, nbytes, offset, length):

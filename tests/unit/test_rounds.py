@@ -10,7 +10,7 @@ import pytest
 import outcore
 from outcore import _core
 from outcore.collective import holes, planning, rounds
-from outcore.collective.foresee import foresee
+from outcore.collective.dry_run import dry_run
 from outcore.collective.slots import _kept, slots_of
 from outcore.errors import CollectiveError
 from ranks import World
@@ -57,7 +57,7 @@ def test_tiles_of_8_mib_fit_slots_wherever_they_begin_in_a_page(tmp_path):
     columns = [np.s_[:, 1024 * rank : 1024 * rank + 1024] for rank in range(4)]
     np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f8", (4096, 4096))
     with outcore.memory("1 GiB"), outcore.open(tmp_path / "a.npy", "r+") as a:
-        seen = foresee(a, columns, cold=True, method="two-phase")
+        seen = dry_run(a, columns, cold=True, method="two-phase")
         plan = seen.plan
         assert (plan.rounds, [plan.tiles(owner) for owner in plan.owners()]) == (4, [4] * 4)
         for owner, n in itertools.product(range(4), range(4)):
@@ -70,7 +70,7 @@ def test_tiles_of_8_mib_fit_slots_wherever_they_begin_in_a_page(tmp_path):
     # Where there is not so much memory it is kept to.
     with outcore.memory("24 MiB"), outcore.open(tmp_path / "a.npy") as a:
         offered = _core.memory_state()[1] // 4
-        seen = foresee(a, columns, cold=True, method="two-phase")
+        seen = dry_run(a, columns, cold=True, method="two-phase")
         assert offered - (64 << 10) < seen.plan.slot_bytes <= offered
 
 

@@ -15,7 +15,7 @@ from outcore import _core
 from outcore.cli import main
 from outcore.collective import planning
 from outcore.collective.choose import IN_ORDER
-from outcore.collective.foresee import Disk, foresee
+from outcore.collective.dry_run import Disk, dry_run
 from outcore.collective.slots import number_of
 from outcore.model import tables
 from outcore.model.chart import Line, chart
@@ -183,7 +183,7 @@ def test_direct_moves_what_ranks_on_their_own_move(tmp_path, name, write):
     outcore.create(tmp_path / "a.npy", data=np.zeros((3000, 1200))).close()
     keys = [_REAL[name](rank) for rank in range(4)]
     with outcore.open(tmp_path / "a.npy", "r+", hints={"cache": "bypass"}) as a:
-        seen = foresee(a, keys, write=write, cold=True)
+        seen = dry_run(a, keys, write=write, cold=True)
         real = sum((seen.alone(rank) for rank in range(4)), Disk())
         mark = np.zeros(a.shape, np.int64)
         for key in keys:
@@ -402,7 +402,7 @@ def test_cells_become_cases():
     cell = next(c for c in tables.measurements(7) if c.operation == "write" and c.case == "VIII")
     wanted = case_of(cell)
     assert wanted.write
-    assert wanted.arrays[0].ground() == [4, 0, 2, 1, 0, 4096, 4096, 1, 1, -1]
+    assert wanted.arrays[0].descriptor() == [4, 0, 2, 1, 0, 4096, 4096, 1, 1, -1]
     assert wanted.arrays[0].accesses()[:8] == [0, 0, 499, 667, 3, 0, 16, 2]
 
 

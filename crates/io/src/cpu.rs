@@ -5,15 +5,15 @@
 //!
 //! Idea: one pool a process, made at first use and again after a fork, for work that is handed over
 //! ([`with_workers`]). [`side_by_side`] runs the same work on the calling thread and on whoever comes
-//! in time (`crew.rs`); the work itself takes its pieces from a shared counter, so that it ends even
+//! in time (`worker_pool.rs`); the work itself takes its pieces from a shared counter, so that it ends even
 //! if nobody ever comes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::crew;
 use crate::process::PerProcess;
+use crate::worker_pool;
 
 static POOL: PerProcess<Option<ThreadPool>> = PerProcess::new(|| {
     ThreadPoolBuilder::new()
@@ -42,7 +42,7 @@ pub fn cores() -> usize {
 /// taking it, not by number.
 pub fn side_by_side(lanes: usize, work: &(dyn Fn(usize) + Sync)) {
     if lanes > 1 {
-        crew::with_hands(lanes, (cores() - 1).max(lanes - 1), work);
+        worker_pool::with_workers(lanes, (cores() - 1).max(lanes - 1), work);
     } else {
         work(0);
     }

@@ -426,7 +426,7 @@ mod tests {
         }
     }
 
-    /// The child has the file, or lets go of it before the parent does.
+    /// The child has the file, or releases it before the parent does.
     fn forked(lets_go: bool) {
         let path = scratch(if lets_go { "fork" } else { "fork-kept" });
         let held = FileLock::acquire(&path, FRONT, Mode::Exclusive, Patience::NONE).unwrap();

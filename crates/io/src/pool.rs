@@ -7,9 +7,9 @@
 //! Idea: one [`Arena`] counts every byte that is held, as a [`Buffer`] (memory of the arena) or as a
 //! [`Reservation`] (memory that somebody else holds). Buffers that are dropped stay mapped in a free
 //! list, which is given up when the room is needed. So are decoded chunks (`chunk_cache.rs`), in
-//! memory that is lent to them.
+//! memory that is reclaimable to them.
 //!
-//! Invariants: bytes held + kept for reuse + lent (also by others, `loan.rs`) + mapped pages
+//! Invariants: bytes held + kept for reuse + reclaimable (also by others, `reclaimable.rs`) + mapped pages
 //! (`resident.rs`) stay within the limit; whoever asks for memory sees only what is held; a request that does not fit is refused at
 //! once (waiting for others could wait for ever); after a fork the child has its own, empty arena and
 //! never touches the lock of its parent's.
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chunk_cache::ChunkCache;
 use crate::error::{BudgetFailure, StorageError};
-use crate::loan::Loan;
+use crate::reclaimable::Reclaimable;
 use crate::resident::Resident;
 use crate::{probe, process};
 
@@ -53,11 +53,11 @@ pub(crate) struct State {
     pub(crate) used: u64,
     peak: u64,
     kept: u64,
-    lent: u64,
+    reclaimable_bytes: u64,
     mapped: u64,
     free: Vec<Region>,
-    /// What its owners do not need now (`loan.rs`).
-    pub(crate) loans: Vec<Loan>,
+    /// What its owners do not need now (`reclaimable.rs`).
+    pub(crate) reclaimable: Vec<Reclaimable>,
 }
 
 /// A piece of anonymous memory.
@@ -93,8 +93,17 @@ static GLOBAL: AtomicPtr<Arena> = AtomicPtr::new(std::ptr::null_mut());
 impl Arena {
     /// An arena of its own, for tests and embedders.
     pub fn new(limit: u64) -> Arena {
-        let (free, loans) = (Vec::new(), Vec::new());
-        let state = State { limit, used: 0, peak: 0, kept: 0, lent: 0, mapped: 0, free, loans };
+        let (free, reclaimable) = (Vec::new(), Vec::new());
+        let state = State {
+            limit,
+            used: 0,
+            peak: 0,
+            kept: 0,
+            reclaimable_bytes: 0,
+            mapped: 0,
+            free,
+            reclaimable,
+        };
         let (state, resident) = (Mutex::new(state), Mutex::default());
         let (pid, chunks) = (std::process::id(), ChunkCache::default());
         Arena { shared: Arc::new(Shared { pid, state, resident, chunks }) }
@@ -218,17 +227,18 @@ impl Arena {
         }
     }
 
-    /// Gives up what is kept for reuse, then decoded chunks, then mapped pages, then what others lend,
+    /// Gives up what is kept for reuse, then decoded chunks, then mapped pages, then what others unpin,
     /// until all fits the limit again.
     pub(crate) fn settle(&self, mut state: MutexGuard<'_, State>) {
         let dropped = state.make_room();
-        let (excess, lent, mapped) = (state.excess(), state.lent, state.mapped);
+        let (excess, reclaimable_bytes, mapped) =
+            (state.excess(), state.reclaimable_bytes, state.mapped);
         drop(state);
         drop(dropped);
-        if excess > 0 && lent > 0 {
+        if excess > 0 && reclaimable_bytes > 0 {
             self.give_way(excess);
         }
-        let excess = excess.saturating_sub(lent);
+        let excess = excess.saturating_sub(reclaimable_bytes);
         if excess > 0 && mapped > 0 {
             self.evict_mapped(excess.min(mapped));
         }
@@ -241,16 +251,16 @@ impl Arena {
 
     /// Memory for something that gives way at once (`give_way`): counted within the limit, but
     /// nobody is refused for it, so it is not held. `None` if others need the room.
-    pub(crate) fn lend(&self, bytes: usize) -> Option<Region> {
+    pub(crate) fn unpin(&self, bytes: usize) -> Option<Region> {
         let whole = bytes.max(1).checked_next_multiple_of(PAGE)?;
         let mut state = self.state();
-        let parts = [state.lent, state.mapped, state.loaned()];
+        let parts = [state.reclaimable_bytes, state.mapped, state.loaned()];
         let others = parts.into_iter().fold(state.used, u64::saturating_add);
         if others.saturating_add(whole as u64) > state.limit {
             return None;
         }
         let reused = state.reuse(whole);
-        state.lent += whole as u64;
+        state.reclaimable_bytes += whole as u64;
         let dropped = state.make_room();
         drop(state);
         drop(dropped);
@@ -260,16 +270,16 @@ impl Arena {
         }
         let fresh = Region::map(whole).ok();
         if fresh.is_none() {
-            self.state().lent -= whole as u64;
+            self.state().reclaimable_bytes -= whole as u64;
         }
         fresh
     }
 
-    /// Takes back what was lent; returns its bytes.
+    /// Takes back what was reclaimable; returns its bytes.
     pub(crate) fn take_back(&self, region: Region) -> u64 {
         let bytes = region.bytes as u64;
         let mut state = self.state();
-        state.lent = state.lent.saturating_sub(bytes);
+        state.reclaimable_bytes = state.reclaimable_bytes.saturating_sub(bytes);
         let surplus = state.keep(region);
         drop(state);
         drop(surplus);
@@ -302,7 +312,7 @@ impl Arena {
         state.mapped += bytes;
         let most = state.limit - state.limit / 8;
         let over = state.mapped.saturating_sub(most);
-        state.excess().saturating_sub(state.kept).saturating_sub(state.lent).max(over)
+        state.excess().saturating_sub(state.kept).saturating_sub(state.reclaimable_bytes).max(over)
     }
 
     /// Counts mapped pages as given back; buffers kept for reuse, and decoded chunks, go where it is
@@ -311,7 +321,7 @@ impl Arena {
         let mut state = self.state();
         state.mapped = state.mapped.saturating_sub(bytes);
         let dropped = state.make_room();
-        let excess = state.excess().min(state.lent);
+        let excess = state.excess().min(state.reclaimable_bytes);
         drop(state);
         drop(dropped);
         if excess > 0 {
@@ -355,7 +365,7 @@ impl State {
     }
 
     fn all(&self) -> u64 {
-        let parts = [self.kept, self.lent, self.mapped, self.loaned()];
+        let parts = [self.kept, self.reclaimable_bytes, self.mapped, self.loaned()];
         parts.into_iter().fold(self.used, u64::saturating_add)
     }
 

@@ -29,7 +29,7 @@ pub struct Slot<'a> {
 
 /// An array in memory that holds a section.
 #[derive(Debug, Clone, Copy)]
-pub struct Held<'a> {
+pub struct UserBuffer<'a> {
     /// Its first element.
     pub data: *mut u8,
     /// The section.
@@ -81,7 +81,7 @@ fn walk(piece: &Section, within: &Section, strides: &[i64]) -> Option<(i64, Vec<
 /// writing where they are written. Nobody writes what is read here meanwhile, or touches what is written.
 pub unsafe fn copy(
     slot: &Slot<'_>,
-    held: &Held<'_>,
+    held: &UserBuffer<'_>,
     piece: &Section,
     item: i64,
     direction: Direction,
@@ -131,13 +131,13 @@ mod tests {
         let mut slot: Vec<u8> = (0..24).collect();
         let mut array = [0_u8; 6];
         let strides = packed(&tile, &[0, 1], 1);
-        let held = Held { data: array.as_mut_ptr(), section: &wanted, strides: &[2, 1] };
+        let held = UserBuffer { data: array.as_mut_ptr(), section: &wanted, strides: &[2, 1] };
         let held_slot = Slot { data: slot.as_mut_ptr(), len: 24, tile: &tile, strides: &strides };
         // SAFETY: both arrays are as long as their sections.
         let bytes = unsafe { copy(&held_slot, &held, &piece, 1, Direction::Read) }.unwrap();
         assert_eq!((2, [0, 0, 10, 13, 0, 0]), (bytes, array));
         array[2] = 99;
-        let held = Held { data: array.as_mut_ptr(), ..held };
+        let held = UserBuffer { data: array.as_mut_ptr(), ..held };
         // SAFETY: as above.
         unsafe { copy(&held_slot, &held, &piece, 1, Direction::Write) }.unwrap();
         assert_eq!((99, 13), (slot[10], slot[13]));
@@ -149,7 +149,7 @@ mod tests {
         let mut slot = [0_u8; 3];
         let mut array = [0_u8; 8];
         let held =
-            Held { data: array.as_mut_ptr(), section: &section(&[(0, 8, 1)]), strides: &[1] };
+            UserBuffer { data: array.as_mut_ptr(), section: &section(&[(0, 8, 1)]), strides: &[1] };
         let short = Slot { data: slot.as_mut_ptr(), len: 3, tile: &tile, strides: &[1] };
         for piece in [section(&[(0, 4, 1)]), section(&[(3, 2, 1)])] {
             // SAFETY: the array holds its section; the slot is what is checked.

@@ -1,4 +1,4 @@
-//! The gate between planning and doing: [`check`] proves that a round stays inside its places.
+//! The check between planning and doing: [`check`] proves that a round stays inside its places.
 //!
 //! The executor accepts [`CheckedRound`] only, and its copy kernels and kernel calls do not check
 //! again. So this file, small and independent of the planners, is what memory safety rests on:

@@ -1,8 +1,8 @@
-//! What the planner is told about the machine, the file and the user's wishes.
+//! What the planner is told about the machine, the file and the user's hints.
 //!
 //! Integers only: two ranks that are told the same choose the same. The default figures were
 //! measured on a two-core machine with one NVMe-like disk; `outcore bench` replaces [`Rates`] by
-//! those of the machine at hand.
+//! those of this machine.
 
 use crate::plan::Method;
 

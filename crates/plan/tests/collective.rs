@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outcore_plan::collective::{
-    leave_out, overlap, regions, Access, Agreed, Collective, Cut, Ground, Job, Left, Meet, Region,
-    Share, Wanted,
+    leave_out, overlap, regions, Access, Agreed, ArrayDescriptor, Collective, Cut, Job, Left,
+    Overlap, Region, Share, Wanted,
 };
 use outcore_plan::{Range, Section};
 use proptest::prelude::*;
@@ -22,31 +22,33 @@ fn section(shape: Vec<i64>) -> impl Strategy<Value = Section> {
     shape.into_iter().map(range).collect::<Vec<_>>().prop_map(Section::new)
 }
 
-fn ground() -> impl Strategy<Value = Ground> {
+fn descriptor() -> impl Strategy<Value = ArrayDescriptor> {
     let lead = prop::option::of((0..4096_i64).prop_map(|lead| lead & -16));
     (prop::collection::vec(0..14_i64, 0..4), 1..9_i64, any::<bool>(), lead).prop_flat_map(
         |(shape, item, encoded, lead)| {
             let n = shape.len();
             let order = Just((0..n).collect::<Vec<_>>()).prop_shuffle();
             let most: i64 = if encoded { 5 } else { 3 };
-            (order, prop::collection::vec(1..most, n)).prop_map(move |(order, grain)| Ground {
-                shape: shape.clone(),
-                item,
-                order,
-                grain,
-                encoded,
-                lead: lead.filter(|_| !encoded),
+            (order, prop::collection::vec(1..most, n)).prop_map(move |(order, grain)| {
+                ArrayDescriptor {
+                    shape: shape.clone(),
+                    item,
+                    order,
+                    grain,
+                    encoded,
+                    lead: lead.filter(|_| !encoded),
+                }
             })
         },
     )
 }
 
 fn job(ranks: u32) -> impl Strategy<Value = Job> {
-    ground().prop_flat_map(move |ground| {
-        let one = (0..ranks, section(ground.shape.clone()));
+    descriptor().prop_flat_map(move |descriptor| {
+        let one = (0..ranks, section(descriptor.shape.clone()));
         let shares = prop::collection::vec((0..ranks, 0..4_i64), 1..=ranks as usize);
-        (prop::collection::vec(one, 0..12), shares, Just(ground)).prop_map(
-            |(list, shares, ground)| {
+        (prop::collection::vec(one, 0..12), shares, Just(descriptor)).prop_map(
+            |(list, shares, descriptor)| {
                 let mut accesses: Vec<Access> = list
                     .into_iter()
                     .enumerate()
@@ -54,7 +56,7 @@ fn job(ranks: u32) -> impl Strategy<Value = Job> {
                     .collect();
                 accesses.sort_by_key(|a| a.rank);
                 let share = |(rank, part)| Share { rank, part };
-                Job { ground, accesses, shares: shares.into_iter().map(share).collect() }
+                Job { descriptor, accesses, shares: shares.into_iter().map(share).collect() }
             },
         )
     })
@@ -77,14 +79,14 @@ fn case() -> impl Strategy<Value = (Vec<Job>, Agreed)> {
 }
 
 /// Elements of the array before the first one of a section, in the order of the file.
-fn linear(ground: &Ground, section: &Section) -> i64 {
-    let step = |at, axis: &usize| at * ground.shape[*axis] + section.ranges()[*axis].start;
-    ground.order.iter().fold(0, step)
+fn linear(descriptor: &ArrayDescriptor, section: &Section) -> i64 {
+    let step = |at, axis: &usize| at * descriptor.shape[*axis] + section.ranges()[*axis].start;
+    descriptor.order.iter().fold(0, step)
 }
 
 /// Coordinates of the block of an element.
-fn block(ground: &Ground, index: &[i64]) -> Vec<i64> {
-    index.iter().zip(&ground.grain).map(|(i, g)| i / g).collect()
+fn block(descriptor: &ArrayDescriptor, index: &[i64]) -> Vec<i64> {
+    index.iter().zip(&descriptor.grain).map(|(i, g)| i / g).collect()
 }
 
 proptest! {
@@ -108,13 +110,13 @@ proptest! {
                 next = batch.end;
                 for n in batch.clone() {
                     let tile = plan.tile(owner, n).unwrap();
-                    let ground = &jobs[tile.array as usize].ground;
-                    let item = ground.item;
+                    let descriptor = &jobs[tile.array as usize].descriptor;
+                    let item = descriptor.item;
                     let place = plan.place(owner, n);
                     let taken = if n == batch.start { 0 } else { free };
                     prop_assert!(place >= taken);
-                    if let (Some(lead), true) = (ground.lead, agreed.slot >= 65_536) {
-                        let begin = lead + linear(ground, &tile.section) * item;
+                    if let (Some(lead), true) = (descriptor.lead, agreed.slot >= 65_536) {
+                        let begin = lead + linear(descriptor, &tile.section) * item;
                         prop_assert_eq!(begin % 4096, place % 4096);
                     }
                     free = place + tile.section.count().unwrap() * item;
@@ -124,12 +126,12 @@ proptest! {
             prop_assert_eq!(next, plan.tiles(owner));
             for k in 0..plan.tiles(owner) {
                 let tile = plan.tile(owner, k).unwrap();
-                let ground = &jobs[tile.array as usize].ground;
+                let descriptor = &jobs[tile.array as usize].descriptor;
                 let count = tile.section.count().unwrap();
-                prop_assert!(count > 0 && count * ground.item <= plan.slot_bytes());
+                prop_assert!(count > 0 && count * descriptor.item <= plan.slot_bytes());
                 for index in tile.section.indices() {
-                    if ground.encoded {
-                        let of = blocks.entry((tile.array, block(ground, &index)));
+                    if descriptor.encoded {
+                        let of = blocks.entry((tile.array, block(descriptor, &index)));
                         prop_assert_eq!((owner, k), *of.or_insert((owner, k)));
                     }
                     prop_assert_eq!(None, held.insert((tile.array, index), (owner, k)));
@@ -152,8 +154,8 @@ proptest! {
         prop_assert!(last < 0 || (0..agreed.ranks).any(|owner| !plan.batch(owner, last).is_empty()));
         for (array, job) in jobs.iter().enumerate() {
             // Of two arrays one may be cut, and the other one be written in order.
-            let whole = regions(&job.ground, &job.accesses, agreed.gap);
-            let left = leave_out(&job.ground, &job.accesses, &whole);
+            let whole = regions(&job.descriptor, &job.accesses, agreed.gap);
+            let left = leave_out(&job.descriptor, &job.accesses, &whole);
             let cut = agreed.write && matches!(left, Left::Parts(_));
             prop_assert!(!cut || plan.leaves_out());
             prop_assert!(!agreed.write || left != Left::Entangled || plan.in_order());
@@ -194,7 +196,7 @@ proptest! {
     #[test]
     fn of_what_is_written_twice_the_last_one_counts(mut job in job(5), some in 2..12_usize) {
         job.accesses.truncate(some);
-        let whole = regions(&job.ground, &job.accesses, 1 << 40);
+        let whole = regions(&job.descriptor, &job.accesses, 1 << 40);
         // Who wins each element, and whether anything is given twice.
         let mut last: BTreeMap<Vec<i64>, u32> = BTreeMap::new();
         let mut twice = false;
@@ -203,7 +205,7 @@ proptest! {
                 twice |= last.insert(index, k as u32).is_some();
             }
         }
-        match leave_out(&job.ground, &job.accesses, &whole) {
+        match leave_out(&job.descriptor, &job.accesses, &whole) {
             Left::All => prop_assert!(!twice),
             Left::Entangled => prop_assert!(twice && job.accesses.len() > 1),
             Left::Unknown => prop_assert!(false, "so few pairs can be looked at"),
@@ -226,7 +228,7 @@ proptest! {
 
     #[test]
     fn regions_hold_their_members_and_are_apart(job in job(5), gap in 0..200_i64) {
-        let found = regions(&job.ground, &job.accesses, gap);
+        let found = regions(&job.descriptor, &job.accesses, gap);
         let mut seen = BTreeSet::new();
         for region in &found {
             for index in region.section.indices() {
@@ -243,8 +245,8 @@ proptest! {
                     twice |= !elements.insert(index);
                 }
             }
-            let expected = if twice { Meet::Somewhere } else { Meet::Never };
-            prop_assert_eq!(expected, overlap(&job.ground, &job.accesses, region));
+            let expected = if twice { Overlap::Somewhere } else { Overlap::Never };
+            prop_assert_eq!(expected, overlap(&job.descriptor, &job.accesses, region));
         }
         let members: Vec<u32> = found.iter().flat_map(|r| r.members.clone()).collect();
         let wanted = job.accesses.iter().filter(|a| !a.section.is_empty()).count();
@@ -253,18 +255,18 @@ proptest! {
 
     #[test]
     fn bytes_that_several_want_count_once(job in job(5)) {
-        let Job { ground, accesses, .. } = job;
+        let Job { descriptor, accesses, .. } = job;
         let elements: BTreeSet<Vec<i64>> =
             accesses.iter().flat_map(|access| access.section.indices()).collect();
-        let item = ground.item;
-        let wanted = Wanted { name: 0, file: 0, ground, accesses, have: vec![] };
+        let item = descriptor.item;
+        let wanted = Wanted { name: 0, file: 0, descriptor, accesses, have: vec![] };
         let counted = wanted.union();
         prop_assert!(counted >= elements.len() as i64 * item);
         // Exactly, but for what cannot be cut apart: that is no more than what ranks ask for.
         let asked: i64 = wanted.requests(5).iter().sum();
         prop_assert!(counted <= asked);
-        let whole = regions(&wanted.ground, &wanted.accesses, 0);
-        let said = leave_out(&wanted.ground, &wanted.accesses, &whole) != Left::Entangled;
+        let whole = regions(&wanted.descriptor, &wanted.accesses, 0);
+        let said = leave_out(&wanted.descriptor, &wanted.accesses, &whole) != Left::Entangled;
         prop_assert!(!said || counted == elements.len() as i64 * item);
     }
 
@@ -277,14 +279,14 @@ proptest! {
         (first, step) in (0..20_i64, 1..3_i64),
     ) {
         let rows = first + more;
-        let ground = Ground { shape: vec![rows, columns], item, lead: Some(lead), ..square(1) };
+        let descriptor = ArrayDescriptor { shape: vec![rows, columns], item, lead: Some(lead), ..square(1) };
         let wanted = vec![slices((first, rows, step), (0, columns, 1)); ranks as usize];
-        let job = Job { ground: ground.clone(), accesses: of_ranks(wanted), shares: all(ranks) };
+        let job = Job { descriptor: descriptor.clone(), accesses: of_ranks(wanted), shares: all(ranks) };
         let begins = |align: i64| -> Vec<Option<i64>> {
             let agreed = Agreed { align, ..agreed(ranks, cut) };
             let plan = Collective::new(vec![job.clone()], &agreed).unwrap();
             let begin = |tile: outcore_plan::collective::Tile| {
-                linear(&ground, &tile.section) * item + lead
+                linear(&descriptor, &tile.section) * item + lead
             };
             (0..ranks).map(|rank| plan.tile(rank, 0).map(begin)).collect()
         };
@@ -310,10 +312,10 @@ proptest! {
     #[test]
     fn words_come_back(job in job(3)) {
         use outcore_plan::collective::{section_from_words, section_words};
-        prop_assert_eq!(Ok(job.ground.clone()), Ground::from_words(&job.ground.words()));
+        prop_assert_eq!(Ok(job.descriptor.clone()), ArrayDescriptor::from_words(&job.descriptor.words()));
         for access in &job.accesses {
             let words = section_words(&access.section);
-            let section = section_from_words(&words, &job.ground.shape);
+            let section = section_from_words(&words, &job.descriptor.shape);
             prop_assert_eq!(Ok(access.section.clone()), section);
         }
     }
@@ -322,9 +324,9 @@ proptest! {
     fn ranks_are_apart_if_nothing_of_another_lies_between((jobs, agreed) in case()) {
         let plan = Collective::new(jobs.clone(), &agreed).unwrap();
         for (array, job) in (0..).zip(&jobs) {
-            let ground = &job.ground;
+            let descriptor = &job.descriptor;
             let place = |index: Vec<i64>| {
-                ground.order.iter().fold(0, |at, axis| at * ground.shape[*axis] + index[*axis])
+                descriptor.order.iter().fold(0, |at, axis| at * descriptor.shape[*axis] + index[*axis])
             };
             let mut places: Vec<BTreeSet<i64>> = vec![BTreeSet::new(); agreed.ranks as usize];
             for access in plan.accesses(array) {
@@ -337,7 +339,7 @@ proptest! {
             let meet = (0..places.len()).any(|a| {
                 (0..places.len()).any(|b| a != b && between(&places[a], &places[b]))
             });
-            let blocks = ground.encoded || ground.grain.iter().any(|n| *n > 1);
+            let blocks = descriptor.encoded || descriptor.grain.iter().any(|n| *n > 1);
             prop_assert_eq!(!blocks && !meet, plan.apart(array));
         }
         prop_assert!(plan.apart(jobs.len() as u32), "there is no such array");
@@ -345,12 +347,12 @@ proptest! {
 
     #[test]
     fn any_words_are_an_array_or_an_error(words in prop::collection::vec(any::<i64>(), 0..12)) {
-        let _ = Ground::from_words(&words);
+        let _ = ArrayDescriptor::from_words(&words);
     }
 }
 
-fn square(n: i64) -> Ground {
-    Ground {
+fn square(n: i64) -> ArrayDescriptor {
+    ArrayDescriptor {
         shape: vec![n, n],
         item: 4,
         order: vec![0, 1],
@@ -408,7 +410,7 @@ fn along_a_staircase_owners_need_a_small_part_of_what_they_own() {
     // The paper's Table 3 V with 16 ranks: blocks that overlap along the diagonal are one region.
     let step = |p: i64| slices((200 * p, 200 * p + 512, 1), (200 * p + 199, 200 * p + 400, 1));
     let accesses = of_ranks((0..16).map(step).collect());
-    let job = Job { ground: square(4096), accesses, shares: all(16) };
+    let job = Job { descriptor: square(4096), accesses, shares: all(16) };
     let plan = Collective::new(vec![job], &agreed(16, Cut::Requested)).unwrap();
     let elements = |boxes: &dyn Fn(u32) -> Vec<(u32, Section)>| -> i64 {
         (0..16).flat_map(boxes).map(|(_, section)| section.count().unwrap()).sum()
@@ -423,7 +425,7 @@ fn domains_follow_the_bytes_that_are_asked_for() {
     // Rank 0 wants all columns of the first eighth, the others a few columns of the rest.
     let mut sections = vec![slices((0, 512, 1), (0, 4096, 1))];
     sections.extend((1..4).map(|p| slices((512, 4096, 1), (40 * p, 40 * p + 40, 1))));
-    let job = Job { ground: square(4096), accesses: of_ranks(sections), shares: all(4) };
+    let job = Job { descriptor: square(4096), accesses: of_ranks(sections), shares: all(4) };
     let bytes = |cut| {
         // Where requests cost nothing.
         let free = Agreed { gap: 0, ..agreed(4, cut) };
@@ -454,7 +456,7 @@ fn a_request_counts_as_the_bytes_that_it_is_as_dear_as() {
     // row is a request, or what lies between is read over.
     let step = |p: i64| slices((24 * p, 24 * p + 1024, 1), (32 * p, 32 * p + 32, 1));
     let job = Job {
-        ground: square(4096),
+        descriptor: square(4096),
         accesses: of_ranks((0..8).map(step).collect()),
         shares: all(8),
     };
@@ -489,7 +491,7 @@ fn what_several_ranks_want_counts_once() {
         slices((0, 512, 1), (1, 4096, 1)),
         slices((512, 1024, 1), (0, 4096, 1)),
     ];
-    let job = Job { ground: square(4096), accesses: of_ranks(sections), shares: all(2) };
+    let job = Job { descriptor: square(4096), accesses: of_ranks(sections), shares: all(2) };
     let free = Agreed { gap: 0, ranks: 3, ..agreed(3, Cut::Requested) };
     assert_eq!(vec![512, 512, 0], rows(&Collective::new(vec![job], &free).unwrap(), 3));
 }
@@ -498,14 +500,14 @@ fn what_several_ranks_want_counts_once() {
 fn stripes_are_counted_from_the_beginning_of_the_file() {
     // Rows of 8 KiB of a .npy file, which begin at byte 128; a third is 10.67 MiB.
     let (lead, mib) = (128, 1 << 20);
-    let ground = Ground { shape: vec![4096, 2048], lead: Some(lead), ..square(1) };
+    let descriptor = ArrayDescriptor { shape: vec![4096, 2048], lead: Some(lead), ..square(1) };
     let accesses = of_ranks(vec![slices((0, 4096, 1), (0, 2048, 1)); 3]);
-    let job = Job { ground: ground.clone(), accesses, shares: all(3) };
+    let job = Job { descriptor: descriptor.clone(), accesses, shares: all(3) };
     let begins = |align| {
         let plan =
             Collective::new(vec![job.clone()], &Agreed { align, ..agreed(3, Cut::Requested) });
         let plan = plan.unwrap();
-        let begin = |rank| lead + linear(&ground, &plan.tile(rank, 0).unwrap().section) * 4;
+        let begin = |rank| lead + linear(&descriptor, &plan.tile(rank, 0).unwrap().section) * 4;
         [begin(1), begin(2)]
     };
     assert_ne!(begins(1), begins(mib));
@@ -517,10 +519,10 @@ fn stripes_are_counted_from_the_beginning_of_the_file() {
 
 #[test]
 fn a_block_that_is_larger_than_the_slot_is_refused_with_the_size_that_would_do() {
-    let mut ground = square(4096);
-    (ground.grain, ground.encoded) = (vec![1024, 1024], true);
+    let mut descriptor = square(4096);
+    (descriptor.grain, descriptor.encoded) = (vec![1024, 1024], true);
     let accesses = of_ranks(vec![slices((0, 4096, 1), (0, 4096, 1))]);
-    let job = Job { ground, accesses, shares: all(1) };
+    let job = Job { descriptor, accesses, shares: all(1) };
     let small = Agreed { slot: 1 << 20, ..agreed(1, Cut::Requested) };
     let error = Collective::new(vec![job.clone()], &small).unwrap_err();
     let outcore_plan::PlanError::BudgetTooSmall { needed, .. } = error else { panic!("{error}") };
@@ -530,7 +532,7 @@ fn a_block_that_is_larger_than_the_slot_is_refused_with_the_size_that_would_do()
 #[test]
 fn a_slot_may_be_smaller_than_the_least_tile() {
     let all_of_it = of_ranks(vec![slices((0, 512, 1), (0, 512, 1)); 2]);
-    let job = Job { ground: square(512), accesses: all_of_it, shares: all(2) };
+    let job = Job { descriptor: square(512), accesses: all_of_it, shares: all(2) };
     let short = Agreed { slot: 4 * KIB, ..agreed(2, Cut::Requested) };
     assert!(short.slot < short.least);
     let plan = Collective::new(vec![job], &short).unwrap();
@@ -540,7 +542,7 @@ fn a_slot_may_be_smaller_than_the_least_tile() {
 #[test]
 fn huge_arrays_do_not_wrap() {
     let n = 1_i64 << 30;
-    let ground = Ground {
+    let descriptor = ArrayDescriptor {
         shape: vec![n, n],
         item: 4,
         order: vec![0, 1],
@@ -549,10 +551,10 @@ fn huge_arrays_do_not_wrap() {
         lead: None,
     };
     let rows = (0..5).map(|p| slices((p, n, 5), (0, n, 1))).collect();
-    let job = Job { ground, accesses: of_ranks(rows), shares: all(5) };
+    let job = Job { descriptor, accesses: of_ranks(rows), shares: all(5) };
     for cut in [Cut::Fixed, Cut::Bounding, Cut::Requested] {
         let plan = Collective::new(vec![job.clone()], &agreed(5, cut)).unwrap();
-        assert!(plan.rounds() >= n / 5 * (n / (1 << 20)) && plan.overlap() == Meet::Never);
+        assert!(plan.rounds() >= n / 5 * (n / (1 << 20)) && plan.overlap() == Overlap::Never);
         assert!(plan.tile(4, plan.tiles(4) - 1).is_some());
     }
 }
@@ -562,7 +564,7 @@ fn huge_arrays_do_not_wrap() {
 #[test]
 fn sections_of_many_ranks_are_told_apart() {
     let (side, n) = (316_i64, 316_i64 * 8);
-    let ground = Ground {
+    let descriptor = ArrayDescriptor {
         shape: vec![n, n],
         item: 4,
         order: vec![0, 1],
@@ -587,11 +589,11 @@ fn sections_of_many_ranks_are_told_apart() {
             section: Section::new(vec![range(0, n, 1), range(0, n, 1)]),
             members: (0..apart.len() as u32).collect(),
         };
-        assert_eq!(Meet::Never, overlap(&ground, &apart, &whole));
-        let mut meeting = apart;
-        let last = meeting.len() - 1;
-        meeting[last] = access(last as i64, range(n / 2, 2, 1), range(n / 3, 1, 1));
-        assert_eq!(Meet::Somewhere, overlap(&ground, &meeting, &whole));
+        assert_eq!(Overlap::Never, overlap(&descriptor, &apart, &whole));
+        let mut overlapping = apart;
+        let last = overlapping.len() - 1;
+        overlapping[last] = access(last as i64, range(n / 2, 2, 1), range(n / 3, 1, 1));
+        assert_eq!(Overlap::Somewhere, overlap(&descriptor, &overlapping, &whole));
     }
 }
 
@@ -605,36 +607,39 @@ fn sections_of_many_steps_are_told_apart() {
     sections.push(slices((n / 2, n, 1), (0, n, 1)));
     sections.push(slices((0, n / 2, 1), (0, 1, 1)));
     let mut accesses = of_ranks(sections);
-    let ground = square(n);
-    let meet = |accesses: &[Access]| {
-        let found = regions(&ground, accesses, 1 << 40);
-        found.iter().map(|region| overlap(&ground, accesses, region)).max().unwrap()
+    let descriptor = square(n);
+    let overlap_of = |accesses: &[Access]| {
+        let found = regions(&descriptor, accesses, 1 << 40);
+        found.iter().map(|region| overlap(&descriptor, accesses, region)).max().unwrap()
     };
-    assert_eq!(Meet::Somewhere, meet(&accesses));
+    assert_eq!(Overlap::Somewhere, overlap_of(&accesses));
     accesses.pop();
-    assert_eq!(Meet::Never, meet(&accesses));
-    let whole = regions(&ground, &accesses, 1 << 40);
-    assert_eq!(Left::All, leave_out(&ground, &accesses, &whole));
+    assert_eq!(Overlap::Never, overlap_of(&accesses));
+    let whole = regions(&descriptor, &accesses, 1 << 40);
+    assert_eq!(Left::All, leave_out(&descriptor, &accesses, &whole));
     // Of so many steps that there are too many pairs nothing is said that is not known.
     let odd = |k: i64| slices((2 * k, 2 * k + 2, 1), (0, n, k % 40 + 1));
     let apart: Vec<Section> = (0..100).map(odd).collect();
-    assert_eq!(Meet::Never, meet(&of_ranks(apart)));
+    assert_eq!(Overlap::Never, overlap_of(&of_ranks(apart)));
     let mut many: Vec<Section> =
         (0..ranks).map(|k| slices((0, n / 2, k % 40 + 1), (k, n, ranks))).collect();
     many.push(slices((n / 2, n, 1), (0, n, 1)));
     let many = of_ranks(many);
-    assert_eq!(Meet::Unknown, meet(&many));
-    let job = Job { ground: square(n), accesses: many, shares: all(1) };
+    assert_eq!(Overlap::Unknown, overlap_of(&many));
+    let job = Job { descriptor: square(n), accesses: many, shares: all(1) };
     let agreed = Agreed { write: true, ..agreed(ranks as u32 + 1, Cut::Requested) };
     let plan = Collective::new(vec![job], &agreed).unwrap();
-    assert_eq!((Meet::Unknown, true, false), (plan.overlap(), plan.in_order(), plan.leaves_out()));
+    assert_eq!(
+        (Overlap::Unknown, true, false),
+        (plan.overlap(), plan.in_order(), plan.leaves_out())
+    );
 }
 
 /// What is left of sections of ranks of which the last one counts, as text; None if that is not said.
 fn left(n: i64, sections: Vec<Section>) -> Option<Vec<String>> {
-    let (ground, accesses) = (square(n), of_ranks(sections));
-    let found = regions(&ground, &accesses, 1 << 40);
-    match leave_out(&ground, &accesses, &found) {
+    let (descriptor, accesses) = (square(n), of_ranks(sections));
+    let found = regions(&descriptor, &accesses, 1 << 40);
+    match leave_out(&descriptor, &accesses, &found) {
         Left::All => Some(accesses.iter().map(|a| a.section.to_string()).collect()),
         Left::Parts(parts) => Some(parts.iter().map(|(k, part)| format!("{k}{part}")).collect()),
         Left::Entangled | Left::Unknown => None,
@@ -689,11 +694,12 @@ fn strides_are_cut_on_their_own_lattice() {
 fn the_order_of_ranks_counts_only_where_it_must() {
     let plan = |second: Section, write| {
         let sections = vec![slices((0, 4096, 1), (0, 4096, 1)), second];
-        let job = Job { ground: square(4096), accesses: of_ranks(sections), shares: all(2) };
+        let job = Job { descriptor: square(4096), accesses: of_ranks(sections), shares: all(2) };
         Collective::new(vec![job], &Agreed { write, ..agreed(2, Cut::Requested) }).unwrap()
     };
-    let said =
-        |plan: &Collective| (plan.overlap() == Meet::Somewhere, plan.leaves_out(), plan.in_order());
+    let said = |plan: &Collective| {
+        (plan.overlap() == Overlap::Somewhere, plan.leaves_out(), plan.in_order())
+    };
     let corner = || slices((0, 9, 1), (0, 9, 1));
     assert_eq!((true, false, false), said(&plan(corner(), false)));
     let written = plan(corner(), true);

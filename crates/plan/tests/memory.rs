@@ -8,7 +8,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use outcore_plan::collective::{
-    record, section_words, Agreed, Collective, Cut, Ground, Job, Records, Said, Share, Stage,
+    record, section_words, Agreed, ArrayDescriptor, Collective, Cut, Job, Records, Said, Share,
+    Stage,
 };
 use outcore_plan::{Range, Section};
 
@@ -54,7 +55,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that work takes: held at once, and all together. What it returns is let go of.
+/// Bytes that work takes: held at once, and all together. What it returns is release.
 fn bytes<T>(work: impl FnOnce() -> T) -> (i64, i64) {
     let before = HELD.with(Cell::get);
     MOST.with(|most| most.set(before));
@@ -102,8 +103,8 @@ const SECTIONS: [(&str, Of); 7] = [
 ];
 
 /// A square of so many elements a side, as `.npy` has it.
-fn ground(side: i64) -> Ground {
-    Ground {
+fn descriptor(side: i64) -> ArrayDescriptor {
+    ArrayDescriptor {
         shape: vec![side, side],
         item: 8,
         order: vec![0, 1],
@@ -115,12 +116,12 @@ fn ground(side: i64) -> Ground {
 
 /// From what ranks said to a plan, and what a rank asks of it in a round.
 fn plan(of: Of, ranks: i64, side: i64, slot: i64, write: bool, cut: Cut) -> (i64, i64) {
-    let ground = ground(side);
+    let descriptor = descriptor(side);
     let ranks_of = ranks as u32;
     let mut words = Vec::new();
     for rank in 0..ranks {
         let section = section_words(&of(rank, ranks, side));
-        let item = Said { name: 7, file: 8, ground: ground.words(), section };
+        let item = Said { name: 7, file: 8, descriptor: descriptor.words(), section };
         words.extend(record(2, Stage::Ready, &[], &[item]).unwrap());
     }
     let width = words.len() / ranks as usize;
@@ -128,7 +129,7 @@ fn plan(of: Of, ranks: i64, side: i64, slot: i64, write: bool, cut: Cut) -> (i64
         let records = Records::new(words.clone(), width).unwrap();
         let arrays = records.arrays(true).unwrap();
         let jobs = arrays.into_iter().map(|one| Job {
-            ground: one.ground,
+            descriptor: one.descriptor,
             accesses: one.accesses,
             shares: (0..ranks_of).map(|rank| Share { rank, part: 1 }).collect(),
         });
@@ -195,7 +196,7 @@ fn tables_of_a_collective_are_as_large_as_the_documents_say() {
             let item = |k: i64| Said {
                 name: k,
                 file: k,
-                ground: ground(4096).words(),
+                descriptor: descriptor(4096).words(),
                 section: section.clone(),
             };
             let items: Vec<Said> = (0..arrays).map(item).collect();
@@ -206,7 +207,7 @@ fn tables_of_a_collective_are_as_large_as_the_documents_say() {
         let records = Records::new(words.clone(), width).unwrap();
         let wanted = records.arrays(false).unwrap();
         let jobs = wanted.iter().map(|one| Job {
-            ground: one.ground.clone(),
+            descriptor: one.descriptor.clone(),
             accesses: one.accesses.clone(),
             shares: (0..ranks as u32).map(|rank| Share { rank, part: 1 }).collect(),
         });

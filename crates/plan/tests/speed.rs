@@ -114,7 +114,7 @@ fn assigning_is_fast() {
 #[test]
 #[ignore = "prints times"]
 fn collectives_of_many_ranks_are_planned_fast() {
-    use outcore_plan::collective::{Access, Agreed, Collective, Cut, Ground, Job, Share};
+    use outcore_plan::collective::{Access, Agreed, ArrayDescriptor, Collective, Cut, Job, Share};
     use outcore_plan::{Range, Section};
 
     let n = 1_i64 << 20;
@@ -147,7 +147,7 @@ fn collectives_of_many_ranks_are_planned_fast() {
         for (name, section) in &sections {
             let accesses: Vec<Access> =
                 (0..ranks).map(|rank| Access { rank, item: 0, section: section(rank) }).collect();
-            let ground = Ground {
+            let descriptor = ArrayDescriptor {
                 shape: vec![n, n],
                 item: 8,
                 order: vec![0, 1],
@@ -156,7 +156,7 @@ fn collectives_of_many_ranks_are_planned_fast() {
                 lead: Some(128),
             };
             let shares = (0..ranks).map(|rank| Share { rank, part: 1 }).collect();
-            let job = Job { ground, accesses, shares };
+            let job = Job { descriptor, accesses, shares };
             for cut in [Cut::Requested, Cut::Bounding, Cut::Fixed, Cut::Cyclic] {
                 let agreed = Agreed {
                     ranks,
@@ -194,7 +194,7 @@ fn collectives_of_many_ranks_are_planned_fast() {
 #[test]
 #[ignore = "prints times"]
 fn overlapping_writes_of_many_ranks_are_cut_fast() {
-    use outcore_plan::collective::{leave_out, regions, Access, Ground, Left};
+    use outcore_plan::collective::{leave_out, regions, Access, ArrayDescriptor, Left};
     use outcore_plan::{Range, Section};
 
     let n = 1_i64 << 20;
@@ -232,7 +232,7 @@ fn overlapping_writes_of_many_ranks_are_cut_fast() {
                 ),
             };
             let accesses: Vec<Access> = (0..ranks).map(access).collect();
-            let ground = Ground {
+            let descriptor = ArrayDescriptor {
                 shape: vec![n; axes],
                 item: 1,
                 order: (0..axes).collect(),
@@ -240,9 +240,9 @@ fn overlapping_writes_of_many_ranks_are_cut_fast() {
                 encoded: false,
                 lead: Some(128),
             };
-            let found = regions(&ground, &accesses, 1 << 40);
+            let found = regions(&descriptor, &accesses, 1 << 40);
             let start = Instant::now();
-            let left = leave_out(&ground, &accesses, &found);
+            let left = leave_out(&descriptor, &accesses, &found);
             let took = start.elapsed();
             let said = match left {
                 Left::All => "nothing shared".to_owned(),

@@ -27,12 +27,12 @@ use outcore_plan::{
 };
 use pyo3::prelude::*;
 
+use crate::admission::{self, Mode};
 use crate::chunks::{self, Chunks};
 use crate::errors::{detached, Fault};
-use crate::gate::{self, Mode};
 use crate::guard;
 use crate::habit::Habit;
-use crate::hints::{Cache, Wishes};
+use crate::hints::{Cache, Hints};
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Source};
 use crate::measure::Figures;
@@ -53,7 +53,7 @@ pub struct Access<'a> {
     /// The caller's element for index `[0, ..., 0]` of the section; null if nothing will be moved.
     pub data: *mut u8,
     /// Hints.
-    pub wishes: &'a Wishes,
+    pub hints: &'a Hints,
 }
 
 // SAFETY: an address and references to plain data; the memory behind `data` is kept alive by the
@@ -83,7 +83,7 @@ pub struct Open {
 
 /// First write to a mapped page while other processes do the same in this file: 65536 pages took four
 /// ranks 355 ms, 32768 calls of 8 KiB 164 ms.
-const CROWDED_DIRTY_NS: i64 = 5_000;
+const CONTENDED_DIRTY_NS: i64 = 5_000;
 
 enum Place {
     Files(Box<FileTable>),
@@ -188,26 +188,26 @@ impl Open {
     }
 
     /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
-    pub fn past_cache(&self, wishes: &Wishes) -> i64 {
+    pub fn past_cache(&self, hints: &Hints) -> i64 {
         let terms = match (&self.place, &self.described.source) {
-            (Place::Files(files), _) => terms::terms(wishes, &self.found, files, None, None, 0),
+            (Place::Files(files), _) => terms::terms(hints, &self.found, files, None, None, 0),
             // Before the first chunk is there, a file of the array's own tells what the disk wants.
             (Place::Chunks(_), Some(Source::Files { shard: None, lock, .. }))
                 if self.described.pipeline.is_empty() =>
             {
-                terms::of_new_files(wishes, &self.found, lock)
+                terms::of_new_files(hints, &self.found, lock)
             }
             (Place::Chunks(_), _) => return 0,
         };
         let (array, direction) = (&self.described.layout, Direction::Write);
-        let terms = terms::past_cache(terms, wishes, &self.found, array, direction);
-        i64::from(terms.scarce && wishes.method.is_none()) * terms.block
+        let terms = terms::past_cache(terms, hints, &self.found, array, direction);
+        i64::from(terms.scarce && hints.method.is_none()) * terms.block
     }
 
     /// The engine for this array.
-    pub fn engine(&self, wishes: &Wishes) -> &Chosen {
+    pub fn engine(&self, hints: &Hints) -> &Chosen {
         self.engine.get_or_init(|| {
-            backend::choose(match wishes.engine.as_str() {
+            backend::choose(match hints.engine.as_str() {
                 "threads" => backend::Choice::Threads,
                 "uring" => backend::Choice::Uring,
                 _ => backend::Choice::Auto,
@@ -230,33 +230,38 @@ impl Open {
     }
 
     /// Reads the section if at least the share `least` of it, in thousandths, is in the page cache, and
-    /// says whether it did. Chunks are never at hand: they may have to be decoded.
-    pub fn run_at_hand(&self, py: Python<'_>, access: &Access, least: u32) -> Result<bool, Fault> {
-        self.outside(py, |interrupts| self.at_hand(access, least, interrupts))
+    /// says whether it did. Chunks are never cached: they may have to be decoded.
+    pub fn run_if_cached(
+        &self,
+        py: Python<'_>,
+        access: &Access,
+        least: u32,
+    ) -> Result<bool, Fault> {
+        self.outside(py, |interrupts| self.if_cached(access, least, interrupts))
     }
 
-    /// The same for a caller who has let go of the GIL.
-    pub fn at_hand(
+    /// The same for a caller who has release the GIL.
+    pub fn if_cached(
         &self,
         access: &Access,
         least: u32,
         interrupts: &Interrupts,
     ) -> Result<bool, Fault> {
-        if !self.is_plain() || access.wishes.cache == Cache::Bypass {
+        if !self.is_plain() || access.hints.cache == Cache::Bypass {
             return Ok(false);
         }
-        let mut at_hand = true;
+        let mut if_cached = true;
         self.each(access, Mode::Run, interrupts, &mut |step| {
-            at_hand = step.cached.unwrap_or(0) >= least;
-            if at_hand {
+            if_cached = step.cached.unwrap_or(0) >= least;
+            if if_cached {
                 self.run_step(access, step, interrupts)?;
             }
             Ok(())
         })?;
-        Ok(at_hand)
+        Ok(if_cached)
     }
 
-    /// Reads the section, for a caller who has let go of the GIL and is in no turn.
+    /// Reads the section, for a caller who has release the GIL and is in no turn.
     pub fn read(&self, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
         self.run_as(Mode::Run, access, interrupts)
     }
@@ -288,7 +293,7 @@ impl Open {
         result
     }
 
-    /// Moves the section, for a caller who is in a turn and has let go of the GIL.
+    /// Moves the section, for a caller who is in a turn and has release the GIL.
     pub fn run_nested(&self, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
         self.run_as(Mode::Nested, access, interrupts)
     }
@@ -521,17 +526,19 @@ impl Open {
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let cached = terms::cached(layout, access.section, files);
-        let budget = terms::budget(access.wishes);
-        let mut terms = terms::terms(access.wishes, &self.found, files, cached, None, budget);
+        let budget = terms::budget(access.hints);
+        let mut terms = terms::terms(access.hints, &self.found, files, cached, None, budget);
         terms.flushed = self.flushed(access);
         terms.home = home(&self.described.layout, access);
         let (array, direction) = (&self.described.layout, access.direction);
-        terms = terms::past_cache(terms, access.wishes, &self.found, array, direction);
+        terms = terms::past_cache(terms, access.hints, &self.found, array, direction);
         if direction == Direction::Write && terms.cached_permille < 950 {
             terms.stored = terms::stored(layout, access.section, files);
         }
-        if direction == Direction::Write && access.wishes.crowds.load(Ordering::Relaxed) > 0 {
-            terms.rates.dirty_ns = terms.rates.dirty_ns.max(CROWDED_DIRTY_NS);
+        if direction == Direction::Write
+            && access.hints.concurrent_writers.load(Ordering::Relaxed) > 0
+        {
+            terms.rates.dirty_ns = terms.rates.dirty_ns.max(CONTENDED_DIRTY_NS);
         }
         let request = Request {
             layout: &self.described.layout,
@@ -543,7 +550,7 @@ impl Open {
         let plan = Plan::new(&request, &terms);
         // What is held for an access that this one is a part of, that one tells.
         let ours = if mode == Mode::Nested { i64::MAX } else { 0 };
-        let plan = plan.map_err(|error| terms::refused(error, access.wishes, ours))?;
+        let plan = plan.map_err(|error| terms::refused(error, access.hints, ours))?;
         let (plan, alone) = self.alone(plan, &request, terms, access, files)?;
         let Access { section, data, .. } = *access;
         let (sink, tables, chunk_cache) = (None, 0, CacheUse::Never);
@@ -553,9 +560,9 @@ impl Open {
 
     /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows, or where
     /// accesses go past it.
-    pub fn cached(&self, section: &Section, wishes: &Wishes) -> u32 {
+    pub fn cached(&self, section: &Section, hints: &Hints) -> u32 {
         match (&self.described.layout, &self.place) {
-            (Layout::Strided(layout), Place::Files(files)) if wishes.cache != Cache::Bypass => {
+            (Layout::Strided(layout), Place::Files(files)) if hints.cache != Cache::Bypass => {
                 terms::cached(layout, section, files).unwrap_or(0)
             }
             _ => 0,
@@ -602,8 +609,8 @@ impl Open {
         access: &Access,
         files: &'a FileTable,
     ) -> Result<(Plan, Option<Alone<'a>>), Fault> {
-        let wishes = access.wishes;
-        let of_use = terms.flushed && !wishes.exclusive && wishes.method.is_none();
+        let hints = access.hints;
+        let of_use = terms.flushed && !hints.exclusive && hints.method.is_none();
         if !of_use || !self.described.plain || files.len() != 1 {
             return Ok((plan, None));
         }
@@ -650,7 +657,7 @@ impl Open {
         wanted: &dyn Fn() -> bool,
     ) -> Result<(), Fault> {
         if step.plan.slot_bytes() > 0 {
-            gate::refuse_crumbs(access.wishes)?;
+            admission::refuse_crumbs(access.hints)?;
         }
         let _turn = self.turn(access, step, interrupts)?;
         let (low, high) = reach(step.section, access.strides, self.described.item());
@@ -666,10 +673,10 @@ impl Open {
             fill: &self.described.fill,
             pipeline: Some(&self.described.pipeline),
             sink: step.sink,
-            engine: &*self.engine(access.wishes).engine,
+            engine: &*self.engine(access.hints).engine,
             arena: &Arena::global(),
             chunk_cache: step.chunk_cache,
-            threads: terms::lanes(access.wishes) as usize,
+            threads: terms::lanes(access.hints) as usize,
             cached: step.cached.is_some_and(|permille| permille >= 950),
             flushed,
             interrupted: &interrupted,
@@ -688,7 +695,7 @@ impl Open {
     /// Remembers what a write in place is about to leave; says whether it had better wait for the flush,
     /// which will make gaps of it dirty.
     fn remember(&self, access: &Access, step: &Step) -> bool {
-        let through_cache = access.wishes.cache != Cache::Bypass;
+        let through_cache = access.hints.cache != Cache::Bypass;
         if access.direction == Direction::Read || step.sink.is_some() || !through_cache {
             return false;
         }
@@ -730,7 +737,7 @@ impl Open {
 
     /// Whether a flush will follow, so far as one can know.
     fn flushed(&self, access: &Access) -> bool {
-        access.direction == Direction::Write && (access.wishes.sync || self.habit.flushed())
+        access.direction == Direction::Write && (access.hints.sync || self.habit.flushed())
     }
 
     /// What was really done since the array was opened.

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArray1, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_io::process;
-use outcore_plan::collective::{section_words, Ground};
+use outcore_plan::collective::{section_words, ArrayDescriptor};
 use outcore_plan::{nests, Direction, Layout, Method};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
@@ -26,7 +26,7 @@ use crate::access::{self, Access, Open};
 use crate::buffers::{self, Memory};
 use crate::cast::Cast;
 use crate::errors::{Class, Fault};
-use crate::hints::{Cache, Wishes};
+use crate::hints::{Cache, Hints};
 use crate::key::{self, Axis, Selection};
 use crate::layout::{describe, Described, Source};
 use crate::loops::{Loop, Start};
@@ -36,7 +36,7 @@ use crate::loops::{Loop, Start};
 pub struct Array {
     path: String,
     writable: bool,
-    wishes: Wishes,
+    hints: Hints,
     state: Arc<Mutex<State>>,
     /// Writes that ended.
     written: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ enum State {
 enum Manner {
     Any,
     /// If at least this share of it, in thousandths, is in the page cache.
-    AtHand(u32),
+    IfCached(u32),
     /// Through the page cache.
     Kept,
 }
@@ -69,15 +69,15 @@ impl Array {
     #[new]
     fn new(info: &Bound<'_, PyAny>, writable: bool, hints: &Bound<'_, PyAny>) -> PyResult<Array> {
         let described = Arc::new(describe(info)?);
-        let wishes = Wishes::read(hints)?;
+        let hints = Hints::read(hints)?;
         let path = described.path.clone();
-        Ok(Array::around(Open::new(described, writable)?, path, writable, wishes))
+        Ok(Array::around(Open::new(described, writable)?, path, writable, hints))
     }
 
     /// The array with other metadata, for as long as these are not yet adopted.
     fn beside(&self, info: &Bound<'_, PyAny>) -> PyResult<Array> {
         let open = self.open()?.beside(Arc::new(describe(info)?), self.writable)?;
-        Ok(Array::around(open, self.path.clone(), self.writable, self.wishes.clone()))
+        Ok(Array::around(open, self.path.clone(), self.writable, self.hints.clone()))
     }
 
     /// A part of the array with other axes: an array of its own, whose writes wait for those of this one
@@ -85,14 +85,14 @@ impl Array {
     fn view(&self, info: &Bound<'_, PyAny>, hints: &Bound<'_, PyAny>) -> PyResult<Array> {
         let open = self.open()?.view(Arc::new(describe(info)?), self.writable)?;
         let path = open.described.path.clone();
-        Ok(Array::around(open, path, self.writable, Wishes::read(hints)?))
+        Ok(Array::around(open, path, self.writable, Hints::read(hints)?))
     }
 
     /// The same array, in all but the way of access: through windows (data sieving).
     fn sieving(&self) -> Array {
-        let wishes = Wishes { method: Some(Method::Window), ..self.wishes.clone() };
+        let hints = Hints { method: Some(Method::Window), ..self.hints.clone() };
         let (state, written, safe) = (self.state.clone(), self.written.clone(), self.safe.clone());
-        Array { path: self.path.clone(), writable: self.writable, wishes, state, written, safe }
+        Array { path: self.path.clone(), writable: self.writable, hints, state, written, safe }
     }
 
     /// From now on the metadata are these. Accesses that are running finish with the old ones.
@@ -139,14 +139,14 @@ impl Array {
     /// The same if at least this share of it, in thousandths, is in the page cache; otherwise None, and
     /// nothing was read.
     #[pyo3(signature = (key, out, least))]
-    fn read_at_hand<'py>(
+    fn read_if_cached<'py>(
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
         least: u32,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (result, read) = self.fetch(py, key, out, Manner::AtHand(least))?;
+        let (result, read) = self.fetch(py, key, out, Manner::IfCached(least))?;
         Ok(read.then_some(result))
     }
 
@@ -208,25 +208,25 @@ impl Array {
         Ok(found.map(|(unit, listed)| (unit, PyArray1::from_slice(py, &listed.places))))
     }
 
-    /// From now on other ranks of this node write the file at the same time; `lift_crowd` ends it, once
+    /// From now on other ranks of this node write the file at the same time; `end_concurrent_writers` ends it, once
     /// for each call.
-    fn expect_crowd(&self) {
-        self.wishes.crowds.fetch_add(1, Ordering::Relaxed);
+    fn expect_concurrent_writers(&self) {
+        self.hints.concurrent_writers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One reason less to expect others.
-    fn lift_crowd(&self) {
-        self.wishes.crowds.fetch_sub(1, Ordering::Relaxed);
+    fn end_concurrent_writers(&self) {
+        self.hints.concurrent_writers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What a collective has to know of the array: `collective::Ground` as words.
-    fn ground(&self) -> PyResult<Vec<i64>> {
+    /// What a collective has to know of the array: `collective::ArrayDescriptor` as words.
+    fn descriptor(&self) -> PyResult<Vec<i64>> {
         let open = self.open()?;
         let shard = match &open.described.source {
             Some(Source::Files { shard: Some(shard), .. }) => Some(&shard.per_shard[..]),
             _ => None,
         };
-        Ok(Ground::of(&open.described.layout, shard).words())
+        Ok(ArrayDescriptor::of(&open.described.layout, shard).words())
     }
 
     /// Figures of the disk that holds the array, measured or assumed: the gap that is cheaper to read
@@ -237,14 +237,14 @@ impl Array {
 
     /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
     fn past_cache(&self) -> PyResult<i64> {
-        Ok(self.open()?.past_cache(&self.wishes))
+        Ok(self.open()?.past_cache(&self.hints))
     }
 
     /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows.
     fn cached(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u32> {
         let open = self.open()?;
         let selection = key::parse(key, open.shape(), &self.path)?;
-        Ok(py.detach(|| open.cached(&selection.section, &self.wishes)))
+        Ok(py.detach(|| open.cached(&selection.section, &self.hints)))
     }
 
     /// The section of a key as words (start, count, step per axis), and what the result has of each
@@ -306,7 +306,7 @@ impl Array {
             section: &selection.section,
             strides: &walk.strides,
             data: std::ptr::null_mut(),
-            wishes: &self.wishes,
+            hints: &self.hints,
         };
         open.prefetch(py, &access)?;
         Ok(())
@@ -411,24 +411,24 @@ impl Array {
     ) -> PyResult<Loop> {
         let open = self.open()?;
         let target = writes_to.map(|target| target.get().open_for_writing()).transpose()?;
-        let (path, wishes) = (self.path.as_str(), &self.wishes);
+        let (path, hints) = (self.path.as_str(), &self.hints);
         let choose = &choose.clone().unbind();
         let elements = open.shape().iter().fold(1, |all: i64, n| all.saturating_mul(*n));
-        let start = Start { open: &open, path, wishes, choose, target, elements };
+        let start = Start { open: &open, path, hints, choose, target, elements };
         Ok(open.outside(py, |interrupts| start.begin(interrupts))?)
     }
 
     /// Bytes of buffer that one operation may hold now.
     fn budget(&self) -> u64 {
-        self.wishes.budget()
+        self.hints.budget()
     }
 }
 
 impl Array {
-    fn around(open: Open, path: String, writable: bool, wishes: Wishes) -> Array {
+    fn around(open: Open, path: String, writable: bool, hints: Hints) -> Array {
         let state = State::Open { current: Arc::new(open), retired: Vec::new() };
         let (state, written, safe) = (Arc::new(Mutex::new(state)), Arc::default(), Arc::default());
-        Array { path, writable, wishes, state, written, safe }
+        Array { path, writable, hints, state, written, safe }
     }
 
     /// Whether a write ended that no flush has covered.
@@ -494,7 +494,7 @@ impl Array {
             section: &selection.section,
             strides: &walk.strides,
             data: std::ptr::null_mut(),
-            wishes: &self.wishes,
+            hints: &self.hints,
         };
         tell(&open, &access)
     }
@@ -538,13 +538,13 @@ impl Array {
         Ok(Wanted { open, selection, size, memory, array, scalar })
     }
 
-    /// What the user wished for this array.
-    pub fn wishes(&self) -> &Wishes {
-        &self.wishes
+    /// The hints of the user for this array.
+    pub fn hints(&self) -> &Hints {
+        &self.hints
     }
 
     /// Moves a selection between the file and memory whose axes are those of the result, unless it is to be
-    /// at hand and is not; says whether it did.
+    /// cached and is not; says whether it did.
     #[allow(clippy::too_many_arguments, reason = "one end and the other")]
     fn transfer(
         &self,
@@ -561,22 +561,22 @@ impl Array {
         }
         let walk = selection.walk(&memory.strides);
         let keeping;
-        let wishes = match manner {
-            Manner::Kept if self.wishes.cache == Cache::Auto => {
-                keeping = Wishes { cache: Cache::Keep, ..self.wishes.clone() };
+        let hints = match manner {
+            Manner::Kept if self.hints.cache == Cache::Auto => {
+                keeping = Hints { cache: Cache::Keep, ..self.hints.clone() };
                 &keeping
             }
-            _ => &self.wishes,
+            _ => &self.hints,
         };
         let access = Access {
             direction,
             section: &selection.section,
             strides: &walk.strides,
             data: memory.data.wrapping_offset(walk.shift as isize),
-            wishes,
+            hints,
         };
         match manner {
-            Manner::AtHand(least) => open.run_at_hand(py, &access, least),
+            Manner::IfCached(least) => open.run_if_cached(py, &access, least),
             _ => open.run(py, &access).map(|()| true),
         }
     }
@@ -614,7 +614,7 @@ impl Array {
         } else {
             let cast = Cast {
                 described: &open.described,
-                wishes: &self.wishes,
+                hints: &self.hints,
                 open,
                 walk: selection.walk(&memory.strides),
                 data: memory.data,
@@ -622,7 +622,7 @@ impl Array {
             };
             cast.write(py, &selection.section, size)
         };
-        // Before the caller lets go of `open`: what was written to something idle is counted.
+        // Before the caller releases `open`: what was written to something idle is counted.
         self.written.fetch_add(1, Ordering::SeqCst);
         Ok(written?)
     }

@@ -5,7 +5,7 @@
 //! together they fill the budget, and nobody can go on.
 //!
 //! Idea. Part by part: cast into a buffer, write from there. A part is one turn at the memory
-//! (`gate.rs`), and its buffer is taken and given back inside of the turn. NumPy lets go of the GIL
+//! (`admission.rs`), and its buffer is taken and given back inside of the turn. NumPy releases the GIL
 //! while it casts numbers, so threads cast side by side. Parts are made of whole shards, or else whole
 //! chunks, if the buffer and the write of one fit the budget: what is cut is read, decoded, encoded and
 //! stored once for each part.
@@ -23,11 +23,11 @@ use outcore_plan::{Chunked, Direction, Layout, PlanError, Section};
 use pyo3::prelude::*;
 
 use crate::access::{Access, Open};
+use crate::admission::{self, Mode};
 use crate::array::packed;
 use crate::buffers::{self, Memory};
 use crate::errors::Fault;
-use crate::gate::{self, Mode};
-use crate::hints::Wishes;
+use crate::hints::Hints;
 use crate::interrupt::Interrupts;
 use crate::key::Walk;
 use crate::layout::Described;
@@ -52,7 +52,7 @@ pub struct Cast<'a> {
     /// The array.
     pub described: &'a Described,
     /// Its hints.
-    pub wishes: &'a Wishes,
+    pub hints: &'a Hints,
     /// Its files.
     pub open: &'a Arc<Open>,
     /// The value's first element.
@@ -77,7 +77,7 @@ impl Cast<'_> {
             let _promise = self.assure(section, (most, size), interrupts)?;
             self.each_part(section, most, &mut |part| {
                 let mut written = Written::default();
-                gate::in_turn(interrupts, || {
+                admission::in_turn(interrupts, || {
                     limit = self.part(part, limit, &mut written, Mode::Nested, interrupts)?;
                     Ok(())
                 })?;
@@ -97,7 +97,7 @@ impl Cast<'_> {
         (most, size): (i64, i64),
         interrupts: &Interrupts,
     ) -> Result<Promise, Fault> {
-        let free = || terms::budget(self.wishes);
+        let free = || terms::budget(self.hints);
         let item = terms::pages(self.described.item());
         let one = self.open.least(Direction::Write).saturating_add(item);
         let promise = loops::promise(one);
@@ -106,7 +106,7 @@ impl Cast<'_> {
         }
         drop(promise);
         let mut promise = loops::promise(0);
-        gate::in_turn(interrupts, || {
+        admission::in_turn(interrupts, || {
             let least = self.open.least_to_cast(size)?;
             promise = loops::promise(least.min(free()));
             let mut limit = most;
@@ -146,7 +146,7 @@ impl Cast<'_> {
     /// rest for the write. But a chunk, or a shard, is better not cut.
     fn elements(&self, section: &Section, free: u64) -> i64 {
         let item = self.described.item().max(1);
-        let free = self.wishes.memory.map_or(free, |wish| wish.min(free));
+        let free = self.hints.memory.map_or(free, |hint| hint.min(free));
         let free = i64::try_from(free).unwrap_or(i64::MAX);
         let usual = ((free / 4).min(AT_ONCE) / item).max(1);
         // If the write needs more than that, it says so.
@@ -191,12 +191,12 @@ impl Cast<'_> {
         mode: Mode,
         interrupts: &Interrupts,
     ) -> Result<i64, Fault> {
-        gate::refuse_crumbs(self.wishes)?;
+        admission::refuse_crumbs(self.hints)?;
         let page = PAGE as i64;
         let now = self.elements(&part.section, Arena::global().available());
         let cuts = self.cells(&part.section).any(|(_, cell)| now < cell && cell <= most);
-        if cuts && !gate::is_alone() {
-            return Err(gate::crumbs());
+        if cuts && !admission::is_alone() {
+            return Err(admission::crumbs());
         }
         let mut limit = most.min(now);
         loop {
@@ -210,7 +210,7 @@ impl Cast<'_> {
                         let whole = bytes.saturating_add(page - 1) & -page;
                         return Err(refused.beside("the cast", whole));
                     }
-                    if !gate::is_alone() {
+                    if !admission::is_alone() {
                         return Err(refused);
                     }
                 }
@@ -237,13 +237,13 @@ impl Cast<'_> {
             Fault::from(refused).beside("the write", self.open.least(Direction::Write))
         })?;
         // What one operation may hold is for both, the cast and the write.
-        let mut wishes = self.wishes.clone();
+        let mut hints = self.hints.clone();
         let rounded = bytes.next_multiple_of(PAGE) as u64;
-        wishes.memory = wishes.memory.map(|wish| wish.saturating_sub(rounded));
+        hints.memory = hints.memory.map(|hint| hint.saturating_sub(rounded));
         let cut = self.cells(&slab.section).any(|(_, cell)| limit < cell);
         if mode == Mode::Look && cut {
             // Of a chunk that is missing now, the second piece finds the first.
-            return self.admits(&wishes);
+            return self.admits(&hints);
         }
         let fortran = self.described.fortran;
         let mut number = 0;
@@ -267,7 +267,7 @@ impl Cast<'_> {
                 section: &piece.section,
                 strides: &target.strides,
                 data: target.data,
-                wishes: &wishes,
+                hints: &hints,
             };
             if mode == Mode::Look {
                 return self.open.look(&access, interrupts);
@@ -282,13 +282,13 @@ impl Cast<'_> {
     }
 
     /// Refuses where a write of any part of a chunk would be.
-    fn admits(&self, wishes: &Wishes) -> Result<(), Fault> {
-        let (needed, budget) = (self.open.least(Direction::Write), terms::budget(wishes));
+    fn admits(&self, hints: &Hints) -> Result<(), Fault> {
+        let (needed, budget) = (self.open.least(Direction::Write), terms::budget(hints));
         if needed <= budget {
             return Ok(());
         }
         let error = PlanError::BudgetTooSmall { what: "a part of a chunk", needed, budget };
-        Err(terms::refused(error, wishes, i64::MAX).into())
+        Err(terms::refused(error, hints, i64::MAX).into())
     }
 
     /// NumPy's assignment between two pieces of memory.

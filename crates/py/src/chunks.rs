@@ -23,9 +23,9 @@ use outcore_plan::{
 use pyo3::prelude::*;
 
 use crate::access::{Access, Step};
+use crate::admission::{self, Mode};
 use crate::empty::Empty;
 use crate::errors::{Class, Fault};
-use crate::gate::{self, Mode};
 use crate::guard::patiently;
 use crate::hints::Cache;
 use crate::interrupt::Interrupts;
@@ -193,7 +193,7 @@ impl Chunks {
         // is plenty.
         let each = self.table_bytes(&self.unit(), replacing);
         let chunk_cache = chunk_cache(layout, access)?;
-        let plenty = (terms::budget(access.wishes) - least - pages(each)).max(0) / TABLES;
+        let plenty = (terms::budget(access.hints) - least - pages(each)).max(0) / TABLES;
         let at_once = 1 + (plenty / each.max(1)).min(most - 1);
         let at_once = at_once.min(self.with_files(descriptors::limit(), replacing));
         let each = Each { context, access, mode, coding, least, chunk_cache, grouping, at_once };
@@ -225,7 +225,7 @@ impl Chunks {
         if met < 2 {
             return Ok(None); // Refused before it begins.
         }
-        let free = || terms::budget(access.wishes);
+        let free = || terms::budget(access.hints);
         let least = self.least(context.layout, context.described, Direction::Write);
         let again = matches!(self.store, Store::Table(_)) && met > each.at_once;
         let promise = loops::promise(least);
@@ -234,7 +234,7 @@ impl Chunks {
         }
         drop(promise);
         let mut promise = None;
-        gate::in_turn(context.interrupts, || {
+        admission::in_turn(context.interrupts, || {
             let least = least.saturating_add(self.prepare(met)?);
             promise = Some(loops::promise(least.min(free())));
             match free() >= least {
@@ -384,7 +384,7 @@ impl Chunks {
         let more_follow = *section != *access.section || mode == Mode::Nested;
         let mut step = || {
             let _places = self.reserve_files(each, section)?;
-            let budget = terms::budget(access.wishes) - tables;
+            let budget = terms::budget(access.hints) - tables;
             let batch = Part {
                 context,
                 access,
@@ -412,7 +412,7 @@ impl Chunks {
         match mode.step(context.interrupts, &mut step) {
             // Only looking waits for nobody, but files are opened for it.
             Err(refused) if mode == Mode::Look && refused.is_about_files() => {
-                gate::in_turn(context.interrupts, step)?;
+                admission::in_turn(context.interrupts, step)?;
             }
             done => done?,
         }
@@ -567,11 +567,11 @@ impl Chunks {
         let (what, budget) = ("a chunk to be made", batch.budget);
         let needed = needed.saturating_add(batch.tables);
         let error = PlanError::BudgetTooSmall { what, needed, budget };
-        Err(terms::refused(error, batch.access.wishes, batch.ours(0)).into())
+        Err(terms::refused(error, batch.access.hints, batch.ours(0)).into())
     }
 
     fn refuse_missing(&self, batch: &Part, table: &ChunkTable) -> Result<(), Fault> {
-        if !batch.access.wishes.missing_is_error || batch.access.direction == Direction::Write {
+        if !batch.access.hints.missing_is_error || batch.access.direction == Direction::Write {
             return Ok(());
         }
         for (cell, stored) in batch.cells.iter().zip(&table.stored) {
@@ -606,7 +606,7 @@ struct Each<'a> {
 /// What an access does with decoded chunks that are kept.
 fn chunk_cache(layout: &Chunked, access: &Access) -> Result<CacheUse, StorageError> {
     let reads = access.direction == Direction::Read && layout.encoded;
-    if !reads || access.wishes.cache == Cache::Bypass {
+    if !reads || access.hints.cache == Cache::Bypass {
         return Ok(CacheUse::Never);
     }
     let touched = layout.touched(access.section)?.count;

@@ -4,9 +4,9 @@
 //! which tile, who wants what, and the copies, made without the GIL.
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use outcore_io::slot::{self, Held, Slot};
+use outcore_io::slot::{self, Slot, UserBuffer};
 use outcore_plan::collective::{
-    self as plan, Access, Agreed, Cut, Ground, Job, Letters, Meet, Piece, Share, Tile,
+    self as plan, Access, Agreed, ArrayDescriptor, Cut, Job, Overlap, Packets, Piece, Share, Tile,
 };
 use outcore_plan::{Direction, PlanError, Section};
 use pyo3::prelude::*;
@@ -46,14 +46,14 @@ fn cut_of(name: &str) -> Cut {
 }
 
 pub(crate) fn job(
-    ground: &[i64],
+    descriptor: &[i64],
     accesses: &[i64],
     shares: &[(u32, i64)],
 ) -> Result<Job, PlanError> {
-    let ground = Ground::from_words(ground)?;
-    let each = 2 + 3 * ground.shape.len();
+    let descriptor = ArrayDescriptor::from_words(descriptor)?;
+    let each = 2 + 3 * descriptor.shape.len();
     let access = |words: &[i64]| {
-        let section = plan::section_from_words(&words[2..], &ground.shape)?;
+        let section = plan::section_from_words(&words[2..], &descriptor.shape)?;
         let number = |n: i64| u32::try_from(n).map_err(|_| PlanError::TooLarge("a rank"));
         Ok(Access { rank: number(words[0])?, item: number(words[1])?, section })
     };
@@ -63,12 +63,12 @@ pub(crate) fn job(
     }
     let accesses = accesses.chunks_exact(each).map(access).collect::<Result<_, PlanError>>()?;
     let shares = shares.iter().map(|(rank, part)| Share { rank: *rank, part: *part }).collect();
-    Ok(Job { ground, accesses, shares })
+    Ok(Job { descriptor, accesses, shares })
 }
 
 #[pymethods]
 impl Collective {
-    /// `jobs`: for each array its words (`Array.ground`), its accesses (rank, item, section; words of
+    /// `jobs`: for each array its words (`Array.descriptor`), its accesses (rank, item, section; words of
     /// all one after another), and the shares of its owners.
     #[new]
     #[pyo3(signature = (jobs, *, ranks, slot, gap, align, least, cut, write = false))]
@@ -86,7 +86,8 @@ impl Collective {
     ) -> PyResult<Collective> {
         let agreed = Agreed { ranks, slot, gap, align, least, cut: cut_of(cut), write };
         let plan = py.detach(|| {
-            let jobs = jobs.iter().map(|(ground, accesses, shares)| job(ground, accesses, shares));
+            let jobs =
+                jobs.iter().map(|(descriptor, accesses, shares)| job(descriptor, accesses, shares));
             plan::Collective::new(jobs.collect::<Result<_, _>>()?, &agreed)
         });
         Ok(Collective { plan: plan.map_err(Fault::from)? })
@@ -117,7 +118,7 @@ impl Collective {
         let agreed = Agreed { ranks, slot, gap, align, least, cut: cut_of(cut), write };
         let plan = py.detach(|| {
             let jobs = records.wanted().iter().zip(&shares).map(|(wanted, shares)| Job {
-                ground: wanted.ground.clone(),
+                descriptor: wanted.descriptor.clone(),
                 accesses: wanted.accesses.clone(),
                 shares: shares
                     .iter()
@@ -144,9 +145,9 @@ impl Collective {
     /// Whether accesses share elements; None if there were too many to find out.
     fn overlap(&self, py: Python<'_>) -> Option<bool> {
         match py.detach(|| self.plan.overlap()) {
-            Meet::Never => Some(false),
-            Meet::Somewhere => Some(true),
-            Meet::Unknown => None,
+            Overlap::Never => Some(false),
+            Overlap::Somewhere => Some(true),
+            Overlap::Unknown => None,
         }
     }
 
@@ -183,7 +184,7 @@ impl Collective {
 
     /// Bytes of an element of an array.
     fn item(&self, array: u32) -> i64 {
-        self.plan.job(array).map_or(0, |job| job.ground.item)
+        self.plan.job(array).map_or(0, |job| job.descriptor.item)
     }
 
     /// Bytes that all ranks ask for.
@@ -216,7 +217,7 @@ impl Collective {
 
     /// Whether an array is stored in blocks that are encoded.
     fn encoded(&self, array: u32) -> bool {
-        self.plan.job(array).is_some_and(|job| job.ground.encoded)
+        self.plan.job(array).is_some_and(|job| job.descriptor.encoded)
     }
 
     /// Ranks that own anything.
@@ -288,7 +289,7 @@ impl Collective {
                 if let Some(job) = self.plan.job(tile.array) {
                     for piece in self.plan.table(&tile) {
                         let rank = job.accesses[piece.access as usize].rank;
-                        let bytes = piece.section.count().unwrap_or(0) * job.ground.item;
+                        let bytes = piece.section.count().unwrap_or(0) * job.descriptor.item;
                         counts[rank as usize] += bytes;
                     }
                 }
@@ -306,13 +307,13 @@ impl Collective {
         (tiles.0..tiles.1).filter_map(|n| self.plan.tile(owner, n)).map(of_tile).sum()
     }
 
-    /// The same in letters of at most `most` bytes: what each holds.
-    fn letters(&self, owner: u32, tiles: (i64, i64), rank: u32, most: i64) -> Vec<i64> {
-        let (mut letters, mut held) = (Letters::new(most), Vec::new());
+    /// The same in packets of at most `most` bytes: what each holds.
+    fn packets(&self, owner: u32, tiles: (i64, i64), rank: u32, most: i64) -> Vec<i64> {
+        let (mut packets, mut held) = (Packets::new(most), Vec::new());
         for tile in (tiles.0..tiles.1).filter_map(|n| self.plan.tile(owner, n)) {
             for piece in self.plan.pieces(&tile, rank) {
                 let bytes = self.bytes(&tile, &piece);
-                let number = letters.next(bytes);
+                let number = packets.next(bytes);
                 held.resize(held.len().max(number + 1), 0);
                 held[number] += bytes;
             }
@@ -356,9 +357,9 @@ impl Collective {
     }
 
     /// Packs what ranks want of the owner's tiles of round `k` into `packed`, one after another in the order of
-    /// `ranks`; or, to `write`, unpacks what they gave, a later rank over an earlier one. `letter`: only
-    /// that number of `letters` of so many bytes at most. Returns bytes.
-    #[pyo3(signature = (owner, k, slot, ranks, packed, write = false, letter = None))]
+    /// `ranks`; or, to `write`, unpacks what they gave, a later rank over an earlier one. `packet`: only
+    /// that number of `packets` of so many bytes at most. Returns bytes.
+    #[pyo3(signature = (owner, k, slot, ranks, packed, write = false, packet = None))]
     #[allow(clippy::too_many_arguments, reason = "one end and the other")]
     fn pack(
         &self,
@@ -369,7 +370,7 @@ impl Collective {
         ranks: Vec<u32>,
         packed: &Bound<'_, PyUntypedArray>,
         write: bool,
-        letter: Option<(usize, i64)>,
+        packet: Option<(usize, i64)>,
     ) -> PyResult<usize> {
         let (slot, packed) = (place(slot)?, place(packed)?);
         let direction = if write { Direction::Write } else { Direction::Read };
@@ -382,7 +383,7 @@ impl Collective {
             }
             let mut at = 0;
             for rank in ranks {
-                let mut chosen = Chosen::of(letter);
+                let mut chosen = Chosen::of(packet);
                 for (tile, slot) in &tiles {
                     for piece in self.plan.pieces(tile, rank) {
                         if !chosen.next(self.bytes(tile, &piece)) {
@@ -398,8 +399,8 @@ impl Collective {
     }
 
     /// The other end: copies what came from the owners, one after another, into the rank's arrays; or
-    /// packs what they are to get. `letter` as for `pack`. Returns bytes.
-    #[pyo3(signature = (k, rank, owners, packed, items, write = false, letter = None))]
+    /// packs what they are to get. `packet` as for `pack`. Returns bytes.
+    #[pyo3(signature = (k, rank, owners, packed, items, write = false, packet = None))]
     #[allow(clippy::too_many_arguments, reason = "one end and the other")]
     fn unpack(
         &self,
@@ -410,7 +411,7 @@ impl Collective {
         packed: &Bound<'_, PyUntypedArray>,
         items: &Bound<'_, PyList>,
         write: bool,
-        letter: Option<(usize, i64)>,
+        packet: Option<(usize, i64)>,
     ) -> PyResult<usize> {
         let arrays = memories(items)?;
         let buffer = [place(packed)?];
@@ -419,7 +420,7 @@ impl Collective {
             let [(memory, len)] = &buffer;
             let mut at = 0;
             for owner in owners {
-                let mut chosen = Chosen::of(letter);
+                let mut chosen = Chosen::of(packet);
                 for tile in self.plan.batch(owner, k).filter_map(|n| self.plan.tile(owner, n)) {
                     for piece in self.plan.pieces(&tile, rank) {
                         if !chosen.next(self.bytes(&tile, &piece)) {
@@ -439,16 +440,16 @@ impl Collective {
     }
 }
 
-/// Which pieces of a message go: those of one letter, or all.
-struct Chosen(Option<(usize, Letters)>);
+/// Which pieces of a message go: those of one packet, or all.
+struct Chosen(Option<(usize, Packets)>);
 
 impl Chosen {
-    fn of(letter: Option<(usize, i64)>) -> Chosen {
-        Chosen(letter.map(|(number, most)| (number, Letters::new(most))))
+    fn of(packet: Option<(usize, i64)>) -> Chosen {
+        Chosen(packet.map(|(number, most)| (number, Packets::new(most))))
     }
 
     fn next(&mut self, bytes: i64) -> bool {
-        self.0.as_mut().is_none_or(|(number, letters)| letters.next(bytes) == *number)
+        self.0.as_mut().is_none_or(|(number, packets)| packets.next(bytes) == *number)
     }
 }
 
@@ -488,7 +489,7 @@ fn memories(items: &Bound<'_, PyList>) -> PyResult<Vec<Array>> {
 impl Collective {
     /// Bytes of a piece.
     fn bytes(&self, tile: &Tile, piece: &Piece) -> i64 {
-        let item = self.plan.job(tile.array).map_or(0, |job| job.ground.item);
+        let item = self.plan.job(tile.array).map_or(0, |job| job.descriptor.item);
         piece.section.count().unwrap_or(0) * item
     }
 
@@ -504,17 +505,18 @@ impl Collective {
         let job = self.plan.job(tile.array).ok_or_else(|| wrong("no such array".to_owned()))?;
         let access = &job.accesses[piece.access as usize];
         let fits = |(_, shape, item): &&Array| {
-            *shape == access.section.shape() && *item == job.ground.item
+            *shape == access.section.shape() && *item == job.descriptor.item
         };
         let Some((memory, _, item)) = arrays.get(access.item as usize).filter(fits) else {
             return Err(wrong(format!("array {} is not of its section's shape", access.item)));
         };
-        let strides = slot::packed(&tile.section, &job.ground.order, *item);
+        let strides = slot::packed(&tile.section, &job.descriptor.order, *item);
         let slot = Slot { data, len, tile: &tile.section, strides: &strides };
-        let held = Held { data: memory.data, section: &access.section, strides: &memory.strides };
+        let held =
+            UserBuffer { data: memory.data, section: &access.section, strides: &memory.strides };
         // SAFETY: the slot is a live array of `len` bytes; the other has the shape of the section, and
         // was made for it by the caller, who holds both. What is written to is written by us alone in
-        // this round: slots are touched by their users between two meetings of all ranks.
+        // this round: slots are touched by their users between two synchronisations of all ranks.
         Ok(unsafe { slot::copy(&slot, &held, &piece.section, *item, direction) }?)
     }
 
@@ -529,16 +531,16 @@ impl Collective {
         direction: Direction,
     ) -> Result<usize, Fault> {
         let job = self.plan.job(tile.array).ok_or_else(|| wrong("no such array".to_owned()))?;
-        let item = job.ground.item;
+        let item = job.descriptor.item;
         let bytes = usize::try_from(piece.section.count()? * item).unwrap_or(usize::MAX);
         if packed.1.checked_sub(at).is_none_or(|rest| bytes > rest) {
             return Err(short(at, packed.1));
         }
-        let strides = slot::packed(&tile.section, &job.ground.order, item);
-        let along = slot::packed(&piece.section, &job.ground.order, item);
+        let strides = slot::packed(&tile.section, &job.descriptor.order, item);
+        let along = slot::packed(&piece.section, &job.descriptor.order, item);
         let data = packed.0.data.wrapping_add(at);
         let place = Slot { data: slot, len, tile: &tile.section, strides: &strides };
-        let held = Held { data, section: &piece.section, strides: &along };
+        let held = UserBuffer { data, section: &piece.section, strides: &along };
         // SAFETY: `bytes` of the packed buffer are there, dense, and nobody else's in this round.
         Ok(unsafe { slot::copy(&place, &held, &piece.section, item, direction) }?)
     }

@@ -7,9 +7,9 @@ use outcore_io::Arena;
 use outcore_plan::Method;
 use pyo3::prelude::*;
 
-/// The user's wishes, checked by `hints.py`.
+/// The user's hints, checked by `hints.py`.
 #[derive(Debug, Clone)]
-pub struct Wishes {
+pub struct Hints {
     /// `auto`, `threads`, `uring`.
     pub engine: String,
     /// A forced method.
@@ -26,8 +26,8 @@ pub struct Wishes {
     pub sync: bool,
     /// A chunk never written is an error.
     pub missing_is_error: bool,
-    /// No wish, but known later: collectives under way in which other ranks of this node write the file.
-    pub crowds: Arc<AtomicU32>,
+    /// No hint, but known later: collectives under way in which other ranks of this node write the file.
+    pub concurrent_writers: Arc<AtomicU32>,
 }
 
 /// Whether large transfers go through the page cache.
@@ -41,11 +41,11 @@ pub enum Cache {
     Bypass,
 }
 
-impl Wishes {
+impl Hints {
     /// Reads the attributes of a `Hints`.
-    pub fn read(hints: &Bound<'_, PyAny>) -> PyResult<Wishes> {
+    pub fn read(hints: &Bound<'_, PyAny>) -> PyResult<Hints> {
         let text = |name: &str| hints.getattr(name)?.extract::<String>();
-        Ok(Wishes {
+        Ok(Hints {
             engine: text("engine")?,
             method: match text("method")?.as_str() {
                 "straight" => Some(Method::Straight),
@@ -64,13 +64,13 @@ impl Wishes {
             exclusive: hints.getattr("exclusive")?.extract()?,
             sync: hints.getattr("sync")?.extract()?,
             missing_is_error: text("missing")? == "error",
-            crowds: Arc::default(),
+            concurrent_writers: Arc::default(),
         })
     }
 
     /// Bytes of buffer that one operation may hold now.
     pub fn budget(&self) -> u64 {
         let free = Arena::global().available();
-        self.memory.map_or(free, |wish| wish.min(free))
+        self.memory.map_or(free, |hint| hint.min(free))
     }
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use outcore_io::StorageError;
 use pyo3::prelude::*;
 
+use crate::admission::Handling;
 use crate::errors::Fault;
-use crate::gate::Handling;
 
 pyo3::import_exception!(concurrent.futures, CancelledError);
 

@@ -6,21 +6,21 @@
 //! | `key.rs`     | `a[key]` to a section |
 //! | `buffers.rs` | NumPy arrays to memory |
 //! | `layout.rs`  | `ArrayInfo` to a layout |
-//! | `hints.rs`   | `Hints` to wishes |
+//! | `hints.rs`   | `Hints` to hints |
 //! | `access.rs`  | an access to plans that run |
 //! | `chunks.rs`  | a chunked array to batches |
 //! | `collective.rs` | the plan of a collective, and its copies |
 //! | `compute/`   | kernels on blocks that are in memory
 //! | `records.rs` | what ranks told each other, to what is wanted of each array |
 //! | `table.rs`   | a chunk table kept by a format's library |
-//! | `terms.rs`   | the machine and the wishes to terms |
+//! | `terms.rs`   | the machine and the hints to terms |
 //! | `prefetch.rs`| a plan to read-ahead |
 //! | `many.rs`    | sections of many arrays to one loop over accesses |
-//! | `gate.rs`    | several accesses to one budget |
+//! | `admission.rs`    | several accesses to one budget |
 //! | `windows.rs` | writes that read, change and write back |
 //! | `nesting.rs` | a call inside a call of the same thread |
 //! | `interrupt.rs`| Ctrl-C |
-//! | `board.rs`   | steps of the ranks of one node |
+//! | `node_barrier.rs`   | steps of the ranks of one node |
 //! | `cast.rs`    | a value of another type to the array's |
 //! | `slabs.rs`   | a large cast to small ones |
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
@@ -34,9 +34,9 @@
 use pyo3::prelude::*;
 
 mod access;
+mod admission;
 mod array;
 mod assign;
-mod board;
 mod buffers;
 mod cast;
 mod chunks;
@@ -45,7 +45,6 @@ mod compute;
 mod distribution;
 mod empty;
 mod errors;
-mod gate;
 mod guard;
 mod habit;
 mod hints;
@@ -57,6 +56,7 @@ mod many;
 mod measure;
 mod memory;
 mod nesting;
+mod node_barrier;
 mod part;
 mod prefetch;
 mod records;
@@ -75,11 +75,11 @@ mod _core {
     #[pymodule_export]
     use crate::access::writes;
     #[pymodule_export]
+    use crate::admission::whole_in_turn;
+    #[pymodule_export]
     use crate::array::Array;
     #[pymodule_export]
     use crate::assign::assign;
-    #[pymodule_export]
-    use crate::board::Board;
     #[pymodule_export]
     use crate::collective::Collective;
     #[pymodule_export]
@@ -94,8 +94,6 @@ mod _core {
     use crate::distribution::{exchange_plan, Distribution, Grid};
     #[pymodule_export]
     use crate::errors::error_codes;
-    #[pymodule_export]
-    use crate::gate::whole_in_turn;
     #[pymodule_export]
     use crate::interrupt::Stop;
     #[pymodule_export]
@@ -113,6 +111,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::nesting::{is_inside, reads_here, refuse_nested, Call, Changing};
+    #[pymodule_export]
+    use crate::node_barrier::NodeBarrier;
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};
 

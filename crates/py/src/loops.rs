@@ -6,7 +6,7 @@
 //!
 //! Idea. The least that a loop needs to read its blocks is known before it begins (`Open::least`). A
 //! loop begins only if beside its blocks the largest such least of all running loops stays free:
-//! accesses that are refused run one at a time (`gate.rs`), so that much serves all of them. Who does
+//! accesses that are refused run one at a time (`admission.rs`), so that much serves all of them. Who does
 //! not fit because of other loops waits until one ends, in the order of arrival.
 //!
 //! A write of several parts needs memory until it ends: what it may need at least is promised to it
@@ -14,7 +14,7 @@
 //!
 //! Invariants. What is held between accesses leaves as many bytes free as were promised. A thread that has a loop
 //! open itself never waits here, since it might wait for itself. Nobody waits for loops that stand
-//! still: they may wait for him. Who waits has no turn at the gate.
+//! still: they may wait for him. Who waits has not been admitted.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,9 +30,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::access::Open;
+use crate::admission;
 use crate::errors::{Class, Fault};
-use crate::gate;
-use crate::hints::Wishes;
+use crate::hints::Hints;
 use crate::interrupt::Interrupts;
 use crate::nesting;
 use crate::terms;
@@ -213,7 +213,7 @@ pub struct Start<'a> {
     /// Its path, for messages.
     pub path: &'a str,
     /// Its hints.
-    pub wishes: &'a Wishes,
+    pub hints: &'a Hints,
     /// Chooses blocks: takes the bytes that they may have together, returns those that they will
     /// have, or would need. What it chose last counts.
     pub choose: &'a Py<PyAny>,
@@ -241,7 +241,7 @@ impl Start<'_> {
                 .wait(interrupts, |state| queued.first(state) && ended != Some(state.ended))?;
             ended = Some(loops.lock().ended);
             let mut tried = None;
-            gate::in_turn(interrupts, || {
+            admission::in_turn(interrupts, || {
                 tried = Some(self.attempt(loops)?);
                 Ok(())
             })?;
@@ -256,7 +256,7 @@ impl Start<'_> {
     /// Begins the loop if it fits. In a turn.
     fn attempt(&self, loops: &Loops) -> Result<Tried, Fault> {
         let arena = Arena::global();
-        let alone = gate::is_alone();
+        let alone = admission::is_alone();
         let least = match self.least() {
             Err(refused) if refused.is_about_memory() => {
                 let more = self.chosen(0)?.saturating_add(self.least_besides_tables());
@@ -269,7 +269,7 @@ impl Start<'_> {
             let state = loops.lock();
             (state.promised().max(least), state.held())
         };
-        let hint = self.wishes.memory.unwrap_or(u64::MAX).saturating_sub(least);
+        let hint = self.hints.memory.unwrap_or(u64::MAX).saturating_sub(least);
         let room = |free: u64| free.saturating_sub(promised).min(hint);
         // Accesses that run now hold memory for a moment only: no reason for smaller blocks.
         let best = if alone { None } else { Some(self.chosen(room(arena.limit() - held))?) };
@@ -313,7 +313,7 @@ impl Start<'_> {
         let arena = Arena::global();
         let others = arena.used().saturating_sub(state.held());
         let needed = wanted.saturating_add(least);
-        if self.wishes.memory.is_some_and(|wish| wish < needed) {
+        if self.hints.memory.is_some_and(|hint| hint < needed) {
             return Err(self.refused(needed, least, "Hints(memory=...) allows less"));
         }
         let needed = needed.saturating_add(others);
@@ -347,7 +347,7 @@ impl Start<'_> {
     }
 }
 
-/// Others are in the way for a moment: seen by the gate only, which lets the caller try again alone.
+/// Others are in the way for a moment: seen by admission control only, which lets the caller try again alone.
 fn busy() -> Fault {
     Fault::new(Class::Budget, "budget-too-small", "others hold the memory budget for a moment")
 }

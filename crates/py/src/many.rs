@@ -1,6 +1,6 @@
 //! Sections of many arrays in one call.
 //!
-//! Problem. A few kilobytes out of the page cache take two microseconds; to come from Python, let go of
+//! Problem. A few kilobytes out of the page cache take two microseconds; to come from Python, release
 //! the GIL and come back takes as long again, for each of two hundred arrays. Cold, one read after the
 //! other waits two hundred times for the disk, which could serve a dozen at once; and where several
 //! ranks read parts of the same files in the same order, all of them wait for the same file.
@@ -67,7 +67,7 @@ pub fn read_many<'py>(
     Ok(Some(results))
 }
 
-/// Reads; says whether all was at hand.
+/// Reads; says whether all was cached.
 fn run(
     py: Python<'_>,
     requests: &[Request<'_>],
@@ -86,7 +86,7 @@ fn run(
                 section: &one.selection.section,
                 strides: &walk.strides,
                 data: one.memory.data.wrapping_offset(walk.shift as isize),
-                wishes: array.get().wishes(),
+                hints: array.get().hints(),
             };
             jobs.push((&*one.open, access));
         }
@@ -96,7 +96,7 @@ fn run(
         0 => each(&jobs, lanes, turn, &interrupts).map(|()| true),
         _ => {
             for (open, access) in &jobs {
-                let there = open.at_hand(access, least, &interrupts);
+                let there = open.if_cached(access, least, &interrupts);
                 if !there.map_err(|fault| open.failure(fault))? {
                     return Ok(false);
                 }
@@ -150,7 +150,7 @@ fn each(
 }
 
 fn is_cold((open, access): &(&Open, Access)) -> bool {
-    open.cached(access.section, access.wishes) < CACHED
+    open.cached(access.section, access.hints) < CACHED
 }
 
 /// Whether any two of them go into memory that overlaps, or may.

@@ -131,17 +131,17 @@ impl Reservation {
     }
 
     /// The memory is not needed now: it stays as long as nobody else needs the room.
-    fn lend(&self) {
+    fn unpin(&self) {
         if let Held::Pages(pages, _) = &*self.lock() {
-            pages.lend();
+            pages.unpin();
         }
     }
 
     /// The memory is needed again; tells whether these are still the same pages with the same content.
     /// Raises where there is no room now.
-    fn take_back(&self) -> PyResult<bool> {
+    fn pin(&self) -> PyResult<bool> {
         match &*self.lock() {
-            Held::Pages(pages, _) => Ok(pages.take_back(SHARED).map_err(Fault::from)?),
+            Held::Pages(pages, _) => Ok(pages.pin(SHARED).map_err(Fault::from)?),
             _ => Ok(true),
         }
     }

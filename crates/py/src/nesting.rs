@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{Class, Fault};
 
-/// What a thread has to do with turns at the memory (`gate.rs`).
+/// What a thread has to do with turns at the memory (`admission.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seat {
     /// Nothing.

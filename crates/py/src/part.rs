@@ -7,9 +7,9 @@ use outcore_io::{probe, Arena, FileRef, FileTable, Reservation, StorageError};
 use outcore_plan::{ChunkTable, Coding, Direction, Plan, PlanError, Request, Section, Stored};
 
 use crate::access::{Access, Step};
+use crate::admission::Mode;
 use crate::chunks::Context;
 use crate::errors::Fault;
-use crate::gate::Mode;
 use crate::guard::patiently;
 use crate::layout::Source;
 use crate::terms;
@@ -63,7 +63,7 @@ impl Part<'_> {
         if self.budget < 0 {
             let needed = self.tables.saturating_add(self.least);
             let error = PlanError::BudgetTooSmall { what, needed, budget: 0 };
-            return Err(terms::refused(error, self.access.wishes, self.ours(0)).into());
+            return Err(terms::refused(error, self.access.hints, self.ours(0)).into());
         }
         if self.mode == Mode::Look {
             return Ok(None);
@@ -123,9 +123,8 @@ impl Part<'_> {
     ) -> Result<(), Fault> {
         let (access, context) = (self.access, self.context);
         let cached = cached(&resolved.table, &resolved.files);
-        let (wishes, files) = (access.wishes, &resolved.files);
-        let mut terms =
-            terms::terms(wishes, context.found, files, cached, self.codecs, self.budget);
+        let (hints, files) = (access.hints, &resolved.files);
+        let mut terms = terms::terms(hints, context.found, files, cached, self.codecs, self.budget);
         if access.direction == Direction::Write && terms.cached_permille < 950 {
             terms.stored = on_disk(&resolved.table, files);
         }
@@ -133,7 +132,7 @@ impl Part<'_> {
         let own = matches!(&context.described.source, Some(Source::Files { shard: None, .. }));
         if access.direction == Direction::Write && self.codecs.is_none() && own {
             let (array, direction) = (&context.described.layout, access.direction);
-            terms = terms::past_cache(terms, wishes, context.found, array, direction);
+            terms = terms::past_cache(terms, hints, context.found, array, direction);
         }
         let request = Request {
             layout: &context.described.layout,
@@ -147,7 +146,7 @@ impl Part<'_> {
                 let least = if self.lasts() { 0 } else { self.least };
                 let needed = needed.max(least).saturating_add(self.tables);
                 let error = PlanError::BudgetTooSmall { what, needed, budget };
-                terms::refused(error, wishes, self.ours(self.tables))
+                terms::refused(error, hints, self.ours(self.tables))
             }
             error => error,
         })?;

@@ -30,34 +30,34 @@ fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUntype
 }
 
 /// This rank's record, at least as many words as `failed_record` has. `items`: names of the array
-/// and its file, words of the array (`Array.ground`), and of the section. With `done` this rank has read
+/// and its file, words of the array (`Array.descriptor`), and of the section. With `done` this rank has read
 /// what it wants.
 #[pyfunction]
-#[pyo3(signature = (call, wishes, items, done = false))]
+#[pyo3(signature = (call, settings, items, done = false))]
 pub fn record(
     py: Python<'_>,
     call: i64,
-    wishes: Vec<i64>,
+    settings: Vec<i64>,
     items: Vec<Words>,
     done: bool,
 ) -> PyResult<Bound<'_, PyUntypedArray>> {
     let stage = if done { Stage::Done } else { Stage::Ready };
-    let said = |(name, file, ground, section)| Said { name, file, ground, section };
+    let said = |(name, file, descriptor, section)| Said { name, file, descriptor, section };
     let items: Vec<Said> = items.into_iter().map(said).collect();
-    array_of(py, &plan::record(call, stage, &wishes, &items).map_err(Fault::from)?)
+    array_of(py, &plan::record(call, stage, &settings, &items).map_err(Fault::from)?)
 }
 
 /// The record of a rank that has what it wants, and says its items only if others want something; or of a
 /// call without items. `name`: it has one section of the array that is called so.
 #[pyfunction]
-#[pyo3(signature = (call, wishes, name = None))]
+#[pyo3(signature = (call, settings, name = None))]
 pub fn brief_record(
     py: Python<'_>,
     call: i64,
-    wishes: Vec<i64>,
+    settings: Vec<i64>,
     name: Option<i64>,
 ) -> PyResult<Bound<'_, PyUntypedArray>> {
-    array_of(py, &plan::unsaid(call, &wishes, name).map_err(Fault::from)?)
+    array_of(py, &plan::unsaid(call, &settings, name).map_err(Fault::from)?)
 }
 
 /// What a rank says that could not make its record.
@@ -97,17 +97,17 @@ impl Records {
         self.records.calls().collect()
     }
 
-    /// One of the wishes, of all ranks.
-    fn wish(&self, number: usize) -> Vec<i64> {
-        self.records.wish(number).collect()
+    /// One of the settings, of all ranks.
+    fn setting(&self, number: usize) -> Vec<i64> {
+        self.records.setting(number).collect()
     }
 
-    /// One of the wishes, of the first rank that brought an item.
-    fn first_wish(&self, number: usize) -> i64 {
-        self.records.first_wish(number)
+    /// One of the settings, of the first rank that brought an item.
+    fn first_setting(&self, number: usize) -> i64 {
+        self.records.first_setting(number)
     }
 
-    /// Whether all ranks made the same call, have what they want, and said the same of a wish. With
+    /// Whether all ranks made the same call, have what they want, and said the same of a setting. With
     /// `one`, each must have brought one section of the same array.
     fn settled(&self, same: usize, one: bool) -> bool {
         self.records.settled(same, one)
@@ -119,7 +119,7 @@ impl Records {
         self.records.any_unsaid()
     }
 
-    /// Reads all items. None if they fit together; otherwise what is odd (`"ground"`, `"array"`), and
+    /// Reads all items. None if they fit together; otherwise what is odd (`"descriptor"`, `"array"`), and
     /// on which ranks. With `one`, all ranks must have brought one section of the same array.
     fn compare(&self, py: Python<'_>, one: bool) -> PyResult<Option<(&'static str, Vec<u32>)>> {
         match py.detach(|| self.records.arrays(one)) {
@@ -127,7 +127,7 @@ impl Records {
                 let _ = self.arrays.set(arrays);
                 Ok(None)
             }
-            Err(Mismatch::Ground(rank)) => Ok(Some(("ground", vec![rank]))),
+            Err(Mismatch::ArrayDescriptor(rank)) => Ok(Some(("descriptor", vec![rank]))),
             Err(Mismatch::Array(ranks)) => Ok(Some(("array", ranks))),
             Err(Mismatch::Words(error)) => Err(Fault::from(error).into()),
         }
@@ -148,7 +148,7 @@ impl Records {
     /// Whether any array is stored in blocks that are encoded.
     #[getter]
     fn encoded(&self) -> bool {
-        self.wanted().iter().any(|wanted| wanted.ground.encoded)
+        self.wanted().iter().any(|wanted| wanted.descriptor.encoded)
     }
 
     /// Bytes of the largest block that has one owner.
@@ -157,7 +157,7 @@ impl Records {
         self.wanted().iter().map(Wanted::block).max().unwrap_or(0)
     }
 
-    /// The same ranks and wishes, as if they had brought this array alone.
+    /// The same ranks and settings, as if they had brought this array alone.
     fn alone(&self, array: usize) -> Records {
         let wanted: Vec<Wanted> = self.wanted().get(array).into_iter().cloned().collect();
         Records { records: Arc::clone(&self.records), arrays: OnceLock::from(wanted) }

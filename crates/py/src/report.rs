@@ -14,7 +14,7 @@ pub fn explain<'py>(
     access: &Access,
 ) -> PyResult<Bound<'py, PyDict>> {
     let survey = open.survey(py, access)?;
-    let chosen = open.engine(access.wishes);
+    let chosen = open.engine(access.hints);
     let cost = survey.cost;
     let fields = PyDict::new(py);
     fields.set_item("path", path)?;
@@ -43,7 +43,7 @@ pub fn explain<'py>(
     ] {
         fields.set_item(name, value)?;
     }
-    fields.set_item("budget", access.wishes.budget())?;
+    fields.set_item("budget", access.hints.budget())?;
     fields.set_item("cached", survey.cached.map(|permille| f64::from(permille) / 1000.0))?;
     Ok(fields)
 }

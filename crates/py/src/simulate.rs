@@ -92,7 +92,8 @@ pub fn simulate_alone<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let manner = Manner { gap, most, extent, sparse: 0, price: None, leaves_out, slots: 2 };
     let outcome = py.detach(|| {
-        let jobs = jobs.iter().map(|(ground, accesses, shares)| job(ground, accesses, shares));
+        let jobs =
+            jobs.iter().map(|(descriptor, accesses, shares)| job(descriptor, accesses, shares));
         model::alone(
             &jobs.collect::<Result<Vec<_>, _>>()?,
             ranks,

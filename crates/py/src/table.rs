@@ -82,12 +82,12 @@ struct Row {
 }
 
 impl Staged {
-    /// Room for chunks of `wished` bytes together, or for `least` if others hold the rest.
-    fn with_room(wished: usize, least: usize) -> Result<Staged, StorageError> {
+    /// Room for chunks of `wanted` bytes together, or for `least` if others hold the rest.
+    fn with_room(wanted: usize, least: usize) -> Result<Staged, StorageError> {
         let arena = Arena::global();
-        let wished = wished.max(least);
-        let buffer = match arena.buffer("encoded chunks", wished) {
-            Err(StorageError::Budget(_)) if wished > least => {
+        let wanted = wanted.max(least);
+        let buffer = match arena.buffer("encoded chunks", wanted) {
+            Err(StorageError::Budget(_)) if wanted > least => {
                 arena.buffer("encoded chunks", least)?
             }
             other => other?,
@@ -382,8 +382,8 @@ impl ChunkSink for Sink<'_> {
             *staged = Staged::default();
             // One chunk exists twice while it is handed over.
             let object = self.largest.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
-            let wished = self.room.load(Ordering::Relaxed).saturating_sub(object) & !(PAGE - 1);
-            *staged = Staged::with_room(wished, bytes.len())?;
+            let wanted = self.room.load(Ordering::Relaxed).saturating_sub(object) & !(PAGE - 1);
+            *staged = Staged::with_room(wanted, bytes.len())?;
         }
         staged.push(chunk, mask, bytes);
         Ok(())

@@ -1,4 +1,4 @@
-//! What the planner is told: the machine, the file as it is cached now, the user's wishes.
+//! What the planner is told: the machine, the file as it is cached now, the user's hints.
 //!
 //! Looking at the page cache costs a system call a look, so a section of a page is taken as cached, one
 //! of a few pages is looked at as a whole, and a larger one is judged by a handful of its elements at
@@ -15,7 +15,7 @@ use outcore_plan::{
     Chunked, Coding, Direction, Layout, Method, PlanError, Rates, Section, Strided, Terms,
 };
 
-use crate::hints::{Cache, Wishes};
+use crate::hints::{Cache, Hints};
 use crate::measure::Figures;
 
 /// Sections that span less than this are looked at as a whole.
@@ -122,8 +122,8 @@ pub fn least(layout: &Chunked, pipeline: &Pipeline, coding: &Coding, direction: 
 }
 
 /// Bytes of buffer that an access may hold now, in whole pages as the buffers are.
-pub fn budget(wishes: &Wishes) -> i64 {
-    i64::try_from(wishes.budget()).unwrap_or(i64::MAX) & -(PAGE as i64)
+pub fn budget(hints: &Hints) -> i64 {
+    i64::try_from(hints.budget()).unwrap_or(i64::MAX) & -(PAGE as i64)
 }
 
 /// Whole pages, as buffers are: what is left beside them is a budget in whole pages again.
@@ -133,21 +133,21 @@ pub fn pages(bytes: i64) -> i64 {
 
 /// A refusal, in terms of the budget that was set: `needed` is what would do beside the bytes that
 /// this access holds (`ours`) and those that others keep.
-pub fn refused(error: PlanError, wishes: &Wishes, ours: i64) -> PlanError {
+pub fn refused(error: PlanError, hints: &Hints, ours: i64) -> PlanError {
     let PlanError::BudgetTooSmall { what, needed, .. } = error else { return error };
     let arena = Arena::global();
-    let by_wish = wishes.memory.is_some_and(|wish| wish <= arena.available());
+    let by_wish = hints.memory.is_some_and(|hint| hint <= arena.available());
     let used = i64::try_from(arena.used()).unwrap_or(i64::MAX);
     let others = if by_wish { 0 } else { (used - ours).max(0) };
     // Buffers take whole pages, whatever the others hold.
     let needed = pages(pages(needed).saturating_add(others));
-    let budget = i64::try_from(wishes.budget()).unwrap_or(i64::MAX);
+    let budget = i64::try_from(hints.budget()).unwrap_or(i64::MAX);
     PlanError::BudgetTooSmall { what, needed, budget }
 }
 
 /// The terms for an access of so many bytes; `codecs` is there if chunks go through codecs.
 pub fn terms(
-    wishes: &Wishes,
+    hints: &Hints,
     found: &Found,
     files: &FileTable,
     cached: Option<u32>,
@@ -155,22 +155,22 @@ pub fn terms(
     budget: i64,
 ) -> Terms {
     let mut terms = Terms::new(budget);
-    terms.lanes = if codecs.is_some() { lanes(wishes) } else { lanes(wishes).max(DEEP) };
+    terms.lanes = if codecs.is_some() { lanes(hints) } else { lanes(hints).max(DEEP) };
     if let Some((gap, latency_ns, device, stream)) = found.disk(files) {
         terms.gap = gap;
         terms.rates = Rates { latency_ns, device, stream, ..terms.rates };
     }
     terms.coding = codecs.unwrap_or_default();
-    terms.threads = lanes(wishes);
-    terms.exclusive = wishes.exclusive;
-    // A wish that this layout cannot fulfil is none: hints never change results.
-    terms.method = wishes.method.filter(|_| codecs.is_none());
+    terms.threads = lanes(hints);
+    terms.exclusive = hints.exclusive;
+    // A hint that this layout cannot fulfil is none: hints never change results.
+    terms.method = hints.method.filter(|_| codecs.is_none());
     terms.cached_permille = i64::from(cached.unwrap_or(0));
-    terms.mapping = wishes.cache != Cache::Bypass || terms.method == Some(Method::Mapped);
-    if wishes.cache == Cache::Bypass {
+    terms.mapping = hints.cache != Cache::Bypass || terms.method == Some(Method::Mapped);
+    if hints.cache == Cache::Bypass {
         terms.cached_permille = 0;
     }
-    if wishes.cache != Cache::Keep {
+    if hints.cache != Cache::Keep {
         if let Some(block) = found.block(files) {
             terms.block = block;
             terms.direct = true;
@@ -181,9 +181,9 @@ pub fn terms(
 
 /// The terms for files that are still to be made, on the disk of `beside`: whether they can be written
 /// past the page cache, and in which blocks.
-pub fn of_new_files(wishes: &Wishes, found: &Found, beside: &Path) -> Terms {
+pub fn of_new_files(hints: &Hints, found: &Found, beside: &Path) -> Terms {
     let mut terms = Terms::new(0);
-    if wishes.cache != Cache::Keep {
+    if hints.cache != Cache::Keep {
         if let Some(block) = found.block_at(beside) {
             (terms.block, terms.direct) = (block, true);
         }
@@ -195,7 +195,7 @@ pub fn of_new_files(wishes: &Wishes, found: &Found, beside: &Path) -> Terms {
 /// and the page cache would not hold it or is not wanted.
 pub fn past_cache(
     terms: Terms,
-    wishes: &Wishes,
+    hints: &Hints,
     found: &Found,
     layout: &Layout,
     direction: Direction,
@@ -206,10 +206,10 @@ pub fn past_cache(
             layout.shape.iter().fold(layout.item, |all, n| all.saturating_mul(*n))
         }
     };
-    if !terms.direct || !wishes.exclusive {
+    if !terms.direct || !hints.exclusive {
         return terms;
     }
-    let scarce = wishes.cache == Cache::Bypass || found.scarce(bytes);
+    let scarce = hints.cache == Cache::Bypass || found.scarce(bytes);
     // A page is either written past the page cache, or through it.
     let pages = scarce && direction == Direction::Write;
     let block = if pages { terms.block.max(probe::page_size()) } else { terms.block };
@@ -223,8 +223,8 @@ pub fn assumed() -> Figures {
 }
 
 /// Rounds side by side.
-pub fn lanes(wishes: &Wishes) -> i64 {
-    wishes.threads.unwrap_or_else(cpu::cores).max(1) as i64
+pub fn lanes(hints: &Hints) -> i64 {
+    hints.threads.unwrap_or_else(cpu::cores).max(1) as i64
 }
 
 /// The share of a section that is in the page cache, in thousandths; `None` if nobody knows.

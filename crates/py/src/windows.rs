@@ -17,7 +17,7 @@ use outcore_io::StorageError;
 
 use crate::errors::Fault;
 use crate::interrupt::Interrupts;
-use crate::{gate, nesting};
+use crate::{admission, nesting};
 
 /// Between two tries to get a turn.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -69,7 +69,7 @@ impl Windows {
                 return Ok(Turn { windows: self, kind });
             }
             // Who runs a handler for long may wait for this very write.
-            if nesting::is_nested() || self.holders().iter().any(|one| gate::is_stuck(*one)) {
+            if nesting::is_nested() || self.holders().iter().any(|one| admission::is_stuck(*one)) {
                 return Err(nesting::refused(path, WRITTEN));
             }
             if interrupts.check() {

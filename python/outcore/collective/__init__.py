@@ -6,20 +6,20 @@ Collective access: many ranks, each byte across the disk once.
 | `array.py`     | `CollectiveArray`: what `open(..., comm=)` gives |
 | `many.py`      | `read_all`, `write_all` of several arrays |
 | `explain.py`   | `explain_all`, of one array and of many |
-| `foresee.py`   | the plan of any number of ranks, told by one process |
-| `early.py`     | a read of one array, where all have it at hand |
+| `dry_run.py`   | the plan of any number of ranks, told by one process |
+| `cached_read.py`     | a read of one array, where all have it cached |
 | `call.py`      | a call, from records to results |
-| `agreement.py` | the meetings: what ranks tell each other; how all fail together |
-| `planning.py`  | wishes of the ranks, and the plan and the method that follow from the records |
+| `agreement.py` | the synchronisations: what ranks tell each other; how all fail together |
+| `planning.py`  | settings of the ranks, and the plan and the method that follow from the records |
 | `items.py`     | one rank's sections and their memory |
 | `owners.py`    | who owns how much of which array |
 | `choose.py`, `price.py` | direct or two-phase |
-| `pace.py`      | what meetings, copies and messages take, measured |
-| `alone.py`     | each rank on its own: direct, sieve, what is at hand |
+| `communication_costs.py`      | what synchronisations, copies and messages take, measured |
+| `independent.py`     | each rank on its own: direct, sieve, what is cached |
 | `rounds.py`    | the rounds of two-phase |
 | `holes.py`     | what nobody gives of a tile that is written |
 | `durable.py`   | flushes: each file once on a node |
-| `letters.py`   | what goes between nodes in a round, in parts that fit |
+| `packets.py`   | what goes between nodes in a round, in parts that fit |
 | `slots.py`     | memory that the ranks of a node share |
 | `report.py`    | what `explain_all` tells |
 

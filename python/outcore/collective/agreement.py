@@ -7,15 +7,15 @@ Idea. What a rank does on its own is done before the first message as far as can
 a word of the record that every rank sends anyway (``crates/plan/src/collective/records.rs``). One
 gathering of the records is then both the exchange of the accesses (the papers' *file access
 descriptor*) and the agreement: if any rank failed, or called something else, all of them raise, and no
-rank has moved a byte. Each round of I/O begins with an agreement, so all stop at the same round. What a
-rank can read out of the page cache it has read before, unless it wrote something since the ranks met:
-if that is so of all of them, this gathering is all there is.
+rank has moved a byte. Each round of I/O begins with an agreement, so all stop at the same round. A rank
+reads what is in the page cache before it sends its record, unless it wrote something since the ranks
+synchronised. If all ranks have read all they want, the call needs no other message.
 
 Anything else may fail on one rank alone, too: a plan for which it has no memory, a warning that was
-made an error. What fails between two meetings (`Announced`) calls off the next one, whichever that is,
-and all raise. Where a rank cannot know whether there is a next one (`Unsure`: the few lines between
-hearing the records and knowing what they mean), or others wait for its messages and not for a meeting,
-it gives up the group: all raise, at once or when they come next, and the group stays stopped.
+made an error. A rank that fails between two synchronisations (`Announced`) calls off the next one,
+whichever that is, and all raise. Where a rank cannot know whether there is a next one (`Unsure`: the
+few lines between receiving the records and knowing what they mean), or others wait for its messages, it
+gives up the group: all ranks raise, at once or at their next call, and the group stays stopped.
 
 Invariants. Each rank makes the same calls of the transport, whatever happened to it.
 """
@@ -35,7 +35,7 @@ from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport import Transport
 from outcore.transport.checks import few
 from outcore.transport.failing import describe, failed, is_everywhere, mark
-from outcore.transport.watch import Held
+from outcore.transport.timeouts import DeferredInterrupt
 
 __all__ = [
     "Announced",
@@ -94,7 +94,7 @@ class Since:
 
     def __init__(self, size: int) -> None:
         self._alone = size == 1
-        # `_core.writes` when they met; nobody knows before they have.
+        # `_core.writes` when they synchronised; nobody knows before they have.
         self._met: int | None = None
 
     @classmethod
@@ -109,14 +109,14 @@ class Since:
         """Whether nothing was written; `written`: `_core.writes` when this call began."""
         return self._alone or self._met == written
 
-    def met(self, written: int) -> None:
+    def synchronised(self, written: int) -> None:
         """All ranks know of what had been written then."""
         self._met = written
 
 
-def brief(call: str, wishes: list[int], name: int | None = None) -> NDArray[np.int64]:
+def brief(call: str, settings: list[int], name: int | None = None) -> NDArray[np.int64]:
     """Make the record of a rank that has what it wants; `name`: of a section of this array."""
-    return _core.brief_record(_CALLS[call], wishes, name)
+    return _core.brief_record(_CALLS[call], settings, name)
 
 
 def gather(
@@ -222,7 +222,7 @@ def fail_together(transport: Transport, failure: BaseException | None, what: str
 
 
 class _Watched:
-    """Between two meetings of a group: what is raised inside, the others have to hear of."""
+    """Between two synchronisations of a group: what is raised inside, the others have to hear of."""
 
     __slots__ = ("group", "what")
 
@@ -312,7 +312,7 @@ def together(
     named: str = "",
 ) -> _core.Records:
     """
-    Let each rank do something on its own; all return, or all raise. One meeting.
+    Let each rank do something on its own; all return, or all raise. One synchronisation.
 
     Parameters
     ----------
@@ -323,21 +323,22 @@ def together(
     same
         So many of the numbers, the first ones, must be equal on all ranks.
     again
-        Makes the numbers with more care, in a second meeting, before ranks are told that they differ.
+        Makes the numbers with more care, in a second synchronisation, before the ranks are told that
+        they differ.
     named
         What failed, in messages, if the name of the call does not say it.
 
     Returns
     -------
     _core.Records
-        What the ranks said; their numbers are its wishes.
+        What the ranks said; their numbers are its settings.
     """
 
     def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
         return lambda _: brief(call, numbers())
 
     what = named or call.rsplit(".", maxsplit=1)[-1]
-    with Held():
+    with DeferredInterrupt():
         records = gather(group, record(work), name_of, lambda _: True, what=what)
         with Unsure(group, what):
             alike = _alike(records, same)
@@ -355,7 +356,7 @@ def together(
 
 def _alike(records: _core.Records, same: int) -> bool:
     for number in range(same):
-        said = records.wish(number)
+        said = records.setting(number)
         if said.count(said[0]) != len(said):
             return False
     return True

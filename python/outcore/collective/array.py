@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from outcore.collective import items
 from outcore.collective.agreement import Announced, fail_together, together
+from outcore.collective.cached_read import Reader
 from outcore.collective.call import run
 from outcore.collective.durable import WORDS, Ready, flush_once
-from outcore.collective.early import Reader
 from outcore.collective.explain import explain
 from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport
@@ -22,7 +22,7 @@ from outcore.disk import DiskArray, Mode
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
 from outcore.transport import Transport
-from outcore.transport.watch import Held
+from outcore.transport.timeouts import DeferredInterrupt
 
 __all__ = ["CollectiveArray"]
 
@@ -117,7 +117,7 @@ class CollectiveArray(DiskArray):
         Notes
         -----
         What any rank wrote through outcore before it made this call, all ranks see. What it wrote
-        by other means they see if they met in between (``comm.barrier()``).
+        by other means they see if they synchronised in between (``comm.barrier()``).
 
         Two-phase needs three slots besides the result, of at most 8 MiB and a page each (a block of
         an encoded array, if that is larger); where three do not fit half of what is free of the memory
@@ -294,10 +294,10 @@ class CollectiveArray(DiskArray):
         def tell() -> str:
             return f"flush_all of {self.path!r}"
 
-        with Held():
+        with DeferredInterrupt():
             records = together(self._transport, "flush_all", prepare, tell, same=1)
             with Announced(self._transport, "flush_all"):
-                said = np.array([records.wish(1 + k) for k in range(WORDS)], np.int64).T
+                said = np.array([records.setting(1 + k) for k in range(WORDS)], np.int64).T
                 failure = flush_once(self._transport, [self], mine, said)
             if failure is not None:
                 own = None if isinstance(failure, Elsewhere) else failure

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective import alone, owners, planning
+from outcore.collective import independent, owners, planning
 from outcore.collective import items as brought
 from outcore.collective.agreement import (
     Announced,
@@ -39,31 +39,35 @@ from outcore.collective.choose import (
     own_price,
     share_of_price,
 )
+from outcore.collective.communication_costs import agreed, clock_of
 from outcore.collective.durable import flush_what_asks
 from outcore.collective.items import Item
-from outcore.collective.pace import agreed, clock_of
 from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
-from outcore.collective.slots import lend_slots
+from outcore.collective.slots import unpin_slots
 from outcore.disk import DiskArray
 from outcore.errors import CollectiveError, UsageError
 from outcore.hints import Hints
 from outcore.transport import Transport
-from outcore.transport.watch import Held
+from outcore.transport.timeouts import DeferredInterrupt
 
-__all__ = ["Early", "Met", "run"]
+__all__ = ["Attempt", "SharedPlan", "run"]
 
 
 @dataclass(frozen=True)
-class Early:
-    """What a rank did before a call (`early`): it failed, met the others, or had not all at hand."""
+class Attempt:
+    """
+    What came of a read before the call (`attempt`).
+
+    The rank failed; or it exchanged records with the others (`heads`); or not all was cached.
+    """
 
     heads: _core.Records | None = None
     failure: BaseException | None = None
 
 
 @dataclass
-class Met:
-    """What all ranks know after they have met: equal on all, but for `arrays` and `mine`."""
+class SharedPlan:
+    """What all ranks know after they have synchronised: equal on all, but for `arrays` and `mine`."""
 
     plan: _core.Collective
     arrays: list[DiskArray | None]
@@ -86,9 +90,9 @@ def run(
     hints: Callable[[], Hints],
     *,
     one: bool = False,
-    answer: Callable[[Met], Any] | None = None,
-    at_hand: Callable[[], list[Any] | None] | None = None,
-    early: Early | None = None,
+    answer: Callable[[SharedPlan], Any] | None = None,
+    if_cached: Callable[[], list[Any] | None] | None = None,
+    attempt: Attempt | None = None,
 ) -> Any:
     """
     Make a collective call.
@@ -103,8 +107,8 @@ def run(
         All ranks bring one section of the same array.
     answer
         Instead of doing it: what to say of the plan.
-    at_hand
-        Reads what this rank wants if all of it is at hand, so that nothing has to be prepared. By
+    if_cached
+        Reads what this rank wants if all of it is cached, so that nothing has to be prepared. By
         default the items are read, if they are.
     early
         That was tried before the call.
@@ -123,10 +127,10 @@ def run(
         )
     reads = since.quiet(written) and answer is None and not write and not two_phase
     # What was tried is not tried again.
-    tries = reads and early is None
+    tries = reads and attempt is None
     mine: list[Item] = []
     results: list[Any] | None = None
-    crowd: list[_core.Array] = []
+    written_together: list[_core.Array] = []
 
     def record(whole: bool) -> NDArray[Any]:
         nonlocal results
@@ -134,40 +138,45 @@ def run(
             raise UsageError(
                 f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
             )
-        if early is not None and early.failure is not None:
-            raise early.failure
-        if tries and not whole and at_hand is not None:
-            results = at_hand()
+        if attempt is not None and attempt.failure is not None:
+            raise attempt.failure
+        if tries and not whole and if_cached is not None:
+            results = if_cached()
             if results is not None:
                 return brief(call, [METHODS.index(method)])
         if not mine:
             mine.extend(prepare())
-        if tries and not whole and at_hand is None and alone.all_at_hand(group, mine, method):
+        if (
+            tries
+            and not whole
+            and if_cached is None
+            and independent.read_all_if_cached(group, mine, method)
+        ):
             results = [item.result for item in mine]
         if write and group.nodes.count(group.nodes[group.rank]) > 1:
             # For this call: what a rank writes on its own later is planned as ever.
-            while len(crowd) < len(mine):
-                core = mine[len(crowd)].core
-                core.expect_crowd()
-                crowd.append(core)
+            while len(written_together) < len(mine):
+                core = mine[len(written_together)].core
+                core.expect_concurrent_writers()
+                written_together.append(core)
         done = results is not None
-        wishes = planning.wishes_of(method, group.size, hints(), mine, at_hand=done, far=far)
+        settings = planning.settings_of(method, group.size, hints(), mine, if_cached=done, far=far)
         names = brought.names_and_files(mine)
         words = [
-            (name, file, item.core.ground(), item.section)
+            (name, file, item.core.descriptor(), item.section)
             for (name, file), item in zip(names, mine, strict=True)
         ]
-        return _core.record(call_of(call), wishes, words, done)
+        return _core.record(call_of(call), settings, words, done)
 
     def settled(records: _core.Records) -> bool:
         return reads and planning.settled(records, one=one)
 
     # The other ranks wait for all of a collective.
-    with Held():
+    with DeferredInterrupt():
         try:
-            heads = early.heads if early is not None else None
+            heads = attempt.heads if attempt is not None else None
             records = gather(group, record, name_of, settled, heads=heads, what=what)
-            since.met(written)
+            since.synchronised(written)
             with Unsure(group, what):
                 done = settled(records)
             if not done:
@@ -177,45 +186,53 @@ def run(
                     with Announced(group, what):
                         planning.compare(records, one=one)
                         if answer is not None:
-                            told = answer(_meet(group, records, mine, write=write))
+                            told = answer(_synchronise(group, records, mine, write=write))
                             group.agree(0)
                             return told
                         at_once = None if write else planning.unplanned(records)
                         if at_once is not None:
-                            failure = alone.each_alone(group, mine, at_once.method, write=False)
+                            failure = independent.each_independently(
+                                group, mine, at_once.method, write=False
+                            )
                         else:
-                            met = _meet(group, records, mine, write=write)
-                            failure = _as_chosen(group, met, write=write)
+                            shared = _synchronise(group, records, mine, write=write)
+                            failure = _as_chosen(group, shared, write=write)
                 finally:
                     with Unsure(group, what):
-                        lend_slots(group)
+                        unpin_slots(group)
                 if failure is not None:
                     fail_together(group, None if isinstance(failure, Elsewhere) else failure, what)
                 results = [item.result for item in mine]
         finally:
-            for core in crowd:
-                core.lift_crowd()
+            for core in written_together:
+                core.end_concurrent_writers()
     if write or results is None:
         return None
     return results[0] if one else results
 
 
-def _as_chosen(group: Transport, met: Met, *, write: bool) -> BaseException | None:
+def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseException | None:
     """Do what was planned; returns this rank's failure, if any rank failed."""
-    durable = write and planning.durable(met.records)
-    if met.choice.method == "two-phase":
-        work = Work(group, met.plan, met.arrays, met.mine, met.groups, met.slots, met.room)
+    durable = write and planning.durable(shared.records)
+    if shared.choice.method == "two-phase":
+        work = Work(
+            group, shared.plan, shared.arrays, shared.mine, shared.groups, shared.slots, shared.room
+        )
         failure = write_rounds(work) if write else read_rounds(work)
     else:
-        have = [(n, a) for n, a in enumerate(met.arrays) if durable and a is not None]
-        apart = [a for n, a in have if met.plan.apart(n)]
-        failure = alone.each_alone(group, met.left, met.choice.method, write=write, send=apart)
+        have = [(n, a) for n, a in enumerate(shared.arrays) if durable and a is not None]
+        apart = [a for n, a in have if shared.plan.apart(n)]
+        failure = independent.each_independently(
+            group, shared.left, shared.choice.method, write=write, send=apart
+        )
     if durable and failure is None:
-        return flush_what_asks(group, met.arrays, met.mine)
+        return flush_what_asks(group, shared.arrays, shared.mine)
     return failure
 
 
-def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: bool) -> Met:
+def _synchronise(
+    group: Transport, records: _core.Records, mine: list[Item], *, write: bool
+) -> SharedPlan:
     """Plan, from the records of all ranks."""
     plan = planning.planned(records, group.size, write=write)
     overlap = plan.overlap() if write and planning.refused(records) else False
@@ -247,4 +264,4 @@ def _meet(group: Transport, records: _core.Records, mine: list[Item], *, write: 
     choice = planning.decided(plan, records, prices, write=write, far=far)
     groups, slots = planning.groups_of(plan, records), planning.slots_for(plan, records)
     room = planning.room_of(records)
-    return Met(plan, arrays, names, choice, groups, slots, room, records, mine, left)
+    return SharedPlan(plan, arrays, names, choice, groups, slots, room, records, mine, left)

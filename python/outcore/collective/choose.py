@@ -7,7 +7,7 @@ Which method: everybody on his own, or two-phase? Priced from what all ranks sai
 | `sieve`     | the same, through windows (data sieving)                                  |
 | `two-phase` | owners access what the ranks want together; the ranks exchange            |
 
-Data in the page cache is at hand for every rank of the node, so nothing is won by having somebody else
+Data in the page cache is cached for every rank of the node, so nothing is won by having somebody else
 copy it: direct. Writes into one file exclude each other in the kernel, so few large ones are better than
 many small, also there. Cold data comes from a disk that all share: what counts is the sum over all
 ranks, each byte as often as it is read. Encoded blocks are decoded by each rank that wants a part of
@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from outcore import _core
+from outcore.collective.communication_costs import CommunicationCosts
 from outcore.collective.holes import Ranges, elements_in, has_holes, is_dense, key_of
 from outcore.collective.items import Item
-from outcore.collective.pace import Pace
 from outcore.collective.price import counts, of_counts, price
 from outcore.disk import DiskArray
 from outcore.report import human_time
@@ -102,12 +102,12 @@ class Exchange:
     ----------
     nodes
         The node of each rank.
-    pace
+    communication costs
         What all ranks agreed on.
     """
 
     nodes: tuple[int, ...]
-    pace: Pace
+    costs: CommunicationCosts
 
     def between_nodes(self, plan: _core.Collective) -> int:
         """
@@ -151,7 +151,7 @@ class Prices:
     parts
         What all owners need for their parts, summed over the ranks.
     exchange
-        The ranks, and what it takes them to meet, copy and send.
+        The ranks, and what it takes them to synchronise, copy and send.
     arrays
         Of how many arrays a rank has sections, at most.
     """
@@ -171,19 +171,19 @@ class Prices:
 
     def rounds(self, plan: _core.Collective, *, write: bool) -> int:
         """Tell what two-phase costs."""
-        pace, second = self.exchange.pace, 1_000_000_000
+        costs, second = self.exchange.costs, 1_000_000_000
         far = self.exchange.between_nodes(plan)
         near = plan.given_bytes - far
-        copied, sent = near * second // pace.copy, far * second // pace.messages
-        total = self.parts + copied + sent + plan.rounds * (1 + write) * pace.meeting_ns
+        copied, sent = near * second // costs.copy, far * second // costs.messages
+        total = self.parts + copied + sent + plan.rounds * (1 + write) * costs.synchronisation_ns
         if not write and not _encoded(plan):
             # The disk is one for all, processors are several; and while a round is exchanged the disk
             # reads the next ones. What is copied out of the page cache, or decoded, takes the processors
             # that exchange: there, all that processors do is summed.
-            beside = copied * pace.crowd // (1000 * len(self.alone))
+            beside = copied * costs.oversubscription // (1000 * len(self.alone))
             hidden = min(self.parts, beside + sent) * (plan.rounds - 1) // max(plan.rounds, 1)
             total -= (copied - beside + hidden) * (1000 - self.cached()) // 1000
-        return total + (_ROUNDS_NS + self.arrays * _ARRAY_NS) * pace.crowd // 1000
+        return total + (_ROUNDS_NS + self.arrays * _ARRAY_NS) * costs.oversubscription // 1000
 
 
 def _encoded(plan: _core.Collective) -> bool:
@@ -195,7 +195,7 @@ def in_order(plan: _core.Collective) -> str:
     return UNDECIDED if plan.overlap() is None else IN_ORDER
 
 
-def sooner(own: int, ranks: int, arrays: int, crowd: int) -> bool:
+def sooner(own: int, ranks: int, arrays: int, oversubscription: int) -> bool:
     """
     Tell whether a rank has read its sections sooner than a plan of them is made and exchanged by.
 
@@ -206,11 +206,11 @@ def sooner(own: int, ranks: int, arrays: int, crowd: int) -> bool:
         all want the same.
     arrays
         Of how many arrays they are.
-    crowd
-        Of the `Pace`.
+    oversubscription
+        Of the `CommunicationCosts`.
     """
     planned = _ROUNDS_NS + arrays * _ARRAY_NS + max(arrays - 1, 0) * _PLAN_NS
-    return (ranks - 1) * own <= planned * crowd // 1000
+    return (ranks - 1) * own <= planned * oversubscription // 1000
 
 
 def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = "") -> Choice:
@@ -232,7 +232,7 @@ def choose(plan: _core.Collective, prices: Prices, *, write: bool, lacks: str = 
         max(cost for cost, _ in prices.alone),
         len(prices.alone),
         prices.arrays,
-        prices.exchange.pace.crowd,
+        prices.exchange.costs.oversubscription,
     ):
         return Choice("direct", TOO_SMALL)
     told = f"{human_time(alone)} for each rank on its own, {human_time(both)} together"

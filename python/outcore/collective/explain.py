@@ -20,7 +20,7 @@ import numpy as np
 from outcore import _core
 from outcore.collective import items as brought
 from outcore.collective import owners, planning
-from outcore.collective.call import Met, run
+from outcore.collective.call import SharedPlan, run
 from outcore.collective.choose import (
     Choice,
     Exchange,
@@ -29,9 +29,9 @@ from outcore.collective.choose import (
     own_price,
     share_of_price,
 )
+from outcore.collective.communication_costs import WORDS, agreed, clock_of
 from outcore.collective.items import Item
 from outcore.collective.many import an_array, group_of, hints_of
-from outcore.collective.pace import WORDS, agreed, clock_of
 from outcore.collective.planning import Method
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport, tell
 from outcore.errors import UsageError
@@ -40,7 +40,7 @@ from outcore.transport import Transport
 
 __all__ = ["explain", "explain_all"]
 
-# Words of each rank: price of its part, its pace; and for each array price of its own
+# Words of each rank: price of its part, its communication costs; and for each array price of its own
 # accesses, share that is cached, price of its part if the array had a call of its own, then bytes of
 # its part in the plan: held, and given to itself and to others; and to others with a call of its own.
 _HEAD, _EACH = 1 + WORDS, 7
@@ -120,8 +120,8 @@ def explain_all(
             found.append(brought.looking(array, request[1]))
         return found
 
-    def answer(met: Met) -> ManyReport:
-        return _Teller(group, met, write).tell()
+    def answer(shared: SharedPlan) -> ManyReport:
+        return _Teller(group, shared, write).tell()
 
     call = "outcore.explain_all(write=True)" if write else "outcore.explain_all"
     report: ManyReport = run(
@@ -133,41 +133,41 @@ def explain_all(
 class _Teller:
     """One rank's work on the answer."""
 
-    def __init__(self, group: Transport, met: Met, write: bool) -> None:
-        self.group, self.met, self.write = group, met, write
+    def __init__(self, group: Transport, shared: SharedPlan, write: bool) -> None:
+        self.group, self.shared, self.write = group, shared, write
         self.size, self.rank = group.size, group.rank
         # Each array in a call of its own.
         self.apart = [
-            planning.planned(met.records.alone(number), group.size, write=write)
-            for number in range(len(met.names))
+            planning.planned(shared.records.alone(number), group.size, write=write)
+            for number in range(len(shared.names))
         ]
 
     def tell(self) -> ManyReport:
-        words = np.zeros(_HEAD + _EACH * len(self.met.names), np.int64)
+        words = np.zeros(_HEAD + _EACH * len(self.shared.names), np.int64)
         self._fill(words)
         said = self.group.allgather(words)
         paths = self._paths()
         return self._report(said, paths)
 
     def _fill(self, words: Any) -> None:
-        met = self.met
-        words[0] = share_of_price(met.plan, met.arrays, self.rank, write=self.write)
+        shared = self.shared
+        words[0] = share_of_price(shared.plan, shared.arrays, self.rank, write=self.write)
         words[1:_HEAD] = clock_of(self.group).words()
-        each = words[_HEAD:].reshape(len(met.names), _EACH)
-        named = list(zip(brought.names(met.left), met.left, strict=True))
-        for number, name in enumerate(met.names):
+        each = words[_HEAD:].reshape(len(shared.names), _EACH)
+        named = list(zip(brought.names(shared.left), shared.left, strict=True))
+        for number, name in enumerate(shared.names):
             left = [item for its, item in named if its == name]
             each[number, :2] = own_price(left, write=self.write)
-            apart, array = self.apart[number], met.arrays[number]
+            apart, array = self.apart[number], shared.arrays[number]
             each[number, 2] = share_of_price(apart, [array], self.rank, write=self.write)
             each[number, 6] = _given(apart, self.rank, self.size)[0][2]
-        for number, given in _given(met.plan, self.rank, self.size).items():
+        for number, given in _given(shared.plan, self.rank, self.size).items():
             each[number, 3:6] = given
 
     def _paths(self) -> list[str]:
         """Paths of the arrays, each from the lowest rank that has it."""
-        arrays = self.met.arrays
-        first = [self.met.records.have(number)[0] for number in range(len(arrays))]
+        arrays = self.shared.arrays
+        first = [self.shared.records.have(number)[0] for number in range(len(arrays))]
         mine = [
             array.path if array is not None and rank == self.rank else ""
             for rank, array in zip(first, arrays, strict=True)
@@ -177,13 +177,13 @@ class _Teller:
         return [told[rank][number] for number, rank in enumerate(first)]
 
     def _report(self, said: Any, paths: list[str]) -> ManyReport:
-        met = self.met
-        each = said[:, _HEAD:].reshape(self.size, len(met.names), _EACH)
-        given = planning.assigned(met.records, self.size, write=self.write)
+        shared = self.shared
+        each = said[:, _HEAD:].reshape(self.size, len(shared.names), _EACH)
+        given = planning.assigned(shared.records, self.size, write=self.write)
         exchange = Exchange(self.group.nodes, agreed(said[:, 1:_HEAD]))
         arrays, alone_ns = [], 0
-        wanted = owners.requests_of(met.records, self.size)
-        for number in range(len(met.names)):
+        wanted = owners.requests_of(shared.records, self.size)
+        for number in range(len(shared.names)):
             choice, cost = self._own_call(number, each[:, number], exchange)
             alone_ns += cost
             held = each[:, number, 3]
@@ -199,13 +199,13 @@ class _Teller:
                     alone_ns=cost,
                 )
             )
-        two_phase = met.choice.method == "two-phase"
+        two_phase = shared.choice.method == "two-phase"
         alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
-        most = owners.most_arrays(met.records, self.size)
+        most = owners.most_arrays(shared.records, self.size)
         prices = Prices(alone, int(said[:, 0].sum()), exchange, most)
-        cost = prices.rounds(met.plan, write=self.write) if two_phase else prices.direct()
+        cost = prices.rounds(shared.plan, write=self.write) if two_phase else prices.direct()
         loads = []
-        for rank in met.plan.owners():
+        for rank in shared.plan.owners():
             held, kept, sent = (int(each[rank, :, k].sum()) for k in (3, 4, 5))
             gets = int(wanted[rank].sum()) - kept
             loads.append(OwnerReport(rank, held, int((each[rank, :, 3] > 0).sum()), sent, gets))
@@ -213,16 +213,16 @@ class _Teller:
         return ManyReport(
             direction="write" if self.write else "read",
             ranks=self.size,
-            method=met.choice.method,
-            why=met.choice.why,
+            method=shared.choice.method,
+            why=shared.choice.why,
             arrays=tuple(arrays),
             owners=tuple(loads),
             assignment="" if given is None else given.method,
             assignment_why="" if given is None else given.why,
-            rounds=met.plan.rounds,
-            slots=met.slots,
-            slot_bytes=met.plan.slot_bytes,
-            wanted_bytes=met.plan.wanted_bytes,
+            rounds=shared.plan.rounds,
+            slots=shared.slots,
+            slot_bytes=shared.plan.slot_bytes,
+            wanted_bytes=shared.plan.wanted_bytes,
             traffic=int(each[:, :, 5].sum()),
             ns=cost,
             alone_rounds=sum(array.alone_rounds for array in arrays),
@@ -232,12 +232,12 @@ class _Teller:
 
     def _own_call(self, number: int, each: Any, exchange: Exchange) -> tuple[Choice, int]:
         """What a call for this array alone would do, and its price."""
-        plan, asked = self.apart[number], planning.asked_method(self.met.records)
+        plan, asked = self.apart[number], planning.asked_method(self.shared.records)
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
         prices = Prices(alone, int(each[:, 2].sum()), exchange)
         if asked == "auto":
-            lacks = planning.lacking(plan, self.met.records)
-            choice = planning.forced(self.met.records) or choose(
+            lacks = planning.lacking(plan, self.shared.records)
+            choice = planning.forced(self.shared.records) or choose(
                 plan, prices, write=self.write, lacks=lacks
             )
         else:
@@ -268,8 +268,10 @@ def explain(
     """Tell what a collective call would do. Collective."""
     call = "explain_all(write=True)" if write else "explain_all"
 
-    def answer(met: Met) -> CollectiveReport:
-        return tell(group.size, met.plan, met.groups, met.slots, met.choice, write=write)
+    def answer(shared: SharedPlan) -> CollectiveReport:
+        return tell(
+            group.size, shared.plan, shared.groups, shared.slots, shared.choice, write=write
+        )
 
     report: CollectiveReport = run(
         group, call, prepare, method, lambda: hints, one=True, answer=answer

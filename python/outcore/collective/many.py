@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from outcore.collective import items as brought
-from outcore.collective.alone import many_at_hand
 from outcore.collective.call import run
+from outcore.collective.independent import read_many_if_cached
 from outcore.collective.items import Item
 from outcore.collective.planning import Method
 from outcore.disk import DiskArray
@@ -28,7 +28,7 @@ def read_all(
 
     Every rank of `comm` must call this, with arrays and sections of its own, or none. Arrays may
     differ in file, shape and dtype. Each byte is read from disk once; an array is read by a rank that
-    has it in its list: give an empty section to lend a hand with an array.
+    has it in its list: give an empty section to unpin a hand with an array.
 
     Parameters
     ----------
@@ -81,30 +81,32 @@ def read_all(
                     "read_all takes (array, key) or (array, key, out)", code="bad-value"
                 )
 
-    early: list[Any] = []
+    attempt: list[Any] = []
 
     def prepare() -> list[Item]:
         check()
-        # Where other ranks have not all at hand, what was read early is memory that is there.
-        outs = [got if isinstance(got, np.ndarray) else None for got in early]
+        # Where other ranks have not all cached, what was read early is memory that is there.
+        outs = [got if isinstance(got, np.ndarray) else None for got in attempt]
         outs += [None] * (len(requests) - len(outs))
         return [
             brought.reading(an_array(r[0]), r[1], out if len(r) == 2 or r[2] is None else r[2])
             for r, out in zip(requests, outs, strict=True)
         ]
 
-    def at_hand() -> list[Any] | None:
-        got = read_early()
-        early[:] = got or []
+    def if_cached() -> list[Any] | None:
+        got = attempt_reads()
+        attempt[:] = got or []
         return got
 
-    def read_early() -> list[Any] | None:
+    def attempt_reads() -> list[Any] | None:
         check()
         three = [r if len(r) == 3 else (*r, None) for r in requests]
-        return many_at_hand(group, [(an_array(a), key, out) for a, key, out in three], method)
+        return read_many_if_cached(
+            group, [(an_array(a), key, out) for a, key, out in three], method
+        )
 
     results: list[Any] = run(
-        group, call, prepare, method, lambda: hints_of(requests), at_hand=at_hand
+        group, call, prepare, method, lambda: hints_of(requests), if_cached=if_cached
     )
     return results
 

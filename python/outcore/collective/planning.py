@@ -1,7 +1,7 @@
 """
 What ranks tell each other of a collective call, and the plan that follows from it.
 
-A record has the wishes of its rank (method, memory, hints) and its sections. From the records of all
+A record has the settings of its rank (method, memory, hints) and its sections. From the records of all
 ranks each makes the same plan (``crates/plan/src/collective``) and the same choice of method: nothing
 here looks at files, or talks to other ranks.
 """
@@ -26,8 +26,8 @@ from outcore.transport.checks import few
 
 __all__ = [
     "AGREED",
-    "CACHED_WISH",
-    "METHOD_WISH",
+    "CACHED_SETTING",
+    "METHOD_SETTING",
     "Method",
     "asked_method",
     "assigned",
@@ -41,16 +41,16 @@ __all__ = [
     "planned",
     "refused",
     "room_of",
+    "settings_of",
     "slots_for",
     "unplanned",
-    "wishes_of",
 ]
 
 Method = Literal["auto", "direct", "sieve", "two-phase"]
 
-# Wishes in records, by number.
-METHOD_WISH, _OFFERED, _IO_RANKS, _CUT, _FLAGS, _STRIPE = range(6)
-CACHED_WISH, _GROUPS, _GAP, _ASSIGN = range(6, 10)
+# Settings in records, by number.
+METHOD_SETTING, _OFFERED, _IO_RANKS, _CUT, _FLAGS, _STRIPE = range(6)
+CACHED_SETTING, _GROUPS, _GAP, _ASSIGN = range(6, 10)
 # Flags: elements may not be given by several ranks; what is written is to be on the disk.
 _REFUSES, _DURABLE = 1, 2
 # Of the budget a slot is such a part: two slots or three, and what reading or writing a tile takes; with
@@ -76,17 +76,17 @@ class _Agreed:
 AGREED = _Agreed()
 
 
-def wishes_of(
+def settings_of(
     method: str,
     size: int,
     hints: Hints,
     items: list[Item],
     *,
-    at_hand: bool = False,
+    if_cached: bool = False,
     far: bool = False,
 ) -> list[int]:
-    """Give the wishes of a rank's record: is all known to be cached, are ranks on other nodes?"""
-    cached = 1000 if at_hand else min((item.cached() for item in items), default=1000)
+    """Give the settings of a rank's record: is all known to be cached, are ranks on other nodes?"""
+    cached = 1000 if if_cached else min((item.cached() for item in items), default=1000)
     return [
         METHODS.index(method),
         _offered(hints, far=far),
@@ -103,7 +103,7 @@ def wishes_of(
 
 def settled(records: _core.Records, *, one: bool) -> bool:
     """Whether all ranks have read what they want, by the same method; if `one`, of the same array."""
-    return records.settled(METHOD_WISH, one)
+    return records.settled(METHOD_SETTING, one)
 
 
 def few_touch_files(hints: Hints, size: int) -> bool:
@@ -121,7 +121,7 @@ def _offered(hints: Hints, *, far: bool) -> int:
 def compare(records: _core.Records, *, one: bool) -> None:
     """Find what must be equal; raise on all ranks if it is not."""
     odd = records.compare(one)
-    if odd is not None and odd[0] == "ground":
+    if odd is not None and odd[0] == "descriptor":
         raise CollectiveError(
             f"rank {odd[1][0]} has another shape, dtype or chunking of an array than the ranks before "
             "it: it was changed meanwhile. Open it again on all ranks",
@@ -135,7 +135,7 @@ def compare(records: _core.Records, *, one: bool) -> None:
             code="mismatched-call",
             ranks=tuple(odd[1]),
         )
-    methods = records.wish(METHOD_WISH)
+    methods = records.setting(METHOD_SETTING)
     for rank, method in enumerate(methods):
         if method != methods[0]:
             raise CollectiveError(
@@ -153,7 +153,7 @@ def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collecti
     Slots are as large as the budgets allow, but hold a block at least: whether there is memory for that
     `lacking` tells.
     """
-    offered = min(records.wish(_OFFERED))
+    offered = min(records.setting(_OFFERED))
     slot = max(min(AGREED.slot, offered), min(records.block, offered))
     shares = _shares(records, size, write=write)
     while True:
@@ -162,10 +162,10 @@ def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collecti
                 records,
                 shares,
                 slot=slot,
-                gap=max(records.wish(_GAP)),
-                align=max(records.wish(_STRIPE)),
+                gap=max(records.setting(_GAP)),
+                align=max(records.setting(_STRIPE)),
                 least=AGREED.least,
-                cut=_CUTS[records.first_wish(_CUT)],
+                cut=_CUTS[records.first_setting(_CUT)],
                 write=write,
             )
         except BudgetError as error:
@@ -177,7 +177,7 @@ def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collecti
 
 def lacking(plan: _core.Collective, records: _core.Records) -> str:
     """Tell why there is no memory for two-phase; nothing if there is."""
-    offered = min(records.wish(_OFFERED))
+    offered = min(records.setting(_OFFERED))
     if plan.slot_bytes <= offered:
         return ""
     slot, room = human(plan.slot_bytes), human(offered)
@@ -200,7 +200,7 @@ def decided(
     only = forced(records) if method == "auto" else None
     ordered = in_order(plan) if write and plan.in_order else ""
     # One rank puts its own sections in order.
-    alone = len(records.wish(METHOD_WISH)) == 1 and method == "auto"
+    alone = len(records.setting(METHOD_SETTING)) == 1 and method == "auto"
     if lacks and (method == "two-phase" or only is not None or (ordered and not alone)):
         needed = plan.slot_bytes * _SHARES[far]
         told = f"{ordered}; " if ordered else ""
@@ -224,7 +224,7 @@ def unplanned(records: _core.Records) -> Choice | None:
     method = asked_method(records)
     if method == "auto" and forced(records) is not None:
         return None
-    cached = min(records.wish(CACHED_WISH)) >= CACHED
+    cached = min(records.setting(CACHED_SETTING)) >= CACHED
     if method == "auto" and not records.encoded and cached:
         return Choice("direct", "what the ranks want is in the page cache")
     return Choice(method, "asked for") if method in ("direct", "sieve") else None
@@ -232,7 +232,7 @@ def unplanned(records: _core.Records) -> Choice | None:
 
 def forced(records: _core.Records) -> Choice | None:
     """Tell what a hint leaves of ``"auto"``; None if there is something to choose."""
-    said = records.wish(_IO_RANKS)
+    said = records.setting(_IO_RANKS)
     if min(said) >= len(said):
         return None
     return Choice("two-phase", f"a hint says that {min(said)} of {len(said)} ranks touch files")
@@ -240,32 +240,32 @@ def forced(records: _core.Records) -> Choice | None:
 
 def asked_method(records: _core.Records) -> str:
     """Tell which method all ranks asked for."""
-    return METHODS[records.wish(METHOD_WISH)[0]]
+    return METHODS[records.setting(METHOD_SETTING)[0]]
 
 
 def groups_of(plan: _core.Collective, records: _core.Records) -> int:
     """Tell in how many groups owners take turns."""
-    return min(records.first_wish(_GROUPS), max(len(plan.owners()), 1))
+    return min(records.first_setting(_GROUPS), max(len(plan.owners()), 1))
 
 
 def slots_for(plan: _core.Collective, records: _core.Records) -> int:
     """Tell how many slots each rank has."""
-    return number_of(plan.slot_bytes, min(records.wish(_OFFERED)))
+    return number_of(plan.slot_bytes, min(records.setting(_OFFERED)))
 
 
 def room_of(records: _core.Records) -> int:
     """Tell how many bytes the slots of a rank may have, all together."""
-    return 2 * min(records.wish(_OFFERED))
+    return 2 * min(records.setting(_OFFERED))
 
 
 def refused(records: _core.Records) -> bool:
     """Tell whether a hint of any rank refuses that ranks write the same elements."""
-    return any(flags & _REFUSES for flags in records.wish(_FLAGS))
+    return any(flags & _REFUSES for flags in records.setting(_FLAGS))
 
 
 def durable(records: _core.Records) -> bool:
     """Tell whether a hint of any rank says that what is written is to be on the disk."""
-    return any(flags & _DURABLE for flags in records.wish(_FLAGS))
+    return any(flags & _DURABLE for flags in records.setting(_FLAGS))
 
 
 def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | None:
@@ -274,11 +274,11 @@ def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | 
 
 
 def _solver(records: _core.Records) -> Solver:
-    return _SOLVERS[records.first_wish(_ASSIGN)]
+    return _SOLVERS[records.first_setting(_ASSIGN)]
 
 
 def _owners(records: _core.Records, size: int, *, write: bool) -> owners.Owners:
-    io_ranks = max(1, min(records.wish(_IO_RANKS)))
+    io_ranks = max(1, min(records.setting(_IO_RANKS)))
     return owners.owners_of(records, size, io_ranks, write=write)
 
 

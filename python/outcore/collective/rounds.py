@@ -2,7 +2,7 @@
 The rounds of a two-phase collective: the only loop that alternates I/O and messages.
 
 Reading. In round `k` each owner has a tile, or a batch of small ones, in its slot. Ranks of its node
-copy what they want out of it; others are sent theirs, packed (`letters`). Meanwhile the owner reads the
+copy what they want out of it; others are sent theirs, packed (`packets`). Meanwhile the owner reads the
 next batch into another slot, and then the one after it where it has three slots.
 
     read 0, 1 | agree | copy 0, read 2 | agree | copy 1, read 3 | ...
@@ -16,8 +16,8 @@ Where several ranks give the same element the highest one
 wins, as in the paper: the plan leaves it out of the others' sections, so the order does not matter.
 Where it cannot, all goes by messages, which the owner unpacks in the order of the ranks.
 
-Each round begins with an agreement, which is also the meeting after which slots may be looked at. A
-rank that failed says so there, and all stop: whoever fails goes on taking part until then.
+Each round begins with an agreement, which is also the synchronisation after which ranks read the slots.
+A rank that failed says so there, and all stop; until then it goes on taking part.
 
 Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
 Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collective I/O", section
@@ -38,10 +38,10 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.collective.agreement import Unsure
+from outcore.collective.communication_costs import clock_of
 from outcore.collective.holes import Ranges, key_of, ways, within
 from outcore.collective.items import Item
-from outcore.collective.letters import Letters
-from outcore.collective.pace import clock_of
+from outcore.collective.packets import Packets
 from outcore.collective.price import price
 from outcore.collective.slots import Slots, slots_of
 from outcore.disk import DiskArray
@@ -133,10 +133,10 @@ class Work:
 
     def agree(self, failures: _Failures, number: int) -> int | None:
         """Agree on the largest number of any rank; None if a rank failed."""
-        largest = self.clock.meet(self.transport.agree, _FAILED if failures.code else number)
+        largest = self.clock.synchronise(self.transport.agree, _FAILED if failures.code else number)
         return None if largest == _FAILED else largest
 
-    def meet(self, failures: _Failures) -> bool:
+    def synchronise(self, failures: _Failures) -> bool:
         """Agree on whether any rank failed."""
         return self.agree(failures, 0) is None
 
@@ -208,8 +208,8 @@ class Work:
 
 
 def _order(array: DiskArray) -> list[int]:
-    ground = array._core.ground()
-    return ground[3 : 3 + ground[2]]
+    descriptor = array._core.descriptor()
+    return descriptor[3 : 3 + descriptor[2]]
 
 
 class _Failures:
@@ -287,18 +287,18 @@ def _in_slots(
     if slots is None:
         # Memory may be short on this node alone. The others hear of it where they next agree, which they
         # do before anybody looks at the slot of another rank.
-        work.meet(failures)
+        work.synchronise(failures)
         return _outcome(failures, True)
     started: list[list[IORequest[None]]] = [[] for _ in range(slots.number)]
     try:
         failed = rounds(work, slots, started, failures)
     finally:
-        # However this ends: nothing is under way in a slot that is lent, or used for something else.
+        # However this ends: nothing is under way in a slot that is reclaimable, or used otherwise.
         for one in started:
             failures.finish(one)
     if not failed:
-        # Also the meeting after which slots may be used for something else.
-        failed = work.meet(failures)
+        # Also the synchronisation after which slots may be used for something else.
+        failed = work.synchronise(failures)
     return _outcome(failures, failed)
 
 
@@ -342,10 +342,10 @@ def _exchange(
     """Exchange in a step, once what was `started` in its slot is over; tells whether a rank failed."""
     if step.mine:
         failures.finish(started)
-    with Letters(work, step, slots.mine(step.k), write=write) as letters:
+    with Packets(work, step, slots.mine(step.k), write=write) as packets:
         with failures.caught():
-            letters.make()
-        need = work.agree(failures, letters.need)
+            packets.make()
+        need = work.agree(failures, packets.need)
         if need is None:
             return True
         if go_on is not None:
@@ -353,7 +353,7 @@ def _exchange(
                 go_on()
         copy = partial(work.copy, step, slots, write=write)
         with work.awaited("a collective write" if write else "a collective read"):
-            letters.exchange(need, copy, failures.caught)
+            packets.exchange(need, copy, failures.caught)
     return False
 
 
@@ -452,10 +452,10 @@ def _write_rounds(
         if _exchange(work, slots, step, turn.started, failures, write=True):
             return True
         if work.groups > 1:
-            # The next group begins to write after this meeting.
+            # The next group begins to write after this synchronisation.
             for other in turns:
                 failures.finish(other.started)
-        if work.meet(failures):
+        if work.synchronise(failures):
             return True
         with failures.caught():
             if step.mine:
@@ -512,6 +512,6 @@ def _fill_first(work: Work, slots: Slots, turns: list[_Turn], failures: _Failure
         if work.groups > 1:
             for turn in turns:
                 failures.finish(turn.started)
-            if work.meet(failures):
+            if work.synchronise(failures):
                 return True
     return False

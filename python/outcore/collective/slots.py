@@ -4,8 +4,8 @@ Slots: where owners keep the tile of a round, for the ranks of their node to see
 Each rank of a node has three: while the others copy out of one it reads into the next two, so that the
 disk has always something to do. Where memory is short it has two. They are kept from one collective to
 the next: new shared memory costs about a millisecond a MiB on the machines this was measured on, more
-than reading it from a disk. Between collectives they are lent: they stay within the budget, but give
-way to whatever needs the room.
+than reading it from a disk. Between collectives they are reclaimable: they stay within the
+budget, but whatever needs the memory gets it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from outcore.transport import Shared, Transport
 
-__all__ = ["MOST", "Slots", "lend_slots", "number_of", "slots_of"]
+__all__ = ["MOST", "Slots", "number_of", "slots_of", "unpin_slots"]
 
 _PAGE = 4096
 # Slots that have to be filled before huge pages are worth it: putting one together takes about as long
@@ -60,13 +60,13 @@ class Slots:
         """The slot of this rank in a turn."""
         return self.of(self.rank, turn)
 
-    def lend(self) -> None:
+    def unpin(self) -> None:
         """Let those of this rank give way."""
-        self._shared.lend()
+        self._shared.unpin()
 
-    def take_back(self) -> None:
+    def pin(self) -> None:
         """Hold those of this rank again."""
-        if not self._shared.take_back():
+        if not self._shared.pin():
             self._filled, self._gathered = 0, False
 
     def use(self, filled: int) -> None:
@@ -101,7 +101,7 @@ def slots_of(transport: Transport, nbytes: int, number: int, room: int, filled: 
         and kept.number >= number
         and kept.fit(room)
     ):
-        kept.take_back()
+        kept.pin()
         kept.use(filled)
         return kept
     if kept is not None:
@@ -113,8 +113,8 @@ def slots_of(transport: Transport, nbytes: int, number: int, room: int, filled: 
     return slots
 
 
-def lend_slots(transport: Transport) -> None:
+def unpin_slots(transport: Transport) -> None:
     """Let the slots that are kept give way until the next collective: no rank looks at them any more."""
     kept = _kept.get(transport)
     if kept is not None:
-        kept.lend()
+        kept.unpin()

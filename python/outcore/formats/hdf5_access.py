@@ -305,7 +305,7 @@ def exclusive(path: str, *, alone: bool = False) -> Iterator[int]:
     A descriptor of the file with the lock that HDF5 takes for writing.
 
     Threads of this process share the lock, and take turns at the library, unless one wants it `alone`.
-    It is taken before a turn: readers that hold it for reading may want a turn before they let go of it.
+    It is taken before a turn: readers that hold it for reading may want a turn before they release it.
     """
     key, hold = _take(path, alone)
     try:

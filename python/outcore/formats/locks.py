@@ -31,7 +31,7 @@ _KNOWN = hasattr(fcntl, "F_OFD_SETLKW")
 
 def lock_range(fd: int, kind: int, place: tuple[int, int], *, wait: bool = False) -> None:
     """
-    Lock a range of an open file for itself, or let go of it (`fcntl.F_UNLCK`).
+    Lock a range of an open file for itself, or release it (`fcntl.F_UNLCK`).
 
     Elsewhere than on Linux the whole file is locked. `OSError` if somebody is in the way, unless `wait`;
     and where files cannot be locked.

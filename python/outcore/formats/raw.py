@@ -282,7 +282,7 @@ def refuse(
     dims: bool = False,
 ) -> None:
     """Refuse what a bare dense file cannot keep, instead of losing it silently."""
-    wishes = [
+    options = [
         ("chunks", chunks and spec.chunks is not None),
         ("shards", chunks and spec.shards is not None),
         ("compression", chunks and bool(spec.compression)),
@@ -290,7 +290,7 @@ def refuse(
         ("attrs", attrs and bool(spec.attrs)),
         ("dims", dims and spec.dims is not None and any(spec.dims)),
     ]
-    lost = [what for what, wanted in wishes if wanted]
+    lost = [what for what, wanted in options if wanted]
     if lost:
         raise UnsupportedError(
             f"{path!r}: a {name} file cannot keep {', '.join(lost)}; leave it out, or use format "

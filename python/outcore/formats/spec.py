@@ -1,9 +1,9 @@
 """
 The words between `outcore.formats` and its format modules: what is asked, what is listed.
 
-Problem. Six formats take the same wishes (shape, dtype, order, chunks, compression, ...) and must
+Problem. Six formats take the same options (shape, dtype, order, chunks, compression, ...) and must
 refuse the same nonsense with the same words.
-Idea. `make_spec` checks and normalises the wishes once; a format sees only a `Spec`.
+Idea. `make_spec` checks and normalises the options once; a format sees only a `Spec`.
 Invariants. In a `Spec`, shape and dtype are NumPy's own (no subarray dtype, no object, no zero-size
 items), the number of bytes fits 63 bits, and chunks and shards have one entry per axis, each at least 1.
 """

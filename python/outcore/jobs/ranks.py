@@ -110,7 +110,7 @@ class Ranks:
             return [number_of(said[0]), budget]
 
         records = together(self.group, _CALL, speak, lambda: said[0], same=1, named=self.name)
-        return int(min(records.wish(1)))
+        return int(min(records.setting(1)))
 
     @property
     def comm(self) -> Transport | None:

@@ -1,5 +1,5 @@
 """
-Line charts on logarithmic axes, as SVG: no library, readable on light and on dark ground.
+Line charts on logarithmic axes, as SVG: no library, readable on a light and on a dark background.
 
 >>> from outcore.model.chart import Line, chart
 >>> text = chart([Line("direct", [(10, 1.0), (100, 20.0)])], title="Time", x="ranks", y="seconds")
@@ -27,14 +27,14 @@ _STYLE = """
 text { font: 13px system-ui, "DejaVu Sans", sans-serif; fill: #1f2328; }
 .title { font-size: 17px; font-weight: 600; }
 .note { font-size: 12px; fill: #57606a; }
-.ground { fill: #ffffff; }
+.background { fill: #ffffff; }
 .grid { stroke: #d8dee4; stroke-width: 1; }
 .fine { stroke: #eef1f4; stroke-width: 1; }
 .frame { stroke: #57606a; stroke-width: 1; fill: none; }
 .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; }
 """
 _DARK = """
-text { fill: #e6edf3; } .note { fill: #9da7b3; } .ground { fill: #0d1117; }
+text { fill: #e6edf3; } .note { fill: #9da7b3; } .background { fill: #0d1117; }
 .grid { stroke: #30363d; } .fine { stroke: #1b2129; } .frame { stroke: #9da7b3; }
 """
 
@@ -140,7 +140,7 @@ def chart(lines: Sequence[Line], *, title: str, x: str, y: str, note: str = "") 
         f'width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{escape(title)}">',
         f"<style>{_STYLE}{colours(_COLOURS)}\n@media (prefers-color-scheme: dark) {{"
         f"{_DARK}{colours(_ON_DARK)}\n}}</style>",
-        f'<rect class="ground" width="{_WIDTH}" height="{_HEIGHT}"/>',
+        f'<rect class="descriptor" width="{_WIDTH}" height="{_HEIGHT}"/>',
         f'<text class="title" x="{_LEFT}" y="28">{escape(title)}</text>',
         f'<text class="note" x="{_LEFT}" y="48">{escape(note)}</text>',
     ]

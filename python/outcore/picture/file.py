@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.collective.foresee import Disk, Ranges
+from outcore.collective.dry_run import Disk, Ranges
 from outcore.picture.geometry import Pieces, Window
 from outcore.picture.scene import SHARED, Scene, colour, ink, plural
 from outcore.picture.svg import Svg, Value, boxes

@@ -56,11 +56,11 @@ class File:
         Words of the array: ``item, encoded, ndim``, then order, shape and grain of each axis.
     """
 
-    def __init__(self, ground: Sequence[int]) -> None:
-        n = ground[2]
-        self.item = ground[0]
-        self.order = list(ground[3 : 3 + n])
-        shape, grain = ground[3 + n : 3 + 2 * n], ground[3 + 2 * n : 3 + 3 * n]
+    def __init__(self, descriptor: Sequence[int]) -> None:
+        n = descriptor[2]
+        self.item = descriptor[0]
+        self.order = list(descriptor[3 : 3 + n])
+        shape, grain = descriptor[3 + n : 3 + 2 * n], descriptor[3 + 2 * n : 3 + 3 * n]
         self.chunked = any(g > 1 for g in grain)
         # Along each axis cells: elements, or chunks.
         self.grain = [max(g, 1) for g in grain]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outcore.collective.foresee import Foresight
+from outcore.collective.dry_run import DryRun
 from outcore.picture.array import draw_array
 from outcore.picture.file import draw_file
 from outcore.picture.rounds import draw_matrix, draw_rounds
@@ -24,7 +24,7 @@ _WIDTH = 1120
 _LEFT, _MIDDLE = 30, 470
 
 
-def draw(seen: Foresight, what: str = "") -> str:
+def draw(seen: DryRun, what: str = "") -> str:
     """
     Draw the plan of a collective: the array and who wants what, the file and who owns what, rounds.
 
@@ -49,9 +49,9 @@ def draw(seen: Foresight, what: str = "") -> str:
     Examples
     --------
     >>> import numpy as np, outcore
-    >>> from outcore.collective.foresee import foresee
+    >>> from outcore.collective.dry_run import dry_run
     >>> a = outcore.create("a.npy", data=np.zeros((64, 64)))
-    >>> picture = draw(foresee(a, [np.s_[:, r::4] for r in range(4)]))
+    >>> picture = draw(dry_run(a, [np.s_[:, r::4] for r in range(4)]))
     >>> picture.count("class='section'")
     4
     """

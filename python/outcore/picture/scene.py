@@ -12,7 +12,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.collective.foresee import Disk, Foresight, Ranges
+from outcore.collective.dry_run import Disk, DryRun, Ranges
 from outcore.errors import UsageError
 from outcore.picture.geometry import File
 from outcore.report import human
@@ -77,7 +77,7 @@ class Scene:
         For more ranks than can be told apart, or if there is nothing to draw.
     """
 
-    def __init__(self, seen: Foresight, what: str) -> None:
+    def __init__(self, seen: DryRun, what: str) -> None:
         if seen.ranks > MOST_RANKS:
             raise UsageError(
                 f"a picture shows each rank, up to {MOST_RANKS} of them, not {seen.ranks}: leave "
@@ -93,7 +93,7 @@ class Scene:
         self.seen, self.what = seen, what
         self.plan, self.report = seen.plan, seen.report
         self.ranks, self.write = seen.ranks, seen.write
-        self.file = File(seen.array._core.ground())
+        self.file = File(seen.array._core.descriptor())
         self.shape = seen.array.shape
         self.sections = seen.sections
         self.verb = "write" if seen.write else "read"

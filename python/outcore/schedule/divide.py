@@ -5,7 +5,7 @@ Problem. Ranks share the steps of a schedule; some steps need what others have k
 what others have stored.
 Idea. Steps that continue each other are one chain, and belong to one rank. Chains of which none waits
 for another one make a round: each rank has neighbouring chains of about the same weight, so that what
-it reads and writes lies together. After a round the ranks meet.
+it reads and writes lies together. After a round the ranks synchronise.
 
 Invariants. Equal schedules, numbers of ranks and weights give equal divisions, so each rank finds its
 own part without a message. Each step belongs to one rank of one round. A step of a round waits only for

@@ -73,7 +73,7 @@ class Array:
     sections: Sequence[tuple[int, tuple[slice, ...]]]
     offset: int | None = None
 
-    def ground(self) -> list[int]:
+    def descriptor(self) -> list[int]:
         """Give the array as words."""
         ndim = len(self.shape)
         axes = range(ndim) if self.order == "C" else reversed(range(ndim))
@@ -149,7 +149,7 @@ _Jobs = list[tuple[list[int], list[int], list[tuple[int, int]]]]
 def _jobs(case: Case, io_ranks: int | None) -> _Jobs:
     count = max(1, min(io_ranks or case.ranks, case.ranks))
     shares = [(rank * case.ranks // count, 1) for rank in range(count)]
-    return [(array.ground(), array.accesses(), shares) for array in case.arrays]
+    return [(array.descriptor(), array.accesses(), shares) for array in case.arrays]
 
 
 def plan(

@@ -1,7 +1,7 @@
 """
 Ranks without MPI: each is a thread of this process.
 
-The code that runs is the code that runs under MPI, down to the boards; only the messages between
+The code that runs is the code that runs under MPI, down to the barriers; only the messages between
 ranks go through mailboxes, and shared memory is memory of the process.
 """
 
@@ -22,7 +22,7 @@ from outcore.transport import SerialTransport, Transport
 from outcore.transport.group import Group
 from outcore.transport.place import Place, seat
 from outcore.transport.protocol import Bytes
-from outcore.transport.watch import Patience
+from outcore.transport.timeouts import Patience
 
 __all__ = ["SimWorld"]
 
@@ -102,26 +102,26 @@ class SimWorld:
         mail, memory = Mail(), SimMemory()
         nodes = [rank // self.ranks_per_node for rank in range(self.size)]
         places = [seat(rank, range(self.size), nodes, 0) for rank in range(self.size)]
-        boards = _boards(places, memory)
+        barriers = _boards(places, memory)
         made: list[tuple[SimWire | None, Transport]] = []
-        for place, board in zip(places, boards, strict=True):
+        for place, node_barrier in zip(places, barriers, strict=True):
             wire = SimWire(mail, place.rank)
-            made.append((wire, Group(place, board, wire, memory, self.patience)))
+            made.append((wire, Group(place, node_barrier, wire, memory, self.patience)))
         return made
 
 
-def _boards(places: list[Place], memory: SimMemory) -> list[_core.Board]:
+def _boards(places: list[Place], memory: SimMemory) -> list[_core.NodeBarrier]:
     papers: dict[int, Bytes] = {}
-    boards = []
+    barriers = []
     for place in places:
-        ranks, cell, result = place.board
+        ranks, cell, result = place.node_barrier
         node = place.nodes[place.rank]
         if node not in papers:
-            nbytes = _core.Board.nbytes(ranks, cell, result)
+            nbytes = _core.NodeBarrier.nbytes(ranks, cell, result)
             papers[node] = memory.map(memory.make(nbytes), nbytes, 0, 0)
         mine = place.here.index(place.rank)
-        boards.append(_core.Board(papers[node], mine, ranks, cell, result, place.leads))
-    return boards
+        barriers.append(_core.NodeBarrier(papers[node], mine, ranks, cell, result, place.leads))
+    return barriers
 
 
 class Rank:

@@ -9,7 +9,7 @@ Transport: the only door to MPI.
 | `place.py`    | who is where; numbers that ranks agree on |
 | `sharing.py`, `nodememory.py` | memory that the ranks of a node share |
 | `wire.py`     | messages, and collective steps made of them |
-| `vigil.py`, `watch.py` | waiting: warnings, time, dead ranks, Ctrl-C |
+| `watchdog.py`, `timeouts.py` | waiting: warnings, time, dead ranks, Ctrl-C |
 | `mpi.py`      | messages by MPI; imported only for a communicator |
 | `checks.py`   | what is looked at before the first message |
 | `failing.py`  | what ranks say when they fail, and the error of it |
@@ -22,12 +22,12 @@ from typing import Any, cast
 
 from outcore.transport.protocol import Communicator, Exchange, Shared, Transport
 from outcore.transport.serial import SerialTransport
-from outcore.transport.watch import Held, Patience
+from outcore.transport.timeouts import DeferredInterrupt, Patience
 
 __all__ = [
     "Communicator",
+    "DeferredInterrupt",
     "Exchange",
-    "Held",
     "SerialTransport",
     "Shared",
     "Transport",

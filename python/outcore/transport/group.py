@@ -1,16 +1,17 @@
 """
 A group of ranks, on one node or on several.
 
-Ranks of one node meet at a board (``crates/io/src/board.rs``): what they tell each other there costs
-tens of microseconds, whatever the MPI library does. Between nodes the first rank of each speaks for
-all: board, messages between these leaders, board. Only `start_exchange` sends messages of its own.
+Ranks of one node synchronise at a barrier in shared memory (``crates/io/src/node_barrier.rs``), which
+takes tens of microseconds, whatever the MPI library does. Between nodes the first rank of each speaks
+for all: node barrier, messages between these leaders, node barrier. Only `start_exchange` sends
+messages of its own.
 
 Each step carries the name of its call and its length, of all ranks to all ranks: if ranks made
 different calls, all of them raise, and are in step again afterwards. So a rank that failed between two
 steps needs not know which one the others make: it calls off in its place (`Group.call_off`), and all
 raise what it says.
 
-A group that was stopped (`vigil.py`) stays so: its ranks may be in the midst of different calls.
+A group that was stopped (`watchdog.py`) stays so: its ranks may be in the midst of different calls.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from outcore.transport.place import CELL, FAR_CELL, HEAD, Place, seat
 from outcore.transport.protocol import Bytes
 from outcore.transport.serial import SerialTransport
 from outcore.transport.sharing import GroupShared, share
-from outcore.transport.vigil import Vigil
-from outcore.transport.watch import Held, Patience
+from outcore.transport.timeouts import DeferredInterrupt, Patience
+from outcore.transport.watchdog import Watchdog
 from outcore.transport.wire import Pending, Wire, gather_blocks, settle
 
 __all__ = ["Group", "found"]
@@ -54,8 +55,8 @@ class Group:
     ----------
     place
         This rank and its group.
-    board
-        The handle of this rank on the board of its node.
+    node barrier
+        The handle of this rank on the node barrier of its node.
     wire
         Messages between ranks.
     memory
@@ -67,7 +68,7 @@ class Group:
     def __init__(
         self,
         place: Place,
-        board: _core.Board,
+        node_barrier: _core.NodeBarrier,
         wire: Wire,
         memory: NodeMemory,
         patience: Patience,
@@ -78,11 +79,11 @@ class Group:
         self.place = place
         self.wire = wire
         self.memory = memory
-        self.vigil = Vigil(place, board, wire, patience)
+        self.watchdog = Watchdog(place, node_barrier, wire, patience)
         self.mishaps = 0
-        self._board = board
+        self._node_barrier = node_barrier
         self._far = place.far
-        self._watch = self.vigil.at_board
+        self._watch = self.watchdog.at_barrier
         self._closed = False
         self._shares: weakref.WeakSet[GroupShared] = weakref.WeakSet()
         wire.groups.append(self)
@@ -98,7 +99,7 @@ class Group:
         if self._far or len(said) > CELL:
             rows = self._gather(at.ALLGATHER, said)
         else:
-            rows = self._board.gather(at.ALLGATHER, len(said), said, self._watch)
+            rows = self._node_barrier.gather(at.ALLGATHER, len(said), said, self._watch)
             if rows is None:
                 self._mismatched()
         if not rows:
@@ -108,7 +109,7 @@ class Group:
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
         """Bytes of all ranks, of any lengths."""
         self._check()
-        with Held():
+        with DeferredInterrupt():
             said = np.int64(len(blob)).tobytes()
             lengths = np.frombuffer(self._step(at.ALLGATHER_BYTES, 8, said), np.int64).tolist()
             longest = max(lengths)
@@ -122,7 +123,7 @@ class Group:
         self._check()
         if self._far:
             self._gather(at.BARRIER, b"")
-        elif self._board.gather(at.BARRIER, 0, b"", self._watch) is None:
+        elif self._node_barrier.gather(at.BARRIER, 0, b"", self._watch) is None:
             self._mismatched()
 
     def agree(self, code: int) -> int:
@@ -131,7 +132,7 @@ class Group:
         if self._far:
             rows = self._gather(at.AGREE, np.int64(code).tobytes())
             return int(np.frombuffer(rows, np.int64).max())
-        largest = self._board.agree(at.AGREE, code, self._watch)
+        largest = self._node_barrier.agree(at.AGREE, code, self._watch)
         if largest is None:
             self._mismatched()
         return largest
@@ -145,22 +146,22 @@ class Group:
     ) -> GroupExchange:
         """Start sending bytes to all ranks and receiving from all."""
         self._check()
-        self.vigil.check_far()
+        self.watchdog.check_far()
         source, target = flat(send, "send"), flat(recv, "recv", writable=True)
         to = counted(send_counts, self.size, source.size)
         of = counted(recv_counts, self.size, target.size)
         of_length(self.rank, self.rank, int(to[self.rank]), int(of[self.rank]))
-        with Held():
+        with DeferredInterrupt():
             try:
                 return GroupExchange(self, source, to, target, of)
             except BaseException as error:
-                self.vigil.broken(error)
+                self.watchdog.broken(error)
                 raise
 
     def shared(self, nbytes: int) -> GroupShared:
         """Memory that the ranks of this node share."""
         self._check()
-        with Held():
+        with DeferredInterrupt():
             made = share(self, int(nbytes))
         self._shares.add(made)
         return made
@@ -168,7 +169,7 @@ class Group:
     def split(self, color: int, key: int) -> Group | SerialTransport | None:
         """Part the group."""
         self._check()
-        with Held():
+        with DeferredInterrupt():
             mine = np.array([color, key, self.wire.context], np.int64)
             table = np.frombuffer(self._gather(at.SPLIT, mine.tobytes()), np.int64)
             table = table.reshape(self.size, 3)
@@ -183,14 +184,14 @@ class Group:
                     [self.nodes[rank] for rank in ranks],
                     context,
                 )
-            return found(self, seats, self.wire, self.memory, self.vigil.patience)
+            return found(self, seats, self.wire, self.memory, self.watchdog.patience)
 
     def call_off(self, said: bytes) -> list[bytes]:
         """Make all ranks raise at the step that they are at, and tell what those said who failed."""
         self._check()
-        with Held():
+        with DeferredInterrupt():
             # Ranks of this node that make memory first come to a step of all ranks then.
-            while self._meet(at.OFF, 0, b"") is None:
+            while self._synchronise(at.OFF, 0, b"") is None:
                 pass
             self.mishaps += 1
             return self._reasons(said)
@@ -198,15 +199,15 @@ class Group:
     def give_up(self, text: str) -> None:
         """Tell all ranks that this one cannot go on."""
         error = CollectiveError(text, code="rank-failed", ranks=(self.rank,))
-        self.vigil.stop(error, waiting=False)
+        self.watchdog.stop(error, waiting=False)
 
     def close(self) -> None:
-        """Leave the group for good, and let go of the memory shared in it."""
+        """Leave the group for good, and release the memory shared in it."""
         if not self._closed:
             self._closed = True
             for made in list(self._shares):
                 made.close()
-            self._board.leave()
+            self._node_barrier.leave()
             self.wire.groups.remove(self)
             if not self.wire.groups:
                 self.wire.close()
@@ -220,14 +221,14 @@ class Group:
 
     def gather_here(self, call: int, said: bytes) -> bytearray:
         """What the ranks of this node say, of one length, one after the other."""
-        heard = self._board.gather(call, len(said), said, self._watch)
+        heard = self._node_barrier.gather(call, len(said), said, self._watch)
         if heard is None:
             self._mismatched()
         return heard
 
     def _gather(self, call: int, said: bytes) -> bytearray:
         """Rows of any one length, in as many steps as it takes."""
-        with Held():
+        with DeferredInterrupt():
             most = FAR_CELL if self._far else CELL
             if len(said) <= most:
                 return self._step(call, len(said), said)
@@ -239,37 +240,37 @@ class Group:
             return bytearray(np.concatenate(parts, axis=1))
 
     def _step(self, call: int, total: int, said: bytes) -> bytearray:
-        met = self._meet(call, total, said)
-        if met is None:
+        shared = self._synchronise(call, total, said)
+        if shared is None:
             self._mismatched()
-        heads, rows = met
+        heads, rows = shared
         if heads != heads[:HEAD] * self.size:
             self._mismatched(heads)
         return rows
 
-    def _meet(self, call: int, total: int, said: bytes) -> tuple[bytes, bytearray] | None:
+    def _synchronise(self, call: int, total: int, said: bytes) -> tuple[bytes, bytearray] | None:
         """
         Heads and rows of all ranks; no rows if they made different calls.
 
         None if there are several nodes, and a rank of this one made a step of this node alone: then no
         rank of the node has made the step yet.
         """
-        heard = self._board.gather(call, total, said, self._watch)
+        heard = self._node_barrier.gather(call, total, said, self._watch)
         if not self._far:
-            return self._board.heads(), heard or bytearray()
-        if heard is None and at.SHARED in _calls(self._board.heads()):
+            return self._node_barrier.heads(), heard or bytearray()
+        if heard is None and at.SHARED in _calls(self._node_barrier.heads()):
             return None
         # The leaders go on even if the ranks of their node disagree: the others must hear of it.
-        self.vigil.call = call
+        self.watchdog.call = call
         result = None
         if self.place.leads:
             try:
-                result = self._speak(call, self._board.heads() + (heard or b""))
+                result = self._speak(call, self._node_barrier.heads() + (heard or b""))
             except BaseException as error:
                 # The ranks of this node wait for what the others said.
-                self.vigil.broken(error)
+                self.watchdog.broken(error)
                 raise
-        answer = self._board.share(at.SECOND, result, self._watch)
+        answer = self._node_barrier.share(at.SECOND, result, self._watch)
         return bytes(answer[: self.size * HEAD]), answer[self.size * HEAD :]
 
     def _reasons(self, said: bytes) -> list[bytes]:
@@ -283,11 +284,11 @@ class Group:
         place = self.place
         room = (HEAD + FAR_CELL) * max(map(self.nodes.count, range(len(place.leaders))))
         processes = [place.processes[rank] for rank in place.leaders]
-        look = self.vigil.of_leader(call)
+        look = self.watchdog.of_leader(call)
         me, tag = self.nodes[self.rank], place.tag(at.TAG_GATHER)
         look.quickly()
         blocks = gather_blocks(self.wire, tag, processes, me, block, room, look)
-        self._board.note([])
+        self._node_barrier.note([])
         heads: list[bytes] = [b""] * self.size
         rows: list[bytes] = [b""] * self.size
         for node, text in enumerate(blocks):
@@ -305,7 +306,7 @@ class Group:
         # What only the ranks of this node have seen, the others have to be told.
         everywhere = heads is not None or not self._far
         ranks = self.place.here if heads is None else range(self.size)
-        heads = self._board.heads() if heads is None else heads
+        heads = self._node_barrier.heads() if heads is None else heads
         if everywhere and at.OFF in _calls(heads):
             raise failed(self._reasons(b""))
         calls: dict[str, list[int]] = {}
@@ -346,7 +347,7 @@ class GroupExchange:
         of: NDArray[np.int64],
     ) -> None:
         self._group = group
-        self._vigil = group.vigil
+        self._vigil = group.watchdog
         place, tag, me = group.place, group.place.tag(at.TAG_DATA), group.rank
         leaving, coming = np.cumsum(to) - to, np.cumsum(of) - of
         self._pending: list[Pending] = []
@@ -375,7 +376,7 @@ class GroupExchange:
     def wait(self) -> None:
         """Wait until everything has been sent and received."""
         if self._pending:
-            with Held():
+            with DeferredInterrupt():
                 try:
                     settle(self._pending, self._vigil.of_exchange())
                     self._pending = []
@@ -422,34 +423,36 @@ def found(
     """
     Make a group inside another one; collective over that one.
 
-    The first rank of each node makes the board, tells its name, and takes the name away when all
+    The first rank of each node makes the node barrier, tells its name, and takes the name away when all
     have mapped it. Whoever takes no part (``place`` is None) still has to call this.
     """
     failure: Exception | None = None
-    board: _core.Board | None = None
+    node_barrier: _core.NodeBarrier | None = None
     made = ""
     joins = place is not None and place.size > 1
-    nbytes = _core.Board.nbytes(*place.board) if place is not None else 0
+    nbytes = _core.NodeBarrier.nbytes(*place.node_barrier) if place is not None else 0
     try:
         if place is not None and joins and place.leads:
             made = memory.make(nbytes)
-            board = _attach(place, memory.map(made, nbytes, 0, nbytes))
+            node_barrier = _attach(place, memory.map(made, nbytes, 0, nbytes))
     except Exception as error:
         failure = error
     try:
         # Boards are told apart by the process that made them.
         mine = place.processes[place.rank] if place is not None else -1
-        # What could not be allocated is no board yet.
-        told = parent.allgather_bytes(f"{mine} {made}".encode() if board is not None else b"")
+        # What could not be allocated is no node barrier yet.
+        told = parent.allgather_bytes(
+            f"{mine} {made}".encode() if node_barrier is not None else b""
+        )
         names = dict(text.decode().split(" ") for text in told if text)
         if place is not None and joins and not place.leads:
             given = names.get(str(place.processes[place.here[0]]))
             try:
                 if given is not None:
-                    board = _attach(place, memory.map(given, nbytes, 0, 0))
+                    node_barrier = _attach(place, memory.map(given, nbytes, 0, 0))
             except Exception as error:
                 failure = error
-        bad = parent.agree(1 if joins and board is None else 0)
+        bad = parent.agree(1 if joins and node_barrier is None else 0)
     finally:
         if made:
             memory.unlink(made)
@@ -462,12 +465,12 @@ def found(
         )
     if place is None:
         return None
-    if board is None:
+    if node_barrier is None:
         return SerialTransport()
-    return Group(place, board, wire, memory, patience)
+    return Group(place, node_barrier, wire, memory, patience)
 
 
-def _attach(place: Place, memory: Bytes) -> _core.Board:
-    ranks, cell, result = place.board
+def _attach(place: Place, memory: Bytes) -> _core.NodeBarrier:
+    ranks, cell, result = place.node_barrier
     mine = place.here.index(place.rank)
-    return _core.Board(memory, mine, ranks, cell, result, place.leads)
+    return _core.NodeBarrier(memory, mine, ranks, cell, result, place.leads)

@@ -21,7 +21,7 @@ from outcore.transport.nodememory import MappedMemory, identity
 from outcore.transport.place import seat
 from outcore.transport.protocol import Bytes
 from outcore.transport.serial import SerialTransport
-from outcore.transport.watch import Held, Patience
+from outcore.transport.timeouts import DeferredInterrupt, Patience
 
 __all__ = ["comm_world", "of_communicator"]
 
@@ -56,7 +56,7 @@ def of_communicator(comm: Any, patience: Patience) -> Group | SerialTransport:
     if comm.Get_size() == 1:
         made = SerialTransport()
     else:
-        with Held():
+        with DeferredInterrupt():
             made = _found(MPI, comm, patience)
     comm.Set_attr(_KEYVAL[0], made)
     return made

@@ -25,7 +25,7 @@ CALLS = (
 BARRIER, AGREE, ALLGATHER, ALLGATHER_BYTES, SHARED, SPLIT, EXCHANGE, SECOND = range(1, 9)
 OFF, REASONS = range(9, 11)
 
-# Most bytes that a rank says in one step: at the board alone, and between nodes.
+# Most bytes that a rank says in one step: at the node barrier alone, and between nodes.
 CELL, FAR_CELL = 16384, 1024
 # Bytes of the head of a cell: call, length, length of all parts.
 HEAD = 16
@@ -73,8 +73,8 @@ class Place:
         return len(self.leaders) > 1
 
     @property
-    def board(self) -> tuple[int, int, int]:
-        """Shape of the board of this node: ranks, cell, result."""
+    def node_barrier(self) -> tuple[int, int, int]:
+        """Shape of the node barrier of this node: ranks, cell, result."""
         return len(self.here), CELL, self.size * (HEAD + FAR_CELL) if self.far else 0
 
     def on(self, nodes: Iterable[int]) -> tuple[int, ...]:

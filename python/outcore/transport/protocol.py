@@ -42,15 +42,15 @@ class Shared(Protocol):
         """The part of another rank of the same node."""
         ...
 
-    def lend(self) -> None:
+    def unpin(self) -> None:
         """
         Let the part of this rank give way: within the budget, but nobody is refused for it.
 
-        What is in it may be gone afterwards. Nobody may use it until `take_back`.
+        What is in it may be gone afterwards. Nobody may use it until `pin`.
         """
         ...
 
-    def take_back(self) -> bool:
+    def pin(self) -> bool:
         """
         Hold the part of this rank again; raises where the budget has no room for it now.
 

@@ -94,7 +94,7 @@ class SerialTransport:
         self._failed = text
 
     def close(self) -> None:
-        """Nothing can be called any more; lets go of the memory shared in it."""
+        """Nothing can be called any more; releases the memory shared in it."""
         self._closed = True
         for made in list(self._shares):
             made.close()

@@ -52,14 +52,14 @@ class GroupShared:
             )
         return part
 
-    def lend(self) -> None:
+    def unpin(self) -> None:
         """Let the part of this rank give way to whatever needs the room."""
         if self._held is not None:
-            self._held.lend()
+            self._held.unpin()
 
-    def take_back(self) -> bool:
+    def pin(self) -> bool:
         """Hold it again; tells whether what was in it is still there."""
-        return self._held is None or self._held.take_back()
+        return self._held is None or self._held.pin()
 
     def gather(self) -> None:
         """Have the part of this rank in huge pages, where the system does that."""

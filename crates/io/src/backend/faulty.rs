@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::sys::{Gate, Kind};
+use super::sys::{Hook, Kind};
 use super::{Completion, Engine, Request, Session};
 use crate::error::StorageError;
 
@@ -199,8 +199,8 @@ impl Faults {
     }
 
     /// What is to happen to a call, and how long it is delayed.
-    fn decide(&self, call: &Call<'_>) -> (Gate, Duration) {
-        let (mut gate, mut delay) = (Gate::Go, Duration::ZERO);
+    fn decide(&self, call: &Call<'_>) -> (Hook, Duration) {
+        let (mut hook, mut delay) = (Hook::Go, Duration::ZERO);
         for (rule, seen) in &mut self.state().rules {
             if !rule.matches(call) {
                 continue;
@@ -214,13 +214,13 @@ impl Faults {
             match rule.fault {
                 _ if !hit => {}
                 Fault::Delay(time) => delay += time,
-                _ if gate != Gate::Go => {}
-                Fault::Errno(errno) => gate = Gate::Fail(errno),
-                Fault::Short(most) => gate = Gate::Short(most),
-                Fault::End(most) => gate = Gate::End(most),
+                _ if hook != Hook::Go => {}
+                Fault::Errno(errno) => hook = Hook::Fail(errno),
+                Fault::Short(most) => hook = Hook::Short(most),
+                Fault::End(most) => hook = Hook::End(most),
             }
         }
-        (gate, delay)
+        (hook, delay)
     }
 
     fn wrote(&self, fd: RawFd, offset: i64, bytes: &[u8]) {
@@ -270,21 +270,21 @@ pub(super) fn wrap_if_armed(engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
     }
 }
 
-fn gate(call: &Call<'_>) -> Gate {
-    let Some(faults) = plan() else { return Gate::Go };
-    let (gate, delay) = faults.decide(call);
+fn hook(call: &Call<'_>) -> Hook {
+    let Some(faults) = plan() else { return Hook::Go };
+    let (hook, delay) = faults.decide(call);
     if !delay.is_zero() {
         std::thread::sleep(delay);
     }
-    gate
+    hook
 }
 
-pub(super) fn gate_fd(kind: Kind, fd: RawFd, offset: i64, len: usize) -> Gate {
-    gate(&Call { kind, fd: Some(fd), named: None, offset, len })
+pub(super) fn gate_fd(kind: Kind, fd: RawFd, offset: i64, len: usize) -> Hook {
+    hook(&Call { kind, fd: Some(fd), named: None, offset, len })
 }
 
-pub(super) fn gate_path(kind: Kind, path: &Path) -> Gate {
-    gate(&Call { kind, fd: None, named: Some(path), offset: 0, len: 0 })
+pub(super) fn gate_path(kind: Kind, path: &Path) -> Hook {
+    hook(&Call { kind, fd: None, named: Some(path), offset: 0, len: 0 })
 }
 
 pub(super) fn wrote(fd: RawFd, offset: i64, bytes: &[u8]) {
@@ -453,16 +453,16 @@ impl Session for FaultySession {
         let Request { tag, fd, offset, len, write, .. } = request;
         let kind = if write { Kind::Write } else { Kind::Read };
         let call = Call { kind, fd: Some(fd), named: None, offset, len };
-        let (gate, delay) = self.faults.decide(&call);
+        let (hook, delay) = self.faults.decide(&call);
         let due = Instant::now() + delay;
         let entry = Entry { request, before: 0, part: len, due, continues: false };
-        match gate {
-            Gate::Go => self.start(entry),
-            Gate::Short(most) => {
+        match hook {
+            Hook::Go => self.start(entry),
+            Hook::Short(most) => {
                 self.start(Entry { part: len.min(most.max(1)), continues: true, ..entry });
             }
-            Gate::End(most) => self.start(Entry { part: len.min(most), ..entry }),
-            Gate::Fail(errno) => self.held.push((due, Completion { tag, result: Err(errno) })),
+            Hook::End(most) => self.start(Entry { part: len.min(most), ..entry }),
+            Hook::Fail(errno) => self.held.push((due, Completion { tag, result: Err(errno) })),
         }
     }
 
@@ -475,7 +475,7 @@ impl Session for FaultySession {
         let mut finished = Vec::new();
         loop {
             finished.clear();
-            // With a delayed completion at hand, the inner session is only looked at.
+            // With a delayed completion ready, the inner session is only looked at.
             let want = usize::from(done.len() < goal && self.held.is_empty());
             self.inner.wait(want, &mut finished)?;
             self.take(&finished, done);

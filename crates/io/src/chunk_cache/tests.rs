@@ -64,7 +64,7 @@ impl Place {
         chunks.filter(|chunk| self.find(*chunk).is_some()).collect()
     }
 
-    /// Held, kept for reuse, lent, limit.
+    /// Held, kept for reuse, reclaimable, limit.
     fn sums(&self) -> (u64, u64, u64) {
         (self.arena.used(), self.arena.kept(), self.arena.kept_chunks().1)
     }

@@ -1,6 +1,6 @@
 //! Who wants what: the accesses of all ranks, equal on every rank.
 //!
-//! [`Ground`] is what planning needs to know of an array, whatever its format; the accesses of all
+//! [`ArrayDescriptor`] is what planning needs to know of an array, whatever its format; the accesses of all
 //! ranks to it are the papers' *file access descriptor* (FAD). Both travel as 64-bit words, three for
 //! each axis of a section, so their size depends on neither elements nor pieces (flattened lists of
 //! offsets grow with both).
@@ -20,7 +20,7 @@ use crate::terms::Home;
 
 /// What is known of an array: its shape, and how its elements follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ground {
+pub struct ArrayDescriptor {
     /// Length of each axis.
     pub shape: Vec<i64>,
     /// Bytes of an element.
@@ -48,9 +48,9 @@ pub struct Access {
     pub section: Section,
 }
 
-impl Ground {
+impl ArrayDescriptor {
     /// Of a layout; `per_shard` tells how many chunks a shard has per axis, if there are shards.
-    pub fn of(layout: &Layout, per_shard: Option<&[i64]>) -> Ground {
+    pub fn of(layout: &Layout, per_shard: Option<&[i64]>) -> ArrayDescriptor {
         let (shape, item, strides) = match layout {
             Layout::Strided(s) => (&s.shape, s.item, &s.strides),
             Layout::Chunked(c) => (&c.shape, c.item, &c.strides),
@@ -65,10 +65,11 @@ impl Ground {
                 (c.chunk.iter().enumerate().map(grain).collect(), c.encoded || per_shard.is_some())
             }
         };
-        let ground = Ground { shape: shape.clone(), item, order, grain, encoded, lead: None };
-        let dense = |(place, axis): (usize, &usize)| ground.stride(place) == strides[*axis];
+        let descriptor =
+            ArrayDescriptor { shape: shape.clone(), item, order, grain, encoded, lead: None };
+        let dense = |(place, axis): (usize, &usize)| descriptor.stride(place) == strides[*axis];
         let lead = match layout {
-            Layout::Strided(s) if ground.order.iter().enumerate().all(dense) => {
+            Layout::Strided(s) if descriptor.order.iter().enumerate().all(dense) => {
                 match &s.parts[..] {
                     [part] => Some(part.offset),
                     _ => None,
@@ -76,7 +77,7 @@ impl Ground {
             }
             _ => None,
         };
-        Ground { lead, ..ground }
+        ArrayDescriptor { lead, ..descriptor }
     }
 
     /// Whether tiles lie in their pages as in the file: elements of any type fit there.
@@ -121,7 +122,7 @@ impl Ground {
     }
 
     /// From words; refuses what no array could be.
-    pub fn from_words(words: &[i64]) -> Result<Ground, PlanError> {
+    pub fn from_words(words: &[i64]) -> Result<ArrayDescriptor, PlanError> {
         let bad = || PlanError::BadLayout(format!("words of an array: {words:?}"));
         let [item, encoded, ndim, rest @ .., lead] = words else { return Err(bad()) };
         let n = rest.len() / 3;
@@ -142,7 +143,7 @@ impl Ground {
             return Err(bad());
         }
         let lead = (*lead >= 0).then_some(*lead);
-        Ok(Ground { shape, item: *item, order, grain, encoded: *encoded != 0, lead })
+        Ok(ArrayDescriptor { shape, item: *item, order, grain, encoded: *encoded != 0, lead })
     }
 
     /// Bytes in the file from one index of an axis to the next, as if nothing were in chunks.

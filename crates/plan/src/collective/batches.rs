@@ -1,20 +1,20 @@
 //! Batches: which tiles of an owner share a round.
 //!
-//! Problem. A round costs a meeting of all ranks. Hundreds of small arrays have a tile each, and would
+//! Problem. A round costs a synchronisation of all ranks. Hundreds of small arrays have a tile each, and would
 //! take a round each.
 //!
 //! Idea. Tiles of an owner are numbered, span by span. Spans of a single tile that follow each other share
-//! a slot, as many as fit; a span of several tiles fills slots on its own, and so does a hand of dealt tiles,
+//! a slot, as many as fit; a span of several tiles fills slots on its own, and so does a part of a block-cyclic assignment,
 //! as many in a slot as fit. To leave the owner something to read while the others copy, a batch is no larger
 //! than a quarter of what the owner has.
 //!
-//! Invariants. Memory and time are O(spans and hands), whatever the number of tiles. Batches of an owner are
+//! Invariants. Memory and time are O(spans and parts), whatever the number of tiles. Batches of an owner are
 //! ranges of its tiles, one after another; tiles in a slot begin at pages.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::deals::Hand;
+use super::block_cyclic::CyclicPart;
 use super::Span;
 
 /// Tiles in a slot have pages of their own.
@@ -26,7 +26,7 @@ const BATCHES: i64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Span(Span),
-    Hand(Hand),
+    CyclicPart(CyclicPart),
 }
 
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl Batches {
             let (number, place) = if joins { (batch - 1, place) } else { (batch, 0) };
             let apart = pages(long);
             let each = match part {
-                Part::Hand(_) if long <= cap => ((cap - long) / apart.max(1) + 1).min(tiles),
+                Part::CyclicPart(_) if long <= cap => ((cap - long) / apart.max(1) + 1).min(tiles),
                 _ => 1,
             };
             packed.push(Packed { part, tile, batch: number, place, each, apart });
@@ -161,7 +161,7 @@ mod tests {
     fn array(part: &Part) -> usize {
         match part {
             Part::Span(span) => span.array as usize,
-            Part::Hand(hand) => hand.array as usize,
+            Part::CyclicPart(cyclic_part) => cyclic_part.array as usize,
         }
     }
 
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn hands_fill_slots() {
-        let parts = vec![span(0), Part::Hand(Hand { array: 1, share: 0 }), span(2), span(2)];
+        let parts =
+            vec![span(0), Part::CyclicPart(CyclicPart { array: 1, share: 0 }), span(2), span(2)];
         let sizes = [(1, 10), (7, 5000), (1, 10)];
         let made = Batches::new(parts, |part| sizes[array(part)], 20_000, 1 << 20);
         let all: Vec<_> = (0..made.rounds()).map(|k| made.batch(k)).collect();
@@ -201,12 +202,12 @@ mod tests {
         #[test]
         fn batches_are_the_tiles_in_order(
             sizes in prop::collection::vec((0..5_i64, 1..20_000_i64), 0..30),
-            dealt in any::<u32>(),
+            assigned in any::<u32>(),
             least in 1..50_000_i64,
             most in 20_000..100_000_i64,
         ) {
-            let hand = |array| Part::Hand(Hand { array, share: 0 });
-            let part = |k| if dealt >> k & 1 == 1 { hand(k) } else { span(k) };
+            let cyclic_part = |array| Part::CyclicPart(CyclicPart { array, share: 0 });
+            let part = |k| if assigned >> k & 1 == 1 { cyclic_part(k) } else { span(k) };
             let parts = (0..sizes.len() as u32).map(part).collect();
             let made = Batches::new(parts, |part| sizes[array(part)], least, most);
             prop_assert_eq!(sizes.iter().map(|(tiles, _)| tiles).sum::<i64>(), made.tiles());

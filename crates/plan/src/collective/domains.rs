@@ -12,7 +12,7 @@
 //! | `Fixed`     | the whole array (the paper's static partition) | requests cover the array        |
 //! | `Bounding`  | the bounding sections (the paper's dynamic one) | requests are dense in them      |
 //! | `Requested` | what it costs to get what is asked for         | they are not; the default       |
-//! | `Cyclic`    | tiles, dealt out one by one ([`Deal`](super::deals::Deal)) | what is asked for comes in lumps |
+//! | `Cyclic`    | tiles, assigned out one by one ([`BlockCyclic`](super::block-cyclic assignments::Block-cyclic assignments)) | what is asked for comes in lumps |
 //!
 //! The cost is in bytes: those that are asked for, and between one index of the slowest axis and the next
 //! what is read over, or what a request is as dear as (`gap` of the collective). Short pieces would else
@@ -35,7 +35,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::access::{Access, Ground};
+use super::access::{Access, ArrayDescriptor};
 use super::batches::Part;
 use super::regions::Region;
 use super::tiles::Tiling;
@@ -140,7 +140,7 @@ impl Stretch<'_> {
 /// Cuts one array into stretches: the spans of each share, in order.
 pub fn cut(
     array: u32,
-    ground: &Ground,
+    descriptor: &ArrayDescriptor,
     accesses: &[Access],
     regions: &[Region],
     tilings: &[Tiling],
@@ -149,13 +149,13 @@ pub fn cut(
 ) -> Vec<(u32, Part)> {
     let span =
         |region: usize, low, high| Part::Span(Span { array, region: region as u32, low, high });
-    let length = ground.order.first().map_or(1, |axis| ground.shape[*axis]);
+    let length = descriptor.order.first().map_or(1, |axis| descriptor.shape[*axis]);
     let mut spans = Vec::new();
     let stretches: Vec<Stretch> = tilings
         .iter()
         .zip(regions)
         .map(|(tiling, region)| {
-            let profile = profile(ground, gap, tiling, region, accesses, how);
+            let profile = profile(descriptor, gap, tiling, region, accesses, how);
             Stretch { tiling, profile }
         })
         .collect();
@@ -218,7 +218,7 @@ fn scaled(all: i128, mut part: i128, mut parts: i128) -> i128 {
 
 /// The measure along the slowest axis of a region.
 fn profile(
-    ground: &Ground,
+    descriptor: &ArrayDescriptor,
     gap: i64,
     tiling: &Tiling,
     region: &Region,
@@ -239,8 +239,8 @@ fn profile(
     for section in sections {
         let range = section.ranges()[axis];
         let others = section.ranges().iter().enumerate().filter(|(d, _)| *d != axis);
-        let each: i128 =
-            others.fold(i128::from(ground.item), |n, (_, r)| n.saturating_mul(i128::from(r.count)));
+        let each: i128 = others
+            .fold(i128::from(descriptor.item), |n, (_, r)| n.saturating_mul(i128::from(r.count)));
         let (low, high) = (tiling.cell_at(range.start), tiling.cell_at(range.stop()).max(1));
         let low = low.min(high - 1);
         let density = (each * i128::from(range.count) * 64 / i128::from(high - low)).max(1);
@@ -249,9 +249,9 @@ fn profile(
     }
     events.sort_unstable();
     // To get to the next cell what lies between is read, or a request is made that is as dear as `gap` bytes.
-    let blocks = ground.encoded || ground.grain.iter().any(|n| *n > 1);
+    let blocks = descriptor.encoded || descriptor.grain.iter().any(|n| *n > 1);
     let step = region.section.ranges()[axis].step;
-    let apart = 64 * i128::from(ground.stride(0)) * i128::from(step);
+    let apart = 64 * i128::from(descriptor.stride(0)) * i128::from(step);
     let dearest = if blocks { 0 } else { 64 * i128::from(gap.max(0)) };
     let (mut sum, mut density, mut at) = (0_i128, 0_i128, 0_i64);
     let mut profile = Vec::new();

@@ -24,18 +24,18 @@ use alloc::vec::Vec;
 
 mod access;
 mod batches;
-mod deals;
+mod block_cyclic;
 mod domains;
-mod letters;
 mod overlap;
+mod packets;
 mod records;
 mod regions;
 mod tiles;
 
-pub use access::{section_from_words, section_words, Access, Ground};
+pub use access::{section_from_words, section_words, Access, ArrayDescriptor};
 pub use domains::{Cut, Share};
-pub use letters::Letters;
-pub use overlap::{leave_out, overlap, Left, Meet};
+pub use overlap::{leave_out, overlap, Left, Overlap};
+pub use packets::Packets;
 pub use records::{failed, record, unsaid, Mismatch, Records, Said, Stage, Wanted, HEAD};
 pub use regions::{hull, regions, Region};
 pub use tiles::Tiling;
@@ -44,7 +44,7 @@ use alloc::collections::BTreeMap;
 use core::ops::Range;
 
 use self::batches::{Batches, Part, PAGE};
-use self::deals::Deal;
+use self::block_cyclic::BlockCyclic;
 use self::domains::Span;
 use crate::error::PlanError;
 use crate::section::Section;
@@ -56,7 +56,7 @@ const LEADS: i64 = 16 * PAGE;
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The array.
-    pub ground: Ground,
+    pub descriptor: ArrayDescriptor,
     /// The accesses of all ranks, in the order of the ranks.
     pub accesses: Vec<Access>,
     /// Which ranks own how much of it.
@@ -134,8 +134,8 @@ struct Planned {
     shared: Shared,
     regions: Vec<Region>,
     tilings: Vec<Tiling>,
-    /// If tiles are dealt out.
-    deal: Option<Deal>,
+    /// If tiles are assigned out.
+    cyclic: Option<BlockCyclic>,
     /// Numbers of the accesses (of what is left of them) of each rank that has any, sorted by rank.
     by_rank: Vec<(u32, u32)>,
 }
@@ -158,10 +158,13 @@ impl Collective {
         let mut slot = 0;
         for (number, job) in jobs.into_iter().enumerate() {
             check(&job, agreed)?;
-            let mut regions = regions::regions(&job.ground, &job.accesses, agreed.gap);
+            let mut regions = regions::regions(&job.descriptor, &job.accesses, agreed.gap);
             let all = Left::All;
-            let parts =
-                if agreed.write { leave_out(&job.ground, &job.accesses, &regions) } else { all };
+            let parts = if agreed.write {
+                leave_out(&job.descriptor, &job.accesses, &regions)
+            } else {
+                all
+            };
             let shared = match parts {
                 Left::Entangled => Shared::InOrder,
                 Left::Unknown => Shared::Unknown,
@@ -173,11 +176,11 @@ impl Collective {
             };
             let accesses = left.as_ref().map_or(&job.accesses, |(accesses, _)| accesses);
             if left.is_some() {
-                regions = regions::regions(&job.ground, accesses, agreed.gap);
+                regions = regions::regions(&job.descriptor, accesses, agreed.gap);
             }
             let bytes = |r: &Region| {
                 let ranges = r.section.ranges().iter();
-                ranges.fold(i128::from(job.ground.item), |n, r| n * i128::from(r.count))
+                ranges.fold(i128::from(job.descriptor.item), |n, r| n * i128::from(r.count))
             };
             let all: i128 = regions.iter().map(bytes).sum();
             // Small enough that there is one for each owner; a little more than its part, because
@@ -187,17 +190,18 @@ impl Collective {
             let most = agreed.slot.max(1);
             // A slot may be smaller than the least tile, where memory is short.
             let wanted = even.clamp(i128::from(agreed.least.clamp(1, most)), i128::from(most));
-            let room = agreed.slot - lead_room(&job.ground, agreed);
+            let room = agreed.slot - lead_room(&job.descriptor, agreed);
             let tilings = regions
                 .iter()
-                .map(|r| Tiling::new(&job.ground, r, wanted as i64, room, agreed.align))
+                .map(|r| Tiling::new(&job.descriptor, r, wanted as i64, room, agreed.align))
                 .collect::<Result<Vec<_>, _>>()?;
-            let deal = (agreed.cut == Cut::Cyclic).then(|| Deal::new(&tilings, job.shares.len()));
-            let parts = match &deal {
-                Some(deal) => deal.parts(number as u32, &tilings, &job.shares),
+            let cyclic =
+                (agreed.cut == Cut::Cyclic).then(|| BlockCyclic::new(&tilings, job.shares.len()));
+            let parts = match &cyclic {
+                Some(cyclic) => cyclic.parts(number as u32, &tilings, &job.shares),
                 None => domains::cut(
                     number as u32,
-                    &job.ground,
+                    &job.descriptor,
                     accesses,
                     &regions,
                     &tilings,
@@ -207,23 +211,23 @@ impl Collective {
             };
             // Every region has an owner.
             let longest = tilings.iter().map(Tiling::tile_bytes).max();
-            slot = slot.max(longest.map_or(0, |tile| tile + lead_room(&job.ground, agreed)));
+            slot = slot.max(longest.map_or(0, |tile| tile + lead_room(&job.descriptor, agreed)));
             for (rank, part) in parts {
                 owned[rank as usize].push(part);
             }
             let mut by_rank: Vec<(u32, u32)> =
                 accesses.iter().enumerate().map(|(k, a)| (a.rank, k as u32)).collect();
             by_rank.sort_unstable();
-            planned.push(Planned { job, left, shared, regions, tilings, deal, by_rank });
+            planned.push(Planned { job, left, shared, regions, tilings, cyclic, by_rank });
         }
         let size = |part: &Part| {
             let array = match part {
                 Part::Span(span) => span.array,
-                Part::Hand(hand) => hand.array,
+                Part::CyclicPart(cyclic_part) => cyclic_part.array,
             };
             let planned = &planned[array as usize];
             let (tiles, bytes) = planned.size(part);
-            (tiles, bytes + lead_room(&planned.job.ground, agreed))
+            (tiles, bytes + lead_room(&planned.job.descriptor, agreed))
         };
         let packed = |parts| Batches::new(parts, size, agreed.least, slot.max(agreed.slot));
         let owned: Vec<Batches> = owned.into_iter().map(packed).collect();
@@ -271,11 +275,11 @@ impl Collective {
                 let tiling = &self.jobs[array as usize].tilings[region as usize];
                 (array, region, tiling.tile(low, high, n - first)?)
             }
-            Part::Hand(hand) => {
-                let Planned { tilings, deal, .. } = &self.jobs[hand.array as usize];
-                let (region, k) = deal.as_ref()?.tile(hand, n - first);
+            Part::CyclicPart(cyclic_part) => {
+                let Planned { tilings, cyclic, .. } = &self.jobs[cyclic_part.array as usize];
+                let (region, k) = cyclic.as_ref()?.tile(cyclic_part, n - first);
                 let tiling = tilings.get(region as usize)?;
-                (hand.array, region, tiling.tile(0, tiling.units(), k)?)
+                (cyclic_part.array, region, tiling.tile(0, tiling.units(), k)?)
             }
         };
         Some(Tile { array, region, section })
@@ -289,7 +293,8 @@ impl Collective {
     /// Where in its slot an owner has tile `n`, in bytes: as in the file, modulo a page.
     pub fn place(&self, owner: u32, n: i64) -> i64 {
         let place = self.owned.get(owner as usize).map_or(0, |batches| batches.place(n));
-        let lead = |tile: Tile| self.jobs[tile.array as usize].job.ground.lead_of(&tile.section);
+        let lead =
+            |tile: Tile| self.jobs[tile.array as usize].job.descriptor.lead_of(&tile.section);
         let tile = if self.leads { self.tile(owner, n) } else { None };
         place + tile.map_or(0, lead)
     }
@@ -312,11 +317,11 @@ impl Collective {
     /// is stored in blocks the whole tile.
     pub fn held(&self, tile: &Tile, table: &[Piece]) -> Option<Section> {
         let held = hull(table.iter().map(|piece| &piece.section))?;
-        let encoded = self.jobs[tile.array as usize].job.ground.encoded;
+        let encoded = self.jobs[tile.array as usize].job.descriptor.encoded;
         Some(if encoded { tile.section.clone() } else { held })
     }
 
-    /// What a rank owns, as boxes: array and section. Of many tiles that are dealt out as many in a row.
+    /// What a rank owns, as boxes: array and section. Of many tiles that are assigned out as many in a row.
     pub fn parts(&self, rank: u32) -> Vec<(u32, Section)> {
         self.boxes(rank).into_iter().map(|tile| (tile.array, tile.section)).collect()
     }
@@ -340,9 +345,9 @@ impl Collective {
         for part in self.owned.get(rank as usize).into_iter().flat_map(Batches::parts) {
             match *part {
                 Part::Span(span) => boxes.push(cover(span)),
-                Part::Hand(hand) => {
-                    let Planned { tilings, deal, .. } = &self.jobs[hand.array as usize];
-                    let rows = deal.iter().flat_map(|deal| deal.rows(hand, tilings));
+                Part::CyclicPart(cyclic_part) => {
+                    let Planned { tilings, cyclic, .. } = &self.jobs[cyclic_part.array as usize];
+                    let rows = cyclic.iter().flat_map(|cyclic| cyclic.rows(cyclic_part, tilings));
                     boxes.extend(rows.map(cover));
                 }
             }
@@ -358,7 +363,7 @@ impl Collective {
     /// Bytes that all ranks ask for, together.
     pub fn wanted_bytes(&self) -> i64 {
         let bytes = |planned: &Planned| {
-            let item = planned.job.ground.item;
+            let item = planned.job.descriptor.item;
             let counts = planned.job.accesses.iter().map(|a| a.section.count().unwrap_or(i64::MAX));
             counts.fold(0, |n: i64, count| n.saturating_add(count.saturating_mul(item)))
         };
@@ -394,7 +399,7 @@ impl Collective {
     /// Whether accesses of several ranks may touch the same block of an encoded array: they are not
     /// in regions of their own.
     pub fn shared_blocks(&self) -> bool {
-        self.jobs.iter().filter(|planned| planned.job.ground.encoded).any(|planned| {
+        self.jobs.iter().filter(|planned| planned.job.descriptor.encoded).any(|planned| {
             let rank = |k: &u32| planned.accesses()[*k as usize].rank;
             planned.regions.iter().any(|region| {
                 let first = region.members.first().map(rank);
@@ -407,13 +412,13 @@ impl Collective {
     /// rank's. Not said of chunks.
     pub fn apart(&self, array: u32) -> bool {
         let Some(planned) = self.jobs.get(array as usize) else { return true };
-        let ground = &planned.job.ground;
-        if ground.encoded || ground.grain.iter().any(|n| *n > 1) {
+        let descriptor = &planned.job.descriptor;
+        if descriptor.encoded || descriptor.grain.iter().any(|n| *n > 1) {
             return false;
         }
         let mut spans: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
         for access in planned.accesses() {
-            if let Some((first, end)) = ground.span(&access.section) {
+            if let Some((first, end)) = descriptor.span(&access.section) {
                 let span = spans.entry(access.rank).or_insert((first, end));
                 *span = (span.0.min(first), span.1.max(end));
             }
@@ -424,20 +429,20 @@ impl Collective {
     }
 
     /// Whether two accesses share an element (in a write: whose comes last counts).
-    pub fn overlap(&self) -> Meet {
+    pub fn overlap(&self) -> Overlap {
         let of_array = |planned: &Planned| {
             let Planned { job, left, shared, regions, .. } = planned;
             match shared {
-                Shared::InOrder => Meet::Somewhere,
-                Shared::Unknown => Meet::Unknown,
-                Shared::Nothing if left.is_some() => Meet::Somewhere,
+                Shared::InOrder => Overlap::Somewhere,
+                Shared::Unknown => Overlap::Unknown,
+                Shared::Nothing if left.is_some() => Overlap::Somewhere,
                 Shared::Nothing => {
-                    let meet = |region| overlap(&job.ground, &job.accesses, region);
-                    regions.iter().map(meet).max().unwrap_or(Meet::Never)
+                    let meet = |region| overlap(&job.descriptor, &job.accesses, region);
+                    regions.iter().map(meet).max().unwrap_or(Overlap::Never)
                 }
             }
         };
-        self.jobs.iter().map(of_array).max().unwrap_or(Meet::Never)
+        self.jobs.iter().map(of_array).max().unwrap_or(Overlap::Never)
     }
 }
 
@@ -449,9 +454,10 @@ impl Planned {
                 let tiling = &self.tilings[span.region as usize];
                 (tiling.tiles(span.low, span.high), tiling.tile_bytes())
             }
-            Part::Hand(hand) => {
-                self.deal.as_ref().map_or((0, 0), |deal| (deal.tiles(*hand), deal.tile_bytes()))
-            }
+            Part::CyclicPart(cyclic_part) => self
+                .cyclic
+                .as_ref()
+                .map_or((0, 0), |cyclic| (cyclic.tiles(*cyclic_part), cyclic.tile_bytes())),
         }
     }
 
@@ -479,8 +485,8 @@ fn leads(agreed: &Agreed) -> bool {
 }
 
 /// Bytes of a slot that are kept for where a tile of an array begins in its page.
-fn lead_room(ground: &Ground, agreed: &Agreed) -> i64 {
-    if ground.leads() && leads(agreed) {
+fn lead_room(descriptor: &ArrayDescriptor, agreed: &Agreed) -> i64 {
+    if descriptor.leads() && leads(agreed) {
         PAGE
     } else {
         0
@@ -498,7 +504,7 @@ fn of_ranks(accesses: &[Access], parts: Vec<(u32, Section)>) -> (Vec<Access>, Ve
 
 fn check(job: &Job, agreed: &Agreed) -> Result<(), PlanError> {
     for access in &job.accesses {
-        access.section.within(&job.ground.shape)?;
+        access.section.within(&job.descriptor.shape)?;
     }
     let known = |share: &Share| share.rank < agreed.ranks && share.part >= 0;
     let sane = !job.shares.is_empty() && job.shares.iter().all(known);

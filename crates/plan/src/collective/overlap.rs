@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::ops::ControlFlow;
 
-use super::access::{Access, Ground};
+use super::access::{Access, ArrayDescriptor};
 use super::regions::{gcd, Region};
 use crate::section::{Range, Section};
 
@@ -55,7 +55,7 @@ pub enum Left {
 
 /// Whether accesses share an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Meet {
+pub enum Overlap {
     /// No two do.
     Never,
     /// There were too many pairs to look at, and of those that were looked at none does.
@@ -65,17 +65,17 @@ pub enum Meet {
 }
 
 /// Whether any element is in two of the accesses.
-pub fn overlap(ground: &Ground, accesses: &[Access], region: &Region) -> Meet {
+pub fn overlap(descriptor: &ArrayDescriptor, accesses: &[Access], region: &Region) -> Overlap {
     let members = full(accesses, &region.members);
-    match each_pair(ground, accesses, &members, &mut |_, _| ControlFlow::Break(())) {
-        Looked::AtAll => Meet::Never,
-        Looked::Enough => Meet::Somewhere,
-        Looked::TooMany => Meet::Unknown,
+    match each_pair(descriptor, accesses, &members, &mut |_, _| ControlFlow::Break(())) {
+        Looked::AtAll => Overlap::Never,
+        Looked::Enough => Overlap::Somewhere,
+        Looked::TooMany => Overlap::Unknown,
     }
 }
 
 /// What is left of the accesses of some regions if of each element the last one counts.
-pub fn leave_out(ground: &Ground, accesses: &[Access], regions: &[Region]) -> Left {
+pub fn leave_out(descriptor: &ArrayDescriptor, accesses: &[Access], regions: &[Region]) -> Left {
     let mut pairs: Vec<(u32, u32)> = Vec::new();
     let mut gone: BTreeSet<u32> = BTreeSet::new();
     let mut too_many = false;
@@ -88,7 +88,7 @@ pub fn leave_out(ground: &Ground, accesses: &[Access], regions: &[Region]) -> Le
         let (kept, others): (Vec<usize>, _) = (0..members.len()).partition(|n| last(*n));
         gone.extend(others.into_iter().map(|n: usize| members[n]));
         let kept: Vec<u32> = kept.into_iter().map(|n| members[n]).collect();
-        let looked = each_pair(ground, accesses, &kept, &mut |a, b| {
+        let looked = each_pair(descriptor, accesses, &kept, &mut |a, b| {
             pairs.push((a.min(b), a.max(b)));
             if pairs.len() > PAIRS {
                 ControlFlow::Break(())
@@ -117,7 +117,7 @@ pub fn leave_out(ground: &Ground, accesses: &[Access], regions: &[Region]) -> Le
             continue;
         }
         let later = mine.iter().map(|(_, other)| &accesses[*other as usize].section);
-        match without_all(&access.section, later.collect(), &ground.order) {
+        match without_all(&access.section, later.collect(), &descriptor.order) {
             Some(left) => parts.extend(left.into_iter().map(|section| (k, section))),
             None => return Left::Entangled,
         }
@@ -234,9 +234,14 @@ enum Looked {
 type Found<'a> = &'a mut dyn FnMut(u32, u32) -> ControlFlow<()>;
 
 /// Tells of each pair of accesses that share an element.
-fn each_pair(ground: &Ground, accesses: &[Access], members: &[u32], found: Found) -> Looked {
+fn each_pair(
+    descriptor: &ArrayDescriptor,
+    accesses: &[Access],
+    members: &[u32],
+    found: Found,
+) -> Looked {
     let range = |k: u32, axis: usize| accesses[k as usize].section.ranges()[axis];
-    let axes = ground.shape.len();
+    let axes = descriptor.shape.len();
     // A single index fits any step.
     let step = |k: u32, axis: usize| if range(k, axis).count > 1 { range(k, axis).step } else { 0 };
     let mut groups: BTreeMap<Vec<i64>, Vec<u32>> = BTreeMap::new();
@@ -331,7 +336,7 @@ fn sweep(
                 return Looked::TooMany;
             }
             *left -= 1;
-            if meet(mine, &accesses[*other as usize].section) && found(k, *other).is_break() {
+            if overlap_of(mine, &accesses[*other as usize].section) && found(k, *other).is_break() {
                 return Looked::Enough;
             }
         }
@@ -358,7 +363,7 @@ fn every_pair(members: &[u32], left: &mut usize, found: Found) -> Looked {
 }
 
 /// Whether two sections share an element. Neither is empty.
-fn meet(a: &Section, b: &Section) -> bool {
+fn overlap_of(a: &Section, b: &Section) -> bool {
     let both = || a.ranges().iter().zip(b.ranges());
     both().all(|(a, b)| a.start < b.stop() && b.start < a.stop())
         && both().all(|(a, b)| {

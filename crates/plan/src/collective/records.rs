@@ -10,8 +10,8 @@
 //! | words | what |
 //! |---|---|
 //! | 0, 1, 2 | version of this format, how far the rank is ([`Stage`]), which call it is |
-//! | 3, 4, 5 | number of items, words of the record, number of wishes |
-//! | 6 to 15 | wishes: numbers in which ranks may differ |
+//! | 3, 4, 5 | number of items, words of the record, number of settings |
+//! | 6 to 15 | settings: numbers in which ranks may differ |
 //! | 16 ... | of each item: names of its array and file, words of the array after their number (0: those of the item before), of the section |
 //!
 //! Invariants. Rows come from other processes, of other versions perhaps: none makes this panic.
@@ -21,7 +21,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::access::{section_from_words, Access, Ground};
+use super::access::{section_from_words, Access, ArrayDescriptor};
 use super::overlap::{leave_out, Left};
 use super::regions::regions;
 use crate::error::PlanError;
@@ -31,7 +31,7 @@ use crate::section::Section;
 pub const HEAD: usize = 64;
 /// Of them before the first item.
 const FIXED: usize = 16;
-const WISHES: usize = 6;
+const SETTINGS: usize = 6;
 const VERSION: i64 = 4;
 /// Up to so many accesses what they share is counted exactly.
 const EXACT: usize = 256;
@@ -43,7 +43,7 @@ pub enum Stage {
     Ready = 0,
     /// It cannot go on.
     Failed = 1,
-    /// It has read what its items say: that was at hand.
+    /// It has read what its items say: that was at part.
     Done = 2,
     /// The same, but it did not say its items, or of one its name only. It will, if others want something.
     Unsaid = 3,
@@ -57,7 +57,7 @@ pub struct Said {
     /// The file it is in: a name too, odd where only one process at a time may write it.
     pub file: i64,
     /// Words of the array.
-    pub ground: Vec<i64>,
+    pub descriptor: Vec<i64>,
     /// Words of the section.
     pub section: Vec<i64>,
 }
@@ -66,20 +66,20 @@ pub struct Said {
 pub fn record(
     call: i64,
     stage: Stage,
-    wishes: &[i64],
+    settings: &[i64],
     items: &[Said],
 ) -> Result<Vec<i64>, PlanError> {
-    if wishes.len() > FIXED - WISHES {
-        return Err(PlanError::BadLayout(format!("{} wishes", wishes.len())));
+    if settings.len() > FIXED - SETTINGS {
+        return Err(PlanError::BadLayout(format!("{} settings", settings.len())));
     }
-    let mut words = vec![VERSION, stage as i64, call, items.len() as i64, 0, wishes.len() as i64];
-    words.extend(wishes);
+    let mut words = vec![VERSION, stage as i64, call, items.len() as i64, 0, settings.len() as i64];
+    words.extend(settings);
     words.resize(FIXED, 0);
     let mut before: &[i64] = &[];
-    for Said { name, file, ground, section } in items {
+    for Said { name, file, descriptor, section } in items {
         // Hundreds of arrays are often alike.
-        let new = if ground == before { &[] } else { &ground[..] };
-        before = ground;
+        let new = if descriptor == before { &[] } else { &descriptor[..] };
+        before = descriptor;
         words.extend([*name, *file, new.len() as i64]);
         words.extend(new);
         words.push(section.len() as i64);
@@ -92,8 +92,8 @@ pub fn record(
 
 /// What a rank says that has read what it wants, and leaves out what that was; with `name`, one section
 /// of the array that is called so.
-pub fn unsaid(call: i64, wishes: &[i64], name: Option<i64>) -> Result<Vec<i64>, PlanError> {
-    let mut words = record(call, Stage::Unsaid, wishes, &[])?;
+pub fn unsaid(call: i64, settings: &[i64], name: Option<i64>) -> Result<Vec<i64>, PlanError> {
+    let mut words = record(call, Stage::Unsaid, settings, &[])?;
     if let Some(name) = name {
         (words[3], words[4], words[FIXED]) = (1, FIXED as i64 + 1, name);
     }
@@ -122,7 +122,7 @@ pub struct Wanted {
     /// Name of its file; odd where only one process at a time may write it.
     pub file: i64,
     /// The array.
-    pub ground: Ground,
+    pub descriptor: ArrayDescriptor,
     /// In the order of the ranks.
     pub accesses: Vec<Access>,
     /// Ranks that have it, ascending.
@@ -133,7 +133,7 @@ pub struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mismatch {
     /// A rank knows an array otherwise than the ranks before it.
-    Ground(u32),
+    ArrayDescriptor(u32),
     /// Ranks brought another array than rank 0, or not one each.
     Array(Vec<u32>),
     /// Not words of a record.
@@ -193,34 +193,34 @@ impl Records {
         self.rows().map(|row| row[4]).max().unwrap_or(0)
     }
 
-    /// One of the wishes, of all ranks; 0 where a rank did not say it.
-    pub fn wish(&self, number: usize) -> impl Iterator<Item = i64> + '_ {
+    /// One of the settings, of all ranks; 0 where a rank did not say it.
+    pub fn setting(&self, number: usize) -> impl Iterator<Item = i64> + '_ {
         self.rows().map(move |row| {
-            let said = number < FIXED - WISHES && (number as i64) < row[5];
+            let said = number < FIXED - SETTINGS && (number as i64) < row[5];
             if said {
-                row[WISHES + number]
+                row[SETTINGS + number]
             } else {
                 0
             }
         })
     }
 
-    /// One of the wishes, of the first rank that brought an item; of rank 0 if none did.
-    pub fn first_wish(&self, number: usize) -> i64 {
+    /// One of the settings, of the first rank that brought an item; of rank 0 if none did.
+    pub fn first_setting(&self, number: usize) -> i64 {
         let brought = self.rows().position(|row| row[3] > 0).unwrap_or(0);
-        self.wish(number).nth(brought).unwrap_or(0)
+        self.setting(number).nth(brought).unwrap_or(0)
     }
 
-    /// Whether all ranks made the same call, have what they want, and said the same of a wish; if it has
+    /// Whether all ranks made the same call, have what they want, and said the same of a setting; if it has
     /// to be `one`, of a section of one array.
     pub fn settled(&self, same: usize, one: bool) -> bool {
         let done = [Stage::Done as i64, Stage::Unsaid as i64];
-        let mut wishes = self.wish(same);
-        let wish = wishes.next();
+        let mut settings = self.setting(same);
+        let setting = settings.next();
         let name = self.words.get(FIXED);
         self.same_call()
             && self.rows().all(|row| done.contains(&row[1]))
-            && wishes.all(|said| Some(said) == wish)
+            && settings.all(|said| Some(said) == setting)
             && (!one || self.rows().all(|row| row[3] == 1 && row.get(FIXED) == name))
     }
 
@@ -235,20 +235,20 @@ impl Records {
             let mut rest = &row[FIXED..];
             let mut before: &[i64] = &[];
             for item in 0..u32::try_from(row[3]).map_err(|_| bad(row))? {
-                let ([name, file], ground) = take(&mut rest).ok_or_else(|| bad(row))?;
-                let ground = if ground.is_empty() { before } else { ground };
-                before = ground;
+                let ([name, file], descriptor) = take(&mut rest).ok_or_else(|| bad(row))?;
+                let descriptor = if descriptor.is_empty() { before } else { descriptor };
+                before = descriptor;
                 let ([], section) = take(&mut rest).ok_or_else(|| bad(row))?;
                 let number = *numbers.entry(name).or_insert(found.len());
                 if number == found.len() {
-                    let ground = Ground::from_words(ground)?;
-                    found.push(Wanted { name, file, ground, accesses: vec![], have: vec![] });
+                    let descriptor = ArrayDescriptor::from_words(descriptor)?;
+                    found.push(Wanted { name, file, descriptor, accesses: vec![], have: vec![] });
                 }
                 let wanted = &mut found[number];
-                if wanted.ground.words() != ground || wanted.file != file {
-                    return Err(Mismatch::Ground(rank));
+                if wanted.descriptor.words() != descriptor || wanted.file != file {
+                    return Err(Mismatch::ArrayDescriptor(rank));
                 }
-                let section = section_from_words(section, &wanted.ground.shape)?;
+                let section = section_from_words(section, &wanted.descriptor.shape)?;
                 wanted.accesses.push(Access { rank, item, section });
                 if wanted.have.last() != Some(&rank) {
                     wanted.have.push(rank);
@@ -286,21 +286,21 @@ fn take<'a, const N: usize>(rest: &mut &'a [i64]) -> Option<([i64; N], &'a [i64]
 impl Wanted {
     /// Bytes of a block that has one owner; of an element if there are none.
     pub fn block(&self) -> i64 {
-        let grain = if self.ground.encoded { &self.ground.grain[..] } else { &[] };
-        grain.iter().fold(self.ground.item, |bytes, n| bytes.saturating_mul(*n))
+        let grain = if self.descriptor.encoded { &self.descriptor.grain[..] } else { &[] };
+        grain.iter().fold(self.descriptor.item, |bytes, n| bytes.saturating_mul(*n))
     }
 
     /// Bytes that anybody wants, each once. Of very many accesses the bytes of different sections, if that
     /// is less than the bytes of what surrounds them.
     pub fn union(&self) -> i64 {
         let bytes = |sections: &mut dyn Iterator<Item = &Section>| {
-            let each =
-                sections.map(|s| s.count().unwrap_or(i64::MAX).saturating_mul(self.ground.item));
+            let each = sections
+                .map(|s| s.count().unwrap_or(i64::MAX).saturating_mul(self.descriptor.item));
             each.fold(0, i64::saturating_add)
         };
-        let found = regions(&self.ground, &self.accesses, 0);
+        let found = regions(&self.descriptor, &self.accesses, 0);
         if self.accesses.len() <= EXACT {
-            match leave_out(&self.ground, &self.accesses, &found) {
+            match leave_out(&self.descriptor, &self.accesses, &found) {
                 Left::All => return bytes(&mut self.accesses.iter().map(|a| &a.section)),
                 Left::Parts(parts) => return bytes(&mut parts.iter().map(|(_, part)| part)),
                 Left::Entangled | Left::Unknown => {}
@@ -324,7 +324,7 @@ impl Wanted {
         for access in &self.accesses {
             let count = access.section.count().unwrap_or(i64::MAX);
             if let Some(all) = bytes.get_mut(access.rank as usize) {
-                *all = all.saturating_add(count.saturating_mul(self.ground.item));
+                *all = all.saturating_add(count.saturating_mul(self.descriptor.item));
             }
         }
         bytes
@@ -339,9 +339,9 @@ mod tests {
     use super::*;
     use crate::section::{Range, Section};
 
-    fn ground(shape: &[i64], encoded: bool) -> Ground {
+    fn descriptor(shape: &[i64], encoded: bool) -> ArrayDescriptor {
         let n = shape.len();
-        Ground {
+        ArrayDescriptor {
             shape: shape.to_vec(),
             item: 4,
             order: (0..n).collect(),
@@ -356,8 +356,8 @@ mod tests {
         Section::new(vec![range, range])
     }
 
-    fn said(name: i64, ground: &Ground, s: &Section) -> Said {
-        Said { name, file: 2 * name, ground: ground.words(), section: section_words(s) }
+    fn said(name: i64, descriptor: &ArrayDescriptor, s: &Section) -> Said {
+        Said { name, file: 2 * name, descriptor: descriptor.words(), section: section_words(s) }
     }
 
     fn gathered(rows: &[Vec<i64>]) -> Records {
@@ -372,9 +372,9 @@ mod tests {
 
     #[test]
     fn records_say_who_wants_what() {
-        let (a, b) = (ground(&[9, 9], false), ground(&[7, 8], true));
+        let (a, b) = (descriptor(&[9, 9], false), descriptor(&[7, 8], true));
         let (s, t, none) = (section(1, 3), section(2, 5), section(0, 0));
-        let item = |name, ground: &Ground, s: &Section| said(name, ground, s);
+        let item = |name, descriptor: &ArrayDescriptor, s: &Section| said(name, descriptor, s);
         let rows = [
             record(6, Stage::Ready, &[1, 20], &[item(-5, &a, &s), item(8, &b, &none)]).unwrap(),
             record(6, Stage::Done, &[3], &[]).unwrap(),
@@ -389,19 +389,23 @@ mod tests {
         assert!(rows[2].len() > HEAD || rows[2][4] <= HEAD as i64);
         let records = gathered(&rows);
         assert!(!records.any_failed() && records.same_call());
-        assert_eq!(vec![1, 3, 2], records.wish(0).collect::<Vec<_>>());
-        assert_eq!(vec![20, 0, 10], records.wish(1).collect::<Vec<_>>());
-        assert_eq!(vec![0; 3], records.wish(99).collect::<Vec<_>>());
+        assert_eq!(vec![1, 3, 2], records.setting(0).collect::<Vec<_>>());
+        assert_eq!(vec![20, 0, 10], records.setting(1).collect::<Vec<_>>());
+        assert_eq!(vec![0; 3], records.setting(99).collect::<Vec<_>>());
         assert_eq!(
             (1, 20, 0),
-            (records.first_wish(0), records.first_wish(1), records.first_wish(99))
+            (records.first_setting(0), records.first_setting(1), records.first_setting(99))
         );
         let late = gathered(&[rows[1].clone(), rows[2].clone(), rows[0].clone()]);
-        assert_eq!((2, 10), (late.first_wish(0), late.first_wish(1)), "rank 0 brought nothing");
+        assert_eq!(
+            (2, 10),
+            (late.first_setting(0), late.first_setting(1)),
+            "rank 0 brought nothing"
+        );
         assert!(!records.settled(0, false) && !records.any_unsaid());
         let found = records.arrays(false).unwrap();
         assert_eq!(vec![-5, 8], found.iter().map(|w| w.name).collect::<Vec<_>>());
-        assert_eq!((&a, &b), (&found[0].ground, &found[1].ground));
+        assert_eq!((&a, &b), (&found[0].descriptor, &found[1].descriptor));
         assert_eq!((-10, 16), (found[0].file, found[1].file));
         assert_eq!(vec![0, 2], found[0].have);
         assert_eq!(vec![0, 2], found[1].have);
@@ -418,19 +422,20 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         let (s, empty) = (section(1, 3), section(0, 0));
-        let one = |name, ground: Ground, section: &Section| {
-            record(2, Stage::Ready, &[0], &[said(name, &ground, section)]).unwrap()
+        let one = |name, descriptor: ArrayDescriptor, section: &Section| {
+            record(2, Stage::Ready, &[0], &[said(name, &descriptor, section)]).unwrap()
         };
-        let plain = one(1, ground(&[9, 9], false), &s);
-        let records = gathered(&[plain.clone(), one(1, ground(&[9, 9], false), &empty)]);
+        let plain = one(1, descriptor(&[9, 9], false), &s);
+        let records = gathered(&[plain.clone(), one(1, descriptor(&[9, 9], false), &empty)]);
         assert!(records.arrays(true).is_ok() && !records.settled(0, true));
-        let records = gathered(&[plain.clone(), one(1, ground(&[9, 8], false), &s)]);
-        assert_eq!(Some(Mismatch::Ground(1)), records.arrays(false).err());
-        let elsewhere = Said { file: 3, ..said(1, &ground(&[9, 9], false), &s) };
+        let records = gathered(&[plain.clone(), one(1, descriptor(&[9, 8], false), &s)]);
+        assert_eq!(Some(Mismatch::ArrayDescriptor(1)), records.arrays(false).err());
+        let elsewhere = Said { file: 3, ..said(1, &descriptor(&[9, 9], false), &s) };
         let records =
             gathered(&[plain.clone(), record(2, Stage::Ready, &[0], &[elsewhere]).unwrap()]);
-        assert_eq!(Some(Mismatch::Ground(1)), records.arrays(false).err());
-        let records = gathered(&[plain.clone(), plain.clone(), one(2, ground(&[9, 8], false), &s)]);
+        assert_eq!(Some(Mismatch::ArrayDescriptor(1)), records.arrays(false).err());
+        let records =
+            gathered(&[plain.clone(), plain.clone(), one(2, descriptor(&[9, 8], false), &s)]);
         assert_eq!(Some(Mismatch::Array(vec![2])), records.arrays(true).err());
         let records = gathered(&[plain.clone(), record(3, Stage::Ready, &[], &[]).unwrap()]);
         assert!(!records.same_call());
@@ -442,9 +447,9 @@ mod tests {
 
     #[test]
     fn all_have_what_they_want() {
-        let say = |stage, wish, name| {
-            let item = said(name, &ground(&[9, 9], true), &section(1, 3));
-            record(2, stage, &[wish], &[item]).unwrap()
+        let say = |stage, setting, name| {
+            let item = said(name, &descriptor(&[9, 9], true), &section(1, 3));
+            record(2, stage, &[setting], &[item]).unwrap()
         };
         let settled = |rows: &[Vec<i64>], one| gathered(rows).settled(0, one);
         let (done, unsaid) = (say(Stage::Done, 1, 7), record(2, Stage::Unsaid, &[1], &[]).unwrap());
@@ -474,7 +479,7 @@ mod tests {
         ) {
             if damaged {
                 let s = section(1, 3);
-                let item = said(7, &ground(&[9, 9], false), &s);
+                let item = said(7, &descriptor(&[9, 9], false), &s);
                 let good = record(2, Stage::Done, &[5], &[item]).unwrap();
                 words = [good.clone(), good].concat();
                 for (at, word) in change {
@@ -484,7 +489,7 @@ mod tests {
             let records = Records::new(words, HEAD).unwrap();
             let _ = (records.any_failed(), records.same_call(), records.longest());
             let _ = (records.settled(0, true), records.settled(99, false), records.any_unsaid());
-            let _ = records.wish(3).count();
+            let _ = records.setting(3).count();
             for one in [false, true] {
                 if let Ok(found) = records.arrays(one) {
                     for wanted in found {

@@ -17,7 +17,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::access::{Access, Ground};
+use super::access::{Access, ArrayDescriptor};
 use crate::section::{Range, Section};
 
 /// A bounding section and the accesses (by number) that lie in it.
@@ -33,55 +33,55 @@ pub struct Region {
 type Bounds = Vec<(i64, i64)>;
 
 /// Cuts the accesses to one array into regions.
-pub fn regions(ground: &Ground, accesses: &[Access], gap: i64) -> Vec<Region> {
+pub fn regions(descriptor: &ArrayDescriptor, accesses: &[Access], gap: i64) -> Vec<Region> {
     let all: Vec<u32> =
         (0..accesses.len() as u32).filter(|k| !accesses[*k as usize].section.is_empty()).collect();
-    let bounds: Vec<Bounds> = accesses.iter().map(|a| bounds_of(ground, &a.section)).collect();
+    let bounds: Vec<Bounds> = accesses.iter().map(|a| bounds_of(descriptor, &a.section)).collect();
     let mut found = Vec::new();
     let mut todo = if all.is_empty() { vec![] } else { vec![all] };
     while let Some(members) = todo.pop() {
-        let cut = (0..ground.order.len())
-            .map(|place| groups(ground, &bounds, &members, place, gap))
+        let cut = (0..descriptor.order.len())
+            .map(|place| groups(descriptor, &bounds, &members, place, gap))
             .find(|groups| groups.len() > 1);
         match cut {
             Some(groups) => todo.extend(groups),
-            None => found.push(bounding(ground, accesses, members)),
+            None => found.push(bounding(descriptor, accesses, members)),
         }
     }
     let start = |r: &Region, axis: &usize| r.section.ranges()[*axis].start;
     found.sort_by(|a, b| {
-        let key = |r| ground.order.iter().map(move |axis| start(r, axis));
+        let key = |r| descriptor.order.iter().map(move |axis| start(r, axis));
         key(a).cmp(key(b))
     });
     found
 }
 
 /// In whole blocks where these have one owner.
-fn bounds_of(ground: &Ground, section: &Section) -> Bounds {
+fn bounds_of(descriptor: &ArrayDescriptor, section: &Section) -> Bounds {
     let outward = |axis: &usize| {
         let r = &section.ranges()[*axis];
-        if !ground.encoded {
+        if !descriptor.encoded {
             return (r.start, r.stop());
         }
-        let grain = ground.grain[*axis];
+        let grain = descriptor.grain[*axis];
         (r.start / grain * grain, r.stop().saturating_add(grain - 1) / grain * grain)
     };
-    ground.order.iter().map(outward).collect()
+    descriptor.order.iter().map(outward).collect()
 }
 
 fn around(a: &Bounds, b: &Bounds) -> Bounds {
     a.iter().zip(b).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1))).collect()
 }
 
-fn bytes(ground: &Ground, bounds: &Bounds) -> i128 {
+fn bytes(descriptor: &ArrayDescriptor, bounds: &Bounds) -> i128 {
     let lengths = bounds.iter().map(|(low, high)| i128::from(high - low));
     // Lengths of an array whose bytes fit 63 bits, a block more at most.
-    lengths.fold(i128::from(ground.item), i128::saturating_mul)
+    lengths.fold(i128::from(descriptor.item), i128::saturating_mul)
 }
 
 /// Groups along one axis, neighbours joined where that pays.
 fn groups(
-    ground: &Ground,
+    descriptor: &ArrayDescriptor,
     bounds: &[Bounds],
     members: &[u32],
     place: usize,
@@ -104,7 +104,8 @@ fn groups(
     for (bounds, mut members) in groups {
         if let Some((last, others)) = joined.last_mut() {
             let both = around(last, &bounds);
-            let extra = bytes(ground, &both) - bytes(ground, last) - bytes(ground, &bounds);
+            let extra =
+                bytes(descriptor, &both) - bytes(descriptor, last) - bytes(descriptor, &bounds);
             let pieces = both[..place].iter().fold(1_i128, |n, (a, b)| n * i128::from(b - a));
             if extra <= pieces.saturating_mul(i128::from(gap)) {
                 *last = both;
@@ -118,12 +119,12 @@ fn groups(
 }
 
 /// The smallest section that holds all members, on the coarsest lattice they share.
-fn bounding(ground: &Ground, accesses: &[Access], mut members: Vec<u32>) -> Region {
+fn bounding(descriptor: &ArrayDescriptor, accesses: &[Access], mut members: Vec<u32>) -> Region {
     members.sort_unstable();
     let all = hull(members.iter().map(|k| &accesses[*k as usize].section));
     let dense = |r: &Range| Range { start: r.start, count: r.stop() - r.start, step: 1 };
     let section = match all {
-        Some(all) if ground.encoded => Section::new(all.ranges().iter().map(dense).collect()),
+        Some(all) if descriptor.encoded => Section::new(all.ranges().iter().map(dense).collect()),
         Some(all) => all,
         None => Section::new(vec![]),
     };

@@ -13,7 +13,7 @@
 
 use alloc::vec::Vec;
 
-use super::access::Ground;
+use super::access::ArrayDescriptor;
 use super::regions::Region;
 use crate::error::PlanError;
 use crate::section::{Range, Section};
@@ -41,22 +41,23 @@ impl Tiling {
     /// Cuts a region into tiles of at most `slot` bytes; smaller ones (`wanted` bytes), if that
     /// cuts no unit. What is stored in rows of less than `align` bytes is cut at multiples of it.
     pub fn new(
-        ground: &Ground,
+        descriptor: &ArrayDescriptor,
         region: &Region,
         wanted: i64,
         slot: i64,
         align: i64,
     ) -> Result<Tiling, PlanError> {
-        let order = ground.order.clone();
+        let order = descriptor.order.clone();
         let section = region.section.clone();
         let ranges: Vec<Range> = order.iter().map(|axis| section.ranges()[*axis]).collect();
-        let block = order.iter().fold(ground.item, |n, axis| n.saturating_mul(ground.grain[*axis]));
+        let block =
+            order.iter().fold(descriptor.item, |n, axis| n.saturating_mul(descriptor.grain[*axis]));
         // Blocks that can be read in parts are cut where they do not fit. A block that a long step
         // leaps over would be a cell with nothing in it.
-        let whole = ground.encoded || block <= wanted.min(slot);
+        let whole = descriptor.encoded || block <= wanted.min(slot);
         let thickness = |(axis, r): (&usize, &Range)| {
             if whole && r.step == 1 {
-                ground.grain[*axis]
+                descriptor.grain[*axis]
             } else {
                 1
             }
@@ -69,7 +70,7 @@ impl Tiling {
             .collect();
         let thick = |place: usize| grain[place].min(ranges[place].count.max(1));
         let outside = |place: usize| (0..place).fold(1, |n: i64, k| n.saturating_mul(thick(k)));
-        let (mut cut, mut inner) = (0, ground.item);
+        let (mut cut, mut inner) = (0, descriptor.item);
         for place in (0..order.len()).rev() {
             let full = inner.saturating_mul(ranges[place].count);
             let fits = full.saturating_mul(outside(place)) <= wanted.min(slot);
@@ -90,12 +91,13 @@ impl Tiling {
         }
         let mut most = (wanted.min(slot) / unit).max(1);
         let step = ranges.get(cut).map_or(1, |r| r.step);
-        let apart = if order.is_empty() { align } else { ground.stride(cut).saturating_mul(step) };
+        let apart =
+            if order.is_empty() { align } else { descriptor.stride(cut).saturating_mul(step) };
         if apart < align && align % apart == 0 && most > align / apart {
             most -= most % (align / apart);
         }
-        let strides = (0..order.len()).map(|place| ground.stride(place)).collect();
-        let place = ground.lead.map(|lead| (lead, strides));
+        let strides = (0..order.len()).map(|place| descriptor.stride(place)).collect();
+        let place = descriptor.lead.map(|lead| (lead, strides));
         Ok(Tiling { section, order, grain, cells, cut, unit, most, place })
     }
 

@@ -117,10 +117,10 @@ pub struct Exchange {
 }
 
 /// Parts of two axes that meet: where they are stored at the source and at the target.
-type Meeting = (Range, Range);
+type Intersection = (Range, Range);
 
 /// Per axis: coordinates of the other side that meet this one, and where.
-type Met = Vec<Vec<(i64, Vec<Meeting>)>>;
+type Met = Vec<Vec<(i64, Vec<Intersection>)>>;
 
 /// The part of rank `me` in bringing what ranks have (`source`) to where it is wanted (`target`).
 pub fn exchange_plan(
@@ -152,14 +152,14 @@ fn sends(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Crossing
     let copy = source.distribution.copy_of(&source.distribution.grid.coordinates(me)?);
     let axes = mine.iter().enumerate();
     let met: Met = axes
-        .map(|(d, c)| meetings(target, d, |other| meet(d, (source, *c), (target, other))))
+        .map(|(d, c)| intersections(target, d, |other| meet(d, (source, *c), (target, other))))
         .collect::<Result<_, PlanError>>()?;
     let mut found = Vec::new();
     each_combination(&met, |along, lists| {
         for twin in 0..target.distribution.copies() {
             let peer = target.rank(along, twin)?;
             if target.has(peer) && source.copy_for(peer)? == copy {
-                found.push(crossing(peer, lists, |meeting| meeting.0)?);
+                found.push(crossing(peer, lists, |intersection| intersection.0)?);
             }
         }
         Ok(())
@@ -176,13 +176,13 @@ fn receives(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Cross
     let copy = source.copy_for(me)?;
     let axes = mine.iter().enumerate();
     let met: Met = axes
-        .map(|(d, c)| meetings(source, d, |other| meet(d, (source, other), (target, *c))))
+        .map(|(d, c)| intersections(source, d, |other| meet(d, (source, other), (target, *c))))
         .collect::<Result<_, PlanError>>()?;
     let mut found = Vec::new();
     each_combination(&met, |along, lists| {
         let peer = source.rank(along, copy)?;
         if source.has(peer) {
-            found.push(crossing(peer, lists, |meeting| meeting.1)?);
+            found.push(crossing(peer, lists, |intersection| intersection.1)?);
         }
         Ok(())
     })?;
@@ -191,11 +191,11 @@ fn receives(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Cross
 }
 
 /// Which coordinates along axis `d` of `others` meet this rank, and where.
-fn meetings(
+fn intersections(
     others: &Parts<'_>,
     d: usize,
-    meet: impl Fn(i64) -> Result<Vec<Meeting>, PlanError>,
-) -> Result<Vec<(i64, Vec<Meeting>)>, PlanError> {
+    meet: impl Fn(i64) -> Result<Vec<Intersection>, PlanError>,
+) -> Result<Vec<(i64, Vec<Intersection>)>, PlanError> {
     let mut found = Vec::new();
     for c in 0..others.distribution.axes[d].over() {
         let list = meet(c)?;
@@ -212,7 +212,7 @@ fn meet(
     d: usize,
     (source, from): (&Parts<'_>, i64),
     (target, to): (&Parts<'_>, i64),
-) -> Result<Vec<Meeting>, PlanError> {
+) -> Result<Vec<Intersection>, PlanError> {
     let (a, b) = (source.hull(d, from), target.hull(d, to));
     let window = (a.0.max(b.0), a.1.min(b.1));
     if window.0 >= window.1 {
@@ -225,7 +225,7 @@ fn meet(
 
 /// Where two lists of strips meet, in the order of the first, then of the second. Both are disjoint
 /// and sorted.
-fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Meeting> {
+fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Intersection> {
     let (Some(from), Some(upto)) = (b.first(), b.iter().map(|s| s.global.stop()).max()) else {
         return vec![];
     };
@@ -255,7 +255,7 @@ fn stored(strip: &Strip, part: &Range) -> Range {
 /// Calls with every combination of coordinates that meet along all axes.
 fn each_combination(
     met: &Met,
-    mut call: impl FnMut(&[i64], &[&Vec<Meeting>]) -> Result<(), PlanError>,
+    mut call: impl FnMut(&[i64], &[&Vec<Intersection>]) -> Result<(), PlanError>,
 ) -> Result<(), PlanError> {
     let lengths = met.iter().map(|axis| Range { start: 0, count: axis.len() as i64, step: 1 });
     for number in Section::new(lengths.collect()).indices() {
@@ -266,11 +266,11 @@ fn each_combination(
     Ok(())
 }
 
-/// The sections that lists of meetings make, at one of the two ends.
+/// The sections that lists of intersections make, at one of the two ends.
 fn crossing(
     peer: i64,
-    lists: &[&Vec<Meeting>],
-    end: impl Fn(&Meeting) -> Range,
+    lists: &[&Vec<Intersection>],
+    end: impl Fn(&Intersection) -> Range,
 ) -> Result<Crossing, PlanError> {
     let count = lists.iter().try_fold(1_i64, |n, list| n.checked_mul(list.len() as i64));
     if count.is_none_or(|n| n > MOST_PIECES) {

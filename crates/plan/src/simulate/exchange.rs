@@ -11,7 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{time, Machine, Manner, Stream};
-use crate::collective::{hull, Collective, Ground, Region, Tile};
+use crate::collective::{hull, ArrayDescriptor, Collective, Region, Tile};
 use crate::section::Section;
 
 /// Most intersections that are looked at.
@@ -47,7 +47,7 @@ impl Loads {
         Loads { of: vec![(0, 0, 0, 0); ranks as usize], ..Loads::default() }
     }
 
-    fn letter(&mut self, from: u32, to: u32, bytes: i64, per_node: u32) {
+    fn packet(&mut self, from: u32, to: u32, bytes: i64, per_node: u32) {
         if from / per_node == to / per_node {
             self.of[to as usize].3 += bytes;
             return;
@@ -123,7 +123,7 @@ impl Line {
     }
 
     /// How many meet `low..high`.
-    fn meeting(&self, low: i64, high: i64) -> i64 {
+    fn intersection(&self, low: i64, high: i64) -> i64 {
         // An interval that ends at `low` does not meet it.
         self.starts.below(high) as i64 - self.stops.below(low + 1) as i64
     }
@@ -208,7 +208,7 @@ impl<'a> Exchanges<'a> {
                 let elements = i128::from(access.section.count().unwrap_or(i64::MAX));
                 Member {
                     rank: access.rank,
-                    bytes: elements * i128::from(job.ground.item) * PARTS,
+                    bytes: elements * i128::from(job.descriptor.item) * PARTS,
                     bounds: bounds(&access.section),
                 }
             };
@@ -217,7 +217,7 @@ impl<'a> Exchanges<'a> {
                 let line = |d: usize| {
                     Line::new(each.iter().map(|m| (m.bounds[d].0, m.bounds[d].1, m.bytes)))
                 };
-                let axes = (0..job.ground.shape.len()).map(line).collect();
+                let axes = (0..job.descriptor.shape.len()).map(line).collect();
                 Members { each, axes }
             };
             plan.regions(array as u32).iter().map(members).collect()
@@ -263,17 +263,17 @@ impl<'a> Exchanges<'a> {
             let count = |section: &Section| section.count().unwrap_or(i64::MAX);
             let mut useful = 0_i64;
             let mut last: Option<(u32, i64)> = None;
-            let mut deliver = |letter: Option<(u32, i64)>| {
-                if let Some((rank, bytes)) = letter {
+            let mut deliver = |packet: Option<(u32, i64)>| {
+                if let Some((rank, bytes)) = packet {
                     let (from, to) = if write { (rank, *owner) } else { (*owner, rank) };
-                    loads.letter(from, to, bytes, machine.per_node);
+                    loads.packet(from, to, bytes, machine.per_node);
                 }
             };
             for piece in &table {
                 let elements = count(&piece.section);
                 useful = useful.saturating_add(elements);
                 let rank = job.accesses[piece.access as usize].rank;
-                let bytes = elements * job.ground.item;
+                let bytes = elements * job.descriptor.item;
                 last = match last {
                     Some((other, sum)) if other == rank => Some((rank, sum + bytes)),
                     _ => {
@@ -289,7 +289,7 @@ impl<'a> Exchanges<'a> {
             let mut pieces: Vec<Section> = vec![];
             if write && !full {
                 pieces.extend(table.into_iter().map(|piece| piece.section));
-                if !little && rewrites(&job.ground, &held, &pieces, manner) {
+                if !little && rewrites(&job.descriptor, &held, &pieces, manner) {
                     pieces.clear();
                 }
             }
@@ -317,21 +317,21 @@ impl<'a> Exchanges<'a> {
                 let bounds = bounds(&tile.section);
                 let (mut count, mut bytes) = ((members.each.len() as i128) * PARTS, total);
                 for (line, (low, high)) in members.axes.iter().zip(&bounds) {
-                    let meeting = i128::from(line.meeting(*low, *high));
-                    count = scaled(count, meeting, i128::from(line.count));
+                    let intersection = i128::from(line.intersection(*low, *high));
+                    count = scaled(count, intersection, i128::from(line.count));
                     bytes = scaled(bytes, line.within(*low, *high), line.weight);
                 }
                 if bytes == 0 {
                     continue;
                 }
-                let (letters, own) = (whole(count).max(1), whole(bytes));
-                loads.end(*owner, letters, own, !write, true);
+                let (packets, own) = (whole(count).max(1), whole(bytes));
+                loads.end(*owner, packets, own, !write, true);
                 let elements = tile.section.count().unwrap_or(i64::MAX);
                 needed.push(Needed {
                     owner: *owner,
                     array,
                     held: tile.section.clone(),
-                    full: own >= elements.saturating_mul(job.ground.item),
+                    full: own >= elements.saturating_mul(job.descriptor.item),
                     pieces: vec![],
                 });
                 shares.push((bounds, bytes));
@@ -348,11 +348,11 @@ impl<'a> Exchanges<'a> {
                 for ((line, others), (low, high)) in
                     tiles.iter().zip(&members.axes).zip(&member.bounds)
                 {
-                    let meeting = i128::from(line.meeting(*low, *high));
-                    count = scaled(count, meeting, i128::from(line.count));
+                    let intersection = i128::from(line.intersection(*low, *high));
+                    count = scaled(count, intersection, i128::from(line.count));
                     // What of this round is there, by what this member has of all that is there: on the
                     // axis that tells most.
-                    let beside = others.meeting(*low, *high);
+                    let beside = others.intersection(*low, *high);
                     if beside < fewest {
                         fewest = beside;
                         let there = others.within(*low, *high);
@@ -365,8 +365,8 @@ impl<'a> Exchanges<'a> {
             }
             // What owners and members have in this round is the same.
             let sum: i128 = found.iter().map(|(_, _, bytes)| bytes).sum();
-            for (rank, letters, bytes) in found {
-                loads.end(rank, letters, whole(scaled(all, bytes, sum)), write, false);
+            for (rank, packets, bytes) in found {
+                loads.end(rank, packets, whole(scaled(all, bytes, sum)), write, false);
             }
         }
         needed.sort_by_key(|n| n.owner);
@@ -375,9 +375,14 @@ impl<'a> Exchanges<'a> {
 }
 
 /// Whether a tile is read, changed and written, or only its pieces are written: as `collective/holes.py` decides.
-fn rewrites(ground: &Ground, held: &Section, pieces: &[Section], manner: &Manner) -> bool {
+fn rewrites(
+    descriptor: &ArrayDescriptor,
+    held: &Section,
+    pieces: &[Section],
+    manner: &Manner,
+) -> bool {
     let Some(price) = manner.price.filter(|_| pieces.len() <= PRICED) else { return true };
-    let of = |section| price.of(&Stream::new(ground, section, 0, manner));
+    let of = |section| price.of(&Stream::new(descriptor, section, 0, manner));
     let apart = pieces.iter().map(of).fold(0_i64, i64::saturating_add);
     of(held).saturating_mul(2) < apart
 }

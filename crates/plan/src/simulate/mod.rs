@@ -8,7 +8,7 @@
 //!
 //! | part          | model                                                                     |
 //! |---------------|---------------------------------------------------------------------------|
-//! | files         | dealt in stripes over the servers, one file after another                  |
+//! | files         | assigned in stripes over the servers, one file after another                  |
 //! | server        | first come, first served; a block comes from its disk once, then from memory |
 //! | disk          | a block that follows one of the last ones costs less than one that does not |
 //! | rank          | issues `depth` requests, waits for them, goes on                           |
@@ -177,8 +177,8 @@ impl Machine {
         Err(PlanError::BadMachine(format!("{self:?}")))
     }
 
-    /// A meeting of all ranks.
-    pub(crate) fn meeting(&self, ranks: u32) -> i64 {
+    /// A synchronisation of all ranks.
+    pub(crate) fn synchronisation(&self, ranks: u32) -> i64 {
         i64::from(u32::BITS - ranks.saturating_sub(1).leading_zeros()) * self.message_ns
     }
 
@@ -186,7 +186,7 @@ impl Machine {
     pub(crate) fn gathering(&self, ranks: u32, words: i64) -> i64 {
         let bytes = i64::from(ranks).saturating_mul(words).saturating_mul(8);
         let told = time(bytes, self.message_rate);
-        self.call_ns.saturating_add(self.meeting(ranks)).saturating_add(told)
+        self.call_ns.saturating_add(self.synchronisation(ranks)).saturating_add(told)
     }
 }
 
@@ -208,7 +208,8 @@ pub(crate) fn bases<'a>(
     let mut bases = vec![];
     for job in jobs {
         bases.push(at);
-        let bytes = job.ground.shape.iter().try_fold(job.ground.item, |n, len| n.checked_mul(*len));
+        let bytes =
+            job.descriptor.shape.iter().try_fold(job.descriptor.item, |n, len| n.checked_mul(*len));
         let stripes = bytes.map(|n| (n.max(1) - 1) / machine.stripe + 1);
         at = stripes
             .and_then(|n| n.checked_mul(machine.stripe))

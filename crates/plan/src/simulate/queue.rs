@@ -212,8 +212,8 @@ fn made(job: &Job, manner: &Manner, write: bool) -> Vec<(u32, Section)> {
     if !write || !manner.leaves_out {
         return all();
     }
-    let regions = regions(&job.ground, &job.accesses, manner.gap);
-    match leave_out(&job.ground, &job.accesses, &regions) {
+    let regions = regions(&job.descriptor, &job.accesses, manner.gap);
+    match leave_out(&job.descriptor, &job.accesses, &regions) {
         Left::Parts(parts) => {
             let part = |(k, section): (u32, _)| (job.accesses[k as usize].rank, section);
             parts.into_iter().map(part).collect()
@@ -240,18 +240,18 @@ pub fn alone(
     let mut useful = 0_i64;
     for (job, base) in jobs.iter().zip(&bases) {
         for access in &job.accesses {
-            access.section.within(&job.ground.shape)?;
+            access.section.within(&job.descriptor.shape)?;
             if access.rank >= ranks {
                 let text = format!("an access of rank {} of {ranks}", access.rank);
                 return Err(PlanError::BadLayout(text));
             }
-            let own = access.section.count()?.saturating_mul(job.ground.item);
+            let own = access.section.count()?.saturating_mul(job.descriptor.item);
             useful = useful.saturating_add(own);
         }
         for (rank, section) in &made(job, manner, write) {
             let Some(mine) = work.get_mut(*rank as usize) else { continue };
-            let stream = Stream::new(&job.ground, section, *base, manner);
-            let own = section.count()?.saturating_mul(job.ground.item);
+            let stream = Stream::new(&job.descriptor, section, *base, manner);
+            let own = section.count()?.saturating_mul(job.descriptor.item);
             if write && stream.bytes() > own {
                 mine.push((stream.clone(), false));
             }

@@ -43,7 +43,7 @@ pub fn together(
     let outcome =
         Outcome { rounds: plan.rounds(), useful: plan.wanted_bytes(), ..Outcome::default() };
     // Of each rank its name, its array's words, its sections: 2 + 3 numbers an axis.
-    let words: usize = jobs.iter().map(|job| 8 + 3 * job.ground.shape.len()).sum();
+    let words: usize = jobs.iter().map(|job| 8 + 3 * job.descriptor.shape.len()).sum();
     let begun = machine.gathering(ranks, words as i64);
     let exchanges = Exchanges::new(plan, ranks);
     // Two at least: one is exchanged while another is read.
@@ -55,7 +55,7 @@ pub fn together(
         clock.read(&exchanges, ranks, begun)
     };
     Ok(Outcome {
-        ns: ended.saturating_add(machine.meeting(ranks)),
+        ns: ended.saturating_add(machine.synchronisation(ranks)),
         requests: clock.queue.counted.requests,
         bytes: clock.queue.counted.bytes,
         busiest_ns: clock.queue.servers.busiest(),
@@ -70,7 +70,7 @@ impl Clock<'_> {
     }
 
     fn read(&mut self, exchanges: &Exchanges<'_>, ranks: u32, begun: i64) -> i64 {
-        let (meeting, slots) = (self.machine.meeting(ranks), self.slots());
+        let (synchronisation, slots) = (self.machine.synchronisation(ranks), self.slots());
         let mut coming = VecDeque::new();
         let start = |clock: &mut Self, coming: &mut VecDeque<_>, k: usize, at: i64| {
             let (needed, loads) = exchanges.round(k as i64, false, clock.machine, clock.manner);
@@ -87,15 +87,15 @@ impl Clock<'_> {
             let Some(loads) = coming.pop_front() else { break };
             let ready = self.queue.wait(k % slots);
             self.waited(ready - done);
-            let met = ready.max(done).saturating_add(meeting);
-            start(self, &mut coming, k + slots - 1, met);
-            done = self.exchange(&loads, met);
+            let synchronised = ready.max(done).saturating_add(synchronisation);
+            start(self, &mut coming, k + slots - 1, synchronised);
+            done = self.exchange(&loads, synchronised);
         }
         done
     }
 
     fn write(&mut self, exchanges: &Exchanges<'_>, ranks: u32, begun: i64) -> i64 {
-        let (meeting, slots) = (self.machine.meeting(ranks), self.slots());
+        let (synchronisation, slots) = (self.machine.synchronisation(ranks), self.slots());
         // Of the next rounds what owners do, and what is exchanged.
         let mut coming: VecDeque<(Vec<Needed>, Loads)> = VecDeque::new();
         for k in 0..slots {
@@ -109,8 +109,8 @@ impl Clock<'_> {
             let Some((needed, loads)) = coming.pop_front() else { break };
             let ready = self.queue.wait(k % slots);
             self.waited(ready - done);
-            let met = ready.max(done).saturating_add(meeting);
-            done = self.exchange(&loads, met).saturating_add(meeting);
+            let synchronised = ready.max(done).saturating_add(synchronisation);
+            done = self.exchange(&loads, synchronised).saturating_add(synchronisation);
             let next = exchanges.round((k + slots) as i64, true, self.machine, self.manner);
             let both = self.chains(&needed, &next.0);
             self.queue.begin(k % slots, done, both);
@@ -135,7 +135,7 @@ impl Clock<'_> {
 
     fn stream(&self, array: u32, section: &crate::section::Section) -> Option<Stream> {
         let job = self.plan.job(array)?;
-        Some(Stream::new(&job.ground, section, self.bases[array as usize], self.manner))
+        Some(Stream::new(&job.descriptor, section, self.bases[array as usize], self.manner))
     }
 
     /// A tile in one piece.
@@ -162,7 +162,7 @@ impl Clock<'_> {
     /// What is read of a tile before it is written: something in its requests is not given.
     fn holes(&self, n: &Needed) -> Option<Work> {
         let stream = self.stream(n.array, &n.held)?;
-        let item = self.plan.job(n.array)?.ground.item;
+        let item = self.plan.job(n.array)?.descriptor.item;
         let given = n.full && stream.bytes() <= n.held.count().ok()?.saturating_mul(item);
         (!given && n.pieces.is_empty()).then(|| vec![(stream, false)])
     }

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::Manner;
-use crate::collective::Ground;
+use crate::collective::ArrayDescriptor;
 use crate::section::Section;
 
 /// The requests of one section, in the order of the file.
@@ -27,12 +27,17 @@ pub struct Stream {
 
 impl Stream {
     /// Of a section of an array whose file begins at byte `base`.
-    pub fn new(ground: &Ground, section: &Section, base: i64, manner: &Manner) -> Stream {
+    pub fn new(
+        descriptor: &ArrayDescriptor,
+        section: &Section,
+        base: i64,
+        manner: &Manner,
+    ) -> Stream {
         let mut start = base;
-        let mut run = ground.item;
+        let mut run = descriptor.item;
         let mut loops: Vec<(i64, i64)> = vec![];
-        for (place, axis) in ground.order.iter().enumerate().rev() {
-            let (range, stride) = (section.ranges()[*axis], ground.stride(place));
+        for (place, axis) in descriptor.order.iter().enumerate().rev() {
+            let (range, stride) = (section.ranges()[*axis], descriptor.stride(place));
             start += range.start * stride;
             let apart = range.step * stride;
             if range.count == 1 {
@@ -129,9 +134,9 @@ mod tests {
         ) {
             let shape = vec![5, 6, 4];
             let order = if turned { vec![2, 0, 1] } else { vec![0, 1, 2] };
-            let ground = Ground { shape, item: 3, order, grain: vec![1; 3], encoded: false, lead: None };
+            let descriptor = ArrayDescriptor { shape, item: 3, order, grain: vec![1; 3], encoded: false, lead: None };
             let section = Section::new(vec![a, b, c]);
-            let stream = Stream::new(&ground, &section, 100, &runs(gap, most, extent));
+            let stream = Stream::new(&descriptor, &section, 100, &runs(gap, most, extent));
             let mut seen = alloc::collections::BTreeMap::new();
             let mut bytes = 0;
             for k in 0..stream.requests() {
@@ -152,8 +157,8 @@ mod tests {
             prop_assert!(seen.values().all(|n| *n == 1));
             let elements = section.count().unwrap();
             for index in section.indices() {
-                let offset = 100 + ground.order.iter().enumerate()
-                    .map(|(place, axis)| index[*axis] * ground.stride(place)).sum::<i64>();
+                let offset = 100 + descriptor.order.iter().enumerate()
+                    .map(|(place, axis)| index[*axis] * descriptor.stride(place)).sum::<i64>();
                 prop_assert!((offset..offset + 3).all(|byte| seen.contains_key(&byte)));
             }
             if gap == 0 && !extent {

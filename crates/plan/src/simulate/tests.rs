@@ -1,4 +1,4 @@
-//! Small machines worked out by hand, and what must hold on any.
+//! Small machines worked out by part, and what must hold on any.
 
 use alloc::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::exchange::Exchanges;
 use super::{alone, together, Machine, Manner, Price, EVENTS};
-use crate::collective::{Access, Agreed, Collective, Cut, Ground, Job, Share};
+use crate::collective::{Access, Agreed, ArrayDescriptor, Collective, Cut, Job, Share};
 use crate::section::{Range, Section};
 
 /// One server; a request costs 1000 ns and 1 ns a byte, a block from the disk 10 000 more, a seek 100 000.
@@ -44,9 +44,9 @@ const RUNS: Manner = Manner {
 };
 
 /// An array in C order of bytes.
-fn ground(shape: &[i64]) -> Ground {
+fn descriptor(shape: &[i64]) -> ArrayDescriptor {
     let order = (0..shape.len()).collect();
-    Ground {
+    ArrayDescriptor {
         shape: shape.to_vec(),
         item: 1,
         order,
@@ -68,7 +68,7 @@ fn job(shape: &[i64], sections: &[Section]) -> Job {
         section: section.clone(),
     };
     Job {
-        ground: ground(shape),
+        descriptor: descriptor(shape),
         accesses: sections.iter().enumerate().map(access).collect(),
         shares: (0..sections.len() as u32).map(|rank| Share { rank, part: 1 }).collect(),
     }
@@ -154,16 +154,16 @@ fn two_phases_by_hand() {
     let turns = [section(&[(0, 64, 2)]), section(&[(1, 64, 2)])];
     let plan = Collective::new(vec![job(&[128], &turns)], &agreed(2, 64)).unwrap();
     let outcome = together(&plan, 2, &machine(), &RUNS, false).unwrap();
-    let meeting = 50;
+    let synchronisation = 50;
     // 11 words of each rank.
-    let gathered = meeting + 2 * 11 * 8;
+    let gathered = synchronisation + 2 * 11 * 8;
     let reading = 7 + (1_000 + 10_000 + 100_000 + 64) + (1_000 + 10_000 + 64);
     // Each sends one message and gets one, and copies 32 bytes of its own, 32 out and 32 in.
     let exchange = 2 * 50 + 96 + 32;
     assert_eq!((1, 2, 64), (plan.rounds(), outcome.messages, outcome.message_bytes));
     assert_eq!((2, 128, 128), (outcome.requests, outcome.bytes, outcome.useful));
     assert_eq!((reading, exchange), (outcome.io_ns, outcome.exchange_ns));
-    assert_eq!(gathered + reading + meeting + exchange + meeting, outcome.ns);
+    assert_eq!(gathered + reading + synchronisation + exchange + synchronisation, outcome.ns);
     // On one node nothing is sent, and each copies what it wants.
     let node = Machine { per_node: 2, ..machine() };
     let near = together(&plan, 2, &node, &RUNS, false).unwrap();
@@ -341,7 +341,7 @@ fn machines_that_are_none_are_refused() {
         let found = alone(&[job(&[4], &all)], 1, &wrong, &RUNS, false);
         assert_eq!("bad-machine", found.unwrap_err().code());
     }
-    let far = Job { ground: ground(&[1 << 50]), ..job(&[4], &all) };
+    let far = Job { descriptor: descriptor(&[1 << 50]), ..job(&[4], &all) };
     assert_eq!("too-large", alone(&[far], 1, &machine(), &RUNS, false).unwrap_err().code());
 }
 
@@ -464,18 +464,18 @@ fn agree(shape: &[i64], sections: &[Section], slot: i64, write: bool) -> Result<
         };
         prop_assert_eq!(owners(&tables), owners(&sums));
         // Sums also count what a rank has in its own tile: tables do not, so add it.
-        let (mut letters, mut bytes) = (0, 0);
+        let (mut packets, mut bytes) = (0, 0);
         for owner in plan.owners() {
             let tiles = plan.batch(owner, k).filter_map(|n| plan.tile(owner, n));
             for piece in tiles.flat_map(|tile| plan.table(&tile)) {
-                letters += 1;
+                packets += 1;
                 bytes += piece.section.count().unwrap();
             }
         }
-        prop_assert!(a.messages <= letters);
+        prop_assert!(a.messages <= packets);
         // Rounded for each owner.
         prop_assert!((bytes - b.bytes).abs() <= ranks as i64, "{} {}", bytes, b.bytes);
-        prop_assert_eq!(letters, b.messages);
+        prop_assert_eq!(packets, b.messages);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective.letters import Letters
+from outcore.collective.packets import Packets
 from ranks import UNDER_MPI, once, ranks
 
 SLOT = 8192
@@ -19,14 +19,14 @@ N = 96
 def sent(agree_on, monkeypatch):
     """Of each thread (simulated ranks are threads): what each part of a round sent and held."""
     agree_on(slot=SLOT, least=1)
-    here, start = threading.local(), Letters.start
+    here, start = threading.local(), Packets.start
 
     def sends(self, transport):
         here.parts.append((self.step.k, self.to.copy(), self.send.size + self.recv.size))
         here.plan = self.work.plan
         return start(self, transport)
 
-    monkeypatch.setattr(Letters, "start", sends)
+    monkeypatch.setattr(Packets, "start", sends)
     return here
 
 
@@ -76,7 +76,7 @@ def test_what_all_ranks_want_goes_in_parts_that_fit_two_slots(world, folder, sen
 
 
 @ranks(2, 4, per_node=(1, 2))
-def test_what_a_rank_wants_three_times_goes_in_letters(world, folder, sent):
+def test_what_a_rank_wants_three_times_goes_in_packets(world, folder, sent):
     """A message is larger than a slot then."""
     data = np.arange(N * N, dtype="f8").reshape(N, N)
 

@@ -1,16 +1,16 @@
-//! Threads that lend a hand, and are not waited for when they come late.
+//! A pool of worker threads that are not waited for when they come late.
 //!
 //! Problem. A copy of a megabyte takes a hundred microseconds; waking a thread takes ten when the
 //! machine is idle and milliseconds when it is not. A fork-join that waits for every thread it asked
 //! makes such a copy slower with two threads than with one.
 //!
-//! Idea. The caller asks for hands, starts to work itself, and when there is nothing left to take it
-//! closes the call: hands that have begun are waited for, hands that come later find it closed and
+//! Idea. The caller asks for workers, starts to work itself, and when there is nothing left to take it
+//! closes the call: workers that have begun are waited for, workers that come later find it closed and
 //! turn away. This is sound for work that is *taken* (from a shared counter), not dealt out.
 //!
-//! Invariants. `work` is called by a hand only between `begin` and `end` of an open call, and the
+//! Invariants. `work` is called by a worker only between `begin` and `end` of an open call, and the
 //! caller leaves only when the call is closed and nobody is between the two; so what `work` borrows
-//! outlives its use. A panic in a hand is raised again on the caller's thread.
+//! outlives its use. A panic in a worker is raised again on the caller's thread.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -18,13 +18,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::process::PerProcess;
 
-/// Work that hands may take part in; the number tells the lanes apart.
+/// Work that workers may take part in; the number tells the lanes apart.
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
-static CREW: PerProcess<Crew> = PerProcess::new(Crew::default);
+static POOL: PerProcess<WorkerPool> = PerProcess::new(WorkerPool::default);
 
 #[derive(Default)]
-struct Crew {
+struct WorkerPool {
     queue: Mutex<Queue>,
     wanted: Condvar,
 }
@@ -42,7 +42,7 @@ struct Call {
     left: Condvar,
 }
 
-// SAFETY: `work` points to something `Sync`, and is followed only while the call is open or its hand
+// SAFETY: `work` points to something `Sync`, and is followed only while the call is open or its worker
 // is counted in `inside`, during which the caller keeps it alive.
 unsafe impl Send for Call {}
 // SAFETY: as above.
@@ -58,8 +58,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `work(0)` here and, if hands are free in time, `work(1)`, ... `work(lanes - 1)` beside it.
-pub(crate) fn with_hands(lanes: usize, most_threads: usize, work: &Work<'_>) {
+/// Runs `work(0)` here and, if workers are free in time, `work(1)`, ... `work(lanes - 1)` beside it.
+pub(crate) fn with_workers(lanes: usize, most_threads: usize, work: &Work<'_>) {
     // SAFETY: only the lifetime changes; `Closing` below does not let this function end, in whatever
     // way, before the last use of the pointer.
     let work_pointer =
@@ -69,9 +69,9 @@ pub(crate) fn with_hands(lanes: usize, most_threads: usize, work: &Work<'_>) {
         state: Mutex::new(State { open: true, inside: 0, panic: None }),
         left: Condvar::new(),
     });
-    let crew = CREW.get();
-    crew.ask(&call, lanes, most_threads);
-    let closing = Closing(crew, &call);
+    let pool = POOL.get();
+    pool.ask(&call, lanes, most_threads);
+    let closing = Closing(pool, &call);
     work(0);
     drop(closing);
     let panic = lock(&call.state).panic.take();
@@ -80,14 +80,14 @@ pub(crate) fn with_hands(lanes: usize, most_threads: usize, work: &Work<'_>) {
     }
 }
 
-/// Closes a call when dropped, takes it out of the queue, and waits for the hands inside.
-struct Closing<'a>(&'static Crew, &'a Arc<Call>);
+/// Closes a call when dropped, takes it out of the queue, and waits for the workers inside.
+struct Closing<'a>(&'static WorkerPool, &'a Arc<Call>);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        let Closing(crew, call) = self;
-        // While all hands are busy for long, closed calls would pile up.
-        lock(&crew.queue).calls.retain(|(queued, _)| !Arc::ptr_eq(queued, call));
+        let Closing(pool, call) = self;
+        // While all workers are busy for long, closed calls would pile up.
+        lock(&pool.queue).calls.retain(|(queued, _)| !Arc::ptr_eq(queued, call));
         let mut state = lock(&call.state);
         state.open = false;
         while state.inside > 0 {
@@ -96,8 +96,8 @@ impl Drop for Closing<'_> {
     }
 }
 
-impl Crew {
-    /// Queues a call for `lanes - 1` hands; starts threads while fewer than needed are there.
+impl WorkerPool {
+    /// Queues a call for `lanes - 1` workers; starts threads while fewer than needed are there.
     fn ask(&'static self, call: &Arc<Call>, lanes: usize, most_threads: usize) {
         let mut queue = lock(&self.queue);
         for lane in 1..lanes {
@@ -107,7 +107,7 @@ impl Crew {
             let name = format!("outcore-cpu-{}", queue.threads);
             let started = std::thread::Builder::new().name(name).spawn(|| self.serve());
             if started.is_err() {
-                break; // Fewer hands: the caller does the work.
+                break; // Fewer workers: the caller does the work.
             }
             queue.threads += 1;
             queue.idle += 1;
@@ -176,7 +176,7 @@ mod tests {
         for _ in 0..2000 {
             let (next, sum, inside) =
                 (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-            with_hands(4, 3, &|_| {
+            with_workers(4, 3, &|_| {
                 inside.fetch_add(1, Ordering::SeqCst);
                 loop {
                     let piece = next.fetch_add(1, Ordering::Relaxed);
@@ -195,16 +195,16 @@ mod tests {
     #[test]
     fn hands_that_are_busy_elsewhere_are_not_waited_for() {
         std::thread::scope(|scope| {
-            // All hands sleep in another call.
+            // All workers sleep in another call.
             scope.spawn(|| {
-                with_hands(4, 3, &|lane| {
+                with_workers(4, 3, &|lane| {
                     let long = if lane > 0 { 2000 } else { 150 };
                     std::thread::sleep(Duration::from_millis(long));
                 });
             });
             std::thread::sleep(Duration::from_millis(200));
             let start = Instant::now();
-            with_hands(2, 3, &|_| {});
+            with_workers(2, 3, &|_| {});
             assert!(start.elapsed() < Duration::from_secs(1));
         });
     }
@@ -214,7 +214,7 @@ mod tests {
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                with_hands(4, 3, &|_| {
+                with_workers(4, 3, &|_| {
                     while !done.load(Ordering::SeqCst) {
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -222,10 +222,10 @@ mod tests {
             });
             std::thread::sleep(Duration::from_millis(100));
             for _ in 0..1000 {
-                with_hands(2, 3, &|_| {});
+                with_workers(2, 3, &|_| {});
             }
             // Other tests may have calls of their own in it.
-            let queued = lock(&CREW.get().queue).calls.len();
+            let queued = lock(&POOL.get().queue).calls.len();
             done.store(true, Ordering::SeqCst);
             assert!(queued < 100, "{queued}");
         });
@@ -235,10 +235,10 @@ mod tests {
     fn a_panic_in_a_hand_reaches_the_caller() {
         let met = std::panic::catch_unwind(|| {
             let seen = AtomicUsize::new(0);
-            with_hands(2, 3, &|lane| {
+            with_workers(2, 3, &|lane| {
                 if lane > 0 {
                     seen.store(1, Ordering::SeqCst);
-                    panic!("in a hand");
+                    panic!("in a worker");
                 }
                 let start = Instant::now();
                 while seen.load(Ordering::SeqCst) == 0 && start.elapsed().as_secs() < 5 {

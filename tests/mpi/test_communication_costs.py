@@ -1,11 +1,11 @@
-"""The method is chosen with what meetings and copies of these very ranks take."""
+"""The method is chosen with what synchronisations and copies of these very ranks take."""
 
 from dataclasses import replace
 
 import numpy as np
 
 import outcore
-from outcore.collective.pace import ASSUMED, agreed, clock_of
+from outcore.collective.communication_costs import ASSUMED, agreed, clock_of
 from ranks import ranks
 
 SHAPE = (2048, 1024)  # 16 MiB
@@ -39,8 +39,8 @@ def test_rounds_are_measured_as_they_run(world, folder):
     answers = world.run(body)
     before, after, _, nodes = answers[0]
     assert all(answer[:2] == (before, after) for answer in answers), "equal on all ranks"
-    assert before == replace(ASSUMED, crowd=before.crowd)
-    assert all(answer[2][0] > 0 for answer in answers), "meetings were timed"
+    assert before == replace(ASSUMED, oversubscription=before.oversubscription)
+    assert all(answer[2][0] > 0 for answer in answers), "synchronisations were timed"
     if nodes == 1:
         assert after.copy != ASSUMED.copy and after.messages == ASSUMED.messages
     else:
@@ -55,7 +55,7 @@ def test_slow_meetings_and_copies_are_avoided(world, folder):
         usual = a.explain_all(key, write=True).method
         # As on a machine where ranks are far from each other.
         clock = clock_of(t)
-        clock._meetings.append(1_000_000_000)
+        clock._synchronisations.append(1_000_000_000)
         clock._copied[:] = clock._received[:] = [1 << 30, 20_000_000_000]
         slow = a.explain_all(key, write=True)
         many = outcore.explain_all([(a, key)], write=True)

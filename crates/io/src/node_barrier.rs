@@ -1,4 +1,4 @@
-//! A board: where the ranks of one node meet.
+//! A barrier in shared memory for the ranks of one node, with a mailbox of each rank.
 //!
 //! Problem. A barrier of an MPI library spins. With more ranks than cores those who spin hold the
 //! cores of those who are waited for, and one barrier costs milliseconds.
@@ -11,7 +11,7 @@
 //!
 //! Stopping. Who waits too long writes a text and sets a bit of the generation word, by the same
 //! compare-and-swap that the last to arrive uses: a step is either complete for all or stopped for
-//! all, and a stopped board stays so.
+//! all, and a stopped node barrier stays so.
 //!
 //! Invariants. A generation cannot turn before I arrived, so what I read before is mine to wait for.
 //! Ranks make the same steps in the same order; what each calls stands in the head of its cell, and
@@ -24,7 +24,7 @@ use crate::cpu;
 
 const MAGIC: u64 = 0x6f75_7463_6f72_6531;
 const LINE: usize = 64;
-/// The bit of the generation word that says that this board is stopped for ever.
+/// The bit of the generation word that says that this node barrier is stopped for ever.
 const STOPPED: u32 = 1 << 31;
 
 // Each word that somebody waits for or counts on has a cache line of its own.
@@ -50,7 +50,7 @@ const OF_CELLS: usize = LINE;
 
 /// Words of the note that the first rank may leave for the others.
 pub const NOTE_WORDS: usize = 16;
-/// Bytes of the text that a stopped board keeps.
+/// Bytes of the text that a stopped node barrier keeps.
 pub const TEXT: usize = 2048;
 /// Bytes at the head of a cell: which call, how many bytes in this step, how many in all.
 pub const HEAD: usize = 16;
@@ -60,10 +60,10 @@ const SPIN: Duration = Duration::from_micros(5);
 /// For a word that somebody else is writing; he needs microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Sizes of a board.
+/// Sizes of a node barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Ranks that meet here.
+    /// Ranks that synchronise here.
     pub ranks: usize,
     /// Most bytes that a rank can say in one step.
     pub cell: usize,
@@ -81,7 +81,7 @@ impl Shape {
         self.area()?.checked_mul(self.ranks)?.checked_add(AT_RANK_AREAS)
     }
 
-    /// Memory that a board of these sizes needs, bytes.
+    /// Memory that a node barrier of these sizes needs, bytes.
     pub fn bytes(&self) -> Option<usize> {
         self.result_at()?.checked_add(8)?.checked_add(self.result)
     }
@@ -94,7 +94,7 @@ pub enum Wait {
     Done,
     /// Not all, so far.
     NotYet,
-    /// The board was stopped before they had.
+    /// The node barrier was stopped before they had.
     Stopped,
 }
 
@@ -105,7 +105,7 @@ pub struct Ticket {
     step: u64,
 }
 
-/// The board was stopped: [`Board::text`] says why.
+/// The node barrier was stopped: [`NodeBarrier::text`] says why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
 
@@ -122,8 +122,8 @@ pub struct Seen {
     pub left: bool,
 }
 
-/// One rank's handle of a board.
-pub struct Board {
+/// One rank's handle of a node barrier.
+pub struct NodeBarrier {
     base: *mut u8,
     shape: Shape,
     area: usize,
@@ -136,17 +136,17 @@ pub struct Board {
 
 // SAFETY: the memory is shared between ranks anyway: words are atomic, and cells follow the order of
 // steps that the head of this file describes.
-unsafe impl Send for Board {}
+unsafe impl Send for NodeBarrier {}
 // SAFETY: as above.
-unsafe impl Sync for Board {}
+unsafe impl Sync for NodeBarrier {}
 
-impl Board {
+impl NodeBarrier {
     /// The handle of rank `rank`, on memory that starts out as zeros. `first`: this rank made the
-    /// memory, and nobody else has it yet. None if the memory is no board of this shape.
+    /// memory, and nobody else has it yet. None if the memory is no node barrier of this shape.
     ///
     /// # Safety
     /// `base` is valid for reads and writes of `len` bytes and aligned to 8 bytes as long as the
-    /// handle lives, and everybody who uses the memory meanwhile does so as a `Board`, with a rank
+    /// handle lives, and everybody who uses the memory meanwhile does so as a `NodeBarrier`, with a rank
     /// of his own.
     pub unsafe fn attach(
         base: *mut u8,
@@ -154,14 +154,14 @@ impl Board {
         rank: usize,
         shape: Shape,
         first: bool,
-    ) -> Option<Board> {
+    ) -> Option<NodeBarrier> {
         let (area, result_at) = (shape.area()?, shape.result_at()?);
         if shape.bytes()? > len || rank >= shape.ranks || !(base as usize).is_multiple_of(8) {
             return None;
         }
         let spins = shape.ranks < cpu::cores();
         let steps = AtomicU64::new(0);
-        let board = Board { base, shape, area, result_at, rank, spins, steps };
+        let node_barrier = NodeBarrier { base, shape, area, result_at, rank, spins, steps };
         let words = [
             (AT_RANKS, shape.ranks as u64),
             (AT_CELL, shape.cell as u64),
@@ -170,13 +170,15 @@ impl Board {
         ];
         for (at, value) in words {
             if first {
-                board.long(at).store(value, Ordering::SeqCst);
-            } else if board.long(at).load(Ordering::SeqCst) != value {
+                node_barrier.long(at).store(value, Ordering::SeqCst);
+            } else if node_barrier.long(at).load(Ordering::SeqCst) != value {
                 return None;
             }
         }
-        board.word(board.of(rank) + OF_PID).store(std::process::id(), Ordering::SeqCst);
-        Some(board)
+        node_barrier
+            .word(node_barrier.of(rank) + OF_PID)
+            .store(std::process::id(), Ordering::SeqCst);
+        Some(node_barrier)
     }
 
     fn of(&self, rank: usize) -> usize {
@@ -203,7 +205,7 @@ impl Board {
     fn put(&self, at: usize, bytes: &[u8]) {
         // SAFETY: callers stay inside a cell, the text or the result area, all inside the memory;
         // by the order of steps nobody else reads or writes there now. A slice of ours cannot
-        // overlap the board, which is never lent as one.
+        // overlap the node barrier, which is never reclaimable as one.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) }
     }
 
@@ -352,8 +354,8 @@ impl Board {
         self.get(self.result_at + 8, &mut out[..len]);
     }
 
-    /// Stops the board for ever with a text, which is cut to [`TEXT`] bytes; with a ticket, only if
-    /// that step is not complete. Whether the board is stopped now.
+    /// Stops the node barrier for ever with a text, which is cut to [`TEXT`] bytes; with a ticket, only if
+    /// that step is not complete. Whether the node barrier is stopped now.
     pub fn stop(&self, text: &[u8], only: Option<&Ticket>) -> bool {
         let claim = self.word(AT_CLAIM);
         let began = Instant::now();
@@ -386,7 +388,7 @@ impl Board {
         }
     }
 
-    /// Whether the board is stopped.
+    /// Whether the node barrier is stopped.
     pub fn is_stopped(&self) -> bool {
         self.word(AT_GENERATION).load(Ordering::Acquire) & STOPPED != 0
     }
@@ -432,7 +434,7 @@ impl Board {
         std::array::from_fn(|k| self.long(AT_NOTE + 8 * k).load(Ordering::Relaxed))
     }
 
-    /// Ranks that meet here.
+    /// Ranks that synchronise here.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -495,7 +497,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// Zeroed memory for a board, aligned as pages are.
+    /// Zeroed memory for a node barrier, aligned as pages are.
     struct Paper(Vec<u64>);
 
     impl Paper {
@@ -503,22 +505,25 @@ mod tests {
             Paper(vec![0; shape.bytes().unwrap().div_ceil(8)])
         }
 
-        fn board(&self, rank: usize, shape: Shape) -> Board {
+        fn node_barrier(&self, rank: usize, shape: Shape) -> NodeBarrier {
             let (base, len) = (self.0.as_ptr().cast_mut().cast(), self.0.len() * 8);
-            // SAFETY: the vector outlives the boards of a test and is used by nothing else.
-            unsafe { Board::attach(base, len, rank, shape, rank == 0).unwrap() }
+            // SAFETY: the vector outlives the barriers of a test and is used by nothing else.
+            unsafe { NodeBarrier::attach(base, len, rank, shape, rank == 0).unwrap() }
         }
     }
 
-    fn on_all<T: Send>(ranks: usize, work: impl Fn(Board) -> T + Sync) -> Vec<T> {
+    fn on_all<T: Send>(ranks: usize, work: impl Fn(NodeBarrier) -> T + Sync) -> Vec<T> {
         let shape = Shape { ranks, cell: 40, result: 64 };
         let paper = Paper::new(shape);
-        let boards: Vec<Board> = (0..ranks).map(|rank| paper.board(rank, shape)).collect();
+        let barriers: Vec<NodeBarrier> =
+            (0..ranks).map(|rank| paper.node_barrier(rank, shape)).collect();
         let work = &work;
         std::thread::scope(|scope| {
-            let made: Vec<_> = boards
+            let made: Vec<_> = barriers
                 .into_iter()
-                .map(|board| std::thread::Builder::new().spawn_scoped(scope, move || work(board)))
+                .map(|node_barrier| {
+                    std::thread::Builder::new().spawn_scoped(scope, move || work(node_barrier))
+                })
                 .collect();
             made.into_iter().map(|thread| thread.unwrap().join().unwrap()).collect()
         })
@@ -527,14 +532,14 @@ mod tests {
     #[test]
     fn every_rank_reads_what_all_said_in_this_step() {
         for ranks in [1, 2, 3, 8] {
-            on_all(ranks, |board| {
+            on_all(ranks, |node_barrier| {
                 for step in 0..500_u64 {
-                    let said = (step * 1000 + board.rank as u64).to_le_bytes();
-                    let ticket = board.arrive(7, 8, &said).unwrap();
-                    assert_eq!(Wait::Done, board.wait(&ticket, LONG));
-                    assert_eq!(Some(8), board.same(&ticket));
+                    let said = (step * 1000 + node_barrier.rank as u64).to_le_bytes();
+                    let ticket = node_barrier.arrive(7, 8, &said).unwrap();
+                    assert_eq!(Wait::Done, node_barrier.wait(&ticket, LONG));
+                    assert_eq!(Some(8), node_barrier.same(&ticket));
                     let mut rows = vec![0; 8 * ranks];
-                    board.rows(&ticket, 8, &mut rows);
+                    node_barrier.rows(&ticket, 8, &mut rows);
                     for (rank, row) in rows.chunks(8).enumerate() {
                         let read = u64::from_le_bytes(row.try_into().unwrap());
                         assert_eq!(step * 1000 + rank as u64, read);
@@ -546,17 +551,17 @@ mod tests {
 
     #[test]
     fn what_the_first_publishes_reaches_all() {
-        on_all(4, |board| {
+        on_all(4, |node_barrier| {
             for step in 0..200_u8 {
-                let ticket = board.arrive(1, 0, &[]).unwrap();
-                board.wait(&ticket, LONG);
-                if board.rank == 0 {
-                    assert!(board.publish(&vec![step; 1 + usize::from(step % 60)]));
+                let ticket = node_barrier.arrive(1, 0, &[]).unwrap();
+                node_barrier.wait(&ticket, LONG);
+                if node_barrier.rank == 0 {
+                    assert!(node_barrier.publish(&vec![step; 1 + usize::from(step % 60)]));
                 }
-                let ticket = board.arrive(2, 0, &[]).unwrap();
-                board.wait(&ticket, LONG);
-                let mut read = vec![0; board.published()];
-                board.read_published(&mut read);
+                let ticket = node_barrier.arrive(2, 0, &[]).unwrap();
+                node_barrier.wait(&ticket, LONG);
+                let mut read = vec![0; node_barrier.published()];
+                node_barrier.read_published(&mut read);
                 assert_eq!(vec![step; 1 + usize::from(step % 60)], read);
             }
         });
@@ -564,33 +569,34 @@ mod tests {
 
     #[test]
     fn different_calls_are_seen_by_all() {
-        let seen = on_all(3, |board| {
-            let ticket = board.arrive(if board.rank == 1 { 5 } else { 4 }, 0, &[]).unwrap();
-            board.wait(&ticket, LONG);
+        let seen = on_all(3, |node_barrier| {
+            let ticket =
+                node_barrier.arrive(if node_barrier.rank == 1 { 5 } else { 4 }, 0, &[]).unwrap();
+            node_barrier.wait(&ticket, LONG);
             let mut heads = vec![0; 3 * HEAD];
-            board.heads(&ticket, &mut heads);
-            (board.same(&ticket), heads.chunks(HEAD).map(|h| h[0]).collect::<Vec<_>>())
+            node_barrier.heads(&ticket, &mut heads);
+            (node_barrier.same(&ticket), heads.chunks(HEAD).map(|h| h[0]).collect::<Vec<_>>())
         });
         assert_eq!(vec![(None, vec![4, 5, 4]); 3], seen);
     }
 
     #[test]
     fn a_stopped_board_lets_everybody_go_and_keeps_its_text() {
-        let ends = on_all(3, |board| {
-            if board.rank == 2 {
+        let ends = on_all(3, |node_barrier| {
+            if node_barrier.rank == 2 {
                 // Comes late: the others have given up.
-                while !board.is_stopped() {
+                while !node_barrier.is_stopped() {
                     std::thread::yield_now();
                 }
-                return (board.arrive(1, 0, &[]).err(), board.text());
+                return (node_barrier.arrive(1, 0, &[]).err(), node_barrier.text());
             }
-            let ticket = board.arrive(1, 0, &[]).unwrap();
-            if board.rank == 0 {
-                assert_eq!(Wait::NotYet, board.wait(&ticket, Duration::from_millis(5)));
-                assert!(board.stop(b"rank 2 is late", Some(&ticket)));
+            let ticket = node_barrier.arrive(1, 0, &[]).unwrap();
+            if node_barrier.rank == 0 {
+                assert_eq!(Wait::NotYet, node_barrier.wait(&ticket, Duration::from_millis(5)));
+                assert!(node_barrier.stop(b"rank 2 is late", Some(&ticket)));
             }
-            assert_eq!(Wait::Stopped, board.wait(&ticket, LONG));
-            (Some(Stopped), board.text())
+            assert_eq!(Wait::Stopped, node_barrier.wait(&ticket, LONG));
+            (Some(Stopped), node_barrier.text())
         });
         assert_eq!(vec![(Some(Stopped), b"rank 2 is late".to_vec()); 3], ends);
     }
@@ -599,7 +605,7 @@ mod tests {
     fn a_step_that_is_complete_is_not_stopped() {
         let shape = Shape { ranks: 2, cell: 8, result: 0 };
         let paper = Paper::new(shape);
-        let (a, b) = (paper.board(0, shape), paper.board(1, shape));
+        let (a, b) = (paper.node_barrier(0, shape), paper.node_barrier(1, shape));
         let first = a.arrive(1, 0, &[]).unwrap();
         assert_eq!((1, 0), (a.seen(0).steps, a.seen(1).steps));
         b.arrive(1, 0, &[]).unwrap();
@@ -620,7 +626,7 @@ mod tests {
         let len = shape.bytes().unwrap();
         // SAFETY: the vector is longer than `len` and used by nothing else.
         let attach = |len, rank, shape, first| unsafe {
-            Board::attach(base, len, rank, shape, first).is_some()
+            NodeBarrier::attach(base, len, rank, shape, first).is_some()
         };
         assert!(!attach(len, 1, shape, false)); // nobody made it yet
         assert!(!attach(len - 1, 0, shape, true));

@@ -1,4 +1,4 @@
-"""Each rank on its own: what is at hand, what nobody plans, and what a plan leaves to each."""
+"""Independent accesses: each rank reads or writes its own section, without messages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from typing import Any
 
 from outcore import _core
 from outcore.collective.choose import CACHED, sooner
+from outcore.collective.communication_costs import clock_of
 from outcore.collective.items import Item
-from outcore.collective.pace import clock_of
 from outcore.collective.price import price
 from outcore.collective.rounds import Elsewhere
 from outcore.disk import DiskArray
 from outcore.transport import Transport
 
-__all__ = ["LANES", "all_at_hand", "each_alone", "many_at_hand", "read_at_hand", "read_soon"]
+__all__ = [
+    "LANES",
+    "each_independently",
+    "read_all_if_cached",
+    "read_if_cached",
+    "read_if_cheap",
+    "read_many_if_cached",
+]
 
 # Small sections that a rank reads from the disk at a time.
 LANES = 4
@@ -23,30 +30,30 @@ LANES = 4
 _SENT, _GAPS = 2 << 20, 2
 
 
-def read_at_hand(array: DiskArray, key: Any, out: Any, method: str) -> Any:
+def read_if_cached(array: DiskArray, key: Any, out: Any, method: str) -> Any:
     """Read what nobody has to plan for: what is in the page cache, or asked for on its own; or None."""
     array._check_open()
     if method == "direct":
         return array._core.read(key, out)
     if method == "sieve":
         return array._core.sieving().read(key, out)
-    return array._core.read_at_hand(key, out, CACHED)
+    return array._core.read_if_cached(key, out, CACHED)
 
 
-def read_soon(group: Transport, array: DiskArray, key: Any, out: Any, method: str) -> Any:
-    """Read what is at hand, or what takes longer to plan for than to read; or None."""
-    got = read_at_hand(array, key, out, method)
+def read_if_cheap(group: Transport, array: DiskArray, key: Any, out: Any, method: str) -> Any:
+    """Read what is cached, or what takes longer to plan for than to read; or None."""
+    got = read_if_cached(array, key, out, method)
     if got is None and _are_small(group, [(array, key)]):
         return array._core.read(key, out)
     return got
 
 
-def many_at_hand(
+def read_many_if_cached(
     group: Transport, wanted: list[tuple[DiskArray, Any, Any]], method: str
 ) -> list[Any] | None:
     """The same of sections of several arrays: of all of them, or None."""
     if method == "sieve":
-        return [read_at_hand(array, key, out, method) for array, key, out in wanted]
+        return [read_if_cached(array, key, out, method) for array, key, out in wanted]
     cores = [(array._core, key, out) for array, key, out in wanted]
 
     def read(least: int) -> list[Any] | None:
@@ -59,10 +66,10 @@ def many_at_hand(
     return got
 
 
-def all_at_hand(group: Transport, items: list[Item], method: str) -> bool:
+def read_all_if_cached(group: Transport, items: list[Item], method: str) -> bool:
     """Read what a rank wants, if nobody has to plan for any of it; tell whether that was so."""
     some = [item for item in items if item.nbytes]
-    if all(read_at_hand(i.array, i.key, i.given, method) is not None for i in some):
+    if all(read_if_cached(i.array, i.key, i.given, method) is not None for i in some):
         return True
     if not _are_small(group, [(item.array, item.key) for item in some]):
         return False
@@ -72,7 +79,7 @@ def all_at_hand(group: Transport, items: list[Item], method: str) -> bool:
 
 
 def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any]]) -> bool:
-    crowd = clock_of(group).crowd
+    oversubscription = clock_of(group).oversubscription
     # Of all arrays: there may be fewer that cost anything.
     most, cost, some = len({array.path for array, _ in wanted}), 0, set()
     try:
@@ -81,14 +88,14 @@ def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any]]) -> bool:
             cost += this
             if this:
                 some.add(array.path)
-            if not sooner(cost, group.size, most, crowd):
+            if not sooner(cost, group.size, most, oversubscription):
                 return False  # large sections say so soon
     except Exception:
         return False  # whoever reads them will say what is wrong
-    return sooner(cost, group.size, len(some), crowd)
+    return sooner(cost, group.size, len(some), oversubscription)
 
 
-def each_alone(
+def each_independently(
     group: Transport,
     mine: list[Item],
     method: str,
@@ -138,7 +145,7 @@ def each_alone(
 
 def _parts(item: Item) -> Iterator[tuple[slice, ...]]:
     """Cut an item along the axis that runs slowest in the file into what goes to the disk at once."""
-    _, _, ndim, *words = item.core.ground()
+    _, _, ndim, *words = item.core.descriptor()
     place = {axis[0]: k for k, axis in enumerate(item.axes) if axis is not None}
     whole = [slice(0, n) for n in item.given.shape]
     sent, stride = max(_SENT, _GAPS * item.core.disk()[0]), item.array.nbytes

@@ -1,5 +1,5 @@
 """
-Letters: what goes between owners and ranks of other nodes, in parts that fit two slots.
+Packets: what goes between owners and ranks of other nodes, in parts that fit two slots.
 
 Problem. An owner has a tile in its slot that many ranks of other nodes want, and a rank wants parts of
 many owners' tiles. Sent all at once that is as many slots on either side as there are ranks elsewhere.
@@ -9,10 +9,10 @@ Idea. Messages of a round are laid out on a circle: that between an owner and a 
 any rank. So a round goes in parts, one run after the other, as short as it takes for what a rank sends
 and receives at once to fit its room. The ranks need not tell each other sizes: widths are halves of one
 another, each rank says how often it has to halve, and the largest number counts. It is agreed on in the
-meeting that each round begins with.
+synchronisation that each round begins with.
 
 Where a rank asks for the same elements twice, one message may be larger than a slot. Then it goes in
-several letters (``crates/plan/src/collective/letters.rs``), one in a part.
+several packets (``crates/plan/src/collective/packets.rs``), one in a part.
 
 Where the order of the ranks counts (``plan.in_order``) places are not on a circle but on a line: what an
 owner gets then comes in the order of the ranks, part by part.
@@ -35,10 +35,10 @@ from outcore.transport import Transport
 if TYPE_CHECKING:
     from outcore.collective.rounds import Step, Work
 
-__all__ = ["Letters"]
+__all__ = ["Packets"]
 
 
-class Letters:
+class Packets:
     """
     What this rank sends to ranks of other nodes in a step, and what comes from there.
 
@@ -62,7 +62,7 @@ class Letters:
         # Bytes for and from each rank, in the part that is exchanged.
         self.to = np.zeros(self.size, np.int64)
         self.of = np.zeros(self.size, np.int64)
-        # How often this rank has to halve the width, and beyond that, how many more letters it needs.
+        # How often this rank has to halve the width, and beyond that, how many more packets it needs.
         self.need = 0
         self.send = self.recv = self._buffer = np.empty(0, np.uint8)
         self._held: _core.Reservation | None = None
@@ -71,7 +71,7 @@ class Letters:
         self._halvings = (line - 1).bit_length()
         place = np.arange(self.size) + work.rank
         self._place = place if work.plan.in_order else place % self.size
-        # By letter and rank.
+        # By packet and rank.
         self._given = np.zeros((1, self.size), np.int64)
         self._taken = np.zeros((1, self.size), np.int64)
 
@@ -81,9 +81,9 @@ class Letters:
             return
         self._count()
         room = 2 * self._most
-        letters = max(len(self._given), len(self._taken))
-        if letters > 1:
-            self.need = self._halvings + letters - 1
+        packets = max(len(self._given), len(self._taken))
+        if packets > 1:
+            self.need = self._halvings + packets - 1
         else:
             self.need = next(n for n in range(self._halvings + 1) if self._largest(n) <= room)
         nbytes = self._largest(self.need)
@@ -104,12 +104,12 @@ class Letters:
             Makes contexts that keep failures for later.
         """
         done = False
-        for sent, received, letter in self._parts(need):
+        for sent, received, packet in self._parts(need):
             self.to, self.of = sent, received
             out, back = int(sent.sum()), int(received.sum())
             self.send, self.recv = self._buffer[:out], self._buffer[out : out + back]
             with caught():
-                self._pack(letter)
+                self._pack(packet)
             under_way = self.start(self.work.transport)
             if not done:
                 with caught():
@@ -118,7 +118,7 @@ class Letters:
             with self.work.clock.receiving(back):
                 under_way.wait()
             with caught():
-                self._unpack(letter)
+                self._unpack(packet)
         if not done:
             with caught():
                 meanwhile()
@@ -127,7 +127,7 @@ class Letters:
         """Send one part."""
         return transport.start_exchange(self.send, self.to, self.recv, self.of)
 
-    def __enter__(self) -> Letters:
+    def __enter__(self) -> Packets:
         return self
 
     def __exit__(self, *_ended: object) -> None:
@@ -137,7 +137,7 @@ class Letters:
             self._held.release()
 
     def _count(self) -> None:
-        """Count the bytes of all messages of this rank, by letter."""
+        """Count the bytes of all messages of this rank, by packet."""
         work, step, plan = self.work, self.step, self.work.plan
         mine, theirs = (self._taken, self._given) if self.write else (self._given, self._taken)
         if step.mine:
@@ -159,60 +159,60 @@ class Letters:
         plan, k = self.work.plan, self.step.k
         for owner, rank in large:
             of = rank if owner == self.work.rank else owner
-            letters = plan.letters(owner, plan.batch(owner, k), rank, self._most)
-            more = max(len(letters) - len(counts), 0)
+            packets = plan.packets(owner, plan.batch(owner, k), rank, self._most)
+            more = max(len(packets) - len(counts), 0)
             counts = np.concatenate([counts, np.zeros((more, self.size), np.int64)])
             counts[:, of] = 0
-            counts[: len(letters), of] = letters
+            counts[: len(packets), of] = packets
         return counts
 
     def _widths(self, need: int) -> tuple[int, int]:
-        """How wide a part is, and how many letters a message may have."""
+        """How wide a part is, and how many packets a message may have."""
         return 1 << max(self._halvings - need, 0), max(need - self._halvings, 0) + 1
 
     def _largest(self, need: int) -> int:
         """Bytes that this rank sends and receives at once, at most."""
-        width, letters = self._widths(need)
+        width, packets = self._widths(need)
         of_part = self._place // width
         largest = 0
-        for letter in range(letters):
+        for packet in range(packets):
             sums = np.zeros(int(of_part.max()) + 1, np.int64)
             for counts in (self._given, self._taken):
-                if letter < len(counts):
-                    np.add.at(sums, of_part, counts[letter])
+                if packet < len(counts):
+                    np.add.at(sums, of_part, counts[packet])
             largest = max(largest, int(sums.max()))
         return largest
 
     def _parts(
         self, need: int
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, int] | None]]:
-        """Bytes for and from each rank, part by part, and which letter of the messages that is."""
+        """Bytes for and from each rank, part by part, and which packet of the messages that is."""
         if not self.work.far_ranks:
             return
-        width, letters = self._widths(need)
+        width, packets = self._widths(need)
         last = 2 * self.size - 2 if self.work.plan.in_order else self.size - 1
         nothing = np.zeros(self.size, np.int64)
         for first in range(0, last + 1, width):
             inside = (self._place >= first) & (self._place < first + width)
-            for letter in range(letters):
+            for packet in range(packets):
                 given, taken = (
-                    np.where(inside, counts[letter], 0) if letter < len(counts) else nothing
+                    np.where(inside, counts[packet], 0) if packet < len(counts) else nothing
                     for counts in (self._given, self._taken)
                 )
-                yield given, taken, (letter, self._most) if letters > 1 else None
+                yield given, taken, (packet, self._most) if packets > 1 else None
 
-    def _pack(self, letter: tuple[int, int] | None) -> None:
+    def _pack(self, packet: tuple[int, int] | None) -> None:
         work, step = self.work, self.step
         to = np.flatnonzero(self.to).tolist()
         if self.write:
-            work.plan.unpack(step.k, work.rank, to, self.send, work.memory, True, letter)
+            work.plan.unpack(step.k, work.rank, to, self.send, work.memory, True, packet)
         elif self.slot is not None:
-            work.plan.pack(work.rank, step.k, self.slot, to, self.send, False, letter)
+            work.plan.pack(work.rank, step.k, self.slot, to, self.send, False, packet)
 
-    def _unpack(self, letter: tuple[int, int] | None) -> None:
+    def _unpack(self, packet: tuple[int, int] | None) -> None:
         work, step = self.work, self.step
         of = np.flatnonzero(self.of).tolist()
         if not self.write:
-            work.plan.unpack(step.k, work.rank, of, self.recv, work.memory, False, letter)
+            work.plan.unpack(step.k, work.rank, of, self.recv, work.memory, False, packet)
         elif self.slot is not None:
-            work.plan.pack(work.rank, step.k, self.slot, of, self.recv, True, letter)
+            work.plan.pack(work.rank, step.k, self.slot, of, self.recv, True, packet)

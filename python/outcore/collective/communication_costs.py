@@ -1,18 +1,18 @@
 """
-What meetings, copies and messages of a group take: measured while its collectives run.
+What synchronisations, copies and messages of a group take: measured while its collectives run.
 
 Nothing is run to measure: each rank keeps what the last rounds took, and tells it where prices are told
 anyway. So the figures are of these ranks on these nodes, and follow the load.
 
-- A meeting: of all ranks and of the last meetings the shortest. Others waited for a rank that came late;
-  the rank that came last saw what the meeting itself takes.
+- A synchronisation: the shortest of the last ones, over all ranks. Most ranks waited for one that came
+  late; the rank that came last measured what the synchronisation itself takes.
 - Copies: processor time, so that ranks that share a core do not count twice. Copies into memory that a
   call made are left out: what they take is new pages, which reading alone has as well.
 - Messages: what each rank received a second while it waited, summed over the ranks.
 - Processors: how many ranks of a node share one, of all nodes the most. What each rank does for itself
   takes that much longer.
 
-Until enough has been seen, and where no ranks have met (`foresee`), figures are assumed.
+Until enough has been seen, and where no ranks have synchronised (`dry_run`), figures are assumed.
 
 Invariants. `agreed` computes from what all ranks said, in integers, so it is equal on all of them.
 """
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from outcore.transport import Transport
 
-__all__ = ["ASSUMED", "WORDS", "Clock", "Pace", "agreed", "clock_of"]
+__all__ = ["ASSUMED", "WORDS", "Clock", "CommunicationCosts", "agreed", "clock_of"]
 
 _SECOND = 1_000_000_000
 # What a rank tells.
@@ -42,51 +42,51 @@ _MEETINGS = 32
 # Fewer bytes say nothing of a rate; beyond this many, those seen earlier count half.
 _LEAST, _FULL = 4 << 20, 1 << 30
 # What a figure may be: a clock that was set back or a copy that took no time is not believed.
-_MEETING_NS = (1_000, _SECOND)
+_SYNCHRONISATION_NS = (1_000, _SECOND)
 _RATE = (50_000_000, 1_000_000_000_000)
-_ALONE, _CROWD = 1_000, 1_000_000
+_ALONE, _MOST_SHARING = 1_000, 1_000_000
 
 
 @dataclass(frozen=True)
-class Pace:
+class CommunicationCosts:
     """
     What an exchange costs; equal on all ranks.
 
     Parameters
     ----------
     meeting_ns
-        A meeting of all ranks, in nanoseconds.
+        A synchronisation of all ranks, in nanoseconds.
     copy
         Bytes per second that a rank copies out of (into) a slot.
     messages
         Bytes per second that go between nodes, all ranks together.
-    crowd
+    oversubscription
         Ranks that share a processor, in thousandths: 1000 and more.
     """
 
-    meeting_ns: int
+    synchronisation_ns: int
     copy: int
     messages: int
-    crowd: int = _ALONE
+    oversubscription: int = _ALONE
 
 
-ASSUMED = Pace(meeting_ns=60_000, copy=8 * _SECOND, messages=2 * _SECOND)
+ASSUMED = CommunicationCosts(synchronisation_ns=60_000, copy=8 * _SECOND, messages=2 * _SECOND)
 
 
 class Clock:
-    """What one rank of a group saw; `crowd` ranks share its processor, in thousandths."""
+    """What one rank of a group saw; `oversubscription` ranks share its processor, in thousandths."""
 
-    def __init__(self, crowd: int = _ALONE) -> None:
-        self.crowd = crowd
-        self._meetings: deque[int] = deque(maxlen=_MEETINGS)
+    def __init__(self, oversubscription: int = _ALONE) -> None:
+        self.oversubscription = oversubscription
+        self._synchronisations: deque[int] = deque(maxlen=_MEETINGS)
         self._copied = [0, 0]
         self._received = [0, 0]
 
-    def meet(self, step: Callable[[int], int], code: int) -> int:
+    def synchronise(self, step: Callable[[int], int], code: int) -> int:
         """Agree on a code, and keep how long that took."""
         began = time.perf_counter_ns()
         largest = step(code)
-        self._meetings.append(time.perf_counter_ns() - began)
+        self._synchronisations.append(time.perf_counter_ns() - began)
         return largest
 
     def copy(self, work: Callable[[], int]) -> None:
@@ -105,7 +105,12 @@ class Clock:
 
     def words(self) -> list[int]:
         """Tell the others: `WORDS` integers."""
-        return [min(self._meetings, default=0), *self._copied, *self._received, self.crowd]
+        return [
+            min(self._synchronisations, default=0),
+            *self._copied,
+            *self._received,
+            self.oversubscription,
+        ]
 
 
 def _add(sums: list[int], nbytes: int, ns: int) -> None:
@@ -135,9 +140,9 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-def agreed(said: NDArray[np.int64]) -> Pace:
+def agreed(said: NDArray[np.int64]) -> CommunicationCosts:
     """
-    Make one pace of what all ranks said.
+    Make one communication costs of what all ranks said.
 
     Parameters
     ----------
@@ -148,21 +153,21 @@ def agreed(said: NDArray[np.int64]) -> Pace:
     --------
     >>> said = [[70_000, 8 << 20, 2 << 20, 0, 0, 2000], [40_000, 8 << 20, 2 << 20, 0, 0, 2000]]
     >>> agreed(np.array(said))
-    Pace(meeting_ns=40000, copy=4000000000, messages=2000000000, crowd=2000)
+    CommunicationCosts(meeting_ns=40000, copy=4000000000, messages=2000000000, oversubscription=2000)
     """
     rows = [[int(word) for word in row] for row in said]
-    meetings = [row[0] for row in rows if row[0] > 0]
+    synchronisations = [row[0] for row in rows if row[0] > 0]
     copied, copying = sum(row[1] for row in rows), sum(row[2] for row in rows)
     received = [(row[3], row[4]) for row in rows if row[3] and row[4] > 0]
-    meeting, copy, messages = ASSUMED.meeting_ns, ASSUMED.copy, ASSUMED.messages
-    if meetings:
-        meeting = _within(min(meetings), _MEETING_NS)
+    synchronisation, copy, messages = ASSUMED.synchronisation_ns, ASSUMED.copy, ASSUMED.messages
+    if synchronisations:
+        synchronisation = _within(min(synchronisations), _SYNCHRONISATION_NS)
     if copied >= _LEAST:
         copy = _within(copied * _SECOND // max(copying, 1), _RATE)
     if sum(nbytes for nbytes, _ in received) >= _LEAST:
         messages = _within(sum(nbytes * _SECOND // ns for nbytes, ns in received), _RATE)
-    crowd = _within(max(row[5] for row in rows), (_ALONE, _CROWD))
-    return Pace(meeting, copy, messages, crowd)
+    oversubscription = _within(max(row[5] for row in rows), (_ALONE, _MOST_SHARING))
+    return CommunicationCosts(synchronisation, copy, messages, oversubscription)
 
 
 def _within(figure: int, bounds: tuple[int, int]) -> int:

@@ -27,7 +27,7 @@ try:
 except ImportError:
     _handler_of, _set_handler = signal.getsignal, signal.signal
 
-__all__ = ["Held", "Patience", "decode", "encode", "is_alive"]
+__all__ = ["DeferredInterrupt", "Patience", "decode", "encode", "is_alive"]
 
 
 _SIGINT = int(signal.SIGINT)
@@ -63,7 +63,7 @@ class Patience:
 
 
 def encode(error: CollectiveError) -> bytes:
-    """Write an error so that it fits the board."""
+    """Write an error so that it fits the node barrier."""
     ranks = list(error.ranks[:48])
     text = error.message.encode()[:1400].decode(errors="ignore")
     return json.dumps([error.code, ranks, text], ensure_ascii=False).encode()
@@ -92,7 +92,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-class Held:
+class DeferredInterrupt:
     """
     Hold Ctrl-C back; it is raised at the end. ``count`` tells how often it came.
 
@@ -106,14 +106,14 @@ class Held:
     0
     """
 
-    _open: ClassVar[list[Held]] = []
+    _open: ClassVar[list[DeferredInterrupt]] = []
 
     def __init__(self) -> None:
         self.count = 0
         self._before: Any = None
         self._replaced = False
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> DeferredInterrupt:
         if threading.current_thread() is threading.main_thread():
             before = _handler_of(_SIGINT)
             if callable(before):

@@ -1,16 +1,15 @@
 """
-A collective read of one array of which everybody has his section at hand: the short way.
+A collective read of one array, where every rank has its section in the page cache: the fast path.
 
-Problem. A few megabytes out of the page cache take half a millisecond. To prepare an item, wishes and a
-whole record takes each rank a tenth of that, when the processor's caches are full of data instead of
-code, and it is for others who want none of it.
+Problem. A rank reads a few megabytes out of the page cache in half a millisecond. Preparing an item,
+hints and a whole record takes it a tenth of that, for other ranks that need none of it.
 
-Idea. The rank reads first, and says no more than that it did and of which array: a brief record, the
-same words each time. If all say so, that was the call. If not, they go the long way (`call.run`), and
-begin with what they have said.
+Idea. The rank reads first, and sends a brief record: that it has read, and of which array, the same
+words each time. If all ranks send that, the call is complete. If not, they take the general path
+(`call.run`), which begins with the records they have exchanged.
 
-Invariants. Whether it goes the short way is a rank's own affair; what it does when the records are there
-follows from what all have said.
+Invariants. Each rank decides by itself whether it tries the fast path. What it does after the exchange
+follows from the records of all ranks.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective import items, planning
 from outcore.collective.agreement import Since, Unsure, brief
-from outcore.collective.alone import read_soon
-from outcore.collective.call import Early, run
+from outcore.collective.call import Attempt, run
 from outcore.collective.choose import METHODS
+from outcore.collective.independent import read_if_cheap
 from outcore.disk import DiskArray
 from outcore.formats.layout import ArrayInfo
 from outcore.transport import Transport
-from outcore.transport.watch import Held
+from outcore.transport.timeouts import DeferredInterrupt
 
 __all__ = ["Reader"]
 
@@ -38,7 +37,7 @@ _CALL = "read_all"
 
 class Reader:
     """
-    What a rank says of an array of which it has read a section.
+    The fast path of one array: what a rank says after it has read its section.
 
     Parameters
     ----------
@@ -54,26 +53,26 @@ class Reader:
 
     def read(self, array: DiskArray, key: Any, out: Any, method: Any) -> Any:
         """Read a section together with the other ranks: `CollectiveArray.read_all`."""
-        head, got, early = None, None, None
+        head, got, attempt = None, None, None
         # The other ranks wait for all of a collective.
-        with Held():
+        with DeferredInterrupt():
             written = _core.writes()
             try:
                 head = self._head(array, method) if self._since.quiet(written) else None
                 if head is not None:
-                    got = read_soon(self._group, array, key, out, method)
-                    early = Early()
+                    got = read_if_cheap(self._group, array, key, out, method)
+                    attempt = Attempt()
             except BaseException as error:
-                early = Early(failure=error)
+                attempt = Attempt(failure=error)
             if head is not None and got is not None:
                 # Only now is it known whether there is another step, in which to say what failed.
                 with Unsure(self._group, _CALL):
                     heads = _core.Records(self._group.allgather(head))
                     done = planning.settled(heads, one=True)
                 if done:
-                    self._since.met(written)
+                    self._since.synchronised(written)
                     return got
-                early = Early(heads)
+                attempt = Attempt(heads)
             # What was read early is memory that is there.
             to = got if out is None and isinstance(got, np.ndarray) else out
 
@@ -81,7 +80,7 @@ class Reader:
                 return [items.reading(array, key, to)]
 
             return run(
-                self._group, _CALL, bring, method, lambda: array.hints, one=True, early=early
+                self._group, _CALL, bring, method, lambda: array.hints, one=True, attempt=attempt
             )
 
     def _head(self, array: DiskArray, method: Any) -> NDArray[np.int64] | None:

@@ -24,11 +24,11 @@ use outcore_io::{Arena, StorageError};
 use pyo3::prelude::*;
 
 use crate::errors::{Class, Fault};
-use crate::hints::Wishes;
+use crate::hints::Hints;
 use crate::interrupt::Interrupts;
 use crate::nesting::{self, Seat, Seated};
 
-static GATE: PerProcess<Gate> = PerProcess::new(Gate::default);
+static ADMISSION: PerProcess<Admission> = PerProcess::new(Admission::default);
 
 /// Between two looks for Ctrl-C while waiting.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -36,7 +36,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 const STUCK: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-struct Gate {
+struct Admission {
     counts: Mutex<Counts>,
     changed: Condvar,
     /// Threads that have a turn and run handlers of signals, since when.
@@ -55,7 +55,7 @@ struct Counts {
     asleep: u64,
 }
 
-impl Gate {
+impl Admission {
     fn lock(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +79,7 @@ impl Handling {
     pub fn begin() -> Handling {
         let counts = nesting::seat() == Seat::Has;
         if counts {
-            GATE.get().handling().push((thread::current().id(), Instant::now()));
+            ADMISSION.get().handling().push((thread::current().id(), Instant::now()));
         }
         Handling(counts)
     }
@@ -89,14 +89,14 @@ impl Drop for Handling {
     fn drop(&mut self) {
         if self.0 {
             let me = thread::current().id();
-            GATE.get().handling().retain(|(thread, _)| *thread != me);
+            ADMISSION.get().handling().retain(|(thread, _)| *thread != me);
         }
     }
 }
 
 /// Whether a thread runs a handler for so long that nobody waits for it any longer.
 pub fn is_stuck(thread: ThreadId) -> bool {
-    GATE.get().handling().iter().any(|(one, since)| *one == thread && since.elapsed() > STUCK)
+    ADMISSION.get().handling().iter().any(|(one, since)| *one == thread && since.elapsed() > STUCK)
 }
 
 /// How much of an access is done, and whether it waits for its turn.
@@ -139,19 +139,19 @@ pub fn in_turn(
         Seat::Waits => return alone(interrupts, step),
         Seat::None => {}
     }
-    let gate = GATE.get();
-    let before = gate.enter(interrupts, |counts| counts.alone == 0)?;
-    let running = Running::new(gate);
+    let admission = ADMISSION.get();
+    let before = admission.enter(interrupts, |counts| counts.alone == 0)?;
+    let running = Running::new(admission);
     let result = step();
     drop(running);
-    let counts = *gate.lock();
+    let counts = *admission.lock();
     let others = counts.running > 0 || counts.ended != before.ended + 1;
     match result {
         Err(refused) if refused.is_about_room() && others => {}
         result => return result,
     }
-    gate.lock().alone += 1;
-    let _waiting = Waiting(gate, Seated::on(Seat::Waits));
+    admission.lock().alone += 1;
+    let _waiting = Waiting(admission, Seated::on(Seat::Waits));
     alone(interrupts, step)
 }
 
@@ -180,19 +180,19 @@ pub fn whole_in_turn(py: Python<'_>, work: Py<PyAny>) -> PyResult<()> {
 
 /// Waits until nobody runs, and does `step`.
 fn alone(interrupts: &Interrupts, step: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
-    let gate = GATE.get();
-    gate.enter(interrupts, |counts| counts.running <= gate.stuck())?;
-    let _running = Running::new(gate);
+    let admission = ADMISSION.get();
+    admission.enter(interrupts, |counts| counts.running <= admission.stuck())?;
+    let _running = Running::new(admission);
     step()
 }
 
 /// Somebody who runs; the end is counted on drop, also after a panic.
-struct Running(&'static Gate, #[allow(dead_code, reason = "kept for its drop")] Seated);
+struct Running(&'static Admission, #[allow(dead_code, reason = "kept for its drop")] Seated);
 
 impl Running {
-    /// The gate counts it already.
-    fn new(gate: &'static Gate) -> Running {
-        Running(gate, Seated::on(Seat::Has))
+    /// Admission control counts it already.
+    fn new(admission: &'static Admission) -> Running {
+        Running(admission, Seated::on(Seat::Has))
     }
 }
 
@@ -208,7 +208,7 @@ impl Drop for Running {
 }
 
 /// Somebody who wants to run alone.
-struct Waiting(&'static Gate, #[allow(dead_code, reason = "kept for its drop")] Seated);
+struct Waiting(&'static Admission, #[allow(dead_code, reason = "kept for its drop")] Seated);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -217,7 +217,7 @@ impl Drop for Waiting {
     }
 }
 
-impl Gate {
+impl Admission {
     /// Waits until `free`, then counts the caller as running.
     fn enter(
         &self,
@@ -245,14 +245,14 @@ impl Gate {
 
 /// Whether the caller, who is in a turn, is the only one; or cannot wait for the others.
 pub fn is_alone() -> bool {
-    nesting::seat() == Seat::Shares || GATE.get().lock().running < 2
+    nesting::seat() == Seat::Shares || ADMISSION.get().lock().running < 2
 }
 
 /// Refuses to go on with crumbs: a plan made for a fraction of the budget, because others hold the
 /// rest for a moment, would be slow for no reason. Called by a step in its turn.
-pub fn refuse_crumbs(wishes: &Wishes) -> Result<(), Fault> {
+pub fn refuse_crumbs(hints: &Hints) -> Result<(), Fault> {
     let arena = Arena::global();
-    let enough = (arena.limit() / 8).min(wishes.memory.unwrap_or(u64::MAX));
+    let enough = (arena.limit() / 8).min(hints.memory.unwrap_or(u64::MAX));
     if is_alone() || arena.available() >= enough {
         return Ok(());
     }

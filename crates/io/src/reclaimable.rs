@@ -4,12 +4,12 @@
 //! as held they would take their bytes from everything that is done meanwhile, although nothing is in
 //! them; and whoever is refused for that cannot know whom to ask.
 //!
-//! Idea. [`Pages`] counts memory that somebody mapped as held, or as lent: then it is within the limit,
+//! Idea. [`Pages`] counts memory that somebody mapped as held, or as reclaimable: then it is within the limit,
 //! but nobody is refused for it. When the room is needed its pages are taken out of the mapping
 //! (`MADV_REMOVE`), which stays; before it is used again they are put back. Systems other than Linux
-//! cannot take pages out of a shared mapping: there what is lent stays held.
+//! cannot take pages out of a shared mapping: there what is reclaimable stays held.
 //!
-//! Invariants. While pages are held they have memory: a full `/dev/shm` is an error of `take_back`,
+//! Invariants. While pages are held they have memory: a full `/dev/shm` is an error of `pin`,
 //! not a signal later (kernels before 5.14 cannot tell). Pages are taken out under the lock of the
 //! arena, so nobody who takes them back loses them.
 
@@ -21,14 +21,14 @@ use crate::pool::{Arena, Reservation, State};
 use crate::segment;
 
 /// Whether this system can take pages out of a shared mapping.
-const GIVES_WAY: bool = cfg!(target_os = "linux");
+const RECLAIMS: bool = cfg!(target_os = "linux");
 
 /// Since Linux 5.14; not in all versions of `libc`.
 const MADV_POPULATE_WRITE: i32 = 23;
 
-/// What is lent: where, and how much.
+/// What is reclaimable: where, and how much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Loan {
+pub(crate) struct Reclaimable {
     start: usize,
     bytes: u64,
 }
@@ -36,15 +36,15 @@ pub(crate) struct Loan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Now {
     Held,
-    Lent,
+    Unpinned,
     Released,
 }
 
-/// Pages of a shared mapping that are counted: as held, or as lent.
+/// Pages of a shared mapping that are counted: as held, or as reclaimable.
 #[derive(Debug)]
 pub struct Pages {
     arena: Arena,
-    loan: Loan,
+    region: Reclaimable,
     now: Mutex<Now>,
 }
 
@@ -53,29 +53,33 @@ impl Reservation {
     ///
     /// # Safety
     /// They are pages of a shared mapping that nobody else has, as many as are counted, and live as long
-    /// as the result. While they are lent nobody relies on what is in them.
+    /// as the result. While they are reclaimable nobody relies on what is in them.
     pub unsafe fn of_pages(self, start: *mut u8) -> Pages {
         let (arena, bytes) = self.into_parts();
-        Pages { arena, loan: Loan { start: start as usize, bytes }, now: Mutex::new(Now::Held) }
+        Pages {
+            arena,
+            region: Reclaimable { start: start as usize, bytes },
+            now: Mutex::new(Now::Held),
+        }
     }
 }
 
 impl Pages {
     /// Bytes of all pages.
     pub fn bytes(&self) -> u64 {
-        self.loan.bytes
+        self.region.bytes
     }
 
     /// From now on they give way, where the system lets them.
-    pub fn lend(&self) {
+    pub fn unpin(&self) {
         let mut now = self.now();
-        if !GIVES_WAY || *now != Now::Held || !self.arena.ours() {
+        if !RECLAIMS || *now != Now::Held || !self.arena.ours() {
             return;
         }
-        *now = Now::Lent;
+        *now = Now::Unpinned;
         let mut state = self.arena.state();
-        state.used = state.used.saturating_sub(self.loan.bytes);
-        state.loans.push(self.loan);
+        state.used = state.used.saturating_sub(self.region.bytes);
+        state.reclaimable.push(self.region);
         // The limit may have been lowered meanwhile.
         self.arena.settle(state);
     }
@@ -84,30 +88,30 @@ impl Pages {
     ///
     /// # Errors
     /// They do not fit the budget; the system has no memory for them. They are not held then.
-    pub fn take_back(&self, what: &'static str) -> Result<bool, StorageError> {
+    pub fn pin(&self, what: &'static str) -> Result<bool, StorageError> {
         let mut now = self.now();
-        if *now != Now::Lent || !self.arena.ours() {
+        if *now != Now::Unpinned || !self.arena.ours() {
             return Ok(true);
         }
         let mut state = self.arena.state();
-        state.admit(what, self.loan.bytes)?;
-        let there = state.loans.iter().position(|loan| *loan == self.loan);
+        state.admit(what, self.region.bytes)?;
+        let there = state.reclaimable.iter().position(|region| *region == self.region);
         if let Some(place) = there {
-            state.loans.remove(place);
+            state.reclaimable.remove(place);
         }
-        state.take(self.loan.bytes);
+        state.take(self.region.bytes);
         self.arena.settle(state);
         *now = Now::Held;
         if there.is_some() {
             return Ok(true);
         }
-        let populated = self.loan.advise(MADV_POPULATE_WRITE);
+        let populated = self.region.advise(MADV_POPULATE_WRITE);
         match populated {
             // Not known to this kernel.
             Ok(()) | Err(libc::EINVAL) => Ok(false),
             Err(errno) => {
                 drop(now);
-                self.lend();
+                self.unpin();
                 let errno = if errno == libc::EFAULT { libc::ENOSPC } else { errno };
                 Err(StorageError::io("memory shared between ranks", Path::new(""), errno))
             }
@@ -122,7 +126,7 @@ impl Pages {
         }
         // SAFETY: pages of a shared mapping that lives (`of_pages`); while they are held nobody takes
         // them out.
-        unsafe { segment::gather(self.loan.start as *mut u8, self.loan.bytes as usize) as u64 }
+        unsafe { segment::gather(self.region.start as *mut u8, self.region.bytes as usize) as u64 }
     }
 
     /// Counts them no longer.
@@ -134,8 +138,8 @@ impl Pages {
         }
         let mut state = self.arena.state();
         match before {
-            Now::Held => state.used = state.used.saturating_sub(self.loan.bytes),
-            Now::Lent => state.loans.retain(|loan| *loan != self.loan),
+            Now::Held => state.used = state.used.saturating_sub(self.region.bytes),
+            Now::Unpinned => state.reclaimable.retain(|region| *region != self.region),
             Now::Released => {}
         }
     }
@@ -151,7 +155,7 @@ impl Drop for Pages {
     }
 }
 
-impl Loan {
+impl Reclaimable {
     /// Takes the pages out of the mapping. A kernel that refuses keeps the memory; then it is not ours
     /// to count.
     fn remove(self) {
@@ -170,18 +174,18 @@ impl Loan {
 }
 
 impl State {
-    /// Bytes that are lent to their owners.
+    /// Bytes that are reclaimable to their owners.
     pub(crate) fn loaned(&self) -> u64 {
-        self.loans.iter().map(|loan| loan.bytes).sum()
+        self.reclaimable.iter().map(|region| region.bytes).sum()
     }
 
     /// Takes pages back, oldest first, until so many bytes are free, or none is left.
     pub(crate) fn recall(&mut self, bytes: u64) {
         let mut freed = 0;
-        while freed < bytes && !self.loans.is_empty() {
-            let loan = self.loans.remove(0);
-            loan.remove();
-            freed += loan.bytes;
+        while freed < bytes && !self.reclaimable.is_empty() {
+            let region = self.reclaimable.remove(0);
+            region.remove();
+            freed += region.bytes;
         }
     }
 }
@@ -232,19 +236,19 @@ mod tests {
         memory.bytes().fill(7);
         assert_eq!(6 * PAGE as u64, arena.used());
         assert!(arena.reserve("x", 5 * PAGE as u64).is_err());
-        pages.lend();
+        pages.unpin();
         assert_eq!((0, 10 * PAGE as u64), (arena.used(), arena.available()));
         // There is room for both: they stay.
         drop(arena.reserve("x", 4 * PAGE as u64).unwrap());
-        assert!(pages.take_back("slots").unwrap());
+        assert!(pages.pin("slots").unwrap());
         assert!(memory.bytes().iter().all(|byte| *byte == 7));
-        pages.lend();
+        pages.unpin();
         let other = arena.reserve("x", 5 * PAGE as u64).unwrap();
         assert_eq!(5 * PAGE as u64, arena.committed());
         assert!(memory.bytes().iter().all(|byte| *byte == 0));
-        assert!(pages.take_back("slots").is_err());
+        assert!(pages.pin("slots").is_err());
         drop(other);
-        assert!(!pages.take_back("slots").unwrap());
+        assert!(!pages.pin("slots").unwrap());
         memory.bytes().fill(8);
         assert_eq!(6 * PAGE as u64, arena.used());
         drop(pages);
@@ -256,12 +260,12 @@ mod tests {
     fn a_lower_limit_takes_lent_pages_at_once() {
         let (arena, memory) = (Arena::new(10 * PAGE as u64), Mapped::new(6));
         let pages = memory.held(&arena);
-        pages.lend();
+        pages.unpin();
         arena.set_limit(3 * PAGE as u64);
         assert_eq!(0, arena.committed());
         let late = memory.held(&Arena::new(10 * PAGE as u64));
         late.arena.set_limit(PAGE as u64);
-        late.lend();
+        late.unpin();
         assert_eq!((0, 0), (late.arena.used(), late.arena.committed()));
     }
 }

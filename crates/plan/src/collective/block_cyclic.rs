@@ -1,14 +1,14 @@
-//! Deals: the tiles of an array given to its owners one by one, like cards.
+//! Block-cyclic assignment of the tiles of an array to its owners, one by one.
 //!
 //! Problem. With [`Cut::Cyclic`](super::Cut::Cyclic) an owner has tiles all over the array: a list of them grows
 //! with the elements.
 //!
 //! Idea. The tiles of all regions stand in line; tile `g` is that of share `g % S`, of which it is the
 //! `g / S`-th. Which region it is in is found by bisection in sums of tiles, and what it holds is arithmetic.
-//! What a share has is a [`Hand`]: two numbers. Few tiles are spans of their own: those of small
+//! What a share has is a [`CyclicPart`]: two numbers. Few tiles are spans of their own: those of small
 //! regions, or of several arrays, share slots then as their sizes allow.
 //!
-//! Invariants. Each tile is in one hand. Memory is O(shares + regions), whatever the number of tiles.
+//! Invariants. Each tile is in one part. Memory is O(shares + regions), whatever the number of tiles.
 //!
 //! Reference: Thakur and Choudhary, section 6 (block-cyclic).
 
@@ -21,9 +21,9 @@ use super::tiles::Tiling;
 /// Up to so many tiles for each share and region are spans of their own.
 const FEW: i64 = 4;
 
-/// How the tiles of an array are dealt out.
+/// How the tiles of an array are assigned out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Deal {
+pub(super) struct BlockCyclic {
     /// Tiles of all regions up to each one, and with it.
     ends: Vec<i64>,
     shares: i64,
@@ -31,17 +31,17 @@ pub(super) struct Deal {
     longest: i64,
 }
 
-/// What one share of an array has of a deal.
+/// What one share of an array has of a block-cyclic assignments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hand {
+pub(super) struct CyclicPart {
     pub array: u32,
     /// Number of the share.
     pub share: u32,
 }
 
-impl Deal {
+impl BlockCyclic {
     /// Of an array of which there is at least one share.
-    pub fn new(tilings: &[Tiling], shares: usize) -> Deal {
+    pub fn new(tilings: &[Tiling], shares: usize) -> BlockCyclic {
         let mut sum = 0_i64;
         let end = |tiling: &Tiling| {
             sum = sum.saturating_add(tiling.tiles(0, tiling.units()));
@@ -49,7 +49,7 @@ impl Deal {
         };
         let ends = tilings.iter().map(end).collect();
         let longest = tilings.iter().map(Tiling::tile_bytes).max().unwrap_or(0);
-        Deal { ends, shares: shares.max(1) as i64, longest }
+        BlockCyclic { ends, shares: shares.max(1) as i64, longest }
     }
 
     /// Bytes of a tile, at most.
@@ -61,14 +61,14 @@ impl Deal {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// How many tiles a hand has.
-    pub fn tiles(&self, hand: Hand) -> i64 {
-        (self.all() - i64::from(hand.share) + self.shares - 1) / self.shares
+    /// How many tiles a part has.
+    pub fn tiles(&self, cyclic_part: CyclicPart) -> i64 {
+        (self.all() - i64::from(cyclic_part.share) + self.shares - 1) / self.shares
     }
 
-    /// Tile number `k` of a hand: its region, and its number there.
-    pub fn tile(&self, hand: Hand, k: i64) -> (u32, i64) {
-        self.place(i64::from(hand.share) + k * self.shares)
+    /// Tile number `k` of a part: its region, and its number there.
+    pub fn tile(&self, cyclic_part: CyclicPart, k: i64) -> (u32, i64) {
+        self.place(i64::from(cyclic_part.share) + k * self.shares)
     }
 
     /// The region of a tile of all, and its number there.
@@ -81,12 +81,14 @@ impl Deal {
         region.checked_sub(1).map_or(0, |k| self.ends[k])
     }
 
-    /// The parts of the owners, in order: hands, or a span for each tile where these are few.
+    /// The parts of the owners, in order: parts, or a span for each tile where these are few.
     pub fn parts(&self, array: u32, tilings: &[Tiling], shares: &[Share]) -> Vec<(u32, Part)> {
         let few = FEW.saturating_mul(self.shares + self.ends.len() as i64);
         if self.all() > few {
-            let hand = |(share, own): (u32, &Share)| (own.rank, Part::Hand(Hand { array, share }));
-            return (0..).zip(shares).map(hand).collect();
+            let cyclic_part = |(share, own): (u32, &Share)| {
+                (own.rank, Part::CyclicPart(CyclicPart { array, share }))
+            };
+            return (0..).zip(shares).map(cyclic_part).collect();
         }
         let span = |tile: i64| {
             let (region, n) = self.place(tile);
@@ -98,22 +100,22 @@ impl Deal {
         (0..self.all()).filter_map(span).collect()
     }
 
-    /// As many tiles as a hand has, of each region, but in a row: no two hands have the same ones.
+    /// As many tiles as a part has, of each region, but in a row: no two parts have the same ones.
     pub fn rows<'a>(
         &'a self,
-        hand: Hand,
+        cyclic_part: CyclicPart,
         tilings: &'a [Tiling],
     ) -> impl Iterator<Item = Span> + 'a {
         let row = move |(k, tiling): (usize, &Tiling)| {
             let tiles = self.ends[k] - self.before(k);
-            let turn = (i64::from(hand.share) - self.before(k)).rem_euclid(self.shares);
+            let turn = (i64::from(cyclic_part.share) - self.before(k)).rem_euclid(self.shares);
             let (each, more) = (tiles / self.shares, tiles % self.shares);
             let first = turn * each + turn.min(more);
             let count = each + i64::from(turn < more);
             let units = tiling.units();
             let (low, _) = tiling.units_of_tile(0, units, first).filter(|_| count > 0)?;
             let (_, high) = tiling.units_of_tile(0, units, first + count - 1)?;
-            Some(Span { array: hand.array, region: k as u32, low, high })
+            Some(Span { array: cyclic_part.array, region: k as u32, low, high })
         };
         tilings.iter().enumerate().filter_map(row)
     }
@@ -125,10 +127,10 @@ mod tests {
 
     use super::*;
     use crate::collective::batches::Batches;
-    use crate::collective::{regions, Access, Agreed, Collective, Cut, Ground, Job, Tile};
+    use crate::collective::{regions, Access, Agreed, ArrayDescriptor, Collective, Cut, Job, Tile};
     use crate::section::{Range, Section};
 
-    /// All tiles in a list, dealt out one after another: what a deal is arithmetic for.
+    /// All tiles in a list, assigned out one after another: what a block-cyclic assignments is arithmetic for.
     fn listed(tilings: &[Tiling], shares: &[Share]) -> Vec<(u32, Span)> {
         let (mut spans, mut turn) = (Vec::new(), 0);
         for (region, tiling) in tilings.iter().enumerate() {
@@ -144,12 +146,17 @@ mod tests {
         spans
     }
 
-    fn ground(shape: &[i64], grain: &[i64], turned: bool, lead: Option<i64>) -> Ground {
+    fn descriptor(
+        shape: &[i64],
+        grain: &[i64],
+        turned: bool,
+        lead: Option<i64>,
+    ) -> ArrayDescriptor {
         let mut order: Vec<usize> = (0..shape.len()).collect();
         if turned {
             order.reverse();
         }
-        Ground {
+        ArrayDescriptor {
             shape: shape.to_vec(),
             item: 4,
             order,
@@ -178,7 +185,7 @@ mod tests {
             turned in any::<bool>(), chunk in 1..4_i64, ranks in 1..6_u32, backward in any::<bool>(),
             slot in prop_oneof![40..400_i64, 400..9000_i64], least in 1..300_i64, gap in 0..200_i64, lead in prop::option::of(0..64_i64),
         ) {
-            let ground = ground(&[24, 18, 7], &[chunk, 1, chunk], turned, lead);
+            let descriptor = descriptor(&[24, 18, 7], &[chunk, 1, chunk], turned, lead);
             let boxes = boxes.into_iter().map(|(a, b, c)| vec![a, b, c]);
             let accesses: Vec<Access> = boxes.enumerate().map(access).collect();
             let share = |k: u32| Share { rank: if backward { ranks - 1 - k } else { k }, part: 1 };
@@ -187,12 +194,12 @@ mod tests {
             let agreed = Agreed {
                 ranks: all, slot, gap, align: 64, least, cut: Cut::Cyclic, write: false,
             };
-            let job = Job { ground: ground.clone(), accesses: accesses.clone(), shares: shares.clone() };
+            let job = Job { descriptor: descriptor.clone(), accesses: accesses.clone(), shares: shares.clone() };
             let plan = Collective::new(vec![job], &agreed).unwrap();
             let tilings = &plan.jobs[0].tilings;
-            prop_assert_eq!(plan.regions(0), &regions(&ground, &accesses, gap)[..]);
+            prop_assert_eq!(plan.regions(0), &regions(&descriptor, &accesses, gap)[..]);
             let list = listed(tilings, &shares);
-            let deal = plan.jobs[0].deal.as_ref().unwrap();
+            let cyclic = plan.jobs[0].cyclic.as_ref().unwrap();
             for owner in 0..all {
                 let mine: Vec<Span> =
                     list.iter().filter(|(rank, _)| *rank == owner).map(|(_, span)| *span).collect();
@@ -207,10 +214,10 @@ mod tests {
                 let bytes = |span: &Span| tilings[span.region as usize].tile_bytes();
                 let size = |part: &Part| match part {
                     Part::Span(span) => (1, bytes(span)),
-                    Part::Hand(_) => (0, 0),
+                    Part::CyclicPart(_) => (0, 0),
                 };
                 let spans = mine.iter().copied().map(Part::Span).collect();
-                let listed = Batches::new(spans, size, least, slot.max(deal.tile_bytes()));
+                let listed = Batches::new(spans, size, least, slot.max(cyclic.tile_bytes()));
                 let few = list.len() as i64 <= FEW * (i64::from(ranks) + tilings.len() as i64);
                 if few || tilings.len() == 1 {
                     for k in 0..listed.rounds() {
@@ -227,22 +234,22 @@ mod tests {
         #[test]
         fn rows_are_all_tiles(sizes in prop::collection::vec(1..40_i64, 1..6), shares in 1..9_u32) {
             let tiling = |rows: i64| {
-                let ground = ground(&[40, 16], &[1, 1], false, None);
+                let descriptor = descriptor(&[40, 16], &[1, 1], false, None);
                 let section = Section::new(vec![Range::new(0, rows, 1).unwrap(), Range::new(0, 16, 1).unwrap()]);
                 let region = crate::collective::Region { section, members: vec![] };
-                Tiling::new(&ground, &region, 64, 64, 1).unwrap()
+                Tiling::new(&descriptor, &region, 64, 64, 1).unwrap()
             };
             let tilings: Vec<Tiling> = sizes.iter().copied().map(tiling).collect();
-            let deal = Deal::new(&tilings, shares as usize);
+            let cyclic = BlockCyclic::new(&tilings, shares as usize);
             let mut seen = alloc::collections::BTreeSet::new();
             for share in 0..shares {
-                let hand = Hand { array: 0, share };
+                let cyclic_part = CyclicPart { array: 0, share };
                 let mut tiles = 0;
-                for row in deal.rows(hand, &tilings) {
+                for row in cyclic.rows(cyclic_part, &tilings) {
                     tiles += row.high - row.low;
                     prop_assert!((row.low..row.high).all(|unit| seen.insert((row.region, unit))));
                 }
-                prop_assert_eq!(deal.tiles(hand), tiles);
+                prop_assert_eq!(cyclic.tiles(cyclic_part), tiles);
             }
             prop_assert_eq!(sizes.iter().sum::<i64>(), seen.len() as i64);
         }

@@ -1,27 +1,27 @@
-//! Letters: a message between an owner and another rank, in parts that fit a buffer.
+//! Packets: a message between an owner and another rank, in parts that fit a buffer.
 //!
 //! Problem. A rank that asks for the same elements several times gets more of a tile than the tile holds, so
 //! that a message of a round may be larger than any buffer that the ranks have agreed on.
 //!
-//! Idea. A message is a list of pieces in an order that both ends know. As many as fit make a letter.
+//! Idea. A message is a list of pieces in an order that both ends know. As many as fit make a packet.
 //!
-//! Invariants. Letters are the pieces in their order; none is larger than `most`, unless it is a single piece.
+//! Invariants. Packets are the pieces in their order; none is larger than `most`, unless it is a single piece.
 
-/// Cuts a list of pieces into letters.
+/// Cuts a list of pieces into packets.
 #[derive(Debug, Clone)]
-pub struct Letters {
+pub struct Packets {
     most: i64,
     held: i64,
     number: usize,
 }
 
-impl Letters {
-    /// Letters of at most `most` bytes.
-    pub fn new(most: i64) -> Letters {
-        Letters { most, held: 0, number: 0 }
+impl Packets {
+    /// Packets of at most `most` bytes.
+    pub fn new(most: i64) -> Packets {
+        Packets { most, held: 0, number: 0 }
     }
 
-    /// Which letter the next piece of the message goes with.
+    /// Which packet the next piece of the message goes with.
     pub fn next(&mut self, bytes: i64) -> usize {
         let all = self.held.saturating_add(bytes);
         if self.held > 0 && all > self.most {
@@ -45,8 +45,8 @@ mod tests {
             pieces in prop::collection::vec(0..50_i64, 0..40),
             most in 1..100_i64,
         ) {
-            let mut letters = Letters::new(most);
-            let numbers: Vec<usize> = pieces.iter().map(|bytes| letters.next(*bytes)).collect();
+            let mut packets = Packets::new(most);
+            let numbers: Vec<usize> = pieces.iter().map(|bytes| packets.next(*bytes)).collect();
             let mut sums: Vec<(i64, usize)> = Vec::new();
             for (number, bytes) in numbers.iter().zip(&pieces) {
                 prop_assert!(*number == sums.len() || *number + 1 == sums.len());

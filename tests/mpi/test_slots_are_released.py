@@ -26,9 +26,9 @@ def test_a_failed_collective_keeps_no_slots(tmp_path, ranks):
         with outcore.open(tmp_path / "a.npy", comm=t) as a:
             a.read_all(np.s_[:, t.rank :: t.size], method="two-phase")
             slots = slots_module._kept[t]
-            slots.take_back()
+            slots.pin()
             held.append(_core.memory_state()[0])
-            slots.lend()
+            slots.unpin()
             a.read_all(np.s_[:, :, :], method="two-phase")
 
     with pytest.raises(CollectiveError) as caught:

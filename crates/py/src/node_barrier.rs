@@ -1,15 +1,15 @@
-//! A board where the ranks of a node meet: steps that end, or say why not.
+//! A node barrier where the ranks of a node synchronise: steps that end, or say why not.
 //!
 //! A step is one call from Python, so that nothing comes between its parts. While it waits it looks
 //! for Ctrl-C and, now and then, calls `watch(seconds, interrupts)`, which may warn, or stop the
-//! board and raise. Ctrl-C does not end a step: the other ranks would wait for ever. It is noted, and
+//! node barrier and raise. Ctrl-C does not end a step: the other ranks would wait for ever. It is noted, and
 //! raised when the step is complete.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use outcore_io::board::{self, Shape, Ticket, Wait};
+use outcore_io::node_barrier::{self, Shape, Ticket, Wait};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
@@ -19,10 +19,10 @@ use crate::errors::{Class, Fault};
 /// Between two looks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// One rank's handle of a board.
+/// One rank's handle of a node barrier.
 #[pyclass(module = "outcore._core", frozen)]
-pub struct Board {
-    board: board::Board,
+pub struct NodeBarrier {
+    node_barrier: node_barrier::NodeBarrier,
     /// Microseconds between two calls of `watch`.
     tick: AtomicU64,
     busy: AtomicBool,
@@ -46,7 +46,7 @@ impl Drop for Turn<'_> {
 }
 
 #[pymethods]
-impl Board {
+impl NodeBarrier {
     /// Attach to `memory`, which starts out as zeros; `first` made it.
     #[new]
     #[pyo3(signature = (memory, rank, ranks, cell, result, first))]
@@ -57,18 +57,21 @@ impl Board {
         cell: usize,
         result: usize,
         first: bool,
-    ) -> PyResult<Board> {
+    ) -> PyResult<NodeBarrier> {
         if memory.readonly() || !memory.is_c_contiguous() {
-            return Err(usage("a board needs memory that can be written"));
+            return Err(usage("a node barrier needs memory that can be written"));
         }
         let shape = Shape { ranks, cell, result };
         let base = memory.buf_ptr().cast::<u8>();
-        // SAFETY: the buffer is held as long as the board, so its memory stays; it belongs to a
-        // transport, which hands it to boards of different ranks and to nobody else.
-        let board = unsafe { board::Board::attach(base, memory.len_bytes(), rank, shape, first) };
-        let board = board.ok_or_else(|| usage("memory that is no board of this shape"))?;
-        Ok(Board {
-            board,
+        // SAFETY: the buffer is held as long as the node barrier, so its memory stays; it belongs to a
+        // transport, which hands it to barriers of different ranks and to nobody else.
+        let node_barrier = unsafe {
+            node_barrier::NodeBarrier::attach(base, memory.len_bytes(), rank, shape, first)
+        };
+        let node_barrier =
+            node_barrier.ok_or_else(|| usage("memory that is no node barrier of this shape"))?;
+        Ok(NodeBarrier {
+            node_barrier,
             tick: AtomicU64::new(1_000_000),
             busy: AtomicBool::new(false),
             last: Mutex::new(None),
@@ -77,10 +80,10 @@ impl Board {
         })
     }
 
-    /// Memory that a board needs.
+    /// Memory that a node barrier needs.
     #[staticmethod]
     fn nbytes(ranks: usize, cell: usize, result: usize) -> PyResult<usize> {
-        Shape { ranks, cell, result }.bytes().ok_or_else(|| usage("a board too large"))
+        Shape { ranks, cell, result }.bytes().ok_or_else(|| usage("a node barrier too large"))
     }
 
     /// Say `said` and hear what all say, one after the other; None if ranks made different calls.
@@ -93,10 +96,10 @@ impl Board {
         watch: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
         let ticket = self.step(py, call, total, said, watch)?;
-        let Some(len) = self.board.same(&ticket) else { return Ok(None) };
-        let rows = len * self.board.shape().ranks;
+        let Some(len) = self.node_barrier.same(&ticket) else { return Ok(None) };
+        let rows = len * self.node_barrier.shape().ranks;
         let heard = PyByteArray::new_with(py, rows, |out| {
-            self.board.rows(&ticket, len, out);
+            self.node_barrier.rows(&ticket, len, out);
             Ok(())
         })?;
         Ok(Some(heard))
@@ -111,9 +114,9 @@ impl Board {
         watch: &Bound<'_, PyAny>,
     ) -> PyResult<Option<i64>> {
         let ticket = self.step(py, call, 8, &code.to_le_bytes(), watch)?;
-        let Some(8) = self.board.same(&ticket) else { return Ok(None) };
-        let mut rows = vec![0; 8 * self.board.shape().ranks];
-        self.board.rows(&ticket, 8, &mut rows);
+        let Some(8) = self.node_barrier.same(&ticket) else { return Ok(None) };
+        let mut rows = vec![0; 8 * self.node_barrier.shape().ranks];
+        self.node_barrier.rows(&ticket, 8, &mut rows);
         let codes = rows.chunks_exact(8).map(|row| {
             let mut code = [0; 8];
             code.copy_from_slice(row);
@@ -131,12 +134,12 @@ impl Board {
         result: Option<&[u8]>,
         watch: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyByteArray>> {
-        if result.is_some_and(|bytes| !self.board.publish(bytes)) {
-            return Err(usage("a result that is longer than the board has room for"));
+        if result.is_some_and(|bytes| !self.node_barrier.publish(bytes)) {
+            return Err(usage("a result that is longer than the node barrier has room for"));
         }
         self.step(py, call, 0, &[], watch)?;
-        PyByteArray::new_with(py, self.board.published(), |out| {
-            self.board.read_published(out);
+        PyByteArray::new_with(py, self.node_barrier.published(), |out| {
+            self.node_barrier.read_published(out);
             Ok(())
         })
     }
@@ -144,60 +147,61 @@ impl Board {
     /// Heads of the last step: for each rank its call and two lengths, 16 bytes.
     fn heads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let len = if last.is_some() { board::HEAD * self.board.shape().ranks } else { 0 };
+        let len =
+            if last.is_some() { node_barrier::HEAD * self.node_barrier.shape().ranks } else { 0 };
         PyBytes::new_with(py, len, |out| {
             if let Some(ticket) = &last {
-                self.board.heads(ticket, out);
+                self.node_barrier.heads(ticket, out);
             }
             Ok(())
         })
     }
 
-    /// Stop the board for ever; with `waiting`, only if the step in which this rank waits is not
+    /// Stop the node barrier for ever; with `waiting`, only if the step in which this rank waits is not
     /// complete. Whether it is stopped now.
     fn stop(&self, text: &[u8], waiting: bool) -> bool {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        self.board.stop(text, if waiting { last.as_ref() } else { None })
+        self.node_barrier.stop(text, if waiting { last.as_ref() } else { None })
     }
 
-    /// Why the board was stopped; None if it was not.
+    /// Why the node barrier was stopped; None if it was not.
     fn stopped(&self) -> Option<Vec<u8>> {
-        self.board.is_stopped().then(|| self.board.text())
+        self.node_barrier.is_stopped().then(|| self.node_barrier.text())
     }
 
     /// Of each rank: steps it has arrived at, its last call, its process, whether it has left.
     fn seen(&self) -> Vec<(u64, u32, u32, bool)> {
-        let ranks = 0..self.board.shape().ranks;
-        let seen = ranks.map(|rank| self.board.seen(rank));
+        let ranks = 0..self.node_barrier.shape().ranks;
+        let seen = ranks.map(|rank| self.node_barrier.seen(rank));
         seen.map(|seen| (seen.steps, seen.call, seen.pid, seen.left)).collect()
     }
 
     /// Steps that this rank has arrived at.
     #[getter]
     fn steps(&self) -> u64 {
-        self.board.steps()
+        self.node_barrier.steps()
     }
 
     /// This rank will not come again.
     fn leave(&self) {
-        self.board.leave();
+        self.node_barrier.leave();
     }
 
     /// For those who wait for this rank: a set of numbers below 1024.
     fn note(&self, numbers: Vec<u32>) {
-        let mut words = [0; board::NOTE_WORDS];
+        let mut words = [0; node_barrier::NOTE_WORDS];
         for number in numbers {
             if let Some(word) = words.get_mut(number as usize / 64) {
                 *word |= 1_u64 << (number % 64);
             }
         }
-        self.board.set_note(&words);
+        self.node_barrier.set_note(&words);
     }
 
     /// The note.
     fn noted(&self) -> Vec<u32> {
-        let words = self.board.note();
-        let all = 0..64 * board::NOTE_WORDS as u32;
+        let words = self.node_barrier.note();
+        let all = 0..64 * node_barrier::NOTE_WORDS as u32;
         all.filter(|n| words[*n as usize / 64] >> (n % 64) & 1 == 1).collect()
     }
 
@@ -208,7 +212,7 @@ impl Board {
     }
 }
 
-impl Board {
+impl NodeBarrier {
     fn enter(&self) -> PyResult<Turn<'_>> {
         if self.pid != std::process::id() {
             return Err(usage("a transport was used in a child of the process that made it"));
@@ -229,12 +233,14 @@ impl Board {
     ) -> PyResult<Ticket> {
         let _turn = self.enter()?;
         let over = |elapsed: f64, interrupts: u32| match watch.call1((elapsed, interrupts)) {
-            Ok(_) => usage("a board was stopped and nobody said why"),
+            Ok(_) => usage("a node barrier was stopped and nobody said why"),
             Err(error) => error,
         };
-        let Ok(ticket) = self.board.arrive(call, total, said) else { return Err(over(0.0, 0)) };
+        let Ok(ticket) = self.node_barrier.arrive(call, total, said) else {
+            return Err(over(0.0, 0));
+        };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
-        if self.board.wait(&ticket, Duration::ZERO) == Wait::Done {
+        if self.node_barrier.wait(&ticket, Duration::ZERO) == Wait::Done {
             return Ok(ticket);
         }
         let (mut noted, mut interrupts): (Option<PyErr>, u32) = (None, 0);
@@ -242,7 +248,7 @@ impl Board {
         let (began, mut next) = (Instant::now(), tick);
         loop {
             let patience = next.saturating_sub(began.elapsed()).min(GLANCE);
-            let state = py.detach(|| self.board.wait(&ticket, patience));
+            let state = py.detach(|| self.node_barrier.wait(&ticket, patience));
             let elapsed = began.elapsed();
             match state {
                 Wait::Done => break,
@@ -257,7 +263,7 @@ impl Board {
             if looks {
                 next = elapsed + tick;
                 if let Err(raised) = watch.call1((elapsed.as_secs_f64(), interrupts)) {
-                    if self.board.is_stopped() {
+                    if self.node_barrier.is_stopped() {
                         return Err(raised);
                     }
                     // Ctrl-C while it ran: the step goes on.

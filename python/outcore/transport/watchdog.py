@@ -1,9 +1,9 @@
 """
 How one rank of a group waits: what it notices, what it says, and how it ends the wait for all.
 
-Whoever ends a wait stops the board of its node with an error, which all ranks there raise, now and
-at every later call. The leader of the node tells the other leaders, who stop their boards; if it is the
-leader that died, who noticed it does.
+A rank that ends a wait stops the barrier of its node with an error, which all ranks there raise, now
+and at every later call. The leader of the node tells the other leaders, which stop their barriers; if
+the leader died, the rank that noticed does.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from outcore import _core
 from outcore.errors import CollectiveError
 from outcore.transport.checks import ranges
 from outcore.transport.place import CALLS, EXCHANGE, SECOND, TAG_STOP, Place
-from outcore.transport.watch import Held, Patience, decode, encode, is_alive
+from outcore.transport.timeouts import DeferredInterrupt, Patience, decode, encode, is_alive
 from outcore.transport.wire import Pending, Wire
 
-__all__ = ["Vigil"]
+__all__ = ["Watchdog"]
 
 
 @dataclass
@@ -34,12 +34,14 @@ class Said:
     noted: bool = False
 
 
-class Vigil:
+class Watchdog:
     """The waits of one rank in one group."""
 
-    def __init__(self, place: Place, board: _core.Board, wire: Wire, patience: Patience) -> None:
+    def __init__(
+        self, place: Place, node_barrier: _core.NodeBarrier, wire: Wire, patience: Patience
+    ) -> None:
         self.place = place
-        self.board = board
+        self.node_barrier = node_barrier
         self.wire = wire
         self.patience = patience
         self.call = 0
@@ -47,15 +49,15 @@ class Vigil:
         self._said = Said()
         self._told = False
         # Processes of this node that we can see; numbers of another namespace mean nothing here.
-        self._pids = [pid if pid and is_alive(pid) else 0 for _, _, pid, _ in board.seen()]
-        board.set_tick(patience.tick)
+        self._pids = [pid if pid and is_alive(pid) else 0 for _, _, pid, _ in node_barrier.seen()]
+        node_barrier.set_tick(patience.tick)
 
-    # --------------------------------------------------------------------------- at the board
+    # --------------------------------------------------------------------------- at the node barrier
 
-    def at_board(self, elapsed: float, interrupts: int) -> None:
-        """Called by the board while this rank waits there, and when the board was stopped."""
+    def at_barrier(self, elapsed: float, interrupts: int) -> None:
+        """The node barrier calls this while this rank waits there, and when it was stopped."""
         self.check_far()
-        here, seen, steps = self.place.here, self.board.seen(), self.board.steps
+        here, seen, steps = self.place.here, self.node_barrier.seen(), self.node_barrier.steps
         late = [k for k, rank in enumerate(seen) if rank[0] < steps]
         if not late:
             return
@@ -63,7 +65,7 @@ class Vigil:
         missing = tuple(here[k] for k in late)
         call = seen[here.index(self.place.rank)][1]
         speaks = self.place.rank == min(set(here) - set(missing))
-        nodes = self.board.noted() if call == SECOND and late == [0] else []
+        nodes = self.node_barrier.noted() if call == SECOND and late == [0] else []
         if nodes:
             # Our leader waits for other nodes, and speaks for us.
             missing, speaks = self.place.on(nodes), False
@@ -79,7 +81,7 @@ class Vigil:
 
         def missing(pending: list[Pending]) -> tuple[int, ...]:
             nodes = sorted({node for node, _ in pending})
-            self.board.note(nodes)
+            self.node_barrier.note(nodes)
             return self.place.on(nodes)
 
         return Look(self, call, missing)
@@ -101,7 +103,7 @@ class Vigil:
 
     def check(self) -> None:
         """Raise if the group was stopped."""
-        stopped = self.board.stopped()
+        stopped = self.node_barrier.stopped()
         if stopped is not None:
             self._tell(stopped)
             raise decode(stopped)
@@ -113,20 +115,22 @@ class Vigil:
             text = self.wire.take(self.place.tag(TAG_STOP))
             if text is not None:
                 self._told = True
-                self.board.stop(text, False)
+                self.node_barrier.stop(text, False)
                 self.check()
 
     def stop(self, error: CollectiveError, waiting: bool) -> bool:
         """
         Stop the group.
 
-        With ``waiting``, only if the step in which this rank waits at the board is not complete.
+        With ``waiting``, only if the step in which this rank waits at the node barrier is not complete.
         """
         text = encode(error)
-        stopped = self.board.stop(text, waiting)
+        stopped = self.node_barrier.stop(text, waiting)
         if stopped:
             # A leader that is gone tells nobody: who stops the group does.
-            self._tell(self.board.stopped() or text, bool(self.place.far and self._gone([0])))
+            self._tell(
+                self.node_barrier.stopped() or text, bool(self.place.far and self._gone([0]))
+            )
         return stopped
 
     def broken(self, error: BaseException) -> None:
@@ -162,7 +166,7 @@ class Vigil:
             self.check()  # somebody else may have been first: all raise the same
 
     def _gone(self, late: list[int]) -> tuple[int, ...]:
-        seen = self.board.seen()
+        seen = self.node_barrier.seen()
         return tuple(
             self.place.here[k]
             for k in late
@@ -193,7 +197,7 @@ class Vigil:
         waiting: bool,
     ) -> None:
         rank, patience = self.place.rank, self.patience
-        interrupts += Held.noted()
+        interrupts += DeferredInterrupt.noted()
         told = f"waited {elapsed:.3g} s in {CALLS[call]} for {ranges(missing)} of {self.place.size}"
         if interrupts > 1:
             error = CollectiveError(
@@ -223,9 +227,9 @@ class Look:
     """One wait on the wire."""
 
     def __init__(
-        self, vigil: Vigil, call: int, missing: Callable[[list[Pending]], tuple[int, ...]]
+        self, watchdog: Watchdog, call: int, missing: Callable[[list[Pending]], tuple[int, ...]]
     ) -> None:
-        self._vigil = vigil
+        self._vigil = watchdog
         self._call = call
         self._missing = missing
         self._said = Said()

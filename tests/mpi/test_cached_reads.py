@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective import CollectiveArray, alone, choose
+from outcore.collective import CollectiveArray, choose, independent
 from outcore.errors import CollectiveError
 from ranks import UNDER_MPI, once, ranks
 
@@ -33,7 +33,7 @@ def test_one_gathering_and_no_more(world, folder, steps, method):
     def body(t):
         arrays = made(t, folder)
         key = np.s_[t.rank :: t.size, ::-2]
-        # Ranks that may have written since they met do not read early.
+        # Ranks that may have written since they synchronised do not read early.
         arrays[0].read_all(np.s_[:1], method=method)
         t.barrier()
         steps[t.rank] = []
@@ -68,7 +68,7 @@ class Counted:
 
 
 @ranks(1, 2, 4)
-def test_a_section_at_hand_takes_one_call_into_the_core(world, folder, steps, monkeypatch):
+def test_a_cached_section_takes_one_call_into_the_core(world, folder, steps, monkeypatch):
     """Where a read takes half a millisecond, what is prepared for nobody counts."""
     whole = []
     plain = outcore._core.record
@@ -90,7 +90,7 @@ def test_a_section_at_hand_takes_one_call_into_the_core(world, folder, steps, mo
             np.testing.assert_array_equal(out, expected(0, key))
         told = list(steps[t.rank])
         t.barrier()
-        assert told == ["allgather"] * 2 and core.names == ["read_at_hand"] * 2 and not whole
+        assert told == ["allgather"] * 2 and core.names == ["read_if_cached"] * 2 and not whole
 
     world.run(body)
 
@@ -123,9 +123,9 @@ def test_what_was_read_early_is_read_again_if_others_need_a_plan(world, folder, 
 
 
 @ranks(2, 3, 4, per_node=(None, 1))
-def test_some_have_it_at_hand_and_some_have_not(world, folder):
+def test_some_have_it_cached_and_some_have_not(world, folder):
     def body(t):
-        # Past the page cache nothing is at hand.
+        # Past the page cache nothing is cached.
         arrays = made(t, folder, **({"cache": "bypass"} if t.rank % 2 else {}))
         key = np.s_[t.rank :: t.size]
         one = arrays[7].read_all(key)
@@ -138,7 +138,7 @@ def test_some_have_it_at_hand_and_some_have_not(world, folder):
 
 
 @ranks(2, 4)
-def test_what_is_at_hand_is_compared_all_the_same(world, folder):
+def test_what_is_cached_is_compared_all_the_same(world, folder):
     def body(t):
         arrays = made(t, folder)
         last = t.rank == t.size - 1
@@ -160,7 +160,7 @@ def test_what_is_at_hand_is_compared_all_the_same(world, folder):
 @ranks(2, 4, per_node=(None, 1))
 @pytest.mark.parametrize("method", ["auto", "direct", "two-phase"])
 def test_what_a_rank_wrote_before_the_call_is_seen_by_all(world, folder, method):
-    """Also if the others have long come, and have all they want at hand."""
+    """Also if the others have long come, and have all they want cached."""
 
     def body(t):
         arrays = made(t, folder, "r+")
@@ -261,7 +261,7 @@ def test_the_first_failure_of_many_is_told_with_its_array(world, folder):
 
 @ranks(2, 4)
 def test_a_result_that_was_read_early_is_made_once(world, folder):
-    """Rank 0 has all at hand, the others have not: its arrays are those it gets."""
+    """Rank 0 has all cached, the others have not: its arrays are those it gets."""
     files, data = 4, np.arange(1 << 18, dtype="f8").reshape(512, 512)
 
     def body(t):
@@ -296,7 +296,7 @@ def test_small_sections_are_read_before_a_plan_is_made(world, folder, steps, mon
         arrays = made(t, folder, cache="bypass")
         key = np.s_[t.rank :: t.size]
         wanted = [(a, key) for a in arrays]
-        # Ranks that may have written since they met do not read early.
+        # Ranks that may have written since they synchronised do not read early.
         outcore.read_all(wanted)
         t.barrier()
         steps[t.rank] = []
@@ -326,13 +326,13 @@ def test_many_small_sections_are_planned_where_requests_are_dear(
     world, folder, steps, slow_disk, monkeypatch
 ):
     """A rank knows that from the prices of a few of them."""
-    price, asked = alone.price, []
+    price, asked = independent.price, []
 
     def counted(array, key):
         asked.append(array.transport.rank)
         return price(array, key)
 
-    monkeypatch.setattr(alone, "price", counted)
+    monkeypatch.setattr(independent, "price", counted)
 
     def body(t):
         wanted = [(a, np.s_[t.rank :: t.size]) for a in made(t, folder, cache="bypass")]

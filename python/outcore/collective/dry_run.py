@@ -30,16 +30,16 @@ from outcore.collective.choose import (
     own_price,
     share_of_price,
 )
+from outcore.collective.communication_costs import ASSUMED
 from outcore.collective.holes import Ranges, key_of
 from outcore.collective.items import Item
-from outcore.collective.pace import ASSUMED
 from outcore.collective.price import counts, of_counts
 from outcore.collective.report import CollectiveReport, tell
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, UsageError
 from outcore.report import Report
 
-__all__ = ["Disk", "Foresight", "Ranges", "foresee", "key_of"]
+__all__ = ["Disk", "DryRun", "Ranges", "dry_run", "key_of"]
 
 # Beyond so many tiles their requests are not counted one by one, but those of whole parts.
 _TILES = 20_000
@@ -84,7 +84,7 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Foresight:
+class DryRun:
     """
     The plan of a collective on one array, and what `explain_all` would say of it.
 
@@ -150,14 +150,14 @@ class Foresight:
         return Disk.of(self.array.explain(key, write=self.write))
 
 
-def foresee(
+def dry_run(
     array: DiskArray,
     keys: Sequence[Any],
     *,
     write: bool = False,
     method: str = "auto",
     cold: bool = False,
-) -> Foresight:
+) -> DryRun:
     """
     Plan a collective access of as many ranks as there are keys, in one process. Not collective.
 
@@ -177,7 +177,7 @@ def foresee(
 
     Returns
     -------
-    Foresight
+    DryRun
         Its `report` is what `explain_all` would give these ranks.
 
     Raises
@@ -191,7 +191,7 @@ def foresee(
     --------
     >>> import numpy as np, outcore
     >>> a = outcore.create("a.npy", data=np.zeros((64, 64)))
-    >>> seen = foresee(a, [np.s_[:, r::4] for r in range(4)], method="two-phase")
+    >>> seen = dry_run(a, [np.s_[:, r::4] for r in range(4)], method="two-phase")
     >>> seen.report.method, seen.plan.owners(), seen.wanted(0)
     ('two-phase', [0, 1, 2, 3], 8192)
     """
@@ -203,13 +203,15 @@ def foresee(
         raise UsageError("a collective needs one rank or more", code="bad-value")
     all_items = [_item(array, key, rank) for rank, key in enumerate(keys)]
     size = len(keys)
-    ground = array._core.ground()
+    descriptor = array._core.descriptor()
     rows = []
     for item in all_items:
-        wishes = planning.wishes_of(method, size, array.hints, [item])
+        settings = planning.settings_of(method, size, array.hints, [item])
         if cold:
-            wishes[planning.CACHED_WISH] = 0 if item.nbytes else 1000
-        rows.append(_core.record(0, wishes, [(0, int(item.one_writer()), ground, item.section)]))
+            settings[planning.CACHED_SETTING] = 0 if item.nbytes else 1000
+        rows.append(
+            _core.record(0, settings, [(0, int(item.one_writer()), descriptor, item.section)])
+        )
     records = _core.Records(_rows(rows))
     records.compare(True)
     plan = planning.planned(records, size, write=write)
@@ -234,7 +236,7 @@ def foresee(
         return Prices(alone, sum(parts), exchange)
 
     choice = planning.decided(plan, records, prices, write=write)
-    return Foresight(
+    return DryRun(
         array=array,
         ranks=size,
         write=write,

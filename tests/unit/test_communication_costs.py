@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcore.collective.pace import ASSUMED, WORDS, Clock, agreed
+from outcore.collective.communication_costs import ASSUMED, WORDS, Clock, agreed
 
 MIB = 1 << 20
 
@@ -21,18 +21,18 @@ def test_nothing_seen_is_assumed():
 
 
 def test_the_rank_that_came_last_saw_what_a_meeting_takes():
-    pace = agreed(rows([900_000, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [31_000, 0, 0, 0, 0, 0]))
-    assert pace.meeting_ns == 31_000
-    assert (pace.copy, pace.messages) == (ASSUMED.copy, ASSUMED.messages)
+    costs = agreed(rows([900_000, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [31_000, 0, 0, 0, 0, 0]))
+    assert costs.synchronisation_ns == 31_000
+    assert (costs.copy, costs.messages) == (ASSUMED.copy, ASSUMED.messages)
 
 
 def test_ranks_copy_side_by_side_and_share_the_wires():
     # Each copies 4 GB/s of its own processor; each gets 1 GB/s, so 3 GB/s go between the nodes.
     word = [50_000, 400 * MIB, 100 * MIB, 10 * MIB, 10 * MIB, 2500]
-    pace = agreed(rows(word, word, word))
-    assert pace.copy == 4_000_000_000
-    assert pace.messages == 3_000_000_000
-    assert pace.crowd == 2500
+    costs = agreed(rows(word, word, word))
+    assert costs.copy == 4_000_000_000
+    assert costs.messages == 3_000_000_000
+    assert costs.oversubscription == 2500
 
 
 @given(
@@ -41,12 +41,12 @@ def test_ranks_copy_side_by_side_and_share_the_wires():
     )
 )
 def test_whatever_a_clock_says_prices_stay_possible(said):
-    pace = agreed(rows(*said))
-    assert 1_000 <= pace.meeting_ns <= 1_000_000_000
-    assert 50_000_000 <= pace.copy <= 10**12
-    assert 50_000_000 <= pace.messages <= 10**12
-    assert 1_000 <= pace.crowd <= 1_000_000
-    assert pace == agreed(rows(*reversed(said))), "in whatever order"
+    costs = agreed(rows(*said))
+    assert 1_000 <= costs.synchronisation_ns <= 1_000_000_000
+    assert 50_000_000 <= costs.copy <= 10**12
+    assert 50_000_000 <= costs.messages <= 10**12
+    assert 1_000 <= costs.oversubscription <= 1_000_000
+    assert costs == agreed(rows(*reversed(said))), "in whatever order"
 
 
 def test_a_clock_forgets(monkeypatch):
@@ -54,17 +54,17 @@ def test_a_clock_forgets(monkeypatch):
     monkeypatch.setattr("time.perf_counter_ns", lambda: now[0])
     clock = Clock()
 
-    def meeting(ns):
+    def synchronisation(ns):
         def step(code):
             now[0] += ns
             return code
 
         return step
 
-    assert clock.meet(meeting(10), 3) == 3
+    assert clock.synchronise(synchronisation(10), 3) == 3
     for _ in range(40):
-        clock.meet(meeting(500), 0)
-    assert clock.words()[0] == 500, "only the last meetings count"
+        clock.synchronise(synchronisation(500), 0)
+    assert clock.words()[0] == 500, "only the last synchronisations count"
     for _ in range(64):
         with clock.receiving(100 * MIB):
             now[0] += 1_000_000
