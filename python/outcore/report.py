@@ -117,6 +117,11 @@ class Report:
         return self.read_bytes + self.written_bytes + self.mapped_bytes
 
     @property
+    def mapped_written_bytes(self) -> int:
+        """Of the bytes that are copied out of or into mapped files, those that are written."""
+        return self.mapped_bytes if self.direction == "write" else 0
+
+    @property
     def useful(self) -> float:
         """Share of the moved bytes that belongs to the section, 0 to 1."""
         return min(1.0, self.useful_bytes / self.moved_bytes) if self.moved_bytes else 1.0
