@@ -13,7 +13,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::emit::{round_up, worst_residue};
+use crate::address::{nests, round_up, worst_residue};
 use crate::error::PlanError;
 use crate::plan::{Channel, ChunkRead, ChunkWrite, Move, Place, Round, Transfer};
 
@@ -238,31 +238,6 @@ fn span(at: i64, len: i64, count: &[i64], stride: &[i64]) -> Option<(i64, i64)> 
         }
     }
     Some((first, last.checked_add(len)?))
-}
-
-/// Whether the loops nest: sorted by length, each stride is at least the span of the shorter ones.
-/// Then no byte is met twice. Strides that interleave without nesting are refused as well.
-pub fn nests(len: i64, count: &[i64], stride: &[i64]) -> bool {
-    let mut done = len;
-    let mut below = -1_i64; // strides up to this length are dealt with
-    loop {
-        let mut next: Option<(i64, i64)> = None; // the shortest stride not dealt with, its reach
-        for (n, s) in count.iter().zip(stride) {
-            let Some(s) = s.checked_abs() else { return false };
-            if *n > 1 && s > below && next.is_none_or(|(least, _)| s < least) {
-                let Some(reach) = (n - 1).checked_mul(s) else { return false };
-                next = Some((s, reach));
-            } else if *n > 1 && next.is_some_and(|(least, _)| s == least) && s > below {
-                return false; // two loops of equal stride meet
-            }
-        }
-        let Some((s, reach)) = next else { return true };
-        if s < done {
-            return false;
-        }
-        let Some(sum) = done.checked_add(reach) else { return false };
-        (done, below) = (sum, s);
-    }
 }
 
 #[cfg(test)]

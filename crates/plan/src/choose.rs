@@ -8,8 +8,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::address::PAGE;
 use crate::emit::Means;
-use crate::nest::Nest;
+use crate::nest::{ends_page, starts_page, Nest};
 use crate::plan::{Direction, Method};
 use crate::terms::{Rates, Terms};
 
@@ -41,7 +42,6 @@ pub(crate) const CACHED: i64 = 950;
 /// is likely to be asked for next.
 pub(crate) const SMALL: i64 = 256 << 10;
 
-pub(crate) const PAGE: i64 = 4096;
 const LINE: i64 = 64;
 /// A page that is written through a mapping makes its whole folio dirty, a `pwrite` only the blocks
 /// it changes. Folios are as large as the file was read ahead: a column of a 1 GiB array takes all
@@ -142,16 +142,6 @@ pub(crate) fn need(
     };
     let few = e.requests < 4 && e.bytes < terms.straight;
     (!few && e.requests > 0).then(|| (need, price(e)))
-}
-
-/// Whether all extents of a level begin on pages.
-pub(crate) fn starts_page(nest: &Nest, level: usize, shift: i64) -> bool {
-    (nest.base + shift) % PAGE == 0 && nest.axes[..level].iter().all(|a| a.file % PAGE == 0)
-}
-
-/// Whether they end on pages.
-pub(crate) fn ends_page(nest: &Nest, level: usize) -> bool {
-    starts_page(nest, level, nest.extent(level))
 }
 
 /// The price of the strided copy between slot or mapping and the caller's array.

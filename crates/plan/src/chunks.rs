@@ -18,15 +18,17 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::address::round_up;
 use crate::choose::{self, Choice};
 use crate::cost::piece_cost;
-use crate::emit::{add, copy, round_up, Means};
+use crate::emit::{add, copy, Means};
 use crate::error::PlanError;
 use crate::layout::{ChunkTable, Chunked, Stored};
-use crate::method::{cut_nest, cut_past_whole, share, Piece, Way};
+use crate::method::{cut_nest, cut_past_whole, share};
 use crate::nest::{Axis, Nest};
+use crate::piece::{Piece, Way};
 use crate::plan::{Channel, ChunkRead, ChunkWrite, Cost, Direction, Method, Move, Place, Round};
-use crate::planner::Request;
+use crate::request::Request;
 use crate::section::Section;
 use crate::terms::Terms;
 

@@ -10,8 +10,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::emit::{self, Means};
-use crate::method::{Fetch, Piece, Way};
 use crate::nest::{Axis, Nest};
+use crate::piece::{Fetch, Piece, Way};
 use crate::plan::{Channel, Cost};
 
 /// Adds the cost of all rounds of a piece.

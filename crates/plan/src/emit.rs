@@ -15,8 +15,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::choose::{ends_page, starts_page, PAGE};
-use crate::nest::Nest;
+use crate::address::{round_up, worst_residue, PAGE};
+use crate::nest::{ends_page, starts_page, Nest};
 use crate::plan::{Channel, Cost, Direction, Family, Move, Place, Round, Transfer};
 use crate::terms::Home;
 
@@ -70,25 +70,6 @@ pub(crate) struct SlotShape {
     pub stride: Vec<i64>,
     /// Bytes of slot used.
     pub used: i64,
-}
-
-/// Rounds up to a multiple of a power of two.
-pub(crate) fn round_up(n: i64, block: i64) -> i64 {
-    n.saturating_add(block - 1) & -block
-}
-
-/// The largest address modulo `block` at which something can begin, given where one of them begins
-/// and the distances between them. `block` is a power of two.
-pub(crate) fn worst_residue(base: i64, distances: impl Iterator<Item = i64>, block: i64) -> i64 {
-    let unit = distances.fold(block, |unit, d| {
-        let lowest = d & d.wrapping_neg();
-        if lowest > 0 {
-            unit.min(lowest)
-        } else {
-            unit
-        }
-    });
-    block - unit + base.rem_euclid(unit)
 }
 
 /// Packs extents one after another; for direct I/O so that slot and file addresses stay congruent

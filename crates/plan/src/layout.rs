@@ -140,7 +140,7 @@ fn span_of(shape: &[i64], item: i64, strides: &[i64]) -> Result<i64, PlanError> 
             .and_then(|reach| span.checked_add(reach))
             .ok_or(PlanError::TooLarge("the array"))?;
     }
-    if !crate::check::nests(item, shape, strides) {
+    if !crate::address::nests(item, shape, strides) {
         return bad(format!("elements overlap: shape {shape:?}, strides {strides:?}, item {item}"));
     }
     Ok(span)

@@ -8,10 +8,13 @@
 //! | [`layout`]  | where do they live in the files?                                  |
 //! | [`terms`]   | what do the machine, the file and the user allow?                 |
 //! | [`plan`]    | what is to be done, in rounds? (the value everything turns on)    |
+//! | [`request`] | what is asked?                                                    |
 //! | [`planner`] | which method, which rounds: [`Plan`]                              |
 //! | `choose`    | what does each method cost here?                                  |
+//! | `address`   | pages, alignment, loops of strides: arithmetic                     |
 //! | `nest`      | loops over file and memory, the geometry of all strided planners  |
 //! | `method`    | how is a nest cut for a method?                                   |
+//! | `piece`     | a nest that is cut, and the way to its bytes                      |
 //! | `chunks`    | which chunks, whole or in place?                                  |
 //! | `cut`       | loops cut into rounds                                             |
 //! | `emit`      | one round's steps: straight, mapped, gathered                     |
@@ -34,6 +37,7 @@
 
 extern crate alloc;
 
+mod address;
 pub mod assign;
 pub mod check;
 mod choose;
@@ -48,14 +52,17 @@ pub mod gaps;
 pub mod layout;
 mod method;
 mod nest;
+mod piece;
 pub mod plan;
 pub mod planner;
+pub mod request;
 pub mod section;
 pub mod simulate;
 pub mod terms;
 mod text;
 
-pub use check::{check, nests, Bounds, CheckedRound};
+pub use address::nests;
+pub use check::{check, Bounds, CheckedRound};
 pub use error::PlanError;
 pub use layout::{
     Batch, ChunkBatches, ChunkTable, Chunked, GridBox, Layout, Order, Part, Stored, Strided,
@@ -63,6 +70,7 @@ pub use layout::{
 pub use plan::{
     Channel, ChunkRead, ChunkWrite, Cost, Direction, Family, Method, Move, Place, Round, Transfer,
 };
-pub use planner::{Plan, Request};
+pub use planner::Plan;
+pub use request::Request;
 pub use section::{Range, Section};
 pub use terms::{Coding, Home, Rates, Terms};

@@ -13,94 +13,16 @@
 //! the writer waits. So rounds of straight, mapped and packed writes read these pages themselves
 //! (`Fetch`), as a reader would, many at once; what was read is dropped, the page cache has it.
 
+use crate::address::PAGE;
 use crate::choose::{self, Need};
 use crate::cost::piece_cost;
 use crate::cut::{grow, Cut, Growth};
 use crate::emit::{self, Edges, Gather, Means};
 use crate::error::PlanError;
 use crate::nest::{Axis, Nest};
-use crate::plan::{Channel, Cost, Direction, Method, Round};
+use crate::piece::{Fetch, Piece, Way};
+use crate::plan::{Channel, Cost, Direction, Method};
 use crate::terms::{Home, Terms};
-
-/// The way to the bytes of a nest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Straight {
-        /// Boxes of equal shape begin alike in their pages.
-        paged: bool,
-    },
-    Mapped,
-    Gather(Gather),
-    /// What a gather that passes the page cache leaves of its runs.
-    Sides(Gather),
-}
-
-impl Way {
-    /// Adds the steps of one box to a round; returns the bytes of slot they use from `slot` on.
-    pub fn emit(self, b: &Nest, means: Means, slot: i64, round: &mut Round) -> i64 {
-        match self {
-            Way::Straight { paged } => emit::straight(b, paged, means, round),
-            Way::Mapped => emit::mapped(b, means, round),
-            Way::Gather(how) => return emit::gather(b, how, means, slot, round),
-            Way::Sides(how) => return emit::sides(b, how, means, slot, round),
-        }
-        0
-    }
-}
-
-/// What a round reads so that it is in the page cache when it is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fetch {
-    /// Extents with their small holes, as a gather reads them.
-    Pages(Gather),
-    /// A byte at each end of each run.
-    Edges(Edges),
-}
-
-impl Fetch {
-    fn slot(self, b: &Nest) -> i64 {
-        match self {
-            Fetch::Pages(how) => emit::slot_used(b, how, 1),
-            Fetch::Edges(edges) => edges.number(b),
-        }
-    }
-}
-
-/// A nest cut into rounds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub nest: Nest,
-    pub cut: Cut,
-    pub way: Way,
-    pub fetch: Option<Fetch>,
-    /// Largest slot of its rounds.
-    pub slot: i64,
-    /// Rounds that may be in flight within the budget.
-    pub lanes: i64,
-}
-
-impl Piece {
-    pub fn rounds(&self) -> u64 {
-        self.cut.rounds(&self.nest)
-    }
-
-    /// Adds the steps of round `k` to a round; returns the bytes of slot they use from `slot` on.
-    pub fn emit(&self, k: u64, means: Means, slot: i64, round: &mut Round) -> i64 {
-        let b = self.cut.round(&self.nest, k);
-        let read = match self.fetch {
-            Some(Fetch::Pages(how)) => emit::fetch_pages(&b, how, means, slot, round),
-            Some(Fetch::Edges(edges)) => emit::fetch_edges(&b, edges, slot, round),
-            None => 0,
-        };
-        // What was read is of no use: the same slot takes what will be written.
-        read.max(self.way.emit(&b, means, slot, round))
-    }
-
-    /// Whether it reads, changes and writes back.
-    pub fn patches(&self) -> bool {
-        matches!(self.way, Way::Gather(Gather { patch: true, .. }))
-    }
-}
 
 /// Bytes of user data a round should have, so that several threads share an access.
 pub(crate) fn share(bytes: i64, terms: &Terms) -> i64 {
@@ -120,7 +42,7 @@ pub(crate) fn cut_nest(
             let mut cut = grow(&nest, &how, Nest::bytes);
             if means.direction == Direction::Write {
                 // A page at a border of two requests would be written in part twice.
-                align(&nest, &mut cut, Means { block: choose::PAGE, ..means });
+                align(&nest, &mut cut, Means { block: PAGE, ..means });
             }
             let way = Way::Straight { paged: paged(&nest, &cut) };
             let piece = Piece { nest, cut, way, fetch: None, slot: 0, lanes: terms.lanes };
@@ -223,7 +145,7 @@ fn fetching(piece: Piece, means: Means, terms: &Terms) -> Piece {
     let how = Growth { target: target.min(each), along: 0, tiles: false };
     let mut cut = grow(nest, &how, large);
     if *way != Way::Mapped {
-        align(nest, &mut cut, Means { block: choose::PAGE, ..means });
+        align(nest, &mut cut, Means { block: PAGE, ..means });
     }
     let paged = paged(nest, &cut);
     let first = nest.block(&cut.block);
@@ -237,7 +159,7 @@ fn fetching(piece: Piece, means: Means, terms: &Terms) -> Piece {
 
 /// Whether boxes of equal shape begin alike in their pages.
 fn paged(nest: &Nest, cut: &Cut) -> bool {
-    let alike = |(a, len): (&Axis, &i64)| *len == a.count || (len * a.file) % choose::PAGE == 0;
+    let alike = |(a, len): (&Axis, &i64)| *len == a.count || (len * a.file) % PAGE == 0;
     nest.axes.iter().zip(&cut.block).all(alike)
 }
 

@@ -10,6 +10,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::address::PAGE;
 use crate::error::PlanError;
 use crate::layout::Part;
 
@@ -216,6 +217,16 @@ fn advance<'a>(parts: &'a [Part], part: &mut usize, start: &mut i64, at: i64) ->
         *part += 1;
     }
     None
+}
+
+/// Whether all extents of a level begin on pages.
+pub(crate) fn starts_page(nest: &Nest, level: usize, shift: i64) -> bool {
+    (nest.base + shift) % PAGE == 0 && nest.axes[..level].iter().all(|a| a.file % PAGE == 0)
+}
+
+/// Whether they end on pages.
+pub(crate) fn ends_page(nest: &Nest, level: usize) -> bool {
+    starts_page(nest, level, nest.extent(level))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use crate::emit::round_up;
+use crate::address::round_up;
 
 /// Reading from disk to memory, or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,35 +11,20 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::check::nests;
+use crate::address::{nests, round_up, PAGE};
 use crate::choose::{self, Choice};
 use crate::chunks::Cells;
 use crate::chunks::SIDE;
 use crate::cost::piece_cost;
-use crate::emit::{round_up, Means};
+use crate::emit::Means;
 use crate::error::PlanError;
-use crate::layout::{ChunkTable, Layout, Strided};
-use crate::method::{cut_nest, cut_past, Piece, Way};
+use crate::layout::{Layout, Strided};
+use crate::method::{cut_nest, cut_past};
 use crate::nest::{Axis, Nest};
+use crate::piece::{Piece, Way};
 use crate::plan::{Cost, Direction, Family, Method, Round};
-use crate::section::Section;
+use crate::request::Request;
 use crate::terms::Terms;
-
-/// What is asked.
-#[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    /// Where the array lives.
-    pub layout: &'a Layout,
-    /// Chunked layouts: the part of the chunk table that the section touches.
-    pub table: Option<&'a ChunkTable>,
-    /// Which elements.
-    pub section: &'a Section,
-    /// Byte strides of the caller's array, one per axis of the section, any sign. Zero repeats an
-    /// element, in writes only.
-    pub user_stride: &'a [i64],
-    /// Read or write.
-    pub direction: Direction,
-}
 
 /// What is to be done, as a number of rounds, each a pure function of its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -262,7 +247,7 @@ impl Plan {
     pub fn written(&self) -> Vec<(u32, Family)> {
         let of = |piece: &Piece| {
             let nest = &piece.nest;
-            let level = nest.level(choose::PAGE);
+            let level = nest.level(PAGE);
             let (count, stride) = nest.axes[..level].iter().map(|a| (a.count, a.file)).unzip();
             (nest.file, Family { offset: nest.base, len: nest.extent(level), count, stride })
         };

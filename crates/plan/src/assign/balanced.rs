@@ -25,7 +25,9 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::items::{Item, Items};
-use super::{by_rank, matching, Requests, Share};
+use super::matching;
+use super::requests::Requests;
+use super::share::{by_rank, Share};
 
 /// Nodes of the search for a more even placing: enough to find the best one of some 15 files, a millisecond at most.
 const MOST_STEPS: usize = 20_000;

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::items::{Items, Room};
-use super::{Aim, Objective};
+use super::share::{Aim, Objective};
 use crate::error::PlanError;
 
 /// The most items and ranks that are tried.

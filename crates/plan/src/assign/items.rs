@@ -7,7 +7,8 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{by_rank, Requests, Share};
+use super::requests::Requests;
+use super::share::{by_rank, Share};
 use crate::error::PlanError;
 
 /// A file, or an equal share of one.

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Aim, Assignment, Share, Solver};
+use super::share::{Aim, Assignment, Share, Solver};
 use crate::error::PlanError;
 
 /// Sums of bytes stay below this, so that sums of a few of them cannot overflow.

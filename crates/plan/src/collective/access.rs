@@ -12,7 +12,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::batches::PAGE;
+use crate::address::PAGE;
 use crate::error::PlanError;
 use crate::layout::Layout;
 use crate::section::{Range, Section};

@@ -14,20 +14,11 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::block_cyclic::CyclicPart;
-use super::Span;
+use super::parts::Part;
+use crate::address::PAGE;
 
-/// Tiles in a slot have pages of their own.
-pub(super) const PAGE: i64 = 4096;
 /// So many batches an owner has at least, where they are larger than the least tile.
 const BATCHES: i64 = 4;
-
-/// Tiles of an owner that follow each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
-    Span(Span),
-    CyclicPart(CyclicPart),
-}
 
 #[derive(Debug, Clone)]
 struct Packed {
@@ -153,6 +144,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::collective::parts::{CyclicPart, Span};
 
     fn span(array: u32) -> Part {
         Part::Span(Span { array, region: 0, low: 0, high: 1 })

@@ -14,8 +14,8 @@
 
 use alloc::vec::Vec;
 
-use super::batches::Part;
-use super::domains::{Share, Span};
+use super::domains::Share;
+use super::parts::{CyclicPart, Part, Span};
 use super::tiles::Tiling;
 
 /// Up to so many tiles for each share and region are spans of their own.
@@ -29,14 +29,6 @@ pub(super) struct BlockCyclic {
     shares: i64,
     /// Bytes of a tile, at most.
     longest: i64,
-}
-
-/// What one share of an array has of a block-cyclic assignments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CyclicPart {
-    pub array: u32,
-    /// Number of the share.
-    pub share: u32,
 }
 
 impl BlockCyclic {

@@ -36,7 +36,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::access::{Access, ArrayDescriptor};
-use super::batches::Part;
+use super::parts::{Part, Span};
 use super::regions::Region;
 use super::tiles::Tiling;
 
@@ -51,19 +51,6 @@ pub enum Cut {
     Requested,
     /// Tiles, in turn.
     Cyclic,
-}
-
-/// A stretch of units of one region that one rank owns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// Number of the array.
-    pub array: u32,
-    /// Number of its region.
-    pub region: u32,
-    /// First unit.
-    pub low: i64,
-    /// One past the last.
-    pub high: i64,
 }
 
 /// So much of an array is one rank's: parts of the sum of all shares.

@@ -28,6 +28,7 @@ mod block_cyclic;
 mod domains;
 mod overlap;
 mod packets;
+mod parts;
 mod records;
 mod regions;
 mod tiles;
@@ -43,9 +44,10 @@ pub use tiles::Tiling;
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
-use self::batches::{Batches, Part, PAGE};
+use self::batches::Batches;
 use self::block_cyclic::BlockCyclic;
-use self::domains::Span;
+use self::parts::{Part, Span};
+use crate::address::PAGE;
 use crate::error::PlanError;
 use crate::section::Section;
 

@@ -306,7 +306,7 @@ impl Wanted {
                 Left::Entangled | Left::Unknown => {}
             }
         }
-        let of_region = |region: &super::Region| {
+        let of_region = |region: &super::regions::Region| {
             let members = region.members.iter();
             let mut sections: Vec<_> =
                 members.map(|k| &self.accesses[*k as usize].section).collect();

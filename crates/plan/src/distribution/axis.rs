@@ -18,7 +18,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Align, Pattern};
+use super::pattern::{affine, Align, Pattern};
 use crate::error::PlanError;
 use crate::section::Range;
 
@@ -97,7 +97,7 @@ pub(super) fn extent(len: i64, align: &Align) -> Result<i64, PlanError> {
         return bad(format!(
             "an axis of length {len} aligned with {} needs cells {low} to {high}, but the template \
              has {extent} (from 0 on); change the offset or the extent",
-            super::affine(stride, offset)
+            affine(stride, offset)
         ));
     }
     Ok(extent)

@@ -17,8 +17,9 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::axis::Ghost;
 use super::axis::{Axis, Strip, MOST_PIECES};
-use super::{Distribution, Ghost};
+use super::owners::{ghost, Distribution};
 use crate::error::PlanError;
 use crate::section::{Range, Section};
 
@@ -48,7 +49,7 @@ impl<'a> Parts<'a> {
     }
 
     fn axis(&self, d: usize) -> (&Axis, Ghost) {
-        (&self.distribution.axes[d], super::ghost(&self.ghosts, d))
+        (&self.distribution.axes[d], ghost(&self.ghosts, d))
     }
 
     fn hull(&self, d: usize, c: i64) -> (i64, i64) {

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
+use super::pattern::affine;
 use super::*;
+use crate::error::PlanError;
+use crate::section::{Range, Section};
 
 /// Coordinate that owns a cell, as HPF says it.
 fn owner_of_cell(pattern: &Pattern, cell: i64, cells: i64, over: i64) -> i64 {

@@ -10,7 +10,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{time, Machine, Manner, Stream};
+use super::machine::{time, Machine, Manner};
+use super::stream::Stream;
 use crate::collective::{hull, ArrayDescriptor, Collective, Region, Tile};
 use crate::section::Section;
 

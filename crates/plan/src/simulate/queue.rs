@@ -16,8 +16,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use super::machine::{bases, Machine, Manner, Outcome, EVENTS};
 use super::servers::{Burst, Servers, Weight};
-use super::{bases, Machine, Manner, Outcome, Stream, EVENTS};
+use super::stream::Stream;
 use crate::collective::{leave_out, regions, Job, Left};
 use crate::error::PlanError;
 use crate::section::Section;

@@ -9,9 +9,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::exchange::{Exchanges, Loads, Needed};
+use super::machine::{bases, Machine, Manner, Outcome};
 use super::queue::{Chain, Queue, Work};
 use super::servers::Servers;
-use super::{bases, Machine, Manner, Outcome, Stream};
+use super::stream::Stream;
 use crate::collective::{Collective, Job};
 use crate::error::PlanError;
 

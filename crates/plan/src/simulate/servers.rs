@@ -6,7 +6,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{time, Machine};
+use super::machine::{time, Machine};
 use crate::error::PlanError;
 
 /// One in so many requests was looked at: `all` requests stand behind `seen` of them.

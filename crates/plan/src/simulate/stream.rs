@@ -7,7 +7,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::Manner;
+use super::machine::{time, Manner, Price};
 use crate::collective::ArrayDescriptor;
 use crate::section::Section;
 
@@ -105,6 +105,15 @@ impl Stream {
             }
             _ => 1,
         }
+    }
+}
+
+impl Price {
+    /// Of requests.
+    pub(crate) fn of(&self, stream: &Stream) -> i64 {
+        let (requests, bytes) = (stream.requests(), stream.bytes());
+        let each = requests.saturating_mul(self.request_ns);
+        each.saturating_add(time(bytes, self.device)).max(time(bytes, self.stream))
     }
 }
 
