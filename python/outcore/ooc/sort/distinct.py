@@ -37,10 +37,10 @@ from outcore import _core
 from outcore.jobs import Bound, Later, Phase, Program, Result, Terms, TooLittle
 from outcore.ooc.sort.runs import Runs, Words, fan_in
 from outcore.ooc.sort.sorting import Planning, sorting
-from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
 
-__all__ = ["Asked", "distinct"]
+__all__ = ["Asked", "Distinct", "distinct", "renumbered"]
 
 Shape = tuple[int, ...]
 _PLACE = np.dtype(np.int64)
@@ -85,19 +85,43 @@ def distinct(shape: Shape, dtype: np.dtype[Any], asked: Asked) -> Callable[[Term
 
     def plan(terms: Terms) -> Program:
         alone = replace(terms, infos=(terms.infos[0], None))
-        return _Distinct(shape, dtype, asked, terms).program(
-            ordered(alone), None if order is None else order(alone)
-        )
+        of = _Elements(shape, dtype, asked, terms)
+        of.ordered, of.order = ordered(alone), None if order is None else order(alone)
+        return of.program()
 
     return plan
 
 
-class _Distinct:
-    """One plan."""
+class Distinct:
+    """
+    One plan, whatever it is that differs: an item is an element, or a sub-array.
+
+    Parameters
+    ----------
+    shape
+        Of the inverse.
+    dtype
+        Of the elements.
+    asked, terms
+        What for, and with what.
+    """
+
+    #: What each sorted item has of axes where it is stored, and its dtype there.
+    tail: Shape = ()
+    stored: np.dtype[Any]
+    #: Elements of an item.
+    size = 1
+    #: Bytes for each item that is compared, and for all of them.
+    beside, scratch = _BESIDE, 0
+    #: Items of the smallest blocks.
+    least = _LEAST
+    #: Places are in an array of their own.
+    apart = False
 
     def __init__(self, shape: Shape, dtype: np.dtype[Any], asked: Asked, terms: Terms) -> None:
         self.shape, self.asked, self.terms = shape, asked, terms
         self.length, self.native = math.prod(shape), dtype.newbyteorder("=")
+        self.stored = self.native
         self.results = ["elements"]
         self.results += ["index"] * asked.index + ["inverse"] * asked.inverse
         self.results += ["counts"] * asked.counts
@@ -106,15 +130,32 @@ class _Distinct:
         word = np.dtype(np.uint64)
         self.words = Words(word, "w") if self.length <= 1 << 32 else Words(word, "w", 2, (2,))
 
-    def program(self, ordered: Program, order: Program | None) -> Program:
+    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+        """Phases that sort into an array, in a sentence; number of the array of places, or -1."""
+        raise NotImplementedError
+
+    def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which sorted items are not equal to those before."""
+        raise NotImplementedError
+
+    def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Some sorted items as they are in the result."""
+        raise NotImplementedError
+
+    def places(self, data: NDArray[Any]) -> NDArray[np.int64]:
+        """Of sorted items, if these are not in an array of their own."""
+        raise NotImplementedError
+
+    def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+        """Some items in the result: section, shape of a block of them, `Store.axes`."""
+        return _line(low, high)
+
+    def program(self) -> Program:
+        """How it is computed."""
         block = self.block()
         number = -(-self.length // block)
-        ordered_at = self.temporary("sorted elements", (self.length,), self.native)
-        phases = self.embedded(ordered, ordered_at)
-        order_at = -1
-        if order is not None:
-            order_at = self.temporary("sorted places", (self.length,), _PLACE)
-            phases += self.embedded(order, order_at)
+        ordered_at = self.temporary("sorted elements", (self.length, *self.tail), self.stored)
+        phases, sorted_how, order_at = self.sorts(ordered_at)
         marks_at = self.temporary("counts of blocks", (number, 2), _PLACE)
         blocks = _Blocks(self, block, number, ordered_at, order_at, marks_at)
         merges: list[Phase] = []
@@ -123,10 +164,10 @@ class _Distinct:
         phases.append(blocks.counting())
         known = len(phases)
         phases += [blocks.storing(), *merges]
-        method = f"{ordered.method}; {number} blocks of sorted elements are counted, then stored"
+        method = f"{sorted_how}; {number} blocks of sorted elements are counted, then stored"
         if merges:
             method += "; the inverse is sorted back by place"
-        nbytes = self.length * (self.native.itemsize + 8 * self.asked.inverse)
+        nbytes = self.length * (self.size * self.native.itemsize + 8 * self.asked.inverse)
         name = "array and inverse once" if self.asked.inverse else "array once"
         return Program(
             tuple(self.named(phase) for phase in phases),
@@ -140,7 +181,12 @@ class _Distinct:
     def shapes(self, marks: Any) -> list[Shape]:
         """Of the results."""
         count = int(np.asarray(marks[:, 0]).sum())
-        return [self.shape if name == "inverse" else (count,) for name in self.results]
+        shapes = {"inverse": self.shape, "elements": self.of_elements(count)}
+        return [shapes.get(name, (count,)) for name in self.results]
+
+    def of_elements(self, count: int) -> Shape:
+        """Shape of the result, of so many items."""
+        return (count,)
 
     def temporary(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> int:
         """One more array; its number."""
@@ -153,7 +199,7 @@ class _Distinct:
         numbers = [0, result]
         for one in program.temporaries:
             numbers.append(self.temporary("runs", one.shape, one.dtype))
-        return [_renumbered(phase, numbers) for phase in program.phases]
+        return [renumbered(phase, numbers) for phase in program.phases]
 
     def named(self, phase: Phase) -> Phase:
         """With the names of all arrays of the program."""
@@ -166,7 +212,7 @@ class _Distinct:
     def block(self) -> int:
         """Elements that are counted and stored at a time."""
         room, each = self.terms.room, self.held(2) - self.held(1)
-        least = max(min(self.length, _LEAST), 1)
+        least = max(min(self.length, self.least), 1)
         block = max(min((room - self.held(1)) // each, self.length), least)
         while True:
             kept = -(-self.length // block) * _KEPT
@@ -187,12 +233,12 @@ class _Distinct:
         """Sorted elements, memory for comparisons; places, results; words of the inverse, samples."""
         asked, piece = self.asked, min(_PIECE, max(self.length, 1))
         found = [
-            Buffer(block + 1, self.native, copies=2),
-            Buffer(piece * _BESIDE, np.dtype("u1")),
+            Buffer((block + 1) * math.prod(self.tail), self.stored, copies=2),
+            Buffer(piece * self.beside + self.scratch, np.dtype("u1")),
         ]
-        if asked.places:
+        if self.apart:
             found.append(Buffer(block, _PLACE, copies=2))
-        found.append(Buffer(block, self.native, copies=2))
+        found.append(Buffer(block * self.size, self.native, copies=2))
         found += [Buffer(block, _PLACE, copies=2)] * (asked.index + asked.counts)
         if asked.inverse:
             tail = math.prod(self.words.tail)
@@ -221,10 +267,35 @@ class _Distinct:
         for one in temporaries:
             numbers.append(self.temporary("runs", one.shape, one.dtype))
         blocks.runs = replace(runs, array=numbers[2], samples=numbers[3])
-        return [_renumbered(phase, numbers) for phase in phases]
+        return [renumbered(phase, numbers) for phase in phases]
 
 
-def _renumbered(phase: Phase, numbers: Sequence[int]) -> Phase:
+class _Elements(Distinct):
+    """All elements, as one line."""
+
+    ordered: Program
+    order: Program | None
+
+    @property
+    def apart(self) -> bool:  # type: ignore[override]
+        """Places are sorted once more."""
+        return self.asked.places
+
+    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+        phases, order_at = self.embedded(self.ordered, ordered), -1
+        if self.order is not None:
+            order_at = self.temporary("sorted places", (self.length,), _PLACE)
+            phases += self.embedded(self.order, order_at)
+        return phases, self.ordered.method, order_at
+
+    def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
+        return _differ(data, before, equal_nan=self.asked.equal_nan)
+
+    def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
+        np.take(data, which, out=out, mode="clip")
+
+
+def renumbered(phase: Phase, numbers: Sequence[int]) -> Phase:
     """A phase whose arrays have other numbers."""
     if isinstance(phase, Later):
         make = phase.make
@@ -259,16 +330,16 @@ class _Blocks:
     block, number
         Elements of a block, and how many there are.
     ordered, order, marks
-        Numbers of the arrays of sorted elements, of their places (-1: none), and of what is counted:
+        Numbers of the arrays of sorted items, of their places (-1: none), and of what is counted:
         for each block the elements that begin there, and where the first of them is.
     """
 
     def __init__(
-        self, plan: _Distinct, block: int, number: int, ordered: int, order: int, marks: int
+        self, plan: Distinct, block: int, number: int, ordered: int, order: int, marks: int
     ) -> None:
         self.plan, self.block, self.number = plan, block, number
         self.ordered, self.order, self.marks = ordered, order, marks
-        self.length, self.equal_nan = plan.length, plan.asked.equal_nan
+        self.length = plan.length
         self.runs: Runs | None = None
 
     def part(self, number: int) -> slice:
@@ -279,7 +350,9 @@ class _Blocks:
         """A block, with the element before it."""
         part = self.part(number)
         section = slice(max(part.start - 1, 0), part.stop)
-        return Block(0, (section.stop - section.start,)), Load(self.ordered, (section,), 0)
+        tail = self.plan.tail
+        key = (section, *(slice(0, n) for n in tail))
+        return Block(0, (section.stop - section.start, *tail)), Load(self.ordered, key, 0)
 
     def counting(self) -> Schedule:
         """How many elements begin in each block, and where the first of them is."""
@@ -315,18 +388,18 @@ class _Blocks:
             first = int(begin == 0)
             new = np.ones(end - begin, bool)
             before = data[begin + first - 1 : end - 1]
-            new[first:] = _differ(data[begin + first : end], before, equal_nan=self.equal_nan)
+            new[first:] = self.plan.differ(data[begin + first : end], before)
             yield begin - own, np.flatnonzero(new)
 
     def storing(self) -> Later:
         """The results; the inverse as runs."""
         plan, asked, length = self.plan, self.plan.asked, self.length
-        width = plan.native.itemsize
+        width, item = plan.size * plan.native.itemsize, plan.stored.itemsize * math.prod(plan.tail)
         at_once = {self.ordered: 1, **dict.fromkeys(self.targets, 1)}
-        loaded = (length + max(self.number - 1, 0)) * width
+        loaded = (length + max(self.number - 1, 0)) * item
         stored = length * (width + 8 * (asked.index + asked.counts))
         distance = 1
-        if asked.places:
+        if plan.apart:
             at_once[self.order] = 1
             loaded += 8 * length
         if self.runs is not None:
@@ -375,18 +448,19 @@ class _Storing:
 
     def step(self, number: int) -> Step:
         """A block."""
-        blocks, asked = self.blocks, self.blocks.plan.asked
+        blocks, plan = self.blocks, self.blocks.plan
         part, (block, load) = blocks.part(number), blocks.loaded(number)
         found, loads, stores = [block, Block(1, (self.buffers[1].elements,))], [load], []
-        if asked.places:
+        if plan.apart:
             loads.append(Load(blocks.order, (part,), 2))
             found.append(Block(2, (part.stop - part.start,)))
         low, high = int(self.before[number]), int(self.before[number + 1])
-        for target in blocks.targets:
-            if high > low:
-                stores.append(Store(target, (slice(low, high),), len(found)))
-            found.append(Block(len(found), (high - low,)))
-        runs, tail = blocks.runs, blocks.plan.words.tail
+        for n, target in enumerate(blocks.targets):
+            section, shape, axes = plan.result(low, high) if n == 0 else _line(low, high)
+            if math.prod(shape):
+                stores.append(Store(target, section, len(found), axes=axes))
+            found.append(Block(len(found), shape))
+        runs, tail = blocks.runs, plan.words.tail
         if runs is not None:
             behind = tuple(slice(0, n) for n in tail)
             stores.append(Store(runs.array, (part, *behind), len(found)))
@@ -399,25 +473,25 @@ class _Storing:
 
     def kernel(self, blocks: Sequence[NDArray[Any]], number: int) -> None:
         """Take what begins in a block."""
-        asked = self.blocks.plan.asked
+        plan, asked = self.blocks.plan, self.blocks.plan.asked
         data = blocks[0] if number == 0 else blocks[0][1:]
         rest = iter(blocks[2:])
-        places = next(rest) if asked.places else None
+        apart = next(rest) if plan.apart else None
         elements = next(rest)
         index = next(rest) if asked.index else None
         counts = next(rest) if asked.counts else None
         words = next(rest) if asked.inverse else None
         base, reached = number * self.blocks.block, 0
         for at, begins in self.blocks.begins(blocks[0], number):
-            part = slice(reached, reached + len(begins))
-            if words is not None:
-                end = min(at + _PIECE, len(data))
-                self.number_them(words[at:end], places[at:end], begins, number, reached)  # type: ignore[index]
+            part, here = slice(reached, reached + len(begins)), slice(at, at + _PIECE)
+            if asked.places:
+                places = plan.places(data[here]) if apart is None else apart[here]
+                if words is not None:
+                    self.number_them(words[here], places, begins, number, reached)
+                if index is not None:
+                    np.take(places, begins, out=index[part], mode="clip")
             np.add(begins, at, out=begins)
-            np.take(data, begins, out=elements[part], mode="clip")
-            if index is not None:
-                assert places is not None
-                np.take(places, begins, out=index[part], mode="clip")
+            plan.take(data, begins, elements[part])
             if counts is not None:
                 np.add(begins, base, out=counts[part])
             reached = part.stop
@@ -455,6 +529,11 @@ class _Storing:
         assert runs is not None
         _core.sort_lines(of.flat(words), of.width, of.kind, len(words))
         np.copyto(samples, runs.of_block(words, 0))
+
+
+def _line(low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+    """A part of a result of one axis: section, shape of its block, and axes."""
+    return (slice(low, high),), (high - low,), None
 
 
 def _differ(data: NDArray[Any], before: NDArray[Any], *, equal_nan: bool) -> NDArray[np.bool_]:

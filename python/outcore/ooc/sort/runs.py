@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.jobs import Disk, Later, TooLittle
+from outcore.ooc.sort.records import cut_records, merge_records
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Tiling
 
@@ -66,7 +67,8 @@ class Words:
     dtype
         Of the array that holds the runs.
     kind
-        NumPy's letter of what they are, or ``"w"``: words that are compared as they are.
+        NumPy's letter of what they are, or ``"w"``: words that are compared as they are; ``"S"``: bytes
+        that are compared as a string (`outcore.ooc.sort.records`).
     width
         Unsigned integers for an element.
     tail
@@ -188,8 +190,11 @@ def cuts(
     perhaps = [-(-rank // distance) for rank in ranks]
     least = np.empty((len(ranks), number), np.int64)
     most = np.empty((len(ranks), number), np.int64)
-    _core.cut_runs(samples, of_run, surely, least, words.width, words.kind)
-    _core.cut_runs(samples, of_run, perhaps, most, words.width, words.kind)
+    for among, found in ((surely, least), (perhaps, most)):
+        if words.kind == "S":
+            cut_records(samples, of_run, among, found, words.nbytes)
+        else:
+            _core.cut_runs(samples, of_run, among, found, words.width, words.kind)
     least *= distance
     most *= distance
     most += distance - 1
@@ -247,23 +252,28 @@ def fan_in(
     # Samples of a line fit in half of the room; apart from that as many as cost what they save.
     least = -(-2 * length * nbytes // room)
 
-    def distance(many: int) -> int:
+    def cheapest(many: int) -> int:
         return max(math.isqrt(section // beside // many), least, 1)
 
-    def seconds(passes: int, many: int) -> float:
+    def fitting(many: int) -> int:
+        # Few elements of a long step are many bytes: less distance than is cheapest.
+        return max(min(cheapest(many), section // beside // 4 // (2 * many + 1) + 1), least)
+
+    def seconds(passes: int, many: int, distance: int) -> float:
         steps = -(-elements // section)
-        more = steps * beside * beyond(distance(many), many) + 2 * elements // distance(many)
+        more = steps * beside * beyond(distance, many) + 2 * elements // distance
         return passes * disk.seconds(steps * many * beside, (2 * elements + more) * nbytes)
 
-    best, found = math.inf, 0
-    for passes in range(1, max(runs, 2).bit_length() + 1):
-        many = max(2, _root(runs, passes))
-        fits = beyond(distance(many), many) * beside <= section // 4
-        if many <= most and fits and (price := seconds(passes, many)) < best:
-            best, found = price, many
-    if not found:
-        raise TooLittle(2 * room)
-    return found, distance(found)
+    for distance in (cheapest, fitting):
+        best, found = math.inf, 0
+        for passes in range(1, max(runs, 2).bit_length() + 1):
+            many = max(2, _root(runs, passes))
+            fits = beyond(distance(many), many) * beside <= section // 4
+            if many <= most and fits and (price := seconds(passes, many, distance(many))) < best:
+                best, found = price, many
+        if found:
+            return found, distance(found)
+    raise TooLittle(2 * room)
 
 
 def _root(number: int, degree: int) -> int:
@@ -335,14 +345,12 @@ class Merge:
         """Runs, what comes of them, scratch, and places or samples."""
         words, steps = self.words, self.steps
         lines, tail = math.prod(self.lines.largest), math.prod(self.words.tail)
-        length = self.runs.begins[-1]
-        most = min(self.section, length)
-        loaded = min(most + beyond(self.runs.distance, self.many), length) + self.gaps
+        most = min(self.section, self.runs.begins[-1])
         twice = min(2, steps)
         found = (
-            Buffer(lines * loaded * tail, words.dtype, copies=twice),
+            Buffer(lines * self.loaded * tail, words.dtype, copies=twice),
             Buffer(lines * most * tail, words.dtype, copies=1 if self.places else twice),
-            Buffer(self.scratch * tail, words.dtype),
+            Buffer(self.bench * tail, words.dtype),
         )
         if self.places:
             return (*found, Buffer(lines * most, np.dtype(np.int64), copies=twice))
@@ -352,10 +360,24 @@ class Merge:
         return found
 
     @property
+    def loaded(self) -> int:
+        """Elements of a line that a step loads, at most."""
+        length = self.runs.begins[-1]
+        most = min(self.section, length) + beyond(self.runs.distance, self.many)
+        return min(most, length) + self.gaps
+
+    @property
+    def bench(self) -> int:
+        """Words of memory beside the blocks."""
+        # NumPy merges records, and allocates for half of them.
+        return self.scratch if self.words.kind != "S" else self.loaded // 2 + 1
+
+    @property
     def page(self) -> int:
         """Elements of a page, if parts of runs lie in their pages as they do in the file; else 1."""
         nbytes = self.words.nbytes
         one = math.prod(self.lines.largest) == 1 and _PAGE % nbytes == 0
+        one = one and self.words.kind != "S"  # of which runs lie one behind the other
         long = self.section * nbytes // self.many >= _LONG
         return _PAGE // nbytes if one and long else 1
 
@@ -493,7 +515,8 @@ class _Steps:
         #: come before the section.
         self.parts: dict[tuple[int, ...], list[tuple[Any, Any, int]]] = {}
         self._reserved = _core.Reservation("cuts of sorted runs", merge.table)
-        nbytes = merge.words.nbytes * merge.runs.sampled[-1]
+        # Beside each sample its number, its run, and memory to sort them.
+        nbytes = (merge.words.nbytes + 24 * (merge.words.kind == "S")) * merge.runs.sampled[-1]
         sections = [s - merged(merge.runs, merge.many)[g] for g, s, _ in self.sections]
         with _core.Reservation("samples of sorted runs", nbytes):
             for line, least, most in merge.cut(samples):
@@ -529,9 +552,9 @@ class _Steps:
             widest = max(widest, reached)
         lines = tuple(part.stop - part.start for part in box)
         size, tail = (*lines, high - low), merge.words.tail
-        scratch = (merge.scratch * math.prod(tail),)
+        scratch = (merge.bench * math.prod(tail),)
         blocks = [Block(0, (*lines, widest, *tail)), Block(1, (*size, *tail)), Block(2, scratch)]
-        key: tuple[slice, ...] = (*box, slice(low, high))
+        key: tuple[slice, ...] = (*box, slice(low, high), *(() if merge.places else behind))
         stores = []
         if isinstance(merge.target, Runs):
             part = merge.target.samples_of(group, low, high)
@@ -577,6 +600,9 @@ class _Kernel:
         scratch = words.flat(blocks[2])
         loaded, each = len(runs) // len(parts), len(merged) // len(parts)
         for n, one in enumerate(parts):
+            if words.kind == "S":
+                merge_records(runs, one, skipped[n], merged, words.nbytes)
+                continue
             _core.merge_runs(
                 runs[n * loaded : (n + 1) * loaded],
                 one,
