@@ -286,6 +286,13 @@ CASES: dict[str, Callable[[], Case]] = {
         memory=2 * MIB,
         begun=8,
     ),
+    "unique of rows": lambda: Case(
+        [np.where(random(20_000, 6, seed=1) < 1, np.nan, random(20_000, 6) // 400)],
+        lambda a, **how: outcore.unique(a, True, True, True, axis=0, **how),
+        lambda a: np.unique(a, True, True, True, axis=0),
+        outs=[".npy", ".npy", ".npy", ".npy"],
+        begun=8,
+    ),
     "searchsorted": lambda: Case(
         [np.sort(random(5_000)), random(400, 500, seed=1)],
         outcore.searchsorted,

@@ -507,6 +507,7 @@ def sorting(name: str) -> Any:
 def unique(d: Chance) -> Call:
     a = d.array()
     words = {f"return_{one}": d.of(True, False) for one in ("index", "inverse", "counts")}
+    words["axis"] = d.of(None, d.axis(a.ndim))
     return Call(
         [a],
         lambda a, **how: outcore.unique(a, **words, **how),

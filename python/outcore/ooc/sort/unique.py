@@ -1,19 +1,21 @@
 """
-The different elements of an array on disk.
+The different elements of an array on disk, or its different sub-arrays along an axis.
 
-What is called; how it is planned is in `outcore.ooc.sort.distinct`.
+What is called; how it is planned is in `outcore.ooc.sort.distinct` and `outcore.ooc.sort.rows`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from outcore.errors import UnsupportedError, UsageError
 from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.sort.distinct import Asked, distinct
+from outcore.ooc.sort.rows import distinct_rows
+from outcore.ooc.sort.sorting import sorting_axis
 
 __all__ = ["unique"]
 
@@ -24,7 +26,7 @@ def unique(
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
-    axis: None = None,
+    axis: SupportsIndex | None = None,
     *,
     equal_nan: bool = True,
     sorted: bool = True,
@@ -32,22 +34,25 @@ def unique(
     **how: Any,
 ) -> Any:
     """
-    The different elements of an array, in ascending order.
+    The different elements of an array, or its different sub-arrays, in ascending order.
 
     Parameters
     ----------
     ar
-        A path, an open array or a NumPy array; all its elements count as one line, in C order.
+        A path, an open array or a NumPy array; without `axis`, all its elements count as one line, in C
+        order.
     return_index
-        Also where each element is first.
+        Also where each element, or each sub-array, is first.
     return_inverse
-        Also which of them each element of the array is, in its shape.
+        Also which of them each element of the array is, in its shape; or each sub-array, in one axis.
     return_counts
         Also how often each is there.
     axis
-        Only None.
+        Which sub-arrays are compared: those that an index along this axis selects, by their first
+        elements in C order, then the next ones. None: elements.
     equal_nan
-        All NaNs are one element; else each is one.
+        All NaNs are one element; else each is one. Sub-arrays with a NaN differ from all others in any
+        case, as for NumPy, unless the array has one axis.
     sorted
         They are sorted in any case.
     out
@@ -60,18 +65,19 @@ def unique(
     Returns
     -------
     DiskArray or tuple
-        The different elements, of one axis; then index, inverse and counts, int64, those that are asked
-        for.
+        The different elements, of one axis, or sub-arrays, along `axis`; then index, inverse and counts,
+        int64, those that are asked for.
 
     Raises
     ------
     UnsupportedError
-        ``bad-option``: an `axis`; ``bad-dtype``: elements without an order.
+        ``bad-dtype``: elements without an order, or sub-arrays of ``longdouble``; ``bad-option``: a
+        sub-array of 2 GiB or more.
     UsageError
-        ``bad-out``: `out` is no tuple for several results; ``out-mismatch``: an open array in it has not
-        as many elements as differ, which is known when the array is sorted.
+        ``bad-axis``; ``bad-out``: `out` is no tuple for several results; ``out-mismatch``: an open array
+        in it has not as many elements as differ, which is known when the array is sorted.
     BudgetError
-        Not even a few elements fit; ``needed`` says what would do.
+        Not even a few elements, or sub-arrays, fit; ``needed`` says what would do.
 
     Notes
     -----
@@ -80,6 +86,11 @@ def unique(
     `return_inverse` that and three times its own bytes. What is sorted lies in temporary arrays. Of
     zeros of both signs, and of NaNs with other bits, one is kept. Collective with ``comm=``: ranks
     share each pass.
+
+    With `axis`, sub-arrays are sorted as records of about their own bytes, with places if index or
+    inverse is asked for. Memory for their merge grows with the bytes of one times the square root of
+    how many there are; with less, they have to fit in memory all together. Zeros and NaNs keep their
+    sign, NaNs no other bits.
 
     Knuth, volume 3, section 6.5, on sorting to find what is equal.
 
@@ -90,13 +101,15 @@ def unique(
     >>> values, index, counts = outcore.unique(a, return_index=True, return_counts=True)
     >>> values[...], index[...], counts[...]
     (array([1, 2, 3]), array([1, 3, 0]), array([2, 1, 1]))
+    >>> b = outcore.create("rows.npy", data=np.array([[2, 5], [1, 7], [2, 5]]))
+    >>> outcore.unique(b, axis=0)[...]
+    array([[1, 7],
+           [2, 5]])
     """
-    if axis is not None:
-        raise UnsupportedError(
-            f"unique: axis={axis!r} is not supported; leave it out, for all elements",
-            code="bad-option",
-        )
     with opened(ar) as (source,):
+        along = sorting_axis("unique", source.ndim, axis)
+        if source.ndim == 1:
+            along = None  # sub-arrays of no axes are elements
         dtype = source.dtype
         if dtype.kind == "V":
             raise UnsupportedError(
@@ -108,14 +121,17 @@ def unique(
             bool(return_index), bool(return_inverse), bool(return_counts), bool(equal_nan)
         )
         place = np.dtype(np.int64)
-        results = [Result((source.size,), dtype, {}, source.path, at_most=True)]
-        if asked.index:
-            results.append(replace(results[0], dtype=place))
+        most, shape = (source.size,), source.shape
+        results = [Result(most, dtype, {}, source.path, at_most=True)]
+        kept = {"chunks": getattr(source, "chunks", None)}
+        if along is not None:
+            most = shape = (source.shape[along],)
+            results, kept = [replace(results[0], shape=source.shape)], {}
+        line = Result(most, place, {}, source.path, at_most=True)
+        results += [line] * asked.index
         if asked.inverse:
-            kept = {"chunks": getattr(source, "chunks", None)}
-            results.append(Result(source.shape, place, kept, source.path))
-        if asked.counts:
-            results.append(replace(results[0], dtype=place))
+            results.append(Result(shape, place, kept, source.path))
+        results += [line] * asked.counts
         if out is not None and len(results) > 1 and not isinstance(out, tuple):
             raise UsageError(
                 f"unique: out={out!r} for {len(results)} results; give a tuple of {len(results)}",
@@ -125,7 +141,11 @@ def unique(
             "return_index": asked.index,
             "return_inverse": asked.inverse,
             "return_counts": asked.counts,
+            "axis": along,
             "equal_nan": asked.equal_nan,
         }
-        plan = distinct(source.shape, dtype, asked)
+        if along is None:
+            plan = distinct(source.shape, dtype, asked)
+        else:
+            plan = distinct_rows(source.shape, dtype, along, asked)
         return complete(Operation("unique", (source,), tuple(results), plan, arguments), out, how)
