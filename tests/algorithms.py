@@ -198,14 +198,12 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, **how: outcore.fft(a, axis=0, **how),
         lambda a: np.fft.fft(a, axis=0),
         exact=False,
-        repeatable=False,
     ),
     "fft of a long signal": lambda: Case(
         [random(300_000)],
         outcore.rfft,
         np.fft.rfft,
         exact=False,
-        repeatable=False,
         memory=2 * MIB,
     ),
     "fft of a prime length": lambda: Case(
@@ -213,11 +211,20 @@ CASES: dict[str, Callable[[], Case]] = {
         outcore.fft,
         np.fft.fft,
         exact=False,
-        repeatable=False,
         begun=12,
     ),
-    "fft2": lambda: Case(
-        [random(300, 500)], outcore.fft2, np.fft.fft2, exact=False, repeatable=False
+    "fft2": lambda: Case([random(300, 500)], outcore.fft2, np.fft.fft2, exact=False),
+    "hfft": lambda: Case(
+        [random(300, 500)],
+        lambda a, **how: outcore.hfft(a, norm="forward", **how),
+        lambda a: np.fft.hfft(a, norm="forward"),
+        exact=False,
+    ),
+    "irfft2": lambda: Case(
+        [random(300, 200)],
+        lambda a, **how: outcore.irfft2(a, s=(290, 400), **how),
+        lambda a: np.fft.irfft2(a, s=(290, 400)),
+        exact=False,
     ),
     "cholesky": lambda: Case(
         [positive(300)],

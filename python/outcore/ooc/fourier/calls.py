@@ -21,7 +21,7 @@ from outcore.ooc.copies.copying import copying
 from outcore.ooc.fourier.kernels import Stage, transform
 from outcore.ooc.fourier.plan import Transform, planned
 
-__all__ = ["Axes", "Lengths", "Norm", "along_one", "along_some", "swapped"]
+__all__ = ["Axes", "Lengths", "Norm", "along_one", "along_some"]
 
 Norm = Literal["backward", "ortho", "forward"] | None
 Lengths = Sequence[SupportsIndex | None] | None
@@ -43,12 +43,14 @@ def along_one(
     forward: bool = True,
     conj: bool = False,
 ) -> DiskArray:
-    """A transform along one axis, as NumPy means it."""
+    """A transform along one axis, as NumPy means it; `conj`: of the conjugate, the other way round."""
     along = _axis(name, source, axis)
     there = source.shape[along]
     length = (2 * (there - 1) if kind == "c2r" else there) if n is None else _index(name, "n", n)
-    one = Transform(kind, along, length, forward, _norm(name, norm), conj)
-    return _complete(name, source, [one], out, how)
+    word = _norm(name, norm)
+    one = Transform(kind, along, length, forward, _SWAPPED[word] if conj else word, conj)
+    again = {"n": length, "axis": along, "norm": word}
+    return _complete(name, source, [one], again, out, how)
 
 
 def along_some(
@@ -98,12 +100,19 @@ def along_some(
         ones[-1] = Transform("c2r", axis, n, forward, word)
     else:
         ones = ones[::-1]
-    return _complete(name, source, ones, out, how)
+    again = {"s": tuple(sizes), "axes": tuple(found), "norm": word}
+    return _complete(name, source, ones, again, out, how)
 
 
 def _complete(
-    name: str, source: Any, transforms: list[Transform], out: Any, how: dict[str, Any]
+    name: str,
+    source: Any,
+    transforms: list[Transform],
+    again: dict[str, Any],
+    out: Any,
+    how: dict[str, Any],
 ) -> DiskArray:
+    """The computation; `again` has the keywords that ask for the same one."""
     dtype = source.dtype.newbyteorder("=")
     real = any(one.kind == "r2c" for one in transforms)
     if dtype.kind not in "biufc" or dtype.char in "gG":
@@ -140,8 +149,7 @@ def _complete(
         plan = planned(name, source.shape, dtypes, transforms, _rate())
     else:
         plan = copying(name, source.shape, (source.dtype, made))
-    arguments = {"transforms": transforms}
-    operation = Operation(name, (source,), (result,), plan, arguments)
+    operation = Operation(name, (source,), (result,), plan, again)
     return complete(operation, out, how)  # type: ignore[no-any-return]
 
 
@@ -177,11 +185,6 @@ def _norm(name: str, norm: Any) -> str:
             code="bad-value",
         )
     return str(norm)
-
-
-def swapped(name: str, norm: Any) -> str:
-    """The norm of the transform in the other direction."""
-    return _SWAPPED[_norm(name, norm)]
 
 
 @cache

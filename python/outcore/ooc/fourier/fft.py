@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 
 from outcore.disk import DiskArray
 from outcore.jobs import Source, collective, opened
-from outcore.ooc.fourier.calls import Axes, Lengths, Norm, along_one, along_some, swapped
+from outcore.ooc.fourier.calls import Axes, Lengths, Norm, along_one, along_some
 
 __all__ = [
     "fft",
@@ -251,8 +251,7 @@ def hfft(
     array([ 8., -2.,  0., -2.])
     """
     with opened(a) as (source,):
-        word = swapped("hfft", norm)
-        return along_one("hfft", "c2r", source, n, axis, word, out, how, forward=False, conj=True)
+        return along_one("hfft", "c2r", source, n, axis, norm, out, how, forward=False, conj=True)
 
 
 @collective
@@ -289,9 +288,7 @@ def ihfft(
     array([1., 2., 3.])
     """
     with opened(a) as (source,):
-        return along_one(
-            "ihfft", "r2c", source, n, axis, swapped("ihfft", norm), out, how, conj=True
-        )
+        return along_one("ihfft", "r2c", source, n, axis, norm, out, how, conj=True)
 
 
 @collective
