@@ -233,7 +233,8 @@ def test_few_passes_find_a_median(tmp_path):
         assert 2 * a.nbytes < report.read_bytes and report.must_move == a.nbytes
         assert planned.run() == np.median(data)
         done = planned.report.measured
-        assert 2 * a.nbytes <= done.read_bytes <= 2.2 * a.nbytes
+        # Candidates that were stored are read again.
+        assert 2 * a.nbytes <= done.read_bytes <= 2.3 * a.nbytes
         assert done.written_bytes <= 0.1 * a.nbytes
         assert done.peak_bytes <= 3 * 2**20
         # All are alike in all but their last bits: no pass but the last one tells them apart.

@@ -45,21 +45,21 @@ def test_what_is_in_pages_stays_when_they_are_put_together() -> None:
     assert held.gather() == 0
 
 
-def test_pages_that_are_lent_are_left_alone() -> None:
+def test_pages_that_are_unpinned_are_left_alone() -> None:
     with outcore.memory(_core.memory_state()[0] + 8 * HUGE):
         held, memory = shared(3 * HUGE)
         memory[:] = 5
-        held.lend()
+        held.unpin()
         assert held.gather() == 0
         other = _core.Reservation("a task", 6 * HUGE)  # takes the room
         assert memory[HUGE] == 0
         other.release()
-        assert held.take_back() is False
+        assert held.pin() is False
         memory[:] = 6
         held.gather()
         assert (memory == 6).all()
-        held.lend()
-        assert held.take_back() is True
+        held.unpin()
+        assert held.pin() is True
         held.release()
 
 
@@ -84,7 +84,7 @@ def test_slots_are_put_together_once_they_are_used_often(monkeypatch: pytest.Mon
         seen = []
         for filled in (1, 3, 3, 1, 50):
             slots.slots_of(transport, HUGE, 3, 3 * HUGE, filled * HUGE)
-            slots.lend_slots(transport)
+            slots.unpin_slots(transport)
             seen.append(len(calls))
         assert seen == [0, 0, 0, 1, 1]
         # Other pages afterwards: counted anew.
@@ -92,7 +92,7 @@ def test_slots_are_put_together_once_they_are_used_often(monkeypatch: pytest.Mon
         other.release()
         slots.slots_of(transport, HUGE, 3, 3 * HUGE, 7 * HUGE)
         assert len(calls) == 1
-        slots.lend_slots(transport)
+        slots.unpin_slots(transport)
         slots.slots_of(transport, HUGE, 3, 3 * HUGE, HUGE)
         assert len(calls) == 2
     transport.close()

@@ -153,7 +153,7 @@ def agreed(said: NDArray[np.int64]) -> CommunicationCosts:
     --------
     >>> said = [[70_000, 8 << 20, 2 << 20, 0, 0, 2000], [40_000, 8 << 20, 2 << 20, 0, 0, 2000]]
     >>> agreed(np.array(said))
-    CommunicationCosts(meeting_ns=40000, copy=4000000000, messages=2000000000, oversubscription=2000)
+    CommunicationCosts(synchronisation_ns=40000, copy=4000000000, messages=2000000000, oversubscription=2000)
     """
     rows = [[int(word) for word in row] for row in said]
     synchronisations = [row[0] for row in rows if row[0] > 0]

@@ -101,8 +101,8 @@ class DeferredInterrupt:
 
     Examples
     --------
-    >>> with Held() as held:
-    ...     held.count
+    >>> with DeferredInterrupt() as deferred:
+    ...     deferred.count
     0
     """
 
