@@ -217,13 +217,13 @@ def run(folder: Path, mib: int) -> None:
         ("in.h5::/group/field", "out.npy", {"order": "F"}),
         ("in.npy", "out.nc::/field", {"dims": ("y", "x")}),
     ]
-    for source, target, wishes in conversions:
-        words = ", ".join(f"{k}={v}" for k, v in wishes.items() if k in ("order", "compression"))
+    for source, target, options in conversions:
+        words = ", ".join(f"{k}={v}" for k, v in options.items() if k in ("order", "compression"))
         step(
             f"convert {source} to {target} {words}",
             nbytes,
             functools.partial(
-                outcore.convert, f"{folder}/{source}", f"{folder}/{target}", **wishes
+                outcore.convert, f"{folder}/{source}", f"{folder}/{target}", **options
             ),
         )
         made = folder / target.partition("::")[0]

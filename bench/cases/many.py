@@ -1,7 +1,7 @@
 """
 Question: how fast do ranks read parts of many files: in one collective call, or in one for each file?
 
-Expected: warm, one call saves the meetings of all the others, which counts where files are small, and
+Expected: warm, one call synchronises once, not once a file, which counts where files are small, and
 columns are copied without a detour; cold and on a slow shared device, one call has all disks' requests
 in flight at once, and reads each file in long pieces by one rank. Held fair: the same files, opened
 before (but for the rows that say otherwise), the same ranks, all candidates of a row in random order,

@@ -494,5 +494,5 @@ class _Buffers:
         return copy[part]  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Let go of all."""
+        """Release all."""
         self._owned.clear()

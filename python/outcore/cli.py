@@ -235,7 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     def command(
         name: str, run: Callable[[Any], int | None], text: str, *, together: bool = False
     ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
+        sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         sub.set_defaults(run=_within_memory(run), together=together)
         sub.add_argument("--json", action="store_true", help="print one JSON document")
         budget = "budget of this run, such as 512MiB"
@@ -579,13 +579,13 @@ def _write_picture(path: str, text: str) -> None:
 def _convert(words: Any) -> int:
     started = time.monotonic()
     names = ("format", "dtype", "order", "compression", "casting")
-    wishes = {name: getattr(words, name) for name in names if getattr(words, name) is not None}
+    options = {name: getattr(words, name) for name in names if getattr(words, name) is not None}
     for name in ("chunks", "shards"):
         lengths = parse_lengths(getattr(words, name), name)
         if lengths is not None:
-            wishes[name] = lengths
+            options[name] = lengths
     if "," in (words.compression or ""):
-        wishes["compression"] = words.compression.split(",")
+        options["compression"] = words.compression.split(",")
     size, kept = 0, -1
     ranks = Ranks.of(world(), "outcore convert")
     with Bar("converting", quiet=words.quiet or words.json) as bar:
@@ -609,7 +609,7 @@ def _convert(words: Any) -> int:
             overwrite=words.overwrite,
             source=parse_options(words.set),
             comm=ranks.comm,
-            **wishes,
+            **options,
         )
     size, kept = ranks.sums([size, max(kept, 0)])
     seconds = time.monotonic() - started

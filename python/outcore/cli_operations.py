@@ -49,7 +49,9 @@ class Operation:
         Of what it prints, if that is more than one thing.
     call
         From the options, and the axes of the first input, to the arguments of the function; None:
-        they are its keywords.
+        they are its keywords. ``function`` among them is the name of another function.
+    needs
+        Options of the result that have to be given.
     """
 
     text: str
@@ -59,6 +61,7 @@ class Operation:
     out: bool = True
     names: tuple[str, ...] = ()
     call: Callable[[dict[str, Any], int], dict[str, Any]] | None = None
+    needs: tuple[str, ...] = ()
 
 
 def _integers(text: str) -> Any:
@@ -68,6 +71,10 @@ def _integers(text: str) -> Any:
 def _numbers(text: str) -> Any:
     found = tuple(float(part) for part in text.split(","))
     return found[0] if len(found) == 1 else found
+
+
+def _order(text: str) -> Any:
+    return text if text in ("fro", "nuc") else float(text)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -101,8 +108,18 @@ _SIZE = {"size": Option(_integers, "of the window: 3, or 3,5", 3), **_MODE}
 
 
 def _stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
-    """A stencil by the name of its weights."""
-    return {"weights": weights(words.pop("kernel"), ndim), **words}
+    """A stencil by the name of its weights; a median has none, and a function of its own."""
+    kernel = words.pop("kernel")
+    if kernel != "median":
+        return {"weights": weights(kernel, ndim), **words}
+    steps, until, mode = words["steps"], words.get("until"), words["boundary"]
+    if steps != 1 or until is not None or mode == "untouched":
+        raise UsageError(
+            "--kernel median makes one step, without --until, and --boundary untouched is not for it; "
+            "call it once more for another step",
+            code="bad-value",
+        )
+    return {"function": "median_filter", "size": 3, "mode": mode}
 
 
 def weights(kernel: str, ndim: int) -> Any:
@@ -144,11 +161,13 @@ OPERATIONS: dict[str, Operation] = {
     "transpose": Operation(
         "permute the axes", options={"axes": Option(_integers, "axes, such as 1,0")}
     ),
-    "rechunk": Operation("copy into other chunks (--chunks)"),
+    "rechunk": Operation("copy into other chunks (--chunks)", needs=("chunks",)),
     "stencil": Operation(
         "replace elements by weighted sums of their neighbours",
         options={
-            "kernel": Option(str, "weights by name", "laplace", ("laplace", "box", "gauss")),
+            "kernel": Option(
+                str, "weights by name", "laplace", ("laplace", "box", "gauss", "median")
+            ),
             "steps": Option(int, "how often", 1),
             "until": Option(float, "stop when no element changes by more"),
             "boundary": Option(
@@ -267,7 +286,10 @@ OPERATIONS: dict[str, Operation] = {
     "norm": Operation(
         "norm of a vector, or of a matrix",
         results=(),
-        options={"axis": Option(_integers, "axis of vectors, or two of matrices")},
+        options={
+            "ord": Option(_order, "order of the norm, such as 1, inf, fro"),
+            "axis": Option(_integers, "axis of vectors, or two of matrices"),
+        },
     ),
     "statistics": Operation(
         "several statistics in one pass",

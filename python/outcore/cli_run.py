@@ -46,7 +46,10 @@ def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[.
         dest="operation", required=True, metavar="OPERATION", parser_class=_Command
     )
     for name, operation in sorted(OPERATIONS.items()):
-        one = operations.add_parser(name, help=operation.text, description=operation.text)
+        # An abbreviation would be another option when one is added: --ord is not --order.
+        one = operations.add_parser(
+            name, help=operation.text, description=operation.text, allow_abbrev=False
+        )
         one.operation = operation
 
     left = command("jobs", _jobs, "jobs in a folder that were interrupted, and what they left")
@@ -102,7 +105,8 @@ def _fill_results(parser: argparse.ArgumentParser, operation: Operation) -> None
         ("shards", "such as 1000,2000"),
         ("compression", "such as zstd, zstd:3, gzip, none"),
     ):
-        parser.add_argument(f"--{name}", help=f"of the result: {text}")
+        needed = name in operation.needs
+        parser.add_argument(f"--{name}", help=f"of the result: {text}", required=needed)
     parser.add_argument("--resume", action="store_true", help="go on after an interruption")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are there")
 
@@ -124,7 +128,7 @@ def _run(words: Any) -> int:
     try:
         given = _given(words, run, opened[0].ndim)
         how["comm"] = ranks.comm
-        function = getattr(outcore, words.operation)
+        function = getattr(outcore, given.pop("function", words.operation))
         with Bar(words.operation, quiet=words.quiet or words.json, piped=words.progress) as bar:
             found = function(
                 *opened, **given, **how, **({} if words.explain else {"progress": bar})

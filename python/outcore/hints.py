@@ -1,5 +1,5 @@
 """
-What the user may wish for: `Hints` (never changes results) and `memory` (the promise that holds).
+What the user may ask for: `Hints` (never changes results) and `memory` (the promise that holds).
 
 A hint left at its default takes its value from the environment variable ``OUTCORE_HINTS``
 (``"engine=threads,threads=1"``), and otherwise is chosen by the core from the machine, the file and
@@ -42,7 +42,7 @@ for _power, _letter in enumerate("kmgt", start=1):
 @dataclass(frozen=True, slots=True, init=False)
 class Hints:
     """
-    Wishes about how an array is read and written. They never change results.
+    Hints on how an array is read and written. They never change results.
 
     Those of ``OUTCORE_HINTS`` hold where a hint is at its default.
 

@@ -257,7 +257,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         os.close(self._fd)
 
 

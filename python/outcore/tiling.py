@@ -373,11 +373,11 @@ class _Choice:
         axes = zip(some, others, self.shape, strict=True)
         return [_common(one, other) or (max(n, 1), 0) for one, other, n in axes]
 
-    def slab(self, wish: list[Edges] | None) -> list[Edges]:
+    def slab(self, wanted: list[Edges] | None) -> list[Edges]:
         """A unit with these edges (anywhere, if None) that is as long as it has to be, and no longer."""
         found = []
         for d, length in enumerate(self.shape):
-            unit, start = (1, 0) if wish is None else wish[d]
+            unit, start = (1, 0) if wanted is None else wanted[d]
             if self.axis not in (None, d):
                 unit, start = max(length, 1), 0
             elif d == self.axis and unit > 1 and self.overlap:

@@ -528,8 +528,8 @@ def test_extensions_that_may_be_ignored(tmp_path):
     assert formats.open_info(tmp_path / "a.zarr").shape == (4,)
 
 
-def test_bad_wishes(tmp_path):
-    for wishes in (
+def test_bad_options(tmp_path):
+    for options in (
         {"compression": "lzf"}, {"compression": "zstd:99"}, {"separator": "-"},
         {"attrs": {"a": object()}}, {"compression": Codec("blosc", {"cname": "no"})},
         {"compression": Codec("blosc", {"clevel": 1})},
@@ -537,7 +537,7 @@ def test_bad_wishes(tmp_path):
     ):  # fmt: skip
         for name in ("a.zarr", "a.zarr2"):
             with pytest.raises(errors.UsageError):
-                formats.create_info(tmp_path / name, (4,), "<i4", **wishes)
+                formats.create_info(tmp_path / name, (4,), "<i4", **options)
     with pytest.raises(errors.UnsupportedError):
         formats.create_info(tmp_path / "a.zarr", (4,), [("a", "f4", 3)])
     assert not list(tmp_path.iterdir())

@@ -48,14 +48,14 @@ elif case == "write_strided":
         b[:, ::5] = 1
         assert b[7, :6].tolist() == [1, 0, 0, 0, 0, 1]
 elif case.startswith("convert"):
-    wishes = {
+    options = {
         "convert_transposed": ("to.npy", {"order": "F"}),
         "convert_chunked": ("to.zarr", {"chunks": (1024, 1024), "compression": "zstd"}),
         "convert_cast": ("to.npy", {"dtype": "f8"}),
         "convert_hdf5": ("to.h5::/a", {"chunks": (1000, 1000), "compression": "gzip"}),
     }[case]
-    outcore.convert(a, f"{folder}/{wishes[0]}", overwrite=True, **wishes[1])
-    with outcore.open(f"{folder}/{wishes[0]}") as made:
+    outcore.convert(a, f"{folder}/{options[0]}", overwrite=True, **options[1])
+    with outcore.open(f"{folder}/{options[0]}") as made:
         assert (made[77:99, 5] == a[77:99, 5]).all()
 else:
     raise SystemExit(f"no case {case}")

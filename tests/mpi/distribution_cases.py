@@ -62,7 +62,7 @@ def random_shape(rng: random.Random):
 
 
 def widths_of(rng: random.Random, case):
-    """Ghost widths for a distribution: none on axes that are dealt out in turns."""
+    """Ghost widths for a distribution: none on axes that are assigned in turns."""
     turns = [f == "cyclic" or f[0] == "cyclic" for f in case.formats]
     return [(0, 0) if t else (rng.randint(0, 3), rng.randint(0, 3)) for t in turns]
 

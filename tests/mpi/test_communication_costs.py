@@ -48,7 +48,7 @@ def test_rounds_are_measured_as_they_run(world, folder):
 
 
 @ranks(4, per_node=(None, 2))
-def test_slow_meetings_and_copies_are_avoided(world, folder):
+def test_slow_synchronisations_and_copies_are_avoided(world, folder):
     def body(t):
         a = made(t, folder)
         key = np.s_[:, t.rank :: t.size]

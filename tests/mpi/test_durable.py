@@ -196,7 +196,7 @@ def test_a_hint_makes_writes_of_many_arrays_durable(world, folder):
         assert flushes(t, arrays) == [each, 0, each, each, 0, each]
         mine = sum(a._core.flushes() for a in arrays)
         if is_local(files[0]) and world.ranks_per_node is None:
-            # Four files, dealt out to the ranks of a node.
+            # Four files, assigned to the ranks of a node.
             assert mine in (4 // t.size, -(-4 // t.size))
         for a in arrays:
             a.close()

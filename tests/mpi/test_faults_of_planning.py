@@ -243,7 +243,7 @@ def uncached(monkeypatch):
 
 
 @ranks(1, 3, 4, per_node=(None, 2))
-def test_what_fails_between_meetings_fails_on_all_ranks(world, folder, faults, uncached):
+def test_what_fails_between_synchronisations_fails_on_all_ranks(world, folder, faults, uncached):
     names = ("read two-phase", "write auto", "write durable", "flush")
     strike_calls(world, folder, faults, ["memory"], [-1], names)
 
@@ -255,13 +255,13 @@ def test_explaining_and_reading_directly_fail_on_all_ranks(world, folder, faults
 
 
 @ranks(1, 2, 3, 4, per_node=(None, 2))
-def test_what_fails_between_meetings_of_all_calls_slow(world, folder, faults, uncached):
+def test_what_fails_between_synchronisations_of_all_calls_slow(world, folder, faults, uncached):
     errors = [list(ERRORS)[world.size % len(ERRORS)]]
     strike_calls(world, folder, faults, errors, [0, -1])
 
 
 @ranks(*range(5, 17), per_node=(None, 3))
-def test_what_fails_between_meetings_of_more_ranks_slow(world, folder, faults, uncached):
+def test_what_fails_between_synchronisations_of_more_ranks_slow(world, folder, faults, uncached):
     names = ("read two-phase", "write auto", "explain", "write tangled", "read auto")
     errors = [list(ERRORS)[world.size % len(ERRORS)]]
     some = (names[world.size % len(names)],)
@@ -485,7 +485,7 @@ def test_copies_of_a_redistribution_fail_on_all_ranks_slow(world, monkeypatch):
 
 
 @ranks(2, 4, per_node=(None, 2))
-def test_meetings_of_a_redistribution(world, steps):
+def test_synchronisations_of_a_redistribution(world, steps):
     """One before it and one behind it; where there are several rounds, one between them."""
 
     def body(t):

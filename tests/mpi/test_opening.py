@@ -22,7 +22,7 @@ FILES = 12
 
 
 @ranks(1, 2, 4)
-def test_one_meeting_for_each_array(world, folder, steps):
+def test_one_synchronisation_for_each_array(world, folder, steps):
     def body(t):
         if t.rank == 0:
             for k in range(FILES):

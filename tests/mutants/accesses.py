@@ -50,7 +50,7 @@ MUTANTS = [
         let result""",
         after="        let result",
         killed_by=f"{HAZARDS}::test_a_write_counts_from_its_beginning",
-        why="ranks that meet during a write of another thread would read what was there before",
+        why="ranks that synchronise during a write of another thread would read what was there before",
     ),
     Mutant(
         file=ACCESS,

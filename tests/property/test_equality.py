@@ -1,5 +1,5 @@
 """
-Equality: reads and writes of sections equal NumPy's, over all formats, wishes and budgets.
+Equality: reads and writes of sections equal NumPy's, over all formats, options and budgets.
 
 A file is made by its own library or by us, sections are read and written at random, and in the end
 the file is read by us, by us through a new handle, and by its own library.
@@ -42,7 +42,7 @@ def lane(examples: int) -> settings:
 
 
 @st.composite
-def wishes(draw) -> dict:
+def options(draw) -> dict:
     """Hints of every sort; what a layout cannot fulfil is not followed."""
     return {
         "engine": draw(st.sampled_from(["auto", "threads", "uring"])),
@@ -126,7 +126,7 @@ def check(data: st.DataObject, kind: foreign.Kind, folder: Path) -> None:
         shape = tuple(max(n, 1) for n in shape)
         dtype = dtype if kind.takes(shape, dtype) else np.dtype(draw(st.sampled_from(SAFE)))
     chunks = draw(chunks_for(shape, "zarr" in kind.path)) if kind.chunked else None
-    hints = draw(wishes())
+    hints = draw(options())
     array = strategies.filled(shape, dtype, kind.order, draw(st.integers(0, 999)))
     theirs = draw(st.booleans())
     if theirs:

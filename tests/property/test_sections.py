@@ -56,10 +56,10 @@ def same(expected: object, actual: object) -> None:
 
 @quick
 @given(st.data(), strategies.arrays(), st.sampled_from(["npy", "raw"]), hints)
-def test_reading_equals_numpy(data, array, kind, wish):
+def test_reading_equals_numpy(data, array, kind, hint):
     with tempfile.TemporaryDirectory() as folder:
         with stored(folder, array, kind) as made:
-            again = outcore.open(made.path, hints=wish, **made._again())
+            again = outcore.open(made.path, hints=hint, **made._again())
         with again as a:
             for _ in range(3):
                 key = data.draw(strategies.keys(array.shape))
@@ -73,11 +73,11 @@ def test_reading_equals_numpy(data, array, kind, wish):
 
 @quick
 @given(st.data(), strategies.arrays(), st.sampled_from(["npy", "raw"]), hints)
-def test_writing_equals_numpy(data, array, kind, wish):
+def test_writing_equals_numpy(data, array, kind, hint):
     array = array.copy("K")
     with tempfile.TemporaryDirectory() as folder:
         with stored(folder, array, kind) as made:
-            again = outcore.open(made.path, "r+", hints=wish, **made._again())
+            again = outcore.open(made.path, "r+", hints=hint, **made._again())
         with again as a:
             for seed in range(3):
                 key = data.draw(strategies.keys(array.shape))
@@ -96,7 +96,7 @@ def test_writing_equals_numpy(data, array, kind, wish):
 @given(
     st.data(), strategies.shapes(), st.sampled_from(["i1", "<u2", ">i8", "f4", ">f8", "?"]), hints
 )
-def test_writing_casts_and_broadcasts_as_numpy(data, shape, dtype, wish):
+def test_writing_casts_and_broadcasts_as_numpy(data, shape, dtype, hint):
     array = strategies.filled(shape, np.dtype(dtype), data.draw(strategies.orders()))
     key = data.draw(strategies.keys(shape))
     value = data.draw(strategies.values_for(np.shape(array[key])))
@@ -104,7 +104,7 @@ def test_writing_casts_and_broadcasts_as_numpy(data, shape, dtype, wish):
         value = value.reshape(())  # one element takes no arrays, or by dtype: we never do
     with tempfile.TemporaryDirectory() as folder:
         with stored(folder, array, "npy") as made:
-            again = outcore.open(made.path, "r+", hints=wish)
+            again = outcore.open(made.path, "r+", hints=hint)
         with again as a:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)

@@ -253,7 +253,7 @@ def test_arrays_of_one_file_have_one_owner():
     owner = np.array(single(outcore.assign(requests, "matching", groups=groups)))
     assert (owner.reshape(4, 6) == owner[::6, None]).all()
     assert sorted(owner[::6]) == [0, 1, 2, 3]
-    # One file, as in astro3d: more than a fair share, so its variables are dealt out.
+    # One file, as in astro3d: more than a fair share, so its variables are assigned.
     owner = single(outcore.assign(requests, groups=np.zeros(24, int)))
     assert set(owner) == {0, 1, 2, 3}
 

@@ -250,3 +250,14 @@ def fails_for_space(case, place):
     assert [one.done > 0 for one in begun] == [True] * bool(begun)
     assert begun or os.listdir(place) == []
     return True
+
+
+@pytest.mark.parametrize("name", ["transpose", "sort", "fft", "cholesky", "median_filter"])
+def test_a_dtype_of_the_result_is_refused_with_what_makes_one(tmp_path, name):
+    """It was a TypeError of the function that makes the new array."""
+    np.save(tmp_path / "a.npy", np.eye(6))
+    more = (3,) if name == "median_filter" else ()
+    with pytest.raises(outcore.UsageError, match=r"outcore\.convert") as refused:
+        getattr(outcore, name)(tmp_path / "a.npy", *more, dtype="f4", out=tmp_path / "b.npy")
+    assert refused.value.code == "unknown-option"
+    assert not (tmp_path / "b.npy").exists()

@@ -129,12 +129,12 @@ def test_a_loop_that_begins_gets_through(made, data):
         assert begins(named, a, how) is None
 
 
-def test_one_wish_bounds_the_blocks_and_what_reads_them(made, tmp_path):
+def test_one_hint_bounds_the_blocks_and_what_reads_them(made, tmp_path):
     with outcore.open(made["zstd"].path, hints={"memory": 10_000}) as a:
         with pytest.raises(outcore.BudgetError, match="Hints") as caught:
             a.blocks(shape=(20, 20))
-        wish = caught.value.needed
-    with outcore.open(made["zstd"].path, hints={"memory": wish}) as a:
+        hint = caught.value.needed
+    with outcore.open(made["zstd"].path, hints={"memory": hint}) as a:
         walk(a.blocks(shape=(20, 20)))
 
 

@@ -116,15 +116,15 @@ def test_plain_elements_take_a_page_and_one_for_the_table_of_chunks(tmp_path, na
 def test_hints_bound_an_operation_and_explain_says_how_much_it_takes(tmp_path, kind):
     name, options = KINDS[kind]
     make(f"{tmp_path}/{name}", options).close()
-    for wish in (4 * 2**20, 16 * 2**20, 2**28):
-        with outcore.open(f"{tmp_path}/{name}", "r+", hints={"memory": wish}) as a:
+    for hint in (4 * 2**20, 16 * 2**20, 2**28):
+        with outcore.open(f"{tmp_path}/{name}", "r+", hints={"memory": hint}) as a:
             for key in KEYS:
                 for work in (write, read):
                     said = a.explain(key, write=work is write).peak_bytes
                     _core.reset_memory_peak()
                     work(a, key)
                     peak = _core.memory_state()[2]
-                    assert peak <= wish
+                    assert peak <= hint
                     # Buffers come in whole pages, and missing plain chunks are made first.
                     made = 2**15 if "h5" in kind and work is write else 0
                     assert peak <= said + made + 2**14

@@ -28,7 +28,7 @@ def plan(tmp_path):
 
 
 def prices(parts, *, cached=0, own=10**12, arrays=1, **costs):
-    exchange = Exchange((0,) * RANKS, replace(ASSUMED, synchronisation_ns=1_000, **costs))
+    exchange = Exchange((0,) * RANKS, replace(ASSUMED, barrier_ns=1_000, **costs))
     return Prices([(own, cached)] * RANKS, parts, exchange, arrays)
 
 

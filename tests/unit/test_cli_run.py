@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 import outcore
 from outcore import jobs
@@ -122,6 +123,32 @@ def test_results_are_those_of_numpy(capsys):
     )
     expected = outcore.stencil(DATA, np.full((3, 3), 1 / 9), steps=3, boundary="wrap")[...]
     np.testing.assert_array_equal(expected, np.load("s.npy"))
+
+
+def test_a_kernel_may_be_a_median(capsys):
+    assert main(["run", "stencil", "a.npy", "out.npy", "--kernel", "median", "-q"]) == 0
+    np.testing.assert_array_equal(ndimage.median_filter(DATA, 3), np.load("out.npy"))
+    words = ["run", "stencil", "a.npy", "b2.npy", "--kernel", "median", "--steps", "2"]
+    assert main(words) == 2
+    assert "one step" in capsys.readouterr().err and not os.path.exists("b2.npy")
+
+
+def test_what_has_to_be_given_is_named(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "rechunk", "a.npy", "out.zarr"])
+    assert ended.value.code == 2
+    assert "--chunks" in capsys.readouterr().err
+
+
+def test_an_option_is_not_an_abbreviation_of_another(capsys):
+    """--ord, the order of a norm, was read as the beginning of --order."""
+    assert (
+        main(["run", "norm", "a.npy", "--ord", "1", "--axis", "0", "--json", "--out", "n.npy"]) == 0
+    )
+    np.testing.assert_allclose(np.load("n.npy"), np.linalg.norm(DATA, 1, axis=0))
+    with pytest.raises(SystemExit):
+        main(["run", "norm", "a.npy", "--ove"])
+    assert "--ove" in capsys.readouterr().err
 
 
 def test_weights_by_name():

@@ -349,13 +349,13 @@ def stop_after(calls):
     return progress
 
 
-WISHES = {"order": "F", "memory": "1 MiB"}
+OPTIONS = {"order": "F", "memory": "1 MiB"}
 
 
-def interrupt(target="b.npy", error=KeyboardInterrupt, **wishes):
+def interrupt(target="b.npy", error=KeyboardInterrupt, **options):
     np.save("big.npy", np.arange(1_000_000.0).reshape(1000, 1000))
     with pytest.raises(error) as caught:
-        outcore.convert("big.npy", target, progress=stop_after(3), **{**WISHES, **wishes})
+        outcore.convert("big.npy", target, progress=stop_after(3), **{**OPTIONS, **options})
     return caught.value
 
 
@@ -366,7 +366,7 @@ def test_an_interrupted_conversion_says_how_to_go_on(capsys):
     assert of == "of" and 0 < int(done) < int(steps)
     done = []
     with pytest.warns(UserWarning, match="given up") as told:
-        outcore.convert("big.npy", "b.npy", progress=lambda n, _: done.append(n), **WISHES)
+        outcore.convert("big.npy", "b.npy", progress=lambda n, _: done.append(n), **OPTIONS)
     assert done[0] == 0
     assert "'b.npy': " in str(told[0].message) and "resume=True would have gone on" in str(
         told[0].message
@@ -381,9 +381,11 @@ def test_a_warning_that_is_made_an_error_loses_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="given up"):
-            outcore.convert("big.npy", "b.npy", **WISHES)
+            outcore.convert("big.npy", "b.npy", **OPTIONS)
     done = []
-    outcore.convert("big.npy", "b.npy", resume=True, progress=lambda n, _: done.append(n), **WISHES)
+    outcore.convert(
+        "big.npy", "b.npy", resume=True, progress=lambda n, _: done.append(n), **OPTIONS
+    )
     assert done[0] > 0
     np.testing.assert_array_equal(np.load("b.npy"), np.load("big.npy"))
 
@@ -391,7 +393,7 @@ def test_a_warning_that_is_made_an_error_loses_nothing():
 def test_what_belongs_to_another_conversion_is_said_too():
     interrupt()
     with pytest.warns(UserWarning, match=r"another job \(different dtype, target dtype\)") as told:
-        outcore.convert("big.npy", "b.npy", dtype="f4", **WISHES)
+        outcore.convert("big.npy", "b.npy", dtype="f4", **OPTIONS)
     assert "resume" not in str(told[0].message)
 
 
@@ -412,7 +414,7 @@ def test_an_error_in_the_middle_keeps_its_note_in_a_pickle(monkeypatch, capsys):
 
     np.save("big.npy", np.arange(1_000_000.0).reshape(1000, 1000))
     with pytest.raises(outcore.StorageError) as caught:
-        outcore.convert("big.npy", "b.npy", progress=progress, **WISHES)
+        outcore.convert("big.npy", "b.npy", progress=progress, **OPTIONS)
     assert "resume=True" in caught.value.__notes__[0]
     assert copy.copy(caught.value).__notes__ == caught.value.__notes__
     words = ("convert", "big.npy", "b.npy", "--order", "F", "--memory", "1MiB")

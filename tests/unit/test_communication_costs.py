@@ -20,9 +20,9 @@ def test_nothing_seen_is_assumed():
     assert agreed(rows([0, 1000, 1, 1000, 1, 0])) == ASSUMED
 
 
-def test_the_rank_that_came_last_saw_what_a_meeting_takes():
+def test_the_rank_that_came_last_saw_what_a_synchronisation_takes():
     costs = agreed(rows([900_000, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [31_000, 0, 0, 0, 0, 0]))
-    assert costs.synchronisation_ns == 31_000
+    assert costs.barrier_ns == 31_000
     assert (costs.copy, costs.messages) == (ASSUMED.copy, ASSUMED.messages)
 
 
@@ -42,7 +42,7 @@ def test_ranks_copy_side_by_side_and_share_the_wires():
 )
 def test_whatever_a_clock_says_prices_stay_possible(said):
     costs = agreed(rows(*said))
-    assert 1_000 <= costs.synchronisation_ns <= 1_000_000_000
+    assert 1_000 <= costs.barrier_ns <= 1_000_000_000
     assert 50_000_000 <= costs.copy <= 10**12
     assert 50_000_000 <= costs.messages <= 10**12
     assert 1_000 <= costs.oversubscription <= 1_000_000

@@ -166,17 +166,17 @@ def test_a_cast_is_done_in_slabs_within_the_budget(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("budget", "wish", "held"),
+    ("budget", "hint", "held"),
     [
         (2**20, None, 2**18),  # a quarter
         (2**20, 2**18, 2**16),  # of what one operation may hold
         (2**26, None, 2**22),  # what fits the processor's cache
     ],
 )
-def test_a_cast_holds_exactly_one_buffer(tmp_path, budget, wish, held):
+def test_a_cast_holds_exactly_one_buffer(tmp_path, budget, hint, held):
     value = np.arange(3 * 2**20, dtype="i4").reshape(3, 1024, 1024)
     with outcore.memory(budget):
-        hints = {"memory": wish, "method": "straight"}
+        hints = {"memory": hint, "method": "straight"}
         a = outcore.create(tmp_path / "a.npy", value.shape, ">f8", hints=hints)
         _core.reset_memory_peak()
         a[...] = value

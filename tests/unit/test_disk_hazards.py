@@ -196,7 +196,7 @@ def test_a_flush_covers_a_write_that_ended_while_the_shape_changed(tmp_path, mon
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"], ids=["as it is", "cast"])
 def test_a_write_counts_from_its_beginning(tmp_path, monkeypatch, dtype):
-    """Else ranks that meet while another thread writes would read what was there before."""
+    """Else ranks that synchronise while another thread writes would read what was there before."""
     seen = []
     plain = ChunkTable.commit
 

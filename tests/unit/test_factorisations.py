@@ -347,8 +347,8 @@ def test_files(tmp_path, file, words, target):
     n = 210
     a = some(rng, (n, n), "f8")
     h = definite(rng, n, "f8")
-    name, wishes = target
-    how = {"memory": "3 MiB", "overwrite": True, **wishes}
+    name, options = target
+    how = {"memory": "3 MiB", "overwrite": True, **options}
     source, out = f"{tmp_path}/{file}", f"{tmp_path}/{name}"
     with outcore.create(source, data=a, **words):
         pass

@@ -98,7 +98,7 @@ REFUSED = {
         lambda: outcore.map_blocks(lambda b: (b, b), "a.npy", out=("b.npy", "b.npy")),
         "one array twice",
     ),
-    "wishes for an open array": (
+    "options for an open array": (
         lambda: outcore.transpose("a.npy", out=np.ones((140, 250)), chunks=3),
         "one that exists",
     ),

@@ -12,7 +12,7 @@ from outcore.testing.sim import SimMemory, SimWorld
 
 
 def test_importing_outcore_does_not_start_mpi():
-    """A module of that name is at hand, and nobody imports it; a communicator would."""
+    """A module of that name is there, and nobody imports it; a communicator would."""
     code = """
 import sys, types
 class Finder:

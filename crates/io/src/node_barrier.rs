@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_board_lets_everybody_go_and_keeps_its_text() {
+    fn a_stopped_barrier_lets_everybody_go_and_keeps_its_text() {
         let ends = on_all(3, |node_barrier| {
             if node_barrier.rank == 2 {
                 // Comes late: the others have given up.
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_no_board_of_this_shape_is_refused() {
+    fn memory_that_is_no_barrier_of_this_shape_is_refused() {
         let shape = Shape { ranks: 2, cell: 8, result: 0 };
         let paper = Paper::new(shape);
         let base: *mut u8 = paper.0.as_ptr().cast_mut().cast();

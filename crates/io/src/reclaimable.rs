@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn lent_pages_give_way_and_come_back() {
+    fn unpinned_pages_are_reclaimed_and_come_back() {
         let (arena, mut memory) = (Arena::new(10 * PAGE as u64), Mapped::new(6));
         let pages = memory.held(&arena);
         memory.bytes().fill(7);
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_lower_limit_takes_lent_pages_at_once() {
+    fn a_lower_limit_takes_unpinned_pages_at_once() {
         let (arena, memory) = (Arena::new(10 * PAGE as u64), Mapped::new(6));
         let pages = memory.held(&arena);
         pages.unpin();

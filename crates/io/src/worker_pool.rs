@@ -6,7 +6,7 @@
 //!
 //! Idea. The caller asks for workers, starts to work itself, and when there is nothing left to take it
 //! closes the call: workers that have begun are waited for, workers that come later find it closed and
-//! turn away. This is sound for work that is *taken* (from a shared counter), not dealt out.
+//! turn away. This is sound for work that is *taken* (from a shared counter), not divided beforehand.
 //!
 //! Invariants. `work` is called by a worker only between `begin` and `end` of an open call, and the
 //! caller leaves only when the call is closed and nobody is between the two; so what `work` borrows

@@ -71,7 +71,7 @@ pub(crate) fn cut_nest(
 /// reaches into this range meanwhile. So the sides of all runs are written before the first block, and
 /// nobody else writes (`terms.exclusive`, and one such plan at a time).
 pub(crate) fn cut_past(nest: Nest, means: Means, terms: &Terms) -> Option<[Piece; 2]> {
-    let hint = Wish {
+    let wanted = Wanted {
         gap: 1,
         channel: Channel::Direct,
         patch: false,
@@ -80,7 +80,7 @@ pub(crate) fn cut_past(nest: Nest, means: Means, terms: &Terms) -> Option<[Piece
         extents: EXTENTS / 4, // Each cut of a run may be a page that is written twice.
         flight: 32 * terms.share,
     };
-    let blocks = cut_gather(hint, nest, means, terms).ok()?;
+    let blocks = cut_gather(wanted, nest, means, terms).ok()?;
     let Way::Gather(direct) = blocks.way else { return None };
     let how = Gather { home: false, ..direct };
     let largest = blocks.nest.block(&blocks.cut.block);
@@ -171,7 +171,7 @@ fn resident(b: &Nest) -> i64 {
 
 /// What a gather should be like.
 #[derive(Clone, Copy)]
-struct Wish {
+struct Wanted {
     /// Holes below this are taken into the extents.
     gap: i64,
     channel: Channel,
@@ -190,7 +190,7 @@ const EXTENTS: i64 = 64;
 /// Rounds that may be in flight because they are small.
 const FLYING: i64 = 16;
 
-fn window(nest: &Nest, means: Means, terms: &Terms) -> Wish {
+fn window(nest: &Nest, means: Means, terms: &Terms) -> Wanted {
     let cached = terms.cached_permille >= choose::CACHED;
     let wide = if cached { terms.cached_gap } else { terms.gap };
     let gap = match means.direction {
@@ -201,7 +201,7 @@ fn window(nest: &Nest, means: Means, terms: &Terms) -> Wish {
     let patch = means.direction == Direction::Write && nest.level(gap) != nest.level(1);
     // What is covered as a whole may not be in every tile: extents without holes, then.
     let gap = if means.direction == Direction::Write && !patch { 1 } else { gap };
-    Wish {
+    Wanted {
         gap,
         channel: Channel::Cached,
         patch,
@@ -212,7 +212,7 @@ fn window(nest: &Nest, means: Means, terms: &Terms) -> Wish {
     }
 }
 
-fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
+fn list(nest: &Nest, means: Means, terms: &Terms) -> Wanted {
     let forced = terms.method == Some(Method::List);
     let read = means.direction == Direction::Read;
     let direct = terms.direct && forced && read || choose::goes_direct(nest, means, terms);
@@ -223,29 +223,29 @@ fn list(nest: &Nest, means: Means, terms: &Terms) -> Wish {
     };
     let channel = if direct { Channel::Direct } else { Channel::Cached };
     let flight = if direct { 32 * terms.share } else { 0 };
-    Wish { gap, channel, patch: false, desired, along: terms.share / 4, extents: EXTENTS, flight }
+    Wanted { gap, channel, patch: false, desired, along: terms.share / 4, extents: EXTENTS, flight }
 }
 
-fn cut_gather(hint: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Piece, PlanError> {
-    let Wish { channel, patch, .. } = hint;
-    let gather = |b: &Nest| Gather { level: b.level(hint.gap), channel, patch, home: false };
+fn cut_gather(wanted: Wanted, nest: Nest, means: Means, terms: &Terms) -> Result<Piece, PlanError> {
+    let Wanted { channel, patch, .. } = wanted;
+    let gather = |b: &Nest| Gather { level: b.level(wanted.gap), channel, patch, home: false };
     let measure = |b: &Nest| emit::slot_used(b, gather(b), means.block);
     let whole = measure(&nest);
     let least = if whole <= terms.budget / terms.lanes { whole } else { measure(&nest.one()) };
     if least > terms.budget {
         if channel == Channel::Direct {
-            let cached = Wish { channel: Channel::Cached, ..hint };
+            let cached = Wanted { channel: Channel::Cached, ..wanted };
             return cut_gather(cached, nest, means, terms);
         }
         if nest.item > 1 {
-            return cut_gather(hint, nest.in_bytes(), means, terms);
+            return cut_gather(wanted, nest.in_bytes(), means, terms);
         }
         let what = "a copy through a buffer";
         return Err(PlanError::BudgetTooSmall { what, needed: least, budget: terms.budget });
     }
     let lanes = terms.lanes.min(terms.budget / least);
     // Extents longer than a request are listed one by one: not too many in a round.
-    let most = hint.desired.min(terms.request.saturating_mul(4096));
+    let most = wanted.desired.min(terms.request.saturating_mul(4096));
     let floor = terms.share.min(most);
     let desired = (whole / (2 * lanes)).clamp(floor, most).min(terms.budget / lanes);
     let reads_direct = channel == Channel::Direct && means.direction == Direction::Read;
@@ -255,7 +255,7 @@ fn cut_gather(hint: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
         nest
     };
     // A tile is long along the file for the disk, and wide along memory for the copy.
-    let along = hint.along.min((desired / hint.extents).max(terms.share / 64)).max(1);
+    let along = wanted.along.min((desired / wanted.extents).max(terms.share / 64)).max(1);
     let how = Growth { target: desired, along, tiles: !patch };
     let mut cut = grow(&nest, &how, measure);
     let is_home = |cut: &Cut| {
@@ -266,7 +266,7 @@ fn cut_gather(hint: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     let target = (whole / (2 * lanes)).clamp(floor, most);
     if means.home.is_some() && channel == Channel::Direct && desired < target {
         let ends = |b: &Nest| match means.direction {
-            Direction::Read => b.steps(b.level(hint.gap)).saturating_mul(2 * means.page()),
+            Direction::Read => b.steps(b.level(wanted.gap)).saturating_mul(2 * means.page()),
             Direction::Write => emit::sides_used(b, gather(b), means),
         };
         let fits = |b: &Nest| ends(b) <= terms.budget / lanes;
@@ -287,7 +287,7 @@ fn cut_gather(hint: Wish, nest: Nest, means: Means, terms: &Terms) -> Result<Pie
     };
     let round = measure(&largest).max(1);
     // A disk that waits for a slot to be emptied is idle: a small access is in flight as a whole.
-    let flying = (hint.flight / round).min(terms.budget / slot.max(1)).min(FLYING);
+    let flying = (wanted.flight / round).min(terms.budget / slot.max(1)).min(FLYING);
     let lanes = lanes.max(flying);
     Ok(Piece { nest, cut, way: Way::Gather(way), fetch: None, slot, lanes })
 }

@@ -102,7 +102,7 @@ impl Array {
         }
         let described = Arc::new(describe(info)?);
         let fresh = Arc::new(self.open()?.beside(described, self.writable)?);
-        // Let go of after the lock: what ends with it may run Python code.
+        // Dropped after the lock: what ends with it may run Python code.
         let mut gone = Vec::new();
         if let State::Open { current, retired } = &mut *self.lock() {
             retired.push(std::mem::replace(current, fresh));
@@ -388,7 +388,7 @@ impl Array {
         Ok(())
     }
 
-    /// Let go of the files. Accesses that are running finish first.
+    /// Release the files. Accesses that are running finish first.
     fn close(&self) {
         let open = std::mem::replace(&mut *self.lock(), State::Closed);
         drop(open); // After the lock: it may run Python code.

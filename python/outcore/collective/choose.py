@@ -175,7 +175,7 @@ class Prices:
         far = self.exchange.between_nodes(plan)
         near = plan.given_bytes - far
         copied, sent = near * second // costs.copy, far * second // costs.messages
-        total = self.parts + copied + sent + plan.rounds * (1 + write) * costs.synchronisation_ns
+        total = self.parts + copied + sent + plan.rounds * (1 + write) * costs.barrier_ns
         if not write and not _encoded(plan):
             # The disk is one for all, processors are several; and while a round is exchanged the disk
             # reads the next ones. What is copied out of the page cache, or decoded, takes the processors

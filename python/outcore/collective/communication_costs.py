@@ -38,11 +38,11 @@ __all__ = ["ASSUMED", "WORDS", "Clock", "CommunicationCosts", "agreed", "clock_o
 _SECOND = 1_000_000_000
 # What a rank tells.
 WORDS = 6
-_MEETINGS = 32
+_LAST = 32
 # Fewer bytes say nothing of a rate; beyond this many, those seen earlier count half.
 _LEAST, _FULL = 4 << 20, 1 << 30
 # What a figure may be: a clock that was set back or a copy that took no time is not believed.
-_SYNCHRONISATION_NS = (1_000, _SECOND)
+_BARRIER_NS = (1_000, _SECOND)
 _RATE = (50_000_000, 1_000_000_000_000)
 _ALONE, _MOST_SHARING = 1_000, 1_000_000
 
@@ -54,7 +54,7 @@ class CommunicationCosts:
 
     Parameters
     ----------
-    meeting_ns
+    barrier_ns
         A synchronisation of all ranks, in nanoseconds.
     copy
         Bytes per second that a rank copies out of (into) a slot.
@@ -64,13 +64,13 @@ class CommunicationCosts:
         Ranks that share a processor, in thousandths: 1000 and more.
     """
 
-    synchronisation_ns: int
+    barrier_ns: int
     copy: int
     messages: int
     oversubscription: int = _ALONE
 
 
-ASSUMED = CommunicationCosts(synchronisation_ns=60_000, copy=8 * _SECOND, messages=2 * _SECOND)
+ASSUMED = CommunicationCosts(barrier_ns=60_000, copy=8 * _SECOND, messages=2 * _SECOND)
 
 
 class Clock:
@@ -78,7 +78,7 @@ class Clock:
 
     def __init__(self, oversubscription: int = _ALONE) -> None:
         self.oversubscription = oversubscription
-        self._synchronisations: deque[int] = deque(maxlen=_MEETINGS)
+        self._synchronisations: deque[int] = deque(maxlen=_LAST)
         self._copied = [0, 0]
         self._received = [0, 0]
 
@@ -153,15 +153,15 @@ def agreed(said: NDArray[np.int64]) -> CommunicationCosts:
     --------
     >>> said = [[70_000, 8 << 20, 2 << 20, 0, 0, 2000], [40_000, 8 << 20, 2 << 20, 0, 0, 2000]]
     >>> agreed(np.array(said))
-    CommunicationCosts(synchronisation_ns=40000, copy=4000000000, messages=2000000000, oversubscription=2000)
+    CommunicationCosts(barrier_ns=40000, copy=4000000000, messages=2000000000, oversubscription=2000)
     """
     rows = [[int(word) for word in row] for row in said]
     synchronisations = [row[0] for row in rows if row[0] > 0]
     copied, copying = sum(row[1] for row in rows), sum(row[2] for row in rows)
     received = [(row[3], row[4]) for row in rows if row[3] and row[4] > 0]
-    synchronisation, copy, messages = ASSUMED.synchronisation_ns, ASSUMED.copy, ASSUMED.messages
+    synchronisation, copy, messages = ASSUMED.barrier_ns, ASSUMED.copy, ASSUMED.messages
     if synchronisations:
-        synchronisation = _within(min(synchronisations), _SYNCHRONISATION_NS)
+        synchronisation = _within(min(synchronisations), _BARRIER_NS)
     if copied >= _LEAST:
         copy = _within(copied * _SECOND // max(copying, 1), _RATE)
     if sum(nbytes for nbytes, _ in received) >= _LEAST:

@@ -106,12 +106,12 @@ def flush_once(
     BaseException or None
         As of `flush_what_asks`.
     """
-    turns, dealt = [], 0
+    turns, assigned = [], 0
     for number in range(len(arrays)):
         asked, *files = said[:, number * WORDS : (number + 1) * WORDS].T.tolist()
         told = list(zip(group.nodes, *files, strict=True))
-        turns.append(_turns(told, dealt) if any(asked) else [_SPARED] * group.size)
-        dealt += any(asked)
+        turns.append(_turns(told, assigned) if any(asked) else [_SPARED] * group.size)
+        assigned += any(asked)
     late = any(_THEN in turn for turn in turns)
     for now in (_FIRST, _THEN) if late else (_FIRST,):
         failure: BaseException | None = None
@@ -130,7 +130,7 @@ def flush_once(
     return None
 
 
-def _turns(told: list[tuple[int, ...]], dealt: int) -> list[int]:
+def _turns(told: list[tuple[int, ...]], assigned: int) -> list[int]:
     """
     Tell when each rank flushes an array.
 
@@ -138,7 +138,7 @@ def _turns(told: list[tuple[int, ...]], dealt: int) -> list[int]:
     ----------
     told
         Of each rank its node, what it has to flush, device and inode.
-    dealt
+    assigned
         Arrays that ranks have been given before.
     """
     alike: dict[tuple[int, ...], list[int]] = {}
@@ -148,7 +148,7 @@ def _turns(told: list[tuple[int, ...]], dealt: int) -> list[int]:
     turns = [_SPARED] * len(told)
     for (_, has, *_), ranks in alike.items():
         if has == _SHARED:
-            turns[ranks[dealt % len(ranks)]] = _FIRST
+            turns[ranks[assigned % len(ranks)]] = _FIRST
         else:
             turns[ranks[0]] = _FIRST
             for rank in ranks[1:]:

@@ -77,7 +77,7 @@ class Slots:
             self._shared.gather()
 
     def close(self) -> None:
-        """Let go of them."""
+        """Release them."""
         self._shared.close()
 
 

@@ -211,7 +211,7 @@ class ChunkTable:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the table; it is read again when it is needed."""
+        """Release the table; it is read again when it is needed."""
         self._loaded, self._looked_up = None, 0
 
     @contextlib.contextmanager

@@ -172,8 +172,8 @@ class _OpenTable(ChunkTable):
         self._layout = layout
         self._item = item
         self._grown = grown
-        # Chunks of the old file of which a part was lent: where they begin, there and in the log.
-        self._lent: dict[int, int] = {}
+        # Chunks of the old file, part of which is in the log: where they begin, there and in the log.
+        self._moved: dict[int, int] = {}
 
     @contextlib.contextmanager
     def _dataset(self, locked: bool) -> Iterator[Any]:
@@ -189,7 +189,7 @@ class _OpenTable(ChunkTable):
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
-        """As of any table; what must not be changed in the file is lent, or already lies, in the log."""
+        """As of any table; what must not be changed in the file is in the log."""
         overlay = self._change.overlay
         with access.turn(), durable.os_errors("changing", self.path):
             rows = super().fetch(lo, count, locked)
@@ -229,13 +229,13 @@ class _OpenTable(ChunkTable):
                 self._change.overlay.give_blocks(end)
 
     def _lend(self, offset: int, cell: Sequence[int]) -> int | None:
-        if offset not in self._lent:
+        if offset not in self._moved:
             low, high = self._span(cell)
             place = self._change.overlay.lend(offset, self.chunk_bytes, low, high)
             if place is None:
                 return None
-            self._lent[offset] = place
-        return self._lent[offset]
+            self._moved[offset] = place
+        return self._moved[offset]
 
     def _span(self, cell: Sequence[int]) -> tuple[int, int]:
         """From the first byte of the new elements in a chunk to behind the last."""

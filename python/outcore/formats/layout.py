@@ -268,7 +268,7 @@ class ArrayInfo:
 
     def forget(self) -> None:
         """
-        Let go of what is remembered of the file, and of its memory.
+        Release what is remembered of the file, and of its memory.
 
         Examples
         --------

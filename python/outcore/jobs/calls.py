@@ -30,7 +30,7 @@ def written(
     operation: Operation,
     outs: Sequence[str | None],
     budget: int,
-    wishes: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     overwrite: bool,
 ) -> dict[str, Any] | None:
@@ -45,7 +45,7 @@ def written(
         The paths of its results; None for one that has no name.
     budget
         Bytes that it may hold.
-    wishes
+    options
         For the new arrays.
     overwrite
         They replace what is there.
@@ -65,7 +65,7 @@ def written(
             "out_name": operation.out_name,
             "in_names": list(operation.in_names),
             "arguments": {k: _encoded(v) for k, v in operation.arguments.items()},
-            "how": {k: _encoded(v) for k, v in wishes.items()},
+            "how": {k: _encoded(v) for k, v in options.items()},
             "memory": budget,
             "overwrite": overwrite,
         }

@@ -4,8 +4,8 @@ The phases of a program, run one after the other.
 Problem. Steps that were done before a kill are not done again, those that are done now must be recorded
 when they are durable, and the ranks of a job share all of them.
 Idea. Each phase is divided (`outcore.schedule.divide`): a rank runs its part of a round, stored steps go
-to its journal by checkpoints, and the ranks meet. What a phase stores is durable before the next one
-begins, if the job can be resumed.
+to its journal by checkpoints, and the ranks synchronise. What a phase stores is durable before the next
+one begins, if the job can be resumed.
 
 Invariants. All ranks go through the same phases and rounds, also if one of them has nothing to do there.
 """
@@ -97,7 +97,7 @@ class Carrier:
                 first += phase.steps
             self.ranks.finished(counts[0].finish)
         except BaseException:
-            # All ranks raise at the same meeting. What they stored until then is not lost, and
+            # All ranks raise at the same synchronisation. What they stored until then is not lost, and
             # nothing is removed while one of them still sees to that; the first failure is the one to
             # tell.
             if checkpoints is not None:
@@ -144,7 +144,7 @@ class Carrier:
             self.ranks.finished(checkpoints.finish)
 
     def rounds(self, schedule: Schedule) -> Iterator[tuple[range, ...]]:
-        """The steps of each rank, after each of which they meet."""
+        """The steps of each rank, after each of which they synchronise."""
         if self.ranks.size == 1:
             return iter([(range(schedule.steps),)])
         return divided(schedule, self.ranks.size, lambda step: self.seconds(schedule, step))

@@ -144,7 +144,7 @@ def scalar(found: Any, out: Any) -> Any:
 
 # What is the operation's to say, or makes no sense for a result.
 _UNSAID = ("format", "order", "chunks", "shards", "compression")
-_NOT_WISHES = ("data", "exclusive", "hints", "shape")
+_NOT_OPTIONS = ("data", "exclusive", "hints", "shape")
 
 
 def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, bool, Any]:
@@ -156,15 +156,21 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     resume, overwrite = bool(words.pop("resume", False)), bool(words.pop("overwrite", False))
     words.pop("explain", None)
     ranks = Ranks.of(words.pop("comm", None), operation.name)
-    for name in _NOT_WISHES:
+    if "dtype" in words:
+        raise UsageError(
+            f"{operation.name}() has no option 'dtype': its result has the dtype that NumPy gives it; "
+            "pass out= an open array of another dtype, or convert it with outcore.convert(dtype=)",
+            code="unknown-option",
+        )
+    for name in _NOT_OPTIONS:
         if name in words:
             raise UsageError(
-                f"{operation.name}() has no option {name!r}; beside its arguments and wishes for the "
+                f"{operation.name}() has no option {name!r}; beside its arguments and options for the "
                 "new array it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=",
                 code="unknown-option",
             )
-    # None, or no compression, is no wish: the format has its own.
-    wishes = {
+    # None, or no compression, is no option: the format has its own.
+    options = {
         k: v
         for k, v in words.items()
         if k not in _UNSAID or (v is not None and not (isinstance(v, str) and v == "none"))
@@ -174,11 +180,11 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
         operation.inputs,
         operation.results,
         out,
-        wishes,
+        options,
         overwrite=overwrite,
         alone=ranks.size == 1,
     )
-    return Job(operation, places, budget, wishes, ranks), resume, progress
+    return Job(operation, places, budget, options, ranks), resume, progress
 
 
 def _run(

@@ -1,7 +1,7 @@
 """
 Inputs of an operation: paths, open arrays, and arrays in memory.
 
-Invariants. An array that the user has opened stays open, and his wishes for it hold; what was opened
+Invariants. An array that the user has opened stays open, and the hints for it hold; what was opened
 here is closed here.
 """
 

@@ -65,7 +65,7 @@ class Job:
         What is to be computed, and where each result goes.
     budget
         Bytes that it may hold.
-    wishes
+    options
         What else the user said of the results, for the journal.
     ranks
         Who does it.
@@ -74,7 +74,7 @@ class Job:
     operation: Operation
     outputs: Sequence[Output]
     budget: int
-    wishes: Mapping[str, Any]
+    options: Mapping[str, Any]
     ranks: Ranks
     #: What `description` said, before anything was written.
     described: dict[str, Any] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Job:
                 told[name] = _absolute(output.place.final)
             result = self.operation.results[n]
             told |= {f"{name} shape": list(result.shape), f"{name} dtype": repr(result.dtype)}
-        return told | {k: _said(v) for k, v in {**self.operation.arguments, **self.wishes}.items()}
+        return told | {k: _said(v) for k, v in {**self.operation.arguments, **self.options}.items()}
 
     def announced(self) -> dict[str, Any]:
         """What the journal keeps from the very beginning: what may be left, and how to go on."""
@@ -129,7 +129,7 @@ class Job:
             _absolute(one.place.final) if isinstance(one, Named) else None for one in self.outputs
         ]
         overwrite = any(one.place.overwrite for one in self.named)
-        call = written(self.operation, outs, self.budget, self.wishes, overwrite=overwrite)
+        call = written(self.operation, outs, self.budget, self.options, overwrite=overwrite)
         return {"partial": partial, "call": call}
 
     def begun(self, settled: Settled) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class Job:
             return open(path, "r+", shape=result.shape, dtype=result.dtype, **words)
         return open(path, "r+", format=words["format"])
 
-    def _let_go_of_stand_ins(self) -> None:
+    def _release_stand_ins(self) -> None:
         """Plans are made. Of what has no name, also what another rank has opened."""
         for number, result in enumerate(self.operation.results):
             output = self.outputs[number]
@@ -239,7 +239,7 @@ class Job:
                 if told is None:
                     return self._nothing_left()
                 self.ranks.together(lambda: self._join(begun, told))
-                self.ranks.together(self._let_go_of_stand_ins)
+                self.ranks.together(self._release_stand_ins)
                 report = self._carry(begun, progress)
                 self.ranks.together(begun.close_arrays)
             except BaseException as error:
@@ -563,7 +563,7 @@ class Job:
             journal.remove()
             for output in self.outputs:
                 output.discard()
-            self._let_go_of_stand_ins()
+            self._release_stand_ins()
             self._remove_temporaries(journal)
 
     def _say_what_is_given_up(self, journal: Journal, job: Mapping[str, Any]) -> None:
@@ -604,7 +604,7 @@ class _Begun:
         self.arrays, self.temporaries = [], []
 
     def close(self) -> None:
-        """Let go of the journal, too."""
+        """Release the journal, too."""
         self.close_arrays()
         if self.journal is not None:
             self.journal.close()
@@ -666,8 +666,8 @@ def _words(output: Named, result: Result) -> dict[str, Any]:
     if format in ("npy", "raw"):
         kept.pop("chunks", None)
     # One file stands for several.
-    wishes = {k: v for k, v in target.wishes.items() if k != "files"}
-    return {"format": format, **kept, **wishes}
+    options = {k: v for k, v in target.options.items() if k != "files"}
+    return {"format": format, **kept, **options}
 
 
 def _inode(output: Named) -> int:

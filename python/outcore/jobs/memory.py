@@ -95,4 +95,4 @@ class InMemory:
         return _Done()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""

@@ -73,7 +73,7 @@ class Output(Protocol):
         """What the user gets, when it is complete. Collective over the ranks."""
 
     def leave(self) -> None:
-        """The job failed: this rank lets go of it."""
+        """The job failed: this rank releases it."""
 
     def discard(self) -> None:
         """The job failed, and nobody will go on with it."""
@@ -115,7 +115,7 @@ class Named:
         words: dict[str, Any] = {} if self.target.format is None else {"format": self.target.format}
         result = self.target.result
         if formats.format_of_new(self.place.final, self.target.format) == "raw":
-            words |= {"dtype": result.dtype, "shape": result.shape, **self.target.wishes}
+            words |= {"dtype": result.dtype, "shape": result.shape, **self.target.options}
         return ranks.open(self.place.final, **words)
 
     def leave(self) -> None:
@@ -254,12 +254,12 @@ class _Temporary:
     stays = False
     containers: Files = frozenset()
 
-    def __init__(self, result: Result, folder: str, wishes: Mapping[str, Any]) -> None:
-        self.result, self.folder, self.wishes = result, folder, wishes
+    def __init__(self, result: Result, folder: str, options: Mapping[str, Any]) -> None:
+        self.result, self.folder, self.options = result, folder, options
         self.array: DiskArray | None = None
 
     def begin(self, budget: int, *, again: bool) -> DiskArray:
-        self.array = temporary(self.result, self.folder, self.wishes)
+        self.array = temporary(self.result, self.folder, self.options)
         return self.array
 
     def join(self, budget: int, path: str) -> DiskArray:
@@ -278,7 +278,7 @@ class _Temporary:
             mine = self.array
             self.array = found = ranks.open(ranks.told(lambda: mine.path))
             mine.close()
-            # Before anybody may let go of it.
+            # Before anybody may release it.
             ranks.together(lambda: _keep_together(found))
             if hasattr(mine, "_gone"):
                 mine._gone.detach()
@@ -309,7 +309,7 @@ def outputs(
     inputs: Sequence[Any],
     results: Sequence[Result],
     out: Any,
-    wishes: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     overwrite: bool,
     alone: bool,
@@ -327,7 +327,7 @@ def outputs(
         What is to be made.
     out
         None, a path, an open array or a NumPy array; a tuple of these if there are several results.
-    wishes
+    options
         For `outcore.create`, and ``format``.
     overwrite
         Replace what is there.
@@ -342,17 +342,17 @@ def outputs(
             code="bad-out",
         )
     named = sum(isinstance(one, str | os.PathLike) for one in outs)
-    if wishes and not named and any(one is not None for one in outs):
+    if options and not named and any(one is not None for one in outs):
         raise UsageError(
-            f"{operation}: {', '.join(wishes)} say how a new array is made; out= is one that exists",
+            f"{operation}: {', '.join(options)} say how a new array is made; out= is one that exists",
             code="unknown-option",
         )
-    if wishes and not named and all(result.small for result in results):
+    if options and not named and all(result.small for result in results):
         # Left alone, a misspelt argument, or one of NumPy's that is missing here, would change nothing.
         raise UsageError(
-            f"{operation}() has no option {next(iter(wishes))!r} for a result in memory; beside its "
+            f"{operation}() has no option {next(iter(options))!r} for a result in memory; beside its "
             "arguments it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=, and "
-            "with a path in out= wishes for the new array",
+            "with a path in out= options of the new array",
             code="unknown-option",
         )
     folder = scratch_folder([a.path for a in inputs if isinstance(a, DiskArray)])
@@ -360,9 +360,9 @@ def outputs(
     for one, result in zip(outs, results, strict=True):
         if one is None:
             in_memory = _Returned(result) if alone else _Gathered(operation, result, folder, None)
-            made.append(in_memory if result.small else _Temporary(result, folder, wishes))
+            made.append(in_memory if result.small else _Temporary(result, folder, options))
         elif isinstance(one, str | os.PathLike):
-            made.append(_named(one, inputs, result, wishes, overwrite=overwrite))
+            made.append(_named(one, inputs, result, options, overwrite=overwrite))
         else:
             given = _checked(operation, one, inputs, result)
             if isinstance(given, InMemory) and not alone:
@@ -386,11 +386,11 @@ def _named(
     path: str | os.PathLike[str],
     inputs: Sequence[Any],
     result: Result,
-    wishes: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     overwrite: bool,
 ) -> Named:
-    words = dict(wishes)
+    words = dict(options)
     format = words.pop("format", None)
     formats.check_new(path, format, {k: v for k, v in words.items() if k not in _CREATE})
     reads = [a.path for a in inputs if isinstance(a, DiskArray)]
@@ -465,13 +465,13 @@ def scratch_folder(near: Sequence[str]) -> str:
     return tempfile.gettempdir()
 
 
-def temporary(result: Result, folder: str, wishes: Mapping[str, Any] | None = None) -> DiskArray:
+def temporary(result: Result, folder: str, options: Mapping[str, Any] | None = None) -> DiskArray:
     """
     An array on disk that goes away with its handle, or with the process.
 
     Its name says which process made it, so that those of a process that was killed can be found.
     """
-    words = dict(wishes or {})
+    words = dict(options or {})
     kept = {k: v for k, v in result.kept.items() if k == "order" and v is not None}
     suffix, inner = name_of_scratch(words)
     name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}{suffix}"
@@ -485,7 +485,7 @@ def temporary(result: Result, folder: str, wishes: Mapping[str, Any] | None = No
 
 
 def name_of_scratch(words: Mapping[str, Any]) -> tuple[str, str]:
-    """How the name of an array with these wishes ends, and its name inside."""
+    """How the name of an array with these options ends, and its name inside."""
     suffix = {"zarr2": ".zarr", "zarr": ".zarr", "hdf5": ".h5", "netcdf4": ".nc"}.get(
         words.get("format", ""),
         ".zarr" if {"chunks", "shards", "compression"} & set(words) else ".npy",

@@ -4,7 +4,7 @@ The processes that do a job together.
 Problem. A job on several ranks must do each thing once (create a file, give it its name), or on every
 rank; and whatever fails on one of them has to end the call on all.
 Idea. Three words: what all do (`together`), what the first rank does and the others are told (`told`),
-and what may take hours (`finished`). Each ends with a meeting at which all go on or all raise
+and what may take hours (`finished`). Each ends with a synchronisation at which all go on or all raise
 (`outcore.collective.agreement`). One process alone is a group, for which all of this is nothing.
 
 Invariants. All ranks make the same calls in the same order, whatever fails.
@@ -39,7 +39,7 @@ def collective(function: Callable[P, T]) -> Callable[P, T]:
     """
     Make a function collective that takes ``comm=``.
 
-    What fails on one rank before the ranks have met, all of them raise at their first meeting.
+    If one rank fails before the ranks have synchronised, all raise at their first synchronisation.
     """
 
     @functools.wraps(function)
@@ -176,7 +176,7 @@ class Ranks:
             work()
         except BaseException as error:
             if is_everywhere(error):
-                raise  # the ranks have met for it
+                raise  # the ranks have synchronised for it
             failure = error
 
         def say() -> list[int]:

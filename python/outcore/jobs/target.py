@@ -224,7 +224,7 @@ class Target:
     #: As the user gave it; None if the suffix tells.
     format: str | None
     #: For `outcore.create`, beyond what the result should keep.
-    wishes: Mapping[str, Any]
+    options: Mapping[str, Any]
 
     def hints(self, memory: int) -> Hints:
         """How the new array is opened."""
@@ -238,7 +238,7 @@ class Target:
             raise self._gone()
         shape, dtype = self.result.shape, self.result.dtype
         if formats.format_of_new(self.place.final, self.format) == "raw":
-            words = {**words, "dtype": dtype, "shape": shape, **self.wishes}
+            words = {**words, "dtype": dtype, "shape": shape, **self.options}
         try:
             target: DiskArray = open(self.place.partial, "r+", hints=self.hints(memory), **words)
         except FormatError as error:
@@ -267,8 +267,10 @@ class Target:
         """An empty array that has of what it should keep what its format can."""
         self.place.prepare()
         format = formats.format_of_new(self.place.final, self.format)
-        kept = {k: v for k, v in self.result.kept.items() if v is not None and k not in self.wishes}
-        if "shards" in self.wishes:
+        kept = {
+            k: v for k, v in self.result.kept.items() if v is not None and k not in self.options
+        }
+        if "shards" in self.options:
             kept.pop("chunks", None)
         refusal: UnsupportedError | UsageError | None = None
         for lost in _subsets(list(kept)):
@@ -282,7 +284,7 @@ class Target:
                     hints=self.hints(memory),
                     format=format,
                     **words,
-                    **self.wishes,
+                    **self.options,
                 )
             except (UnsupportedError, UsageError) as error:
                 if isinstance(error, UsageError) and error.code not in _BAD_ATTRIBUTES:

@@ -81,7 +81,7 @@ class Pages:
         return np.ndarray(block.shape, buffer.dtype, memory, begin, order=order)
 
     def close(self) -> None:
-        """Let go of it. What somebody still looks at, in a traceback say, goes with the view."""
+        """Release it. What somebody still looks at, in a traceback say, goes with the view."""
         self._bytes.clear()
         self._reserved.release()
 

@@ -77,7 +77,7 @@ def product(n: int, ranks: int) -> Iterator[Access]:
 
 
 def laplace_blocks(n: int, ranks: int) -> Iterator[Access]:
-    """Blocks are dealt to processors in turn: read with their border, written without."""
+    """Blocks are assigned to processors in turn: read with their border, written without."""
     blocks = ranks * _BLOCKS_EACH
     down = 1 << (blocks.bit_length() - 1) // 2
     across = blocks // down

@@ -102,7 +102,7 @@ class SimWorld:
         mail, memory = Mail(), SimMemory()
         nodes = [rank // self.ranks_per_node for rank in range(self.size)]
         places = [seat(rank, range(self.size), nodes, 0) for rank in range(self.size)]
-        barriers = _boards(places, memory)
+        barriers = _barriers(places, memory)
         made: list[tuple[SimWire | None, Transport]] = []
         for place, node_barrier in zip(places, barriers, strict=True):
             wire = SimWire(mail, place.rank)
@@ -110,7 +110,7 @@ class SimWorld:
         return made
 
 
-def _boards(places: list[Place], memory: SimMemory) -> list[_core.NodeBarrier]:
+def _barriers(places: list[Place], memory: SimMemory) -> list[_core.NodeBarrier]:
     papers: dict[int, Bytes] = {}
     barriers = []
     for place in places:

@@ -347,7 +347,7 @@ class GroupExchange:
         of: NDArray[np.int64],
     ) -> None:
         self._group = group
-        self._vigil = group.watchdog
+        self._watchdog = group.watchdog
         place, tag, me = group.place, group.place.tag(at.TAG_DATA), group.rank
         leaving, coming = np.cumsum(to) - to, np.cumsum(of) - of
         self._pending: list[Pending] = []
@@ -378,14 +378,14 @@ class GroupExchange:
         if self._pending:
             with DeferredInterrupt():
                 try:
-                    settle(self._pending, self._vigil.of_exchange())
+                    settle(self._pending, self._watchdog.of_exchange())
                     self._pending = []
                 except BaseException as error:
                     self._broken, self._pending = True, []
-                    self._vigil.broken(error)
+                    self._watchdog.broken(error)
                     raise
         if self._broken:
-            self._vigil.check()
+            self._watchdog.check()
         self._finish()
 
     def __del__(self) -> None:
@@ -438,7 +438,7 @@ def found(
     except Exception as error:
         failure = error
     try:
-        # Boards are told apart by the process that made them.
+        # Barriers are told apart by the process that made them.
         mine = place.processes[place.rank] if place is not None else -1
         # What could not be allocated is no node barrier yet.
         told = parent.allgather_bytes(

@@ -63,7 +63,7 @@ class Shared(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go; the memory goes when all ranks have, and nothing refers to it any more."""
+        """Release it; the memory goes when all ranks have, and nothing refers to it any more."""
         ...
 
 

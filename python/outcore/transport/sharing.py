@@ -67,7 +67,7 @@ class GroupShared:
             self._held.gather()
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._parts = None
         if self._held is not None:
             self._held.release()

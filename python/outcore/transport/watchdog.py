@@ -229,7 +229,7 @@ class Look:
     def __init__(
         self, watchdog: Watchdog, call: int, missing: Callable[[list[Pending]], tuple[int, ...]]
     ) -> None:
-        self._vigil = watchdog
+        self._watchdog = watchdog
         self._call = call
         self._missing = missing
         self._said = Said()
@@ -237,16 +237,16 @@ class Look:
     @property
     def tick(self) -> float:
         """Seconds between two slow looks."""
-        return self._vigil.patience.tick
+        return self._watchdog.patience.tick
 
     def quickly(self) -> None:
         """Raise if the group was stopped."""
-        self._vigil.check_far()
+        self._watchdog.check_far()
 
     def slowly(self, elapsed: float, pending: list[Pending]) -> None:
         """Warn, or end the wait."""
         missing = self._missing(pending)
-        self._vigil._look(elapsed, 0, self._call, missing, self._said, False)
+        self._watchdog._look(elapsed, 0, self._call, missing, self._said, False)
 
 
 def _say(text: str) -> None:

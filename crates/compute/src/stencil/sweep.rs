@@ -299,8 +299,8 @@ impl<T: Real> Sweep<T> {
             new,
             from,
             to,
-            cells: dealt(kept, lengths),
-            out: dealt(out, outs),
+            cells: divided(kept, lengths),
+            out: divided(out, outs),
             done: (0..bands).map(|_| AtomicUsize::new(0)).collect(),
             next: AtomicUsize::new(0),
             changes: Mutex::new(changes),
@@ -359,8 +359,8 @@ fn packed(extents: &[i64], width: usize) -> Result<Vec<usize>, Refused> {
     Ok(strides)
 }
 
-/// Memory dealt out in parts of these lengths, one after the other.
-fn dealt<T>(mut memory: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<Mutex<&mut [T]>> {
+/// Memory divided into parts of these lengths, one after the other.
+fn divided<T>(mut memory: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<Mutex<&mut [T]>> {
     let part = |length: usize| {
         let (part, rest) = std::mem::take(&mut memory).split_at_mut(length);
         memory = rest;

@@ -279,11 +279,11 @@ fn hook(call: &Call<'_>) -> Hook {
     hook
 }
 
-pub(super) fn gate_fd(kind: Kind, fd: RawFd, offset: i64, len: usize) -> Hook {
+pub(super) fn hook_fd(kind: Kind, fd: RawFd, offset: i64, len: usize) -> Hook {
     hook(&Call { kind, fd: Some(fd), named: None, offset, len })
 }
 
-pub(super) fn gate_path(kind: Kind, path: &Path) -> Hook {
+pub(super) fn hook_path(kind: Kind, path: &Path) -> Hook {
     hook(&Call { kind, fd: None, named: Some(path), offset: 0, len: 0 })
 }
 

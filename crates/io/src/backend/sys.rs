@@ -72,11 +72,11 @@ mod hooks {
     use super::{Hook, Kind, Path, RawFd};
 
     #[inline(always)]
-    pub(super) fn gate_fd(_: Kind, _: RawFd, _: i64, _: usize) -> Hook {
+    pub(super) fn hook_fd(_: Kind, _: RawFd, _: i64, _: usize) -> Hook {
         Hook::Go
     }
     #[inline(always)]
-    pub(super) fn gate_path(_: Kind, _: &Path) -> Hook {
+    pub(super) fn hook_path(_: Kind, _: &Path) -> Hook {
         Hook::Go
     }
     #[inline(always)]
@@ -176,7 +176,7 @@ pub unsafe fn run(request: Request) -> Result<usize, Errno> {
     loop {
         let mut rest = progress.rest();
         let mut ends = false;
-        match hooks::gate_fd(kind, rest.fd, rest.offset, rest.len) {
+        match hooks::hook_fd(kind, rest.fd, rest.offset, rest.len) {
             Hook::Go => {}
             Hook::Short(most) => rest.len = rest.len.min(most.max(1)),
             Hook::End(most) => (rest.len, ends) = (rest.len.min(most), true),
@@ -270,7 +270,7 @@ pub fn open(path: &Path, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
 pub(crate) fn open_at(spot: &Spot, flags: i32, mode: u32) -> Result<OwnedFd, Errno> {
     let creates = flags & libc::O_CREAT != 0;
     if creates {
-        if let Hook::Fail(errno) = hooks::gate_path(Kind::Create, spot.path) {
+        if let Hook::Fail(errno) = hooks::hook_path(Kind::Create, spot.path) {
             return Err(errno);
         }
     }
@@ -330,7 +330,7 @@ pub(crate) fn stat(fd: RawFd) -> Result<libc::stat, Errno> {
 /// # Errors
 /// The system's error number.
 pub(crate) fn stat_at(spot: &Spot, link: bool) -> Result<libc::stat, Errno> {
-    if let Hook::Fail(errno) = hooks::gate_path(Kind::Look, spot.path) {
+    if let Hook::Fail(errno) = hooks::hook_path(Kind::Look, spot.path) {
         return Err(errno);
     }
     // SAFETY: all zeroes is a valid `stat`.
@@ -402,7 +402,7 @@ pub fn send(fd: RawFd, offset: i64, len: i64) {
 /// # Errors
 /// The system's error number.
 pub fn sync(fd: RawFd, data_only: bool) -> Result<(), Errno> {
-    if let Hook::Fail(errno) = hooks::gate_fd(Kind::Sync, fd, 0, 0) {
+    if let Hook::Fail(errno) = hooks::hook_fd(Kind::Sync, fd, 0, 0) {
         return Err(errno);
     }
     // SAFETY: plain numbers.
@@ -434,7 +434,7 @@ unsafe fn sync_call(fd: RawFd, _data_only: bool) -> i32 {
 /// # Errors
 /// The system's error number.
 pub(crate) fn rename(from: &Spot, to: &Spot, exclusive: bool) -> Result<(), Errno> {
-    if let Hook::Fail(errno) = hooks::gate_path(Kind::Rename, to.path) {
+    if let Hook::Fail(errno) = hooks::hook_path(Kind::Rename, to.path) {
         return Err(errno);
     }
     if exclusive {
@@ -483,7 +483,7 @@ fn unknown(errno: Errno) -> bool {
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn rename_new(from: &Spot, to: &Spot) -> Result<(), Errno> {
-    if let Hook::Fail(errno) = hooks::gate_path(Kind::RenameNew, to.path) {
+    if let Hook::Fail(errno) = hooks::hook_path(Kind::RenameNew, to.path) {
         return Err(errno);
     }
     // SAFETY: two NUL-terminated strings.
@@ -501,7 +501,7 @@ fn rename_new(_: &Spot, _: &Spot) -> Result<(), Errno> {
 }
 
 fn link(from: &Spot, to: &Spot) -> Result<(), Errno> {
-    if let Hook::Fail(errno) = hooks::gate_path(Kind::Link, to.path) {
+    if let Hook::Fail(errno) = hooks::hook_path(Kind::Link, to.path) {
         return Err(errno);
     }
     // SAFETY: two NUL-terminated strings.
@@ -557,7 +557,7 @@ pub(crate) fn hold(fd: RawFd) -> Holder {
 /// # Errors
 /// The system's error number.
 pub(crate) fn unlink(spot: &Spot) -> Result<(), Errno> {
-    if let Hook::Fail(errno) = hooks::gate_path(Kind::Unlink, spot.path) {
+    if let Hook::Fail(errno) = hooks::hook_path(Kind::Unlink, spot.path) {
         return Err(errno);
     }
     unlink_call(spot)?;
@@ -575,7 +575,7 @@ fn unlink_call(spot: &Spot) -> Result<(), Errno> {
 /// # Errors
 /// The system's error number.
 pub fn truncate(fd: RawFd, len: i64) -> Result<(), Errno> {
-    if let Hook::Fail(errno) = hooks::gate_fd(Kind::Truncate, fd, len, 0) {
+    if let Hook::Fail(errno) = hooks::hook_fd(Kind::Truncate, fd, len, 0) {
         return Err(errno);
     }
     // SAFETY: plain numbers.
@@ -589,7 +589,7 @@ pub fn truncate(fd: RawFd, len: i64) -> Result<(), Errno> {
 /// # Errors
 /// `ENOSPC` if the disk is too full; `EOPNOTSUPP` where the file system cannot reserve.
 pub fn allocate(fd: RawFd, len: i64) -> Result<(), Errno> {
-    if let Hook::Fail(errno) = hooks::gate_fd(Kind::Allocate, fd, 0, 0) {
+    if let Hook::Fail(errno) = hooks::hook_fd(Kind::Allocate, fd, 0, 0) {
         return Err(errno);
     }
     #[cfg(target_os = "linux")]

@@ -99,7 +99,7 @@ fn judge(asked: Option<Asked>) -> Outcome {
 }
 
 /// Ranges as large as the axes have room for.
-fn fitting(shape: &[i64], wish: &[i64]) -> Section {
+fn fitting(shape: &[i64], wanted: &[i64]) -> Section {
     let range = |(n, w): (&i64, &[i64])| {
         let start = w[0].unsigned_abs() as i64 & i64::MAX;
         let start = if *n > 0 { start % n } else { 0 };
@@ -107,7 +107,7 @@ fn fitting(shape: &[i64], wish: &[i64]) -> Section {
         let count = if *n > 0 { (n - start - 1) / step + 1 } else { 0 };
         Range::new(start, count, step).unwrap()
     };
-    Section::new(shape.iter().zip(wish.chunks(2)).map(range).collect())
+    Section::new(shape.iter().zip(wanted.chunks(2)).map(range).collect())
 }
 
 /// A small number, rarely an extreme one.
@@ -164,10 +164,10 @@ fn dense(chance: &mut Chance) -> Option<Asked> {
     let rank = chance.below(5);
     let shape: Vec<i64> =
         (0..rank).map(|_| ((1_i64 << chance.below(40)) - chance.below(3) as i64).max(0)).collect();
-    let (item, wish) = (1 + chance.below(19) as i64, chance.extremes::<10>());
+    let (item, wanted) = (1 + chance.below(19) as i64, chance.extremes::<10>());
     let (order, direction) = (chance.of(&[Order::C, Order::F]), direction(chance));
     let terms = terms(chance);
-    let section = fitting(&shape, &wish);
+    let section = fitting(&shape, &wanted);
     let layout = Layout::Strided(Strided::dense(&shape, item, Order::C, 0, 128).ok()?);
     let user = order.strides(&section.shape(), item).ok()?;
     Some(Asked { layout, table: None, section, user, direction, terms })

@@ -1,7 +1,7 @@
 //! One axis of a distributed array: which coordinate of the grid owns which index.
 //!
 //! Problem. HPF gives index `i` to the coordinate that owns cell `t = stride * i + offset` of a
-//! template, and templates are cut in blocks, dealt out in turns, or both. Arrays are too long to go
+//! template, and templates are cut in blocks, assigned in turns, or both. Arrays are too long to go
 //! through index by index.
 //!
 //! Idea. Two rules are enough. *Blocks*: a coordinate owns one interval of the template, hence one

@@ -15,7 +15,7 @@ use crate::section::{Range, Section};
 /// How one axis of the array is distributed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mapping {
-    /// How cells are dealt out.
+    /// How cells are assigned.
     pub pattern: Pattern,
     /// Along which axis of the grid; `None` exactly for [`Pattern::Whole`].
     pub axis: Option<usize>,

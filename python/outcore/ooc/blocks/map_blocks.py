@@ -71,7 +71,7 @@ def map_blocks(
         Where the result goes: a path, an open array, or a NumPy array; a tuple for several results. By
         default temporary arrays on disk, which go away with their handles.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new
         arrays; see `outcore.jobs.complete`.
 
     Returns

@@ -32,7 +32,7 @@ def transpose(
         Where the result goes: a path, or an open array. By default a temporary array on disk, which
         goes away with its handle.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns
@@ -118,7 +118,7 @@ def rechunk(
         Where the result goes: a path of a format that has chunks. By default a temporary Zarr array,
         which goes away with its handle.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

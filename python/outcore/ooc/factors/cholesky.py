@@ -76,7 +76,7 @@ def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> 
         Where the factor goes: a path, or an open array. By default a temporary array on disk, which goes
         away with its handle. Columns of L (rows of U) lie in one piece if the format has a choice.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

@@ -83,7 +83,7 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
         default a temporary array on disk, which goes away with its handle, and a NumPy array. Columns of
         the factors lie in one piece if the format has a choice.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

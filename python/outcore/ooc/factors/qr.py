@@ -54,7 +54,7 @@ def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
         where R goes. By default a temporary array on disk, which goes away with its handle, and a NumPy
         array.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new arrays;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new arrays;
         see `outcore.jobs.complete`.
 
     Returns
@@ -141,7 +141,7 @@ def svd(
         vectors where s goes. By default temporary arrays on disk, which go away with their handles, and
         NumPy arrays for what is small.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new arrays;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new arrays;
         see `outcore.jobs.complete`.
 
     Returns

@@ -51,7 +51,7 @@ def lu(
         Where results go: None, or a tuple with a path, an open array or None for each of them. By
         default temporary arrays on disk, which go away with their handles; indices are a NumPy array.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new arrays;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new arrays;
         see `outcore.jobs.complete`.
 
     Returns

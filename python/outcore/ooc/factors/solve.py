@@ -45,7 +45,7 @@ def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
         Where the solution goes: a path, or an open array. By default a temporary array on disk, which
         goes away with its handle; a NumPy array if `b` has one axis.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

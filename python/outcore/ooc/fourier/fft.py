@@ -62,7 +62,7 @@ def fft(
         Where the result goes: a path, or an open array. By default a temporary array on disk, which
         goes away with its handle.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns
@@ -320,7 +320,7 @@ def fft2(
         Where the result goes: a path, or an open array. By default a temporary array on disk, which
         goes away with its handle.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

@@ -5,7 +5,7 @@ Problem. `numpy.matmul` can put a product into an array, and cannot add it: a su
 room for a second result, and a pass over both of them for each block. `scipy.linalg.blas` adds, and
 holds the interpreter's lock meanwhile: seconds, for large blocks, in which no other thread runs.
 Idea. SciPy gives the addresses of BLAS functions to whoever is compiled (`scipy.linalg.cython_blas`);
-they are called here through `ctypes`, which lets go of the lock.
+they are called here through `ctypes`, which releases the lock.
 
 Invariants. Nothing is called before shapes, dtypes and strides were compared; no copies are made.
 """

@@ -51,7 +51,7 @@ def matmul(
     prefetch
         False: nothing is read while products are computed, which leaves more memory for blocks.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

@@ -36,7 +36,7 @@ def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: A
         Where the result goes: a path, or an open array. By default a temporary array on disk, which
         goes away with its handle; a scalar if the result has no axes.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

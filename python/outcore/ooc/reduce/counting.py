@@ -280,7 +280,7 @@ def _rows(terms: Terms, steps: int, nbytes: int, counts: int) -> int:
         return 1
     saved = terms.disk.seconds(steps, nbytes) * (1 - 1 / rows)
     moved = terms.disk.seconds(2 * rows, 2 * rows * counts)
-    return rows if passes.MEETING + moved < saved else 1
+    return rows if passes.SYNCHRONISATION + moved < saved else 1
 
 
 def _added(

@@ -51,7 +51,7 @@ def min(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -128,7 +128,7 @@ def max(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -194,7 +194,7 @@ def ptp(
     keepdims
         Reduced axes stay, with length 1.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -248,7 +248,7 @@ def argmin(
     keepdims
         Reduced axes stay, with length 1.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -303,7 +303,7 @@ def argmax(
     keepdims
         Reduced axes stay, with length 1.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns

@@ -152,7 +152,7 @@ def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> A
     out
         A path, an open array or a NumPy array that takes the result; by default it is a NumPy array.
     how
-        ``memory``, ``progress``, ``explain`` and wishes for a new array; see `outcore.jobs.complete`.
+        ``memory``, ``progress``, ``explain`` and options of a new array; see `outcore.jobs.complete`.
 
     Returns
     -------

@@ -77,7 +77,7 @@ def nansum(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -160,7 +160,7 @@ def nanprod(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -239,7 +239,7 @@ def nanmean(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -322,7 +322,7 @@ def nanvar(
     correction
         Another name of `ddof`; one of them can be given.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -408,7 +408,7 @@ def nanstd(
     correction
         Another name of `ddof`; one of them can be given.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -488,7 +488,7 @@ def nanmin(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -565,7 +565,7 @@ def nanmax(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -631,7 +631,7 @@ def nanargmin(
     keepdims
         Reduced axes stay, with length 1.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -687,7 +687,7 @@ def nanargmax(
     keepdims
         Reduced axes stay, with length 1.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns

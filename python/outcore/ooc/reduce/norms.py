@@ -48,7 +48,7 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
         which goes away with its handle.
     how
         ``memory``, ``progress`` and ``explain``, and for others than vectors ``resume``, ``overwrite``
-        and wishes for the new array; see `outcore.jobs.complete`.
+        and options of the new array; see `outcore.jobs.complete`.
 
     Returns
     -------
@@ -149,7 +149,7 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
         A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
         (or a scalar), which is counted in the budget.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -267,7 +267,7 @@ def norm(
         A path, an open array or a NumPy array that takes the result; by default it is a NumPy array,
         or a scalar.
     how
-        ``memory``, ``progress``, ``explain`` and wishes for a new array; see `outcore.jobs.complete`.
+        ``memory``, ``progress``, ``explain`` and options of a new array; see `outcore.jobs.complete`.
 
     Returns
     -------

@@ -85,7 +85,7 @@ def quantile(
     keepdims
         Reduced axes stay, with length 1.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns

@@ -12,7 +12,7 @@ Where there are too few tiles of the results for all ranks, the pass ends earlie
 each index of the reduced axes that come later, or for each segment of an axis. A segment is a power of
 two of leaves, so its node is one of the tree that one process goes through. Nodes go into temporary
 arrays, and a second pass takes them in, in the order of the tree. Which of these ways is taken, the
-figures say: reading by all ranks and meeting once more, or reading by fewer.
+figures say: reading by all ranks and synchronising once more, or reading by fewer.
 
 Invariants. Each element is read once, but for chunks that tiles or segments cut. The bits of a result
 depend on the elements and the shape alone: not on tiles, order, threads, the budget or ranks.
@@ -329,7 +329,10 @@ class _Reduction:
             return None
         stored = terms.disk.seconds(whole.chains_of(found.tile), moved) / terms.ranks
         return _Way(
-            found.seconds + again.seconds + stored + tiles.MEETING, found.tile, cut, again.tile
+            found.seconds + again.seconds + stored + tiles.SYNCHRONISATION,
+            found.tile,
+            cut,
+            again.tile,
         )
 
     def names(self, way: _Way) -> tuple[str, ...]:

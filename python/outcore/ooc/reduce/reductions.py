@@ -65,7 +65,7 @@ def sum(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -148,7 +148,7 @@ def prod(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -227,7 +227,7 @@ def mean(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -310,7 +310,7 @@ def var(
     correction
         Another name of `ddof`; one of them can be given.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -396,7 +396,7 @@ def std(
     correction
         Another name of `ddof`; one of them can be given.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -473,7 +473,7 @@ def any(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -544,7 +544,7 @@ def all(
     where
         Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns
@@ -607,7 +607,7 @@ def count_nonzero(
     keepdims
         Reduced axes stay, with length 1.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for a new array; see
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
         `outcore.jobs.complete`.
 
     Returns

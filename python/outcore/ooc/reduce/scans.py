@@ -82,7 +82,7 @@ def cumsum(
         Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
         disk, which goes away with its handle.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns
@@ -140,7 +140,7 @@ def cumprod(
         Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
         disk, which goes away with its handle.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns
@@ -277,7 +277,7 @@ def _ways(
         taken = (read + write) * share(lines * parts, terms.ranks)
         if parts > 1:
             ahead = share(lines * (parts - 1), terms.ranks) * (parts - 1) / parts
-            taken += read * ahead + tiles_.MEETING
+            taken += read * ahead + tiles_.SYNCHRONISATION
         return taken
 
     # On ranks several tiles each, so that there is something to divide.

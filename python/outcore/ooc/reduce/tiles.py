@@ -21,12 +21,12 @@ from outcore.jobs import Disk
 from outcore.schedule import Section
 from outcore.tiling import Side
 
-__all__ = ["MEETING", "Grid", "priced", "requests", "share"]
+__all__ = ["SYNCHRONISATION", "Grid", "priced", "requests", "share"]
 
 Shape = tuple[int, ...]
 
-#: Seconds that a second pass costs beside what it moves: temporary arrays, and ranks that meet.
-MEETING = 5e-3
+#: Seconds that a second pass costs beside what it moves: temporary arrays, and ranks that synchronise.
+SYNCHRONISATION = 5e-3
 # Seconds that a step takes in the interpreter, about.
 _STEP = 2e-4
 # Shapes of tiles that are compared, at most.

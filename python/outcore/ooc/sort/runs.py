@@ -3,7 +3,7 @@ Sorted runs on disk, and their merge.
 
 Problem. Lines that do not fit in memory are sorted in pieces, the runs, and merged. A merge that
 follows its input (whichever run gives the next element is read on) reads at places that depend on the
-elements: its requests cannot be foreseen, its steps cannot be counted, and who was killed starts again.
+elements: its requests cannot be predicted, its steps cannot be counted, and who was killed starts again.
 Idea. The result is cut into sections of equal length. Whoever stores a run also stores each `d`-th of
 its elements, the samples. From these alone follows, for each border of a section, between which
 positions of each run it lies, to within `2 d k` elements of `k` runs together (`cuts`). So step `k`

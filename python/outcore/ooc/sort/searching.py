@@ -69,7 +69,7 @@ def searchsorted(
         Where the result goes: a path, or an open array. By default a NumPy array if `v` is in memory,
         else a temporary array on disk, which goes away with its handle.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

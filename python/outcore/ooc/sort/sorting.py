@@ -90,7 +90,7 @@ def sort(
         Where the result goes: a path, or an open array. By default a temporary array on disk, which
         goes away with its handle.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

@@ -59,7 +59,7 @@ def unique(
         Where the results go: a path or an open array, a tuple of these (or None) if there are several
         results. By default temporary arrays on disk, which go away with their handles.
     how
-        ``memory``, ``progress``, ``resume``, ``explain``, ``comm``, ``overwrite`` and wishes for the new
+        ``memory``, ``progress``, ``resume``, ``explain``, ``comm``, ``overwrite`` and options of the new
         arrays; see `outcore.jobs.complete`.
 
     Returns

@@ -96,7 +96,7 @@ def median_filter(
         Where the result goes: a path, an open array, or a NumPy array. By default a temporary array
         on disk, which goes away with its handle.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and wishes for the new array;
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
 
     Returns

@@ -45,9 +45,9 @@ _COLUMNS = 512
 _LARGE_SLAB = 16 * 2**20
 # A rank's panel is so many times as wide as what it computes again of its neighbours'.
 _ALONE = 8
-# Seconds that an element takes in a step, about; and that ranks take to meet after a pass, and to
+# Seconds that an element takes in a step, about; and that ranks take to synchronise after a pass, and to
 # flush what it stored.
-_ELEMENT, _MEETING = 1e-9, 5e-3
+_ELEMENT, _SYNCHRONISATION = 1e-9, 5e-3
 # Bytes of a run that panels do not cut: a page is moved in any case.
 _SHORT_RUN = 4 * 2**10
 
@@ -270,14 +270,14 @@ class _Planner:
         return min(cuts, key=self.seconds_on_ranks)
 
     def seconds_on_ranks(self, cut: _Cut) -> float:
-        """What all passes take, with what is computed again at borders, and meetings between them."""
+        """What all passes take, with what is computed again at borders, and the synchronisations."""
         passes = -(-self.task.steps // cut.levels)
         panels = self.panels(cut.panels, cut.levels)
         columns = sum(last - first for _, _, first, last in panels)
         most = -(-len(panels) // self.terms.ranks) / len(panels)  # what one rank has of them
         rows: int = math.prod(self.shape[2:]) * self.shape[0]
         computed = self.task.steps * rows * columns * most * _ELEMENT
-        return max(self.seconds(cut), computed) + passes * _MEETING
+        return max(self.seconds(cut), computed) + passes * _SYNCHRONISATION
 
     def chosen(self, least_panels: int) -> _Cut | int:
         """The cut with so many panels, or more, that moves for the shortest time; or what it needs."""
