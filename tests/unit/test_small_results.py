@@ -58,3 +58,28 @@ def test_what_is_no_argument_is_refused(name):
         with pytest.raises(outcore.UsageError, match=f"no option '{word}'") as told:
             getattr(outcore, name)(*arrays, **{word: (2,)})
         assert told.value.code == "unknown-option"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: outcore.sum("m.npy", axis=0, memory=m),
+        lambda m: outcore.norm("m.npy", memory=m),
+        lambda m: outcore.statistics("m.npy", memory=m),
+        lambda m: outcore.dot("v.npy", "v.npy", memory=m),
+        lambda m: outcore.svd("m.npy", memory=m),
+        lambda m: outcore.qr("m.npy", memory=m),
+        lambda m: outcore.lstsq("m.npy", np.ones(3000), memory=m),
+        lambda m: outcore.lu_factor("q.npy", memory=m),
+    ],
+)
+def test_the_first_budget_that_is_named_does(tmp_path, monkeypatch, call):
+    """Also where not even the result fits: it is what the whole job needs."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.save("m.npy", rng.random((3000, 30)))
+    np.save("v.npy", rng.random(100_000))
+    np.save("q.npy", rng.random((200, 200)))
+    with pytest.raises(outcore.BudgetError) as refused:
+        call(1)
+    call(refused.value.needed)

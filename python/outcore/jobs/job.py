@@ -28,7 +28,7 @@ import numpy as np
 
 from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import UsageError, callers_line
+from outcore.errors import BudgetError, UsageError, callers_line
 from outcore.formats import durable
 from outcore.hints import Hints
 from outcore.hints import memory as promise
@@ -37,7 +37,14 @@ from outcore.jobs.carry import Carrier, Progress
 from outcore.jobs.changed import Files, state
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Operation, Program, Result
-from outcore.jobs.outputs import Named, Output, name_of_scratch, scratch_folder, temporary
+from outcore.jobs.outputs import (
+    Named,
+    Output,
+    name_of_scratch,
+    scratch_folder,
+    temporary,
+    too_large,
+)
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport, Measured, told
 from outcore.jobs.shares import Cut, Settled, opened, sampled, settle
@@ -143,6 +150,7 @@ class Job:
         return report if isinstance(report, ComputeReport) else ComputeReport(**report)
 
     def _explained(self) -> Any:
+        self._refuse_large()
         made = []
         try:
             for output, result in zip(self.outputs, self.operation.results, strict=True):
@@ -160,6 +168,19 @@ class Job:
                     one.close()
                     one._gone()
         return report if self.ranks.size == 1 else asdict(report)
+
+    def _refuse_large(self) -> None:
+        """Refuse a result that is to be returned in memory and too large, with what would do for all."""
+        largest = max((one.held for one in self.outputs), default=0)
+        if 2 * largest <= self.budget or self.named:
+            return
+        held, needed = self.budget - self.left, 2 * largest
+        made = [InMemory(np.empty(0), "a result") for _ in self.outputs]
+        try:
+            settle(self.operation, made, needed - held, None, held, self.ranks.size, self.cores)
+        except BudgetError as error:
+            needed = max(needed, error.needed or 0)
+        raise too_large(largest, self.budget, needed)
 
     def _like(self, output: Output, result: Result) -> Any:
         """An empty array as the result will be: its layout counts."""
@@ -265,6 +286,7 @@ class Job:
                 "when the job ends",
                 code="bad-out",
             )
+        self._refuse_large()
         journal, job = begun.journal, self.description() if begun.journal else {}
         # Without steps it is of one that was interrupted before it had made all arrays.
         begun.going_on = journal is not None and resume and journal.steps > 0

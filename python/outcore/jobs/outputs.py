@@ -39,7 +39,15 @@ from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import Place, Target
 from outcore.opening import create, open
 
-__all__ = ["Named", "Output", "name_of_scratch", "outputs", "scratch_folder", "temporary"]
+__all__ = [
+    "Named",
+    "Output",
+    "name_of_scratch",
+    "outputs",
+    "scratch_folder",
+    "temporary",
+    "too_large",
+]
 
 
 class Output(Protocol):
@@ -296,12 +304,17 @@ class _Temporary:
 
 def _check_small(nbytes: int, budget: int) -> None:
     if nbytes > budget // 2:
-        raise BudgetError(
-            f"the result of {nbytes} bytes is more than half of the budget of {budget}. Say where "
-            "it is to go (out=), or raise memory= (and outcore.memory)",
-            code="budget-too-small",
-            needed=2 * nbytes,
-        )
+        raise too_large(nbytes, budget, 2 * nbytes)
+
+
+def too_large(nbytes: int, budget: int, needed: int) -> BudgetError:
+    """A result of so many bytes is to be returned in memory; what the whole job needs."""
+    return BudgetError(
+        f"the result of {nbytes} bytes is more than half of the budget of {budget}. Say where it is to "
+        f"go (out=), or raise memory= (and outcore.memory): {needed} bytes will do",
+        code="budget-too-small",
+        needed=needed,
+    )
 
 
 def outputs(
