@@ -389,3 +389,21 @@ def test_a_planned_call_gives_what_the_call_gives(tmp_path):
             found = getattr(outcore, name)(one, *args, **words, explain=True).run()
             assert type(found) is type(expected), name
             np.testing.assert_equal(found, expected)
+
+
+def test_a_bound_counts_chunks_as_they_are_stored(tmp_path):
+    """Zeros that gzip makes small have not to be moved at their full size."""
+    with outcore.create(
+        tmp_path / "z.zarr", data=np.zeros((600, 600)), chunks=(100, 100), compression="gzip"
+    ) as a:
+        planned = outcore.sum(a, memory="1 MiB", explain=True)
+        assert planned.report.must_move < a.nbytes // 10
+        planned.run()
+        done = planned.report.measured
+        assert planned.report.must_move <= done.read_bytes + done.written_bytes
+        copied = outcore.transpose(
+            a, out=tmp_path / "t.zarr", compression="gzip", memory="4 MiB", explain=True
+        )
+        copied.run()
+        done = copied.report.measured
+        assert copied.report.must_move <= done.read_bytes + done.written_bytes

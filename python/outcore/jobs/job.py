@@ -241,7 +241,8 @@ class Job:
 
     def _report(self, settled: Settled, arrays: Sequence[Any]) -> ComputeReport:
         program = settled.program
-        return told(self.operation.name, program, arrays, settled.cut.disk, settled.needed)
+        named = len(self.operation.inputs) + len(self.operation.results)
+        return told(self.operation.name, program, arrays, named, settled.cut.disk, settled.needed)
 
     def run(self, resume: bool, progress: Progress) -> ComputeReport:
         """All of it; with `resume`, what the journal says is left of it. Collective over the ranks."""

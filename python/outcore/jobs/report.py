@@ -9,6 +9,7 @@ them are counted and stand for their neighbours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,23 +122,39 @@ class ComputeReport:
 
 
 def told(
-    name: str, program: Program, arrays: Sequence[Any], disk: Disk, peak_bytes: int
+    name: str, program: Program, arrays: Sequence[Any], named: int, disk: Disk, peak_bytes: int
 ) -> ComputeReport:
-    """The report of a program that has not run."""
+    """The report of a program that has not run; the first `named` arrays are inputs and results."""
     phases = [moved(phase, arrays, disk) for phase in program.phases]
+    coded = sum(map(_left_out, arrays[:named]))
     return ComputeReport(
         name=name,
         method=program.method,
         steps=program.steps,
         read_bytes=sum(one.loaded for one in phases),
         written_bytes=sum(one.stored for one in phases),
-        must_move=program.bound.nbytes,
-        bound=program.bound.name,
+        must_move=max(program.bound.nbytes - coded, 0),
+        bound=program.bound.name + ("; of encoded chunks what is stored" if coded else ""),
         requests=sum(one.requests for one in phases),
         operations=sum(one.work for one in phases),
         peak_bytes=peak_bytes,
         seconds=sum(one.seconds for one in phases),
     )
+
+
+def _left_out(array: Any) -> int:
+    """
+    Bytes of the elements of an array that a codec may leave out of what is moved.
+
+    Bounds count elements. How small those of a result become is not known before: none of them counts.
+    """
+    if not isinstance(array, DiskArray) or not Side.of(array.info).whole:
+        return 0
+    size = math.prod(array.shape) * array.dtype.itemsize
+    if array.writable:
+        return size
+    counts = array._core.counts(tuple(slice(0, n) for n in array.shape), False)
+    return max(size - counts[1] - counts[3], 0)
 
 
 def moved(phase: Phase, arrays: Sequence[Any], disk: Disk) -> Moved:
