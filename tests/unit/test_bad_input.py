@@ -11,6 +11,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 import outcore
 from algorithm_runs import call, content, expected, in_files, left, must_be_right
@@ -261,3 +262,19 @@ def test_a_dtype_of_the_result_is_refused_with_what_makes_one(tmp_path, name):
         getattr(outcore, name)(tmp_path / "a.npy", *more, dtype="f4", out=tmp_path / "b.npy")
     assert refused.value.code == "unknown-option"
     assert not (tmp_path / "b.npy").exists()
+
+
+def test_a_result_is_not_stored_where_elements_share_memory():
+    shared = np.lib.stride_tricks.as_strided(np.zeros(3), (4, 3), (0, 8))
+    with pytest.raises(outcore.UsageError, match="one place in memory"):
+        outcore.transpose(np.ones((3, 4)), out=shared)
+    assert (shared == 0).all()
+
+
+def test_a_constant_that_is_not_used_may_be_anything():
+    """As in SciPy: -1 is no uint8, and nothing is taken from it unless the mode is constant."""
+    a = np.arange(25, dtype="u1").reshape(5, 5)
+    found = outcore.median_filter(a, 3, mode="nearest", cval=-1)[...]
+    np.testing.assert_array_equal(ndimage.median_filter(a, 3, mode="nearest", cval=-1), found)
+    with pytest.raises(outcore.UsageError, match="cval"):
+        outcore.median_filter(a, 3, mode="constant", cval=-1)

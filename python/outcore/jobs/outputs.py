@@ -418,6 +418,12 @@ _CREATE = ("order", "chunks", "shards", "compression")
 def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) -> Any:
     """An array that exists, as one that the result can be stored into."""
     if isinstance(out, np.ndarray):
+        if any(step == 0 and n > 1 for step, n in zip(out.strides, out.shape, strict=True)):
+            raise UsageError(
+                f"{operation}: several elements of out= are one place in memory (a broadcast); pass "
+                "an array that has a place for each, such as out.copy()",
+                code="bad-out",
+            )
         out = InMemory(out, "out=")
         writable = out.data.flags.writeable
     elif isinstance(out, DiskArray):

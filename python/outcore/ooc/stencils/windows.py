@@ -266,6 +266,8 @@ class Filter:
     def _cval(self, cval: Any) -> Any:
         """The element of ``"constant"``."""
         dtype = self.source.dtype
+        if "constant" not in self.modes:
+            return dtype.type(0)  # nothing is taken from it, whatever it is
         try:
             found = dtype.type(cval)
         except (TypeError, ValueError, OverflowError):
