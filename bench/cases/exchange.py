@@ -1,7 +1,7 @@
 """
 Question: what does it cost that ranks of one node agree, at the node barrier and in the MPI library?
 
-Expected: tens of microseconds at the node barrier, whatever the number of ranks; MPI is faster where each
+Expected: tens of microseconds at the barrier, whatever the number of ranks; MPI is faster where each
 rank has a core of its own, and spins. Held fair: the same processes, the same records (64 words,
 one code), blocks of 50 calls in random order, medians of the slowest rank; MPI with the settings of
 ``tests/env``, which let others run while it waits.
