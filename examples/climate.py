@@ -15,6 +15,7 @@ statistics come from one pass, in which each chunk is decoded once.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--memory", default="6MiB")
     parser.add_argument("--picture", metavar="FILE", help="draw both maps (needs matplotlib)")
     words = parser.parse_args(arguments)
+    if words.picture and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     shape = (words.days, words.latitudes, 2 * words.latitudes)

@@ -16,6 +16,7 @@ much that is beside what any way has to move. The noise goes, the waves stay.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--memory", help="the budget; by default a quarter of the image")
     parser.add_argument("--picture", metavar="FILE", help="draw both (needs matplotlib)")
     words = parser.parse_args(arguments)
+    if words.picture and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     shape = (words.rows, words.columns)

@@ -17,6 +17,7 @@ the array goes by once. (PASSION, Table 3; extended two-phase, section 5.2.)
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import time
 from typing import Any
 
@@ -36,6 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tolerance", type=float, default=1e-4)
     parser.add_argument("--picture", metavar="FILE", help="draw the solution (needs matplotlib)")
     words = parser.parse_args(arguments)
+    if words.picture and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     if comm.rank == 0:

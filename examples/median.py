@@ -15,6 +15,7 @@ read once and written once, though each pixel is looked at nine times. (PASSION,
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--window", type=int, default=3)
     parser.add_argument("--picture", metavar="FILE", help="draw a part of it (needs matplotlib)")
     words = parser.parse_args(arguments)
+    if words.picture and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     if comm.rank == 0:

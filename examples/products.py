@@ -16,6 +16,7 @@ has to move, and at the time.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--memory", default="2MiB")
     parser.add_argument("--picture", metavar="FILE", help="draw bytes moved (needs matplotlib)")
     words = parser.parse_args(arguments)
+    if words.picture and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     if comm.rank == 0:

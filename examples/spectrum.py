@@ -17,6 +17,7 @@ columns and rows are transformed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--memory", help="the budget; by default a quarter of the signal")
     parser.add_argument("--picture", metavar="FILE", help="draw both (needs matplotlib)")
     words = parser.parse_args(arguments)
+    if words.picture and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     samples = words.samples

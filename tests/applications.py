@@ -24,9 +24,9 @@ SMALL = {
 }
 
 
-def run(name):
-    """Call its `main` in the current folder."""
-    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](SMALL[name][0])
+def run(name, *more):
+    """Call its `main` in the current folder, with `more` arguments."""
+    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"]([*SMALL[name][0], *more])
 
 
 def results(name, printed):
