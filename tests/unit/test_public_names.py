@@ -1,7 +1,13 @@
 """What public calls return has a name in `outcore`: other people say with it what they take."""
 
+import ast
 import inspect
+import subprocess
+import sys
 import typing
+from pathlib import Path
+
+import pytest
 
 import outcore
 from outcore import transport
@@ -68,3 +74,29 @@ def test_open_with_a_communicator_is_known_to_give_a_collective_array():
     assert hints["comm"] == outcore.Communicator | outcore.Transport
     assert inspect.signature(together).parameters["comm"].default is inspect.Parameter.empty
     assert not set(outcore.__all__) - set(dir(outcore))
+
+
+def test_what_is_imported_later_is_what_type_checkers_see():
+    tree = ast.parse(Path(outcore.__file__).read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {node.module: {one.name for one in node.names} for node in block.body}
+    assert seen == {module: set(names.split()) for module, names in outcore._LATER.items()}
+    assert set(outcore._HOMES) <= set(outcore.__all__) <= set(dir(outcore))
+    # A module of that name would be found instead of the function.
+    folder = Path(outcore.__file__).parent
+    assert not [
+        name
+        for name in outcore._HOMES
+        if list(folder.glob(f"{name}.py")) or (folder / name).is_dir()
+    ]
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        outcore.nonsense
+
+
+def test_import_brings_no_algorithm():
+    """Half of the time of ``import outcore`` was theirs."""
+    program = "import sys, outcore; print(*[m for m in sys.modules if m.startswith('outcore.ooc')])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
