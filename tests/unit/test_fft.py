@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
+from outcore import jobs
 from outcore.jobs import Terms
 from outcore.jobs.operation import Disk
 from outcore.ooc.fourier import kernels as fft_kernels
@@ -501,6 +502,34 @@ def test_who_goes_on_ends_with_the_same_bytes(tmp_path, case):
     assert stops >= 2
     assert expected == (tmp_path / "b.npy").read_bytes()
     assert {"whole.npy", "b.npy"} == {p.name for p in tmp_path.iterdir() if "in-" not in p.name}
+
+
+@pytest.mark.parametrize("name", [*ONE, *MANY])
+@pytest.mark.parametrize("norm", [None, "forward"])
+def test_a_journal_says_how_to_go_on_with_each_of_them(tmp_path, monkeypatch, name, norm):
+    """With the arguments of the call: points, axes and scaling, which `outcore resume` has to repeat."""
+    monkeypatch.setattr("outcore.jobs.checkpoints._CHECKPOINT", 0.0)
+    kind = "f8" if name.startswith(("rfft", "ihfft")) else "c16"
+    data, a = random((90, 130), kind), tmp_path / "a.npy"
+    np.save(a, data)
+    words = {"n": 120, "axis": 0} if name in ONE else {"s": (80, 110), "axes": (1, 0)}
+    seen = 0
+
+    def progress(done, total):
+        nonlocal seen
+        seen += 1
+        if seen > 3:
+            raise Enough
+
+    where = {"out": tmp_path / "b.npy", "memory": "128 KiB"}
+    with pytest.raises(Enough):
+        getattr(outcore, name)(a, **words, norm=norm, **where, progress=progress)
+    (job,) = jobs.unfinished(tmp_path)
+    assert job.state == "resumable"
+    assert 0 < job.done < job.steps
+    assert jobs.resume(tmp_path) == [str(tmp_path / "b.npy")]
+    expected = getattr(np.fft, name)(data, **words, norm=norm)
+    assert_equal(expected, np.load(tmp_path / "b.npy"))
 
 
 # Parts
