@@ -198,7 +198,10 @@ def _say(message: str, error: BaseException | None = None) -> None:
     if sys.stderr is None:
         return
     lines = [message, *getattr(error, "__notes__", ())]
-    told = [f"{line} (here: --resume)" if "resume=True" in line else line for line in lines]
+    told = [
+        f"{line} (here: --resume)" if "resume=True" in line and "--resume" not in line else line
+        for line in lines
+    ]
     with contextlib.suppress(OSError):
         print("\n".join(f"outcore: {line}" for line in told), file=sys.stderr)
 

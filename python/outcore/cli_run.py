@@ -20,7 +20,8 @@ from outcore import jobs
 from outcore.cli_operations import OPERATIONS, Operation
 from outcore.cli_output import Bar, print_json
 from outcore.cli_words import parse_lengths, parse_options
-from outcore.errors import UsageError
+from outcore.errors import UnsupportedError, UsageError
+from outcore.jobs.leftovers import SCRATCH
 from outcore.jobs.ranks import Ranks
 from outcore.report import human
 from outcore.transport import world
@@ -254,11 +255,45 @@ _STATES = {
 def _resume(words: Any) -> int:
     with Bar("resuming", quiet=words.quiet or words.json) as bar:
         complete = jobs.resume(words.folder, progress=bar, comm=world())
+    # The first rank looks, so that all end with the same status.
+    left = Ranks.of(world(), "outcore resume").told(lambda: _left(words.folder))
     if words.json:
-        print_json({"folder": words.folder, "complete": complete})
-        return 0
-    for path in complete:
-        print(f"{path}: complete")
-    if not complete:
-        print(f"{words.folder}: nothing to go on with")
+        print_json({"folder": words.folder, "complete": complete, "left": left})
+    else:
+        for path in complete:
+            print(f"{path}: complete")
+        for one in left:
+            if one["state"] == "running":
+                print(f"{one['path']}: {_STATES['running']}")
+        if not complete and not left:
+            print(f"{words.folder}: nothing to go on with")
+    told = [_reason(one) for one in left if one["state"] != "running"]
+    if told:
+        error = UnsupportedError(told[0], code="cannot-repeat")
+        for line in told[1:]:
+            error.add_note(f"[cannot-repeat] {line}")
+        raise error
     return 0
+
+
+def _left(folder: str) -> list[dict[str, Any]]:
+    """Jobs that nobody has gone on with; temporary arrays are none."""
+    found = [
+        one for one in jobs.unfinished(folder) if one.call is None and one.state != "resumable"
+    ]
+    return [
+        {name: getattr(one, name) for name in ("path", "operation", "targets", "state")}
+        for one in found
+        if one.operation != SCRATCH
+    ]
+
+
+def _reason(one: dict[str, Any]) -> str:
+    """Why `resume` does not go on with a job, and who does."""
+    if one["state"] == "left":
+        return f"{one['path']} is damaged: {_STATES['left']}"
+    return (
+        f"{one['path']}: {one['operation']} to {', '.join(one['targets'])} cannot go on by its journal, "
+        "which does not hold all of the call (a function or an array in memory cannot be written down); "
+        "the same Python call with resume=True goes on with it, or the same `outcore run` with --resume"
+    )

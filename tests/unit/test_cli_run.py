@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -224,3 +227,64 @@ def test_jobs_are_listed_continued_and_removed(monkeypatch, capsys):
     assert "no unfinished jobs" in capsys.readouterr().out
     assert main(["resume"]) == 0
     assert "nothing to go on with" in capsys.readouterr().out
+
+
+def interrupted(monkeypatch, call, *inputs, **words):
+    """Stop a computation after three steps, which are durable."""
+    monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
+    calls = 0
+
+    def progress(done, total):
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        call(*inputs, **words, memory="1 MiB", progress=progress)
+
+
+def test_what_resume_cannot_go_on_with_it_says(monkeypatch, capsys):
+    """And ends with a status of its own, after it has gone on with all else."""
+    np.save("big.npy", np.random.default_rng(4).random((700, 500)))
+    interrupted(monkeypatch, outcore.transpose, "big.npy", out="c.npy")
+    interrupted(monkeypatch, outcore.map_blocks, np.negative, "big.npy", out="d.npy")
+    assert main(["resume"]) == 3
+    told = capsys.readouterr()
+    assert "c.npy: complete" in told.out
+    assert "d.npy.outcore-journal: map_blocks to " in told.err
+    assert "[cannot-repeat]" in told.err
+    assert "the same Python call with resume=True" in told.err
+    assert main(["resume", "--json"]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert told["complete"] == []
+    assert [one["state"] for one in told["left"]] == ["repeat"]
+    outcore.map_blocks(np.negative, "big.npy", out="d.npy", memory="1 MiB", resume=True).close()
+    assert main(["resume"]) == 0
+    assert "nothing to go on with" in capsys.readouterr().out
+
+
+def test_resume_says_that_a_journal_is_damaged(capsys):
+    with open("c.npy.outcore-journal", "wb") as file:
+        file.write(b"nothing that makes sense" * 10)
+    assert main(["resume"]) == 3
+    assert "c.npy.outcore-journal is damaged" in capsys.readouterr().err
+
+
+def test_a_transform_that_was_killed_goes_on(capsys):
+    """Report: `outcore resume` ended with 0 and "nothing to go on with" after the kill of an `fft2`."""
+    data = np.random.default_rng(4).random((700, 500))
+    np.save("big.npy", data)
+    killed = (
+        "import os, signal, outcore\n"
+        "outcore.jobs.checkpoints._CHECKPOINT = 0.0\n"
+        "progress = lambda done, total: done >= 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
+        "outcore.fft2('big.npy', out='c.npy', memory='6 MiB', progress=progress)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, "-c", killed], env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert not os.path.exists("c.npy")
+    assert main(["resume"]) == 0
+    assert "c.npy: complete" in capsys.readouterr().out
+    np.testing.assert_allclose(np.load("c.npy"), np.fft.fft2(data), rtol=1e-9, atol=1e-7)

@@ -25,8 +25,10 @@ from outcore.jobs.ranks import Ranks, collective
 from outcore.jobs.target import discard
 from outcore.journal import SUFFIX, gather, held, of_ranks
 
-__all__ = ["Unfinished", "clean", "resume", "unfinished"]
+__all__ = ["SCRATCH", "Unfinished", "clean", "resume", "unfinished"]
 
+#: Instead of an operation, of a temporary array that is no job's.
+SCRATCH = "a temporary array"
 # Also while it was made.
 _NAME = r"\.outcore-scratch-(\d+)-[0-9a-f]+\.\w+"
 _SCRATCH = re.compile(rf"{_NAME}|(?=\.{_NAME}){durable.BEGUN}")
@@ -96,7 +98,7 @@ def _found(folder: str) -> Iterator[Unfinished]:
         path = os.path.join(folder, name)
         scratch = _SCRATCH.fullmatch(name)
         if scratch and not _is_alive(int(scratch[1] or scratch[2])):
-            yield Unfinished(path, "a temporary array", (), 0, 0, "left", None, ((path, None),))
+            yield Unfinished(path, SCRATCH, (), 0, 0, "left", None, ((path, None),))
         elif name.endswith(SUFFIX) and os.path.isfile(path):
             entry = _entry(path)
             if entry is not None:

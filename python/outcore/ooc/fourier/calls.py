@@ -2,6 +2,8 @@
 What a call of a Fourier transform means: transforms along single axes, and what NumPy refuses.
 
 Invariants. Transforms are in NumPy's order: from the last axis to the first, and back for real results.
+An operation has the arguments of the function that was called, with nothing left to defaults: an
+interrupted job goes on by them.
 """
 
 from __future__ import annotations
