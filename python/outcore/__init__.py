@@ -321,11 +321,15 @@ _LATER = {
     ),
     "outcore.ooc.stencils.stencil": "stencil",
 }
+# Modules that are found as attributes without an import of their own.
+_MODULES = ("assignment", "dist", "jobs", "ooc")
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is used for the first time (PEP 562)."""
+    if name in _MODULES:
+        return importlib.import_module(f"outcore.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'outcore' has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)

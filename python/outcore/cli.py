@@ -230,6 +230,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Arrays larger than memory, at the speed of the disks.",
         epilog=_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=outcore.__version__)
     parser.add_argument("--memory", metavar="BYTES", help="budget of this run, such as 512MiB")
@@ -238,6 +239,7 @@ def _parser() -> argparse.ArgumentParser:
     def command(
         name: str, run: Callable[[Any], int | None], text: str, *, together: bool = False
     ) -> argparse.ArgumentParser:
+        # What begins alike may be another option tomorrow, and `--ord` must not be `--order`.
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         sub.set_defaults(run=_within_memory(run), together=together)
         sub.add_argument("--json", action="store_true", help="print one JSON document")

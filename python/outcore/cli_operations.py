@@ -14,19 +14,37 @@ from typing import Any
 import numpy as np
 
 from outcore.cli_words import parse_lengths
+from outcore.disk import DiskArray
 from outcore.errors import UsageError
+from outcore.opening import open as open_array
 
 __all__ = ["OPERATIONS", "Operation", "Option", "weights"]
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of an operation: how it is read from text, and what it is."""
+    """
+    An option of an operation.
 
-    read: Callable[[str], Any]
+    Parameters
+    ----------
+    read
+        Its value, from text. None: it takes no text, and is true where it is given.
+    help
+        What it is.
+    default
+        If it is not given.
+    choices
+        What it may be.
+    required
+        There is no call without it.
+    """
+
+    read: Callable[[str], Any] | None
     help: str
     default: Any = None
     choices: Sequence[str] | None = None
+    required: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,11 +65,16 @@ class Operation:
         Where there are no results: whether what it prints can be written to a file instead.
     names
         Of what it prints, if that is more than one thing.
+    required
+        Options of the new file that there is no call without.
     call
         From the options, and the axes of the first input, to the arguments of the function; None:
-        they are its keywords. ``function`` among them is the name of another function.
-    needs
-        Options of the result that have to be given.
+        they are its keywords.
+    function
+        From the options to the name of the function; None: it is that of the operation.
+    is_array
+        Where there are no results: whether, of these inputs, there is an array to write, so that it has
+        to be told where it goes.
     """
 
     text: str
@@ -60,8 +83,10 @@ class Operation:
     options: Mapping[str, Option] = field(default_factory=dict)
     out: bool = True
     names: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     call: Callable[[dict[str, Any], int], dict[str, Any]] | None = None
-    needs: tuple[str, ...] = ()
+    function: Callable[[dict[str, Any]], str | None] = lambda words: None
+    is_array: Callable[[Sequence[DiskArray]], bool] = lambda inputs: False
 
 
 def _integers(text: str) -> Any:
@@ -73,16 +98,43 @@ def _numbers(text: str) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-def _order(text: str) -> Any:
-    return text if text in ("fro", "nuc") else float(text)
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
+def _whole(text: str) -> int | None:
+    """An axis, or none: all elements as one line."""
+    return None if text == "none" else int(text)
+
+
+def _order(text: str) -> float | str:
+    """Of a norm: a number (``inf`` is one), or its name."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _dtype(text: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(text)
+    except TypeError as error:
+        raise ValueError(error) from None
+
+
+def _array(path: str) -> Any:
+    with open_array(path) as array:
+        return array[...]
+
+
 _AXIS = {"axis": Option(_integers, "axis, or axes such as 0,1; all of them if not given")}
+_KEEPDIMS = {"keepdims": Option(None, "reduced axes stay, with length 1")}
+_DTYPE = {"dtype": Option(_dtype, "in which it is computed, such as f8")}
 _ONE_AXIS = {"axis": Option(int, "axis (default: the last one)", -1)}
+_SORTED = {
+    "axis": Option(_whole, "axis, or none: all elements as one line (default: the last axis)", -1)
+}
+_RUNNING = {"axis": _SORTED["axis"], **_DTYPE}
 _DDOF = {"ddof": Option(float, "delta degrees of freedom")}
 _NORM = {
     "norm": Option(str, "how it is scaled", None, ("backward", "ortho", "forward")),
@@ -102,24 +154,41 @@ _MODE = {
     ),
     "cval": Option(float, "the element beyond the ends with --mode constant", 0.0),
     "axes": Option(_integers, "axes that are filtered, such as 0,1; all of them if not given"),
-    "output": Option(str, "dtype of the result, such as f4; that of the source if not given"),
+    "output": Option(_dtype, "dtype of the result, such as f4; that of the source if not given"),
 }
 _SIZE = {"size": Option(_integers, "of the window: 3, or 3,5", 3), **_MODE}
+_WEIGHTS = {
+    "weights": Option(_array, "file with the weights of the window, such as w.npy", required=True),
+    **_MODE,
+}
 
 
 def _stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
-    """A stencil by the name of its weights; a median has none, and a function of its own."""
-    kernel = words.pop("kernel")
-    if kernel != "median":
-        return {"weights": weights(kernel, ndim), **words}
-    steps, until, mode = words["steps"], words.get("until"), words["boundary"]
-    if steps != 1 or until is not None or mode == "untouched":
+    """A stencil by the name of its weights; a median has none, and is a filter."""
+    kernel, size = words.pop("kernel"), words.pop("size", None)
+    if kernel == "median":
+        return _median(words, 3 if size is None else size)
+    if size is not None:
         raise UsageError(
-            "--kernel median makes one step, without --until, and --boundary untouched is not for it; "
-            "call it once more for another step",
-            code="bad-value",
+            f"--size {size}: the kernel {kernel} has three elements along each axis; --size is for "
+            "--kernel median",
+            code="bad-option",
         )
-    return {"function": "median_filter", "size": 3, "mode": mode}
+    return {"weights": weights(kernel, ndim), **words}
+
+
+def _median(words: dict[str, Any], size: Any) -> dict[str, Any]:
+    """Of the words of a stencil those of `outcore.median_filter`."""
+    if words["steps"] != 1 or "until" in words:
+        raise UsageError(
+            "--kernel median is made once: leave out --steps and --until", code="bad-option"
+        )
+    if words["boundary"] == "untouched":
+        raise UsageError(
+            "--boundary untouched: not with --kernel median; reflect, constant, nearest, mirror or wrap",
+            code="bad-option",
+        )
+    return {"size": size, "mode": words["boundary"]}
 
 
 def weights(kernel: str, ndim: int) -> Any:
@@ -145,7 +214,7 @@ def weights(kernel: str, ndim: int) -> Any:
 
 
 def _statistic(text: str, **options: Option) -> Operation:
-    return Operation(text, results=(), options={**_AXIS, **options})
+    return Operation(text, results=(), options={**_AXIS, **_KEEPDIMS, **options})
 
 
 def _histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
@@ -161,13 +230,17 @@ OPERATIONS: dict[str, Operation] = {
     "transpose": Operation(
         "permute the axes", options={"axes": Option(_integers, "axes, such as 1,0")}
     ),
-    "rechunk": Operation("copy into other chunks (--chunks)", needs=("chunks",)),
+    "rechunk": Operation("copy into other chunks (--chunks)", required=("chunks",)),
     "stencil": Operation(
-        "replace elements by weighted sums of their neighbours",
+        "replace elements by weighted sums of their neighbours, or by their median",
         options={
             "kernel": Option(
-                str, "weights by name", "laplace", ("laplace", "box", "gauss", "median")
+                str,
+                "weights by name, or the median",
+                "laplace",
+                ("laplace", "box", "gauss", "median"),
             ),
+            "size": Option(_integers, "of the window of --kernel median: 3 if not given, or 3,5"),
             "steps": Option(int, "how often", 1),
             "until": Option(float, "stop when no element changes by more"),
             "boundary": Option(
@@ -178,6 +251,11 @@ OPERATIONS: dict[str, Operation] = {
             ),
         },
         call=_stencil,
+        function=lambda words: "median_filter" if words["kernel"] == "median" else None,
+    ),
+    "correlate": Operation("weighted sums of a window (--weights)", options=_WEIGHTS),
+    "convolve": Operation(
+        "weighted sums of a window, with the weights turned round (--weights)", options=_WEIGHTS
     ),
     "median_filter": Operation("the median of a window", options=_SIZE),
     "percentile_filter": Operation(
@@ -205,6 +283,12 @@ OPERATIONS: dict[str, Operation] = {
         inputs=("a", "b"),
         options={"axes": Option(_integers, "how many axes to sum over", 2)},
     ),
+    "dot": Operation(
+        "inner product of two vectors; of other arrays (--out), as NumPy's dot has it",
+        inputs=("a", "b"),
+        results=(),
+        is_array=lambda inputs: any(one.ndim != 1 for one in inputs),
+    ),
     "inner": Operation("sums of products along the last axes", inputs=("a", "b")),
     "outer": Operation("products of all pairs of elements", inputs=("a", "b")),
     "fft": Operation("Fourier transform along an axis", options=_LINE),
@@ -225,17 +309,13 @@ OPERATIONS: dict[str, Operation] = {
     "irfftn": Operation("inverse of rfftn", options=_AXES),
     "cholesky": Operation("the Cholesky factor of a positive definite matrix"),
     "lu": Operation("LU factors, and the permutation", results=("p", "l", "u")),
+    "lu_factor": Operation("LU factors in one matrix, and the pivots", results=("lu", "piv")),
     "solve": Operation("solve linear equations", inputs=("a", "b"), results=("x",)),
     "qr": Operation("QR factors of a tall matrix", results=("q", "r")),
     "svd": Operation("singular values and vectors of a tall matrix", results=("u", "s", "vh")),
-    "sort": Operation("sort along an axis", options=_ONE_AXIS),
-    "argsort": Operation("indices that would sort", options=_ONE_AXIS),
-    "unique": Operation(
-        "the different elements, or sub-arrays, in ascending order",
-        options={
-            "axis": Option(int, "axis of sub-arrays, such as 0 for rows; elements if not given")
-        },
-    ),
+    "sort": Operation("sort along an axis", options=_SORTED),
+    "argsort": Operation("indices that would sort", options=_SORTED),
+    "unique": Operation("the different elements, in ascending order"),
     "searchsorted": Operation(
         "where values would have to be put into a sorted array",
         inputs=("a", "v"),
@@ -246,14 +326,13 @@ OPERATIONS: dict[str, Operation] = {
         "the x for which |b - a x| is least",
         inputs=("a", "b"),
         results=(),
-        out=False,
         names=("x", "residuals", "rank", "s"),
     ),
-    "sum": _statistic("sum"),
-    "prod": _statistic("product"),
-    "mean": _statistic("mean"),
-    "var": _statistic("variance", **_DDOF),
-    "std": _statistic("standard deviation", **_DDOF),
+    "sum": _statistic("sum", **_DTYPE),
+    "prod": _statistic("product", **_DTYPE),
+    "mean": _statistic("mean", **_DTYPE),
+    "var": _statistic("variance", **_DDOF, **_DTYPE),
+    "std": _statistic("standard deviation", **_DDOF, **_DTYPE),
     "min": _statistic("least element"),
     "max": _statistic("largest element"),
     "ptp": _statistic("largest less least"),
@@ -261,11 +340,11 @@ OPERATIONS: dict[str, Operation] = {
     "all": _statistic("whether no element is zero"),
     "argmin": _statistic("index of the first least element"),
     "argmax": _statistic("index of the first largest element"),
-    "nanvar": _statistic("variance, NaN left out", **_DDOF),
-    "nansum": _statistic("sum, NaN left out"),
-    "nanprod": _statistic("product, NaN left out"),
-    "nanmean": _statistic("mean, NaN left out"),
-    "nanstd": _statistic("standard deviation, NaN left out", **_DDOF),
+    "nanvar": _statistic("variance, NaN left out", **_DDOF, **_DTYPE),
+    "nansum": _statistic("sum, NaN left out", **_DTYPE),
+    "nanprod": _statistic("product, NaN left out", **_DTYPE),
+    "nanmean": _statistic("mean, NaN left out", **_DTYPE),
+    "nanstd": _statistic("standard deviation, NaN left out", **_DDOF, **_DTYPE),
     "nanmin": _statistic("least element, NaN left out"),
     "nanmax": _statistic("largest element, NaN left out"),
     "median": _statistic("median"),
@@ -280,15 +359,16 @@ OPERATIONS: dict[str, Operation] = {
     "nanquantile": _statistic(
         "quantile, NaN left out", q=Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)
     ),
-    "cumsum": Operation("running sum", options=_ONE_AXIS),
-    "cumprod": Operation("running product", options=_ONE_AXIS),
+    "cumsum": Operation("running sum", options=_RUNNING),
+    "cumprod": Operation("running product", options=_RUNNING),
     "count_nonzero": _statistic("how many elements are not zero"),
     "norm": Operation(
         "norm of a vector, or of a matrix",
         results=(),
         options={
-            "ord": Option(_order, "order of the norm, such as 1, inf, fro"),
+            "ord": Option(_order, "which: a number, inf, -inf, or fro; if not given the 2-norm"),
             "axis": Option(_integers, "axis of vectors, or two of matrices"),
+            **_KEEPDIMS,
         },
     ),
     "statistics": Operation(
@@ -299,6 +379,7 @@ OPERATIONS: dict[str, Operation] = {
                 _names, "which, such as mean,std,min,max (the default), nanmean, argmax"
             ),
             **_AXIS,
+            **_KEEPDIMS,
             **_DDOF,
         },
         out=False,

@@ -9,6 +9,7 @@ here, and share the work.
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,7 +37,23 @@ class _Command(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         _fill(self, self.operation)
-        return super().parse_known_args(args, namespace)
+        return super().parse_known_args(_joined(args, self.operation), namespace)
+
+
+def _joined(args: Sequence[str], operation: Operation) -> list[str]:
+    """
+    Words in which values that begin with a minus stand in one word with their option.
+
+    Argparse takes ``-2,-1`` and ``-inf`` for options, though not ``-1``.
+    """
+    named = {f"--{name}" for name, option in operation.options.items() if option.read is not None}
+    joined: list[str] = []
+    for word in args:
+        if joined and joined[-1] in named and re.match(r"-(\.?\d|inf)", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[..., None]) -> None:
@@ -47,7 +64,6 @@ def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[.
         dest="operation", required=True, metavar="OPERATION", parser_class=_Command
     )
     for name, operation in sorted(OPERATIONS.items()):
-        # An abbreviation would be another option when one is added: --ord is not --order.
         one = operations.add_parser(
             name, help=operation.text, description=operation.text, allow_abbrev=False
         )
@@ -72,9 +88,15 @@ def _fill(parser: argparse.ArgumentParser, operation: Operation) -> None:
         text = "where to; the suffix tells the format"
         parser.add_argument(name, metavar=name.upper(), help=text)
     for name, option in operation.options.items():
-        default = "" if option.default is None else f" (default: {option.default})"
+        if option.read is None:
+            parser.add_argument(f"--{name}", action="store_true", help=option.help)
+            continue
+        default = ""
+        if option.default is not None and "(default: " not in option.help:
+            default = f" (default: {option.default})"
         among = f": {', '.join(option.choices)}" if option.choices else ""
-        parser.add_argument(f"--{name}", help=option.help + among + default)
+        text = option.help + among + default
+        parser.add_argument(f"--{name}", help=text, required=option.required)
     if operation.results or operation.out:
         _fill_results(parser, operation)
     parser.add_argument(
@@ -106,7 +128,7 @@ def _fill_results(parser: argparse.ArgumentParser, operation: Operation) -> None
         ("shards", "such as 1000,2000"),
         ("compression", "such as zstd, zstd:3, gzip, none"),
     ):
-        needed = name in operation.needs
+        needed = name in operation.required
         parser.add_argument(f"--{name}", help=f"of the result: {text}", required=needed)
     parser.add_argument("--resume", action="store_true", help="go on after an interruption")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are there")
@@ -127,9 +149,9 @@ def _run(words: Any) -> int:
     )
     started = time.monotonic()
     try:
-        given = _given(words, run, opened[0].ndim)
+        name, given = ranks.together(lambda: _given(words, run, opened))
         how["comm"] = ranks.comm
-        function = getattr(outcore, given.pop("function", words.operation))
+        function = getattr(outcore, name)
         with Bar(words.operation, quiet=words.quiet or words.json, piped=words.progress) as bar:
             found = function(
                 *opened, **given, **how, **({} if words.explain else {"progress": bar})
@@ -166,14 +188,26 @@ def _how(words: Any, run: Operation) -> dict[str, Any]:
     return how
 
 
-def _given(words: Any, run: Operation, ndim: int) -> dict[str, Any]:
-    """What this operation takes."""
+def _given(
+    words: Any, run: Operation, inputs: Sequence[outcore.DiskArray]
+) -> tuple[str, dict[str, Any]]:
+    """The name of the function, and what this operation takes."""
+    if run.is_array(inputs) and words.out is None and not words.explain:
+        raise UsageError(
+            f"{words.operation} of shapes {' and '.join(str(one.shape) for one in inputs)} is an array, "
+            "not a number: say with --out PATH where it goes",
+            code="missing-argument",
+        )
     given: dict[str, Any] = {}
     for name, option in run.options.items():
         text = getattr(words, name)
         if text is None:
             if option.default is not None:
                 given[name] = option.default
+            continue
+        if option.read is None:
+            if text:
+                given[name] = True
             continue
         try:
             given[name] = option.read(text)
@@ -183,7 +217,8 @@ def _given(words: Any, run: Operation, ndim: int) -> dict[str, Any]:
             raise UsageError(
                 f"--{name} {text!r}: one of {', '.join(option.choices)}", code="bad-option"
             )
-    return run.call(given, ndim) if run.call is not None else given
+    function = run.function(given) or words.operation
+    return function, run.call(given, inputs[0].ndim) if run.call is not None else given
 
 
 def _tell(words: Any, report: outcore.ComputeReport) -> int:

@@ -1,5 +1,7 @@
 """The commands `run`, `jobs` and `resume`."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -8,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from scipy import ndimage
+from scipy import linalg, ndimage
 
 import outcore
 from outcore import jobs
@@ -17,6 +19,7 @@ from outcore.cli_operations import OPERATIONS, weights
 
 DATA = np.random.default_rng(3).random((60, 40))
 WHOLE = np.arange(50) % 7
+WINDOW = np.array([[1.0, 2, 3], [0, -1, 0]])
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +30,17 @@ def folder(tmp_path, monkeypatch):
     np.save("b.npy", DATA.T.copy())
     np.save("whole.npy", WHOLE)
     np.save("sorted.npy", np.sort(DATA[0]))
+    np.save("window.npy", WINDOW)
 
 
 #: Arguments by name of the operation, if it does not take one array and no options.
 WORDS = {
     "rechunk": ["a.npy", "out.zarr", "--chunks", "10,20"],
     "matmul": ["a.npy", "b.npy", "out.npy"],
+    "dot": ["whole.npy", "whole.npy"],
+    "correlate": ["a.npy", "out.npy", "--weights", "window.npy"],
+    "convolve": ["a.npy", "out.npy", "--weights", "window.npy"],
+    "lu_factor": ["square.npy", "out.npy", "piv.npy"],
     "tensordot": ["a.npy", "b.npy", "out.npy", "--axes", "1"],
     "solve": ["square.npy", "b.npy", "out.npy"],
     "cholesky": ["square.npy", "out.npy"],
@@ -128,32 +136,6 @@ def test_results_are_those_of_numpy(capsys):
     np.testing.assert_array_equal(expected, np.load("s.npy"))
 
 
-def test_a_kernel_may_be_a_median(capsys):
-    assert main(["run", "stencil", "a.npy", "out.npy", "--kernel", "median", "-q"]) == 0
-    np.testing.assert_array_equal(ndimage.median_filter(DATA, 3), np.load("out.npy"))
-    words = ["run", "stencil", "a.npy", "b2.npy", "--kernel", "median", "--steps", "2"]
-    assert main(words) == 2
-    assert "one step" in capsys.readouterr().err and not os.path.exists("b2.npy")
-
-
-def test_what_has_to_be_given_is_named(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["run", "rechunk", "a.npy", "out.zarr"])
-    assert ended.value.code == 2
-    assert "--chunks" in capsys.readouterr().err
-
-
-def test_an_option_is_not_an_abbreviation_of_another(capsys):
-    """--ord, the order of a norm, was read as the beginning of --order."""
-    assert (
-        main(["run", "norm", "a.npy", "--ord", "1", "--axis", "0", "--json", "--out", "n.npy"]) == 0
-    )
-    np.testing.assert_allclose(np.load("n.npy"), np.linalg.norm(DATA, 1, axis=0))
-    with pytest.raises(SystemExit):
-        main(["run", "norm", "a.npy", "--ove"])
-    assert "--ove" in capsys.readouterr().err
-
-
 def test_weights_by_name():
     np.testing.assert_array_equal(
         [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]], weights("laplace", 2)
@@ -174,7 +156,23 @@ def test_weights_by_name():
         (["transpose", "a.npy", "c.npy", "--axes", "x"], "whole numbers"),
         (["transpose", "a.npy", "c.npy", "--axes", "0,0"], "no permutation"),
         (["transpose", "a.npy", "c.npy", "--out", "d.npy"], "unrecognized arguments: --out"),
-        (["stencil", "a.npy", "c.npy", "--kernel", "no"], "one of laplace, box, gauss"),
+        (["stencil", "a.npy", "c.npy", "--kernel", "no"], "one of laplace, box, gauss, median"),
+        (["stencil", "a.npy", "c.npy", "--size", "5"], "--size is for --kernel median"),
+        (["stencil", "a.npy", "c.npy", "--kernel", "median", "--steps", "2"], "leave out --steps"),
+        (["stencil", "a.npy", "c.npy", "--kernel", "median", "--until", "2"], "leave out --steps"),
+        (
+            ["stencil", "a.npy", "c.npy", "--kernel", "median", "--boundary", "untouched"],
+            "--boundary untouched",
+        ),
+        (["rechunk", "a.npy", "c.npy"], "arguments are required: --chunks"),
+        (["correlate", "a.npy", "c.npy"], "arguments are required: --weights"),
+        (["correlate", "a.npy", "c.npy", "--weights", "none.npy"], "none.npy"),
+        (["transpose", "a.npy", "c.npy", "--ax", "1,0"], "unrecognized arguments: --ax"),
+        (["sum", "a.npy", "--out", "c.npy", "--dtype", "no"], "--dtype 'no'"),
+        (["median_filter", "a.npy", "c.npy", "--output", "no"], "--output 'no'"),
+        (["sort", "a.npy", "c.npy", "--axis", "x"], "--axis 'x'"),
+        (["dot", "a.npy", "b.npy"], "--out PATH"),
+        (["norm", "a.npy", "--ord", "no"], "ord='no'"),
         (["stencil", "a.npy", "c.npy", "--until", "x"], "--until 'x'"),
         (["transpose", "a.npy", "b.npy"], "here: --overwrite"),
         (["transpose", "none.npy", "c.npy"], "none.npy"),
@@ -189,6 +187,115 @@ def test_what_makes_no_sense_is_said(words, match, capsys):
     assert status in (2, 3)
     assert match in capsys.readouterr().err
     assert not os.path.exists("c.npy")
+
+
+@pytest.mark.parametrize(
+    "command", ["resume --qui", "jobs --cle", "info a.npy --js", "--mem 1MiB jobs"]
+)
+def test_options_are_not_abbreviated(command, capsys):
+    """An option of today must not be taken for another one of tomorrow."""
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 2
+    capsys.readouterr()
+
+
+def value(*words):
+    """What an operation prints, as its JSON document has it."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main(["run", *words, "--json"]) == 0
+    return json.loads(printed.getvalue())["results"][0]["value"]
+
+
+def test_norms_have_an_order_that_is_not_that_of_a_file():
+    for ord in ("1", "3", "inf", "-inf"):
+        found = value("norm", "a.npy", "--ord", ord, "--axis", "1")
+        np.testing.assert_allclose(found, np.linalg.norm(DATA, float(ord), 1))
+    np.testing.assert_allclose(value("norm", "a.npy", "--ord", "fro"), np.linalg.norm(DATA))
+    found = value("norm", "a.npy", "--axis", "0", "--keepdims")
+    np.testing.assert_allclose(found, np.linalg.norm(DATA, axis=0, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "max", "argmin", "any", "median", "nanstd", "count_nonzero"]
+)
+def test_reduced_axes_stay_if_that_is_told(name):
+    found = value(name, "a.npy", "--axis", "1", "--keepdims")
+    np.testing.assert_allclose(found, getattr(np, name)(DATA, axis=1, keepdims=True))
+
+
+def test_the_dtype_of_a_sum():
+    np.save("small.npy", np.full(40, 200, "u1"))
+    assert value("sum", "small.npy", "--dtype", "u1") == 40 * 200 % 256
+    assert value("prod", "small.npy", "--dtype", "f8") == 200.0**40
+    for name in ("mean", "var", "std", "nansum", "nanprod", "nanmean", "nanvar", "nanstd"):
+        assert (
+            main(["run", name, "a.npy", "--dtype", "f4", "--axis", "0", "--out", f"{name}.npy"])
+            == 0
+        )
+        assert np.load(f"{name}.npy").dtype == "f4"
+    assert main(["run", "cumsum", "a.npy", "c.npy", "--dtype", "c16"]) == 0
+    assert np.load("c.npy").dtype == "c16"
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort", "cumsum", "cumprod"])
+def test_all_elements_as_one_line(name):
+    assert main(["run", name, "a.npy", "c.npy", "--axis", "none"]) == 0
+    np.testing.assert_allclose(np.load("c.npy"), getattr(np, name)(DATA, axis=None))
+
+
+@pytest.mark.parametrize(
+    ("words", "size", "mode"),
+    [
+        ([], 3, "reflect"),
+        (["--size", "5"], 5, "reflect"),
+        (["--size", "3,5", "--boundary", "wrap"], (3, 5), "wrap"),
+    ],
+    ids=str,
+)
+def test_a_stencil_that_is_a_median(words, size, mode, capsys):
+    assert main(["run", "stencil", "a.npy", "c.npy", "--kernel", "median", *words]) == 0
+    expected = ndimage.median_filter(DATA, size, mode=mode)
+    np.testing.assert_array_equal(expected, np.load("c.npy"))
+
+
+@pytest.mark.parametrize("name", ["correlate", "convolve"])
+def test_weights_are_in_a_file(name, capsys):
+    words = ["--weights", "window.npy", "--mode", "wrap", "--output", "f4"]
+    assert main(["run", name, "a.npy", "c.npy", *words]) == 0
+    expected = getattr(ndimage, name)(DATA, WINDOW, output="f4", mode="wrap")
+    np.testing.assert_array_equal(expected, np.load("c.npy"))
+
+
+def test_an_inner_product_is_a_number_and_a_product_of_matrices_a_file(capsys):
+    assert main(["run", "dot", "whole.npy", "whole.npy"]) == 0
+    assert capsys.readouterr().out == f"{WHOLE @ WHOLE}\n"
+    assert main(["run", "dot", "a.npy", "b.npy", "--out", "c.npy"]) == 0
+    np.testing.assert_allclose(np.load("c.npy"), DATA @ DATA.T)
+
+
+def test_values_may_begin_with_a_minus(capsys):
+    assert main(["run", "fft2", "a.npy", "c.npy", "--axes", "-2,-1"]) == 0
+    np.testing.assert_allclose(np.load("c.npy"), np.fft.fft2(DATA), atol=1e-9)
+    assert main(["run", "histogram", "a.npy", "--bins", "2", "--range", "-1,1"]) == 0
+    assert f"[   0 {DATA.size}]" in capsys.readouterr().out
+
+
+def test_factors_in_files(capsys):
+    assert main(["run", "lu_factor", "square.npy", "c.npy", "piv.npy"]) == 0
+    lu, piv = linalg.lu_factor(np.load("square.npy"))
+    np.testing.assert_allclose(np.load("c.npy"), lu)
+    np.testing.assert_array_equal(np.load("piv.npy"), piv)
+
+
+def test_a_solution_of_least_squares_in_a_file(capsys):
+    np.save("sides.npy", DATA[:, :2])
+    assert main(["run", "lstsq", "a.npy", "sides.npy", "--out", "c.npy"]) == 0
+    printed = capsys.readouterr().out
+    assert "c.npy: shape (40, 2)" in printed and "rank" in printed
+    expected = np.linalg.lstsq(DATA, DATA[:, :2])[0]
+    np.testing.assert_allclose(np.load("c.npy"), expected, atol=1e-12)
 
 
 class Stop(Exception):
