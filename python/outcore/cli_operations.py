@@ -315,7 +315,12 @@ OPERATIONS: dict[str, Operation] = {
     "svd": Operation("singular values and vectors of a tall matrix", results=("u", "s", "vh")),
     "sort": Operation("sort along an axis", options=_SORTED),
     "argsort": Operation("indices that would sort", options=_SORTED),
-    "unique": Operation("the different elements, in ascending order"),
+    "unique": Operation(
+        "the different elements, or sub-arrays, in ascending order",
+        options={
+            "axis": Option(int, "axis of sub-arrays, such as 0 for rows; elements if not given")
+        },
+    ),
     "searchsorted": Operation(
         "where values would have to be put into a sorted array",
         inputs=("a", "v"),

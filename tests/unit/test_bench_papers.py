@@ -78,6 +78,7 @@ def test_what_does_not_exist_is_said(tmp_path, capsys, monkeypatch):
 
     for name in ("stencil", "fft2", "matmul"):
         monkeypatch.delattr(outcore, name, raising=False)
+        monkeypatch.delitem(outcore._HOMES, name)
     papers.run(asked(tmp_path, "passion 3", "passion 4", "passion 13"))
     said = capsys.readouterr().out
     for name in ("stencil", "fft2", "matmul"):

@@ -243,8 +243,8 @@ def test_what_is_no_number_is_an_element_of_the_window() -> None:
         {"size": 3, "output": "f2"},
         {"size": 3, "output": np.empty((3, 4)), "out": np.empty((3, 4))},
         {"size": 3, "origin": 2},
-        {"size": 3, "cval": 1.5},
-        {"size": 3, "cval": "x"},
+        {"size": 3, "mode": "constant", "cval": 1.5},
+        {"size": 3, "mode": "constant", "cval": "x"},
     ],
 )
 def test_what_makes_no_sense_is_refused(words: dict[str, Any]) -> None:

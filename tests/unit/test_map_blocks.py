@@ -214,7 +214,11 @@ def test_lines_come_in_panels_and_go_in_panels(tmp_path, monkeypatch, kind, side
         )
         expected = np.apply_along_axis(function, 1, x)
         assert "panels" in planned.report.method
-        assert planned.report.must_move == (0 if kind == "memory" else x.nbytes) + expected.nbytes
+        must = (0 if kind == "memory" else x.nbytes) + expected.nbytes
+        # Of compressed chunks what is stored.
+        assert (
+            planned.report.must_move < must if kind == "zarr" else planned.report.must_move == must
+        )
         with planned.run() as found:
             np.testing.assert_array_equal(expected, found[...])
         assert planned.report.measured.peak_bytes <= 400 * 2**10
