@@ -116,9 +116,10 @@ def test_quantiles_are_numpys(tmp_path_factory, shape, dtype, source, method, q,
 
 
 def refused(function, *args, **words):
-    """By NumPy, too: between two truth values there is nothing."""
-    with pytest.raises(TypeError, match="boolean subtract"):
-        function(*args, **words)
+    """By NumPy, too, but for the ends: between two truth values there is nothing."""
+    if not np.isin(args[1] if len(args) > 1 else 0.5, (0, 1)).all():
+        with pytest.raises(TypeError, match="boolean subtract"):
+            function(*args, **words)
     with pytest.raises(outcore.UnsupportedError, match="truth values") as told:
         getattr(outcore, function.__name__)(*args, **words)
     assert told.value.code == "bad-dtype"
