@@ -300,6 +300,13 @@ CASES: dict[str, Callable[[], Case]] = {
         outs=[".npy", ".npy", ".npy", ".npy"],
         begun=8,
     ),
+    "unique of long rows": lambda: Case(
+        [np.repeat(random(8, 15_000) // 100, 5, axis=0)[::-1]],
+        lambda a, **how: outcore.unique(a, True, True, True, axis=0, **how),
+        lambda a: np.unique(a, True, True, True, axis=0),
+        outs=[".npy", ".npy", ".npy", ".npy"],
+        begun=8,
+    ),
     "searchsorted": lambda: Case(
         [np.sort(random(5_000)), random(400, 500, seed=1)],
         outcore.searchsorted,

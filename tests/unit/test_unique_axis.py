@@ -100,6 +100,15 @@ def test_signs_of_zeros_and_nans_stay():
 def test_memory_makes_no_difference_to_any_bit(shape, dtype, seed):
     rng = np.random.default_rng(seed)
     data, axis = drawn(shape, dtype, rng, few=True)
+    data = np.ascontiguousarray(data)
+    if data.dtype.kind in "fc":
+        # Equal numbers of other bits.
+        numbers = data.reshape(-1).view("f8")
+        zero, nan = numbers == 0, np.isnan(numbers)
+        numbers[zero] = rng.choice([0.0, -0.0], zero.sum())
+        words = numbers.view("u8")
+        words[nan] = 0x7FF8 << 48
+        words[nan] |= rng.choice(np.array([0, 5, 1 << 63, 5 | 1 << 63], "u8"), nan.sum())
     for places in (False, True):
 
         def call(places=places, **words):
@@ -121,10 +130,49 @@ def test_it_stays_within_memory(tmp_path):
             same(one, other[...])
 
 
-def test_who_asks_for_too_little_is_told_what_does():
-    data = np.random.default_rng(1).integers(0, 2, (50, 30_000)).astype("f8")
+@settings(max_examples=15)
+@given(
+    st.sampled_from(
+        [((6, 30_000), 0), ((20_001, 9), 1), ((20, 30, 10, 40), 2), ((90, 5, 999), -3)]
+    ),
+    st.sampled_from(["?", "i1", ">i4", "f2", "f8", ">f4", "c16", "M8[s]"]),
+    st.sampled_from(FORMATS),
+    st.sampled_from(["smallest", "1 MiB"]),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_long_sub_arrays(tmp_path_factory, of, dtype, name, memory, few, seed):
+    folder, rng, (shape, axis) = tmp_path_factory.mktemp("u"), np.random.default_rng(seed), of
+    data = content(shape, dtype, rng, few=True)
+    if few:
+        data = np.take(data, rng.integers(0, 3, shape[axis]), axis)
+        # Equal but for the last element.
+        last = [slice(None, 2) if d == axis % len(shape) else -1 for d in range(len(shape))]
+        data[tuple(last)] = 1
+    expected = np.unique(data, True, True, True, axis=axis)
+    with stored(folder, data, name, rng) as a:
+
+        def call(**words):
+            return outcore.unique(a, True, True, True, axis=axis, **words)
+
+        for one, other in zip(expected, call(memory=budget(call, memory)), strict=True):
+            same(one, other[...])
+
+
+def test_a_sub_array_longer_than_memory_is_compared_in_parts():
+    data = np.random.default_rng(2).integers(0, 2, (5, 150_000)).astype("f8")[[0, 3, 1, 3, 0, 4]]
+    planned = outcore.unique(data, True, axis=0, memory="1 MiB", explain=True)
+    assert "parts" in planned.report.method
+    for one, other in zip(np.unique(data, True, axis=0), planned.run(), strict=True):
+        same(one, other[...])
+
+
+@pytest.mark.parametrize("shape", [(50, 30_000), (200_000, 3), (3000, 400)])
+def test_who_asks_for_too_little_is_told_what_does(shape):
+    data = np.random.default_rng(1).integers(0, 2, shape).astype("f8")
     with pytest.raises(outcore.BudgetError, match="needs") as refused:
         outcore.unique(data, axis=0, memory="100 KiB")
+    assert refused.value.needed < data.nbytes
     same(np.unique(data, axis=0), outcore.unique(data, axis=0, memory=refused.value.needed)[...])
 
 

@@ -146,6 +146,19 @@ class Distinct:
         """Of sorted items, if these are not in an array of their own."""
         raise NotImplementedError
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.length * self.size * self.native.itemsize
+
+    def target(self, name: str) -> int:
+        """Number of the array that gets a result, block by block."""
+        return self.names.index(name)
+
+    def after(self, marks: int) -> list[Phase]:
+        """Phases behind those that store blocks, from the counts of blocks."""
+        return []
+
     def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
         """Some items in the result: section, shape of a block of them, `Store.axes`."""
         return _line(low, high)
@@ -163,11 +176,11 @@ class Distinct:
             merges = self.merges(blocks)
         phases.append(blocks.counting())
         known = len(phases)
-        phases += [blocks.storing(), *merges]
+        phases += [blocks.storing(), *merges, *self.after(marks_at)]
         method = f"{sorted_how}; {number} blocks of sorted elements are counted, then stored"
         if merges:
             method += "; the inverse is sorted back by place"
-        nbytes = self.length * (self.size * self.native.itemsize + 8 * self.asked.inverse)
+        nbytes = self.nbytes + 8 * self.length * self.asked.inverse
         name = "array and inverse once" if self.asked.inverse else "array once"
         return Program(
             tuple(self.named(phase) for phase in phases),
@@ -420,8 +433,7 @@ class _Blocks:
     @property
     def targets(self) -> list[int]:
         """Numbers of the results that are stored block by block."""
-        names = self.plan.names
-        return [names.index(one) for one in self.plan.results if one != "inverse"]
+        return [self.plan.target(one) for one in self.plan.results if one != "inverse"]
 
 
 class _Storing:

@@ -48,9 +48,13 @@ class Records:
         Of a sub-array.
     length
         How many there are; None: records have no places.
+    nans
+        Records say whether there is a NaN, whatever the dtype.
     """
 
-    def __init__(self, dtype: np.dtype[Any], elements: int, length: int | None) -> None:
+    def __init__(
+        self, dtype: np.dtype[Any], elements: int, length: int | None, *, nans: bool = False
+    ) -> None:
         self.dtype, self.elements = dtype, elements
         self.places = length is not None
         kind, size, each = dtype.kind, dtype.itemsize, 1
@@ -65,7 +69,7 @@ class Records:
         self.parts = elements * each
         self.key = max(self.parts * size, 1)
         self.signs = -(-self.parts // 8) if kind in "fc" else 0
-        self.nans = kind in "fcmM"
+        self.nans = nans or kind in "fcmM"
         fields: list[tuple[str, Any, int]] = [("key", f"S{self.key}", 0)]
         end = self.key
         if self.parts:
@@ -128,7 +132,7 @@ class Records:
         for row, part in self.pieces(rows):
             found, nan, odd = self.keys(words[row, part])
             records["words"][row, part] = found
-            if self.nans:
+            if nan.size:
                 records["nan"][row] |= nan.any(axis=1)
             if self.signs:
                 bits = np.packbits(odd, axis=1)
@@ -202,11 +206,13 @@ class Records:
         found: NDArray[np.int64] = self.of(block)["place"].astype(np.int64)
         return found
 
-    def differ(self, block: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which records are not equal to those before: other keys, or a NaN."""
+    def differ(
+        self, block: NDArray[Any], before: NDArray[Any], *, nans: bool = True
+    ) -> NDArray[np.bool_]:
+        """Which records are not equal to those before: other keys, or a NaN if that counts."""
         here = self.of(block)
         new = np.asarray(here["key"] != self.of(before)["key"])
-        if self.nans:
+        if self.nans and nans:
             new |= here["nan"] != 0
         return new
 

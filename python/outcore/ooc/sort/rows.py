@@ -10,9 +10,8 @@ of sorted records, each compared with the one before; those that begin are turne
 the axis.
 
 Everything is read once, and written as records twice (once if all sub-arrays fit in memory together);
-sorted records are read twice, to count and to store. Sub-arrays longer than memory are refused. On
-paper: some columns at a time, whose ranks take part in the sort of the next ones. It needs no memory
-for a whole sub-array, and moves a rank and a place, sorted there and back, for each group of columns.
+sorted records are read twice, to count and to store. Where sub-arrays are too long for that, see
+`outcore.ooc.sort.columns`.
 
 Invariants. What comes out does not depend on memory: equal records have equal bytes, or other places.
 
@@ -23,23 +22,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.errors import UnsupportedError
 from outcore.jobs import SMALLEST, Phase, Program, Terms, TooLittle
 from outcore.ooc.sort.distinct import Asked, Distinct, renumbered
-from outcore.ooc.sort.records import LONGEST, SCRATCH, Records, sort_records
+from outcore.ooc.sort.records import SCRATCH, Records, sort_records
 from outcore.ooc.sort.runs import Runs, Words, fan_in
 from outcore.ooc.sort.sorting import Planning
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
 
-__all__ = ["distinct_rows"]
+__all__ = ["Rows"]
 
 Shape = tuple[int, ...]
 _BYTE = np.dtype(np.uint8)
@@ -47,34 +45,7 @@ _BYTE = np.dtype(np.uint8)
 _LEAST, _SAMPLE = 2**16, 24
 
 
-def distinct_rows(
-    shape: Shape, dtype: np.dtype[Any], axis: int, asked: Asked
-) -> Callable[[Terms], Program]:
-    """
-    How to plan it.
-
-    The results are, as far as asked for: the different sub-arrays, along the axis; index, inverse (both
-    of one axis), counts.
-    """
-    native = dtype.newbyteorder("=")
-    if not Records.fits(native):
-        raise UnsupportedError(
-            f"unique: sub-arrays of dtype {dtype} have no order of words; leave axis= out, or open one "
-            "field, or a copy of another dtype",
-            code="bad-dtype",
-        )
-    elements = math.prod(shape[:axis]) * math.prod(shape[axis + 1 :])
-    records = Records(native, elements, shape[axis] if asked.places else None)
-    if records.nbytes > LONGEST:
-        raise UnsupportedError(
-            f"unique: a sub-array along axis {axis} takes {records.nbytes} bytes as a record, more than "
-            f"{LONGEST}; find what differs in parts of the other axes first",
-            code="bad-option",
-        )
-    return lambda terms: _Rows(shape, native, axis, asked, terms, records).program()
-
-
-class _Rows(Distinct):
+class Rows(Distinct):
     """One plan."""
 
     def __init__(
@@ -99,32 +70,35 @@ class _Rows(Distinct):
     # What differs.
 
     def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
+        """Keys differ, or there is a NaN."""
         return self.records.differ(data, before)
 
     def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Turned back."""
         self.records.decode(data, which, out)
 
     def places(self, data: NDArray[Any]) -> NDArray[np.int64]:
+        """Where they come from."""
         return self.records.place(data)
 
     def of_elements(self, count: int) -> Shape:
+        """Along the axis."""
         return (*self.source[: self.axis], count, *self.source[self.axis + 1 :])
 
     def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+        """Along the axis."""
         return self.section(low, high), (high - low, *self.others), self.axes
 
-    def section(self, low: int, high: int) -> Section:
-        """Some sub-arrays, in the source or in the result."""
-        front, back = self.source[: self.axis], self.source[self.axis + 1 :]
-        return (
-            *(slice(0, n) for n in front),
-            slice(low, high),
-            *(slice(0, n) for n in back),
-        )
+    def section(self, low: int, high: int, box: Section | None = None) -> Section:
+        """Some sub-arrays, or a section of them, in the source or in the result."""
+        if box is None:
+            box = tuple(slice(0, n) for n in self.others)
+        return (*box[: self.axis], slice(low, high), *box[self.axis :])
 
     # The sort.
 
     def program(self) -> Program:
+        """How it is computed; who refuses tells of what may do for all of it."""
         try:
             return super().program()
         except TooLittle as error:

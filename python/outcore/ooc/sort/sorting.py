@@ -49,7 +49,7 @@ from outcore.ooc.sort.runs import Merge, Runs, Words, fan_in, merged, places_of
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
 
-__all__ = ["argsort", "sort", "sorting", "sorting_axis"]
+__all__ = ["argsort", "section_of", "sort", "sorting", "sorting_axis"]
 
 Shape = tuple[int, ...]
 
@@ -397,7 +397,7 @@ class Planning:
     def key(self, box: Sequence[slice], part: slice) -> tuple[tuple[slice, ...], Shape]:
         """A section of the source, and the shape of its block."""
         if self.axis is None:
-            key = _range(self.shape, part.start, part.stop)
+            key = section_of(self.shape, part.start, part.stop)
             return key, tuple(p.stop - p.start for p in key)
         size = (*(p.stop - p.start for p in box), part.stop - part.start)
         return (*box[: self.axis], part, *box[self.axis :]), size
@@ -718,7 +718,7 @@ def _no_step(number: int) -> Step:
     raise IndexError(number)
 
 
-def _range(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
+def section_of(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
     """A range of elements in C order, as a section, which it has to be."""
     key = []
     size = math.prod(shape)

@@ -1,7 +1,7 @@
 """
 The different elements of an array on disk, or its different sub-arrays along an axis.
 
-What is called; how it is planned is in `outcore.ooc.sort.distinct` and `outcore.ooc.sort.rows`.
+What is called; how it is planned is in `outcore.ooc.sort.distinct`, `rows` and `columns`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from outcore.errors import UnsupportedError, UsageError
 from outcore.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.ooc.sort.columns import distinct_rows
 from outcore.ooc.sort.distinct import Asked, distinct
-from outcore.ooc.sort.rows import distinct_rows
 from outcore.ooc.sort.sorting import sorting_axis
 
 __all__ = ["unique"]
@@ -71,8 +71,7 @@ def unique(
     Raises
     ------
     UnsupportedError
-        ``bad-dtype``: elements without an order, or sub-arrays of ``longdouble``; ``bad-option``: a
-        sub-array of 2 GiB or more.
+        ``bad-dtype``: elements without an order, or sub-arrays of ``longdouble``.
     UsageError
         ``bad-axis``; ``bad-out``: `out` is no tuple for several results; ``out-mismatch``: an open array
         in it has not as many elements as differ, which is known when the array is sorted.
@@ -89,8 +88,14 @@ def unique(
 
     With `axis`, sub-arrays are sorted as records of about their own bytes, with places if index or
     inverse is asked for. Memory for their merge grows with the bytes of one times the square root of
-    how many there are; with less, they have to fit in memory all together. Zeros and NaNs keep their
-    sign, NaNs no other bits.
+    how many there are. Of longer ones, some elements of all sub-arrays at a time are compared, and what
+    differs is copied: then everything is read once, what differs once more, and memory grows with how
+    many sub-arrays there are (a few hundred bytes for each), not with their length. Zeros keep their
+    sign, NaNs their sign but no other bits; of sub-arrays that differ in the signs of zeros only, the
+    first is kept.
+
+    Karp, Miller, Rosenberg, Rapid identification of repeated patterns in strings, trees and arrays,
+    1972, on names that stand for parts.
 
     Knuth, volume 3, section 6.5, on sorting to find what is equal.
 
