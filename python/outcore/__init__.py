@@ -104,8 +104,8 @@ if TYPE_CHECKING:
     from outcore.ooc.reduce.reductions import all, any, count_nonzero, mean, prod, std, sum, var
     from outcore.ooc.reduce.scans import cumprod, cumsum
     from outcore.ooc.reduce.statistics import statistics
+    from outcore.ooc.sort.calls import argsort, sort
     from outcore.ooc.sort.searching import searchsorted
-    from outcore.ooc.sort.sorting import argsort, sort
     from outcore.ooc.sort.unique import unique
     from outcore.ooc.stencils.filters import (
         convolve,
@@ -308,8 +308,8 @@ _LATER = {
     "outcore.ooc.reduce.reductions": "all any count_nonzero mean prod std sum var",
     "outcore.ooc.reduce.scans": "cumprod cumsum",
     "outcore.ooc.reduce.statistics": "statistics",
+    "outcore.ooc.sort.calls": "argsort sort",
     "outcore.ooc.sort.searching": "searchsorted",
-    "outcore.ooc.sort.sorting": "argsort sort",
     "outcore.ooc.sort.unique": "unique",
     "outcore.ooc.stencils.filters": (
         "convolve correlate gaussian_filter generic_filter maximum_filter median_filter "

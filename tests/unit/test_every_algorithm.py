@@ -175,3 +175,17 @@ def test_a_failure_leaves_no_trace_and_inputs_are_as_they_were(case, monkeypatch
         run(case)
     assert left() == []
     assert [content(path) for path in case.paths] == before
+
+
+@pytest.mark.parametrize("start", [1, 20_000, 200_000])
+def test_the_budget_that_is_named_does_at_once_and_not_much_less(case, start):
+    try:
+        call(case, memory=start, explain=True)
+    except outcore.BudgetError as error:
+        needed = error.needed
+    else:
+        return
+    assert call(case, memory=needed, explain=True).report.peak_bytes <= needed
+    if needed * 15 // 16 > start:
+        with pytest.raises(outcore.BudgetError):
+            call(case, memory=needed * 15 // 16, explain=True)

@@ -19,7 +19,7 @@ import itertools
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ import numpy as np
 
 from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import BudgetError, UsageError, callers_line
+from outcore.errors import UsageError, callers_line
 from outcore.formats import durable
 from outcore.hints import Hints
 from outcore.hints import memory as promise
@@ -42,12 +42,13 @@ from outcore.jobs.outputs import (
     Output,
     name_of_scratch,
     scratch_folder,
+    small,
     temporary,
     too_large,
 )
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport, Measured, told
-from outcore.jobs.shares import Cut, Settled, opened, sampled, settle
+from outcore.jobs.shares import Cut, Settled, least, opened, sampled, settle
 from outcore.jobs.target import PARTIAL, discard
 from outcore.jobs.turns import turn
 from outcore.jobs.views import seen
@@ -150,43 +151,48 @@ class Job:
         return report if isinstance(report, ComputeReport) else ComputeReport(**report)
 
     def _explained(self) -> Any:
-        self._refuse_large()
-        made = []
-        try:
-            for output, result in zip(self.outputs, self.operation.results, strict=True):
-                made.append(self._like(output, result))
+        self._refuse_large_results()
+        with self._like_results() as made:
             settled = self._settled(made, None)
-            arrays = self._handles([*self.operation.inputs, *made], settled)
-            try:
-                report = self._report(settled, arrays)
-            finally:
+            with contextlib.ExitStack() as stack:
+                beside = []
+                for result in settled.program.temporaries:
+                    beside.append(temporary(result, self._scratch()))
+                    stack.callback(beside[-1]._gone)  # type: ignore[attr-defined]
+                    stack.callback(beside[-1].close)
+                arrays = self._handles([*self.operation.inputs, *made, *beside], settled)
+                arrays += self._views(arrays, settled)
                 for array in arrays:
-                    array.close()
-        finally:
-            for one in made:
-                if hasattr(one, "_gone"):
-                    one.close()
-                    one._gone()
+                    stack.callback(array.close)
+                if self.named:
+                    _expect_flush(arrays)
+                report = self._report(settled, arrays)
         return report if self.ranks.size == 1 else asdict(report)
 
-    def _refuse_large(self) -> None:
-        """Refuse a result that is to be returned in memory and too large, with what would do for all."""
-        largest = max((one.held for one in self.outputs), default=0)
-        if 2 * largest <= self.budget or self.named:
+    def _refuse_large_results(self) -> None:
+        """Before results in memory take too much of the budget; tells what does for all of the job."""
+        if small(self.outputs, self.budget):
             return
-        held, needed = self.budget - self.left, 2 * largest
-        made = [InMemory(np.empty(0), "a result") for _ in self.outputs]
-        try:
-            settle(self.operation, made, needed - held, None, held, self.ranks.size, self.cores)
-        except BudgetError as error:
-            needed = max(needed, error.needed or 0)
-        raise too_large(largest, self.budget, needed)
+        largest, beside = max(one.held for one in self.outputs), self.budget - self.left
+        with self._like_results() as made:
+            lowest = max(2 * largest - beside, 1)
+            needed = least(self.operation, made, lowest, None, self.ranks.size, self.cores)
+        raise too_large(largest, self.budget, needed + beside)
 
-    def _like(self, output: Output, result: Result) -> Any:
-        """An empty array as the result will be: its layout counts."""
-        if not isinstance(output, Named):
-            return output.begin(self.budget, again=False)
-        return temporary(result, scratch_folder([output.place.final]), _words(output, result))
+    @contextlib.contextmanager
+    def _like_results(self) -> Iterator[list[Any]]:
+        """Empty arrays as the results will be: their layouts count."""
+        with contextlib.ExitStack() as stack:
+            made = []
+            for output, result in zip(self.outputs, self.operation.results, strict=True):
+                words = _words(output, result) if isinstance(output, Named) else {}
+                made.append(output.like(words))
+                if output.stays and not isinstance(output, Named):
+                    continue  # the user's own
+                if hasattr(made[-1], "_gone"):
+                    stack.callback(made[-1]._gone)
+                    stack.callback(made[-1].close)
+            yield made
 
     def _stand_ins(self) -> dict[int, tuple[str, dict[str, Any]]]:
         """Of named results that are made later: what stands for them in plans, and how it is made."""
@@ -241,8 +247,9 @@ class Job:
 
     def _report(self, settled: Settled, arrays: Sequence[Any]) -> ComputeReport:
         program = settled.program
-        named = len(self.operation.inputs) + len(self.operation.results)
-        return told(self.operation.name, program, arrays, named, settled.cut.disk, settled.needed)
+        inputs = len(self.operation.inputs)
+        peak = settled.peak + self.budget - self.left
+        return told(self.operation.name, program, arrays, inputs, settled.cut.disk, peak)
 
     def run(self, resume: bool, progress: Progress) -> ComputeReport:
         """All of it; with `resume`, what the journal says is left of it. Collective over the ranks."""
@@ -287,7 +294,6 @@ class Job:
                 "when the job ends",
                 code="bad-out",
             )
-        self._refuse_large()
         journal, job = begun.journal, self.description() if begun.journal else {}
         # Without steps it is of one that was interrupted before it had made all arrays.
         begun.going_on = journal is not None and resume and journal.steps > 0
@@ -301,6 +307,7 @@ class Job:
         again = begun.going_on
         if journal is not None and not again:
             self._start_anew(journal, job)
+        self._refuse_large_results()
         for n, (one, result) in enumerate(zip(self.outputs, self.operation.results, strict=True)):
             begun.made.append(
                 self._stand_in(n) if result.at_most else one.begin(self.budget, again=again)
@@ -312,7 +319,7 @@ class Job:
         return {
             "cut": asdict(begun.settled.cut),
             "memory": begun.settled.memory,
-            "needed": begun.settled.needed,
+            "peak": begun.settled.peak,
             "done": list(begun.done.ranges()),
             "made": [getattr(one, "path", None) for one in begun.made],
             "temporaries": [one.path for one in begun.temporaries],
@@ -342,7 +349,7 @@ class Job:
             cut = Cut(**told["cut"])
             infos = tuple(a.info for a in (*self.operation.inputs, *begun.made))
             program = self.operation.plan(cut.terms(infos))
-            begun.settled = Settled(program, cut, tuple(told["memory"]), told["needed"])
+            begun.settled = Settled(program, cut, tuple(told["memory"]), told["peak"])
             for path in told["temporaries"]:
                 begun.temporaries.append(open(path, "r+", format="npy"))
             begun.done = Steps((low, high) for low, high in told["done"])
@@ -365,9 +372,7 @@ class Job:
                 begun.arrays[number].close()
                 begun.arrays[number] = InMemory(np.empty(0), "a result that is made later")
         if begun.journal is not None:
-            for array in begun.arrays:
-                if isinstance(array, DiskArray) and array.writable:
-                    array._core.expect_flush()
+            _expect_flush(begun.arrays)
 
     def _carry(self, begun: _Begun, progress: Progress) -> ComputeReport:
         """Run what is left of the program. Collective over the ranks."""
@@ -520,13 +525,18 @@ class Job:
             for view, memory in zip(views, settled.memory[len(arrays) :], strict=False)
         ]
 
+    def _scratch(self) -> str:
+        """Where temporary arrays without a name are."""
+        if self.named:
+            return scratch_folder([self.named[0].place.final])
+        return scratch_folder([a.path for a in self.operation.inputs if isinstance(a, DiskArray)])
+
     def _temporaries(self, begun: _Begun) -> None:
         """Arrays between phases: beside the result if the job can be resumed."""
         assert begun.settled is not None
         results = begun.settled.program.temporaries
         if not self.named:
-            near = [a.path for a in self.operation.inputs if isinstance(a, DiskArray)]
-            begun.temporaries += [temporary(one, scratch_folder(near)) for one in results]
+            begun.temporaries += [temporary(one, self._scratch()) for one in results]
             return
         ours = Hints.of(Hints(exclusive=True))
         for n, result in enumerate(results):
@@ -631,6 +641,13 @@ class _Begun:
         self.close_arrays()
         if self.journal is not None:
             self.journal.close()
+
+
+def _expect_flush(arrays: Sequence[Any]) -> None:
+    """What is written will be flushed, so that steps can be recorded."""
+    for array in arrays:
+        if isinstance(array, DiskArray) and array.writable:
+            array._core.expect_flush()
 
 
 def _going_on(touch: Callable[[], None], progress: Progress, done: int, total: int) -> None:

@@ -220,13 +220,22 @@ class Bound:
     Parameters
     ----------
     nbytes
-        Loaded and stored together.
+        Loaded and stored together, if all arrays are stored as they are.
     name
         Such as ``"inputs and results once"``.
+    once
+        Of inputs and results by number, bytes that have to be moved once in any case. Of what is encoded
+        or in memory it is less; then the sum of these is the bound, for others count elements.
     """
 
     nbytes: int
     name: str
+    once: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, once: Mapping[int, int], name: str) -> Bound:
+        """All of these once."""
+        return cls(sum(once.values()), name, once)
 
 
 @dataclass(frozen=True, slots=True)

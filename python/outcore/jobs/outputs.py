@@ -45,6 +45,7 @@ __all__ = [
     "name_of_scratch",
     "outputs",
     "scratch_folder",
+    "small",
     "temporary",
     "too_large",
 ]
@@ -67,6 +68,14 @@ class Output(Protocol):
 
     def begin(self, budget: int, *, again: bool) -> Any:
         """The array that steps store into; `again` if an interrupted job left it."""
+
+    def like(self, words: Mapping[str, Any]) -> Any:
+        """
+        An empty array as that will be, for plans: what is in memory takes none.
+
+        `words` say how a file is made that has the layout of a new one. It goes away with its handle,
+        but for what is the user's.
+        """
 
     def join(self, budget: int, path: str) -> Any:
         """The same for another rank, when the first one has begun."""
@@ -104,6 +113,10 @@ class Named:
     def begin(self, budget: int, *, again: bool) -> DiskArray:
         """Create it under another name, or open what is there."""
         return self.target.reopen(budget) if again else self.target.create(budget)
+
+    def like(self, words: Mapping[str, Any]) -> DiskArray:
+        """One in the folder of the new array."""
+        return temporary(self.target.result, scratch_folder([self.place.final]), words)
 
     def join(self, budget: int, path: str) -> DiskArray:
         """Open what the first rank has created."""
@@ -154,6 +167,9 @@ class _Given:
     def begin(self, budget: int, *, again: bool) -> Any:
         return self.array
 
+    def like(self, words: Mapping[str, Any]) -> Any:
+        return self.array
+
     def join(self, budget: int, path: str) -> Any:
         return self.array
 
@@ -186,6 +202,10 @@ class _Returned:
         self.reserved = _core.Reservation("a result", self.held)
         self.array = InMemory(np.zeros(self.result.shape, self.result.dtype), "the result")
         return self.array
+
+    def like(self, words: Mapping[str, Any]) -> InMemory:
+        nothing = np.broadcast_to(np.zeros((), self.result.dtype), self.result.shape)
+        return InMemory(nothing, "the result")
 
     def join(self, budget: int, path: str) -> InMemory:
         raise NotImplementedError("ranks gather it")
@@ -220,6 +240,9 @@ class _Gathered:
     def begin(self, budget: int, *, again: bool) -> DiskArray:
         _check_small(self.held, budget)
         return self.scratch.begin(budget, again=again)
+
+    def like(self, words: Mapping[str, Any]) -> DiskArray:
+        return self.scratch.like(words)
 
     def join(self, budget: int, path: str) -> DiskArray:
         _check_small(self.held, budget)
@@ -270,6 +293,9 @@ class _Temporary:
         self.array = temporary(self.result, self.folder, self.options)
         return self.array
 
+    def like(self, words: Mapping[str, Any]) -> DiskArray:
+        return temporary(self.result, self.folder, self.options)
+
     def join(self, budget: int, path: str) -> DiskArray:
         self.array = open(path, "r+")
         return self.array
@@ -302,19 +328,24 @@ class _Temporary:
             self.array._gone()  # type: ignore[union-attr]
 
 
-def _check_small(nbytes: int, budget: int) -> None:
-    if nbytes > budget // 2:
-        raise too_large(nbytes, budget, 2 * nbytes)
+def small(outputs: Sequence[Output], budget: int) -> bool:
+    """Whether a budget holds each result in memory twice, which leaves something to work with."""
+    return all(one.held <= budget // 2 for one in outputs)
 
 
 def too_large(nbytes: int, budget: int, needed: int) -> BudgetError:
-    """A result of so many bytes is to be returned in memory; what the whole job needs."""
+    """A result in memory takes too much of the budget; `needed` bytes do for everything."""
     return BudgetError(
-        f"the result of {nbytes} bytes is more than half of the budget of {budget}. Say where it is to "
-        f"go (out=), or raise memory= (and outcore.memory): {needed} bytes will do",
+        f"the result of {nbytes} bytes is more than half of the budget of {budget}; {needed} do for "
+        "all. Say where it is to go (out=), or raise memory= (and outcore.memory)",
         code="budget-too-small",
         needed=needed,
     )
+
+
+def _check_small(nbytes: int, budget: int) -> None:
+    if nbytes > budget // 2:
+        raise too_large(nbytes, budget, 2 * nbytes)
 
 
 def outputs(

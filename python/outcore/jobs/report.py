@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outcore.disk import DiskArray
-from outcore.errors import SectionError
-from outcore.jobs.operation import Disk, Later, Phase, Program
+from outcore.jobs.operation import Bound, Disk, Later, Phase, Program
+from outcore.jobs.patches import Beside, Patches
 from outcore.report import human, human_time
 from outcore.schedule import Schedule, elements
 from outcore.tiling import Side
@@ -26,6 +26,8 @@ __all__ = ["ComputeReport", "Measured", "Moved", "moved", "spread", "told"]
 _Seen = dict[Any, tuple[int, int, int]]
 # Steps of a phase that are counted one by one; of more, evenly spread ones.
 _COUNTED = 10_000
+# Chunks of an input of which the stored bytes are looked up; of more, nothing has to be moved for sure.
+_LOOKED_AT = 1 << 16
 
 
 @dataclass(slots=True)
@@ -123,19 +125,20 @@ class ComputeReport:
 
 
 def told(
-    name: str, program: Program, arrays: Sequence[Any], named: int, disk: Disk, peak_bytes: int
+    name: str, program: Program, arrays: Sequence[Any], inputs: int, disk: Disk, peak_bytes: int
 ) -> ComputeReport:
-    """The report of a program that has not run; the first `named` arrays are inputs and results."""
-    phases = [moved(phase, arrays, disk) for phase in program.phases]
-    coded = sum(map(_left_out, arrays[:named]))
+    """The report of a program that has not run; of its arrays, so many are inputs."""
+    patches = Patches()
+    phases = [moved(phase, arrays, disk, patches) for phase in program.phases]
+    bound = _bound(program.bound, arrays, inputs)
     return ComputeReport(
         name=name,
         method=program.method,
         steps=program.steps,
         read_bytes=sum(one.loaded for one in phases),
         written_bytes=sum(one.stored for one in phases),
-        must_move=max(program.bound.nbytes - coded, 0),
-        bound=program.bound.name + ("; of encoded chunks what is stored" if coded else ""),
+        must_move=bound.nbytes,
+        bound=bound.name,
         requests=sum(one.requests for one in phases),
         operations=sum(one.work for one in phases),
         peak_bytes=peak_bytes,
@@ -143,26 +146,41 @@ def told(
     )
 
 
-def _left_out(array: Any) -> int:
-    """
-    Bytes of the elements of an array that a codec may leave out of what is moved.
+def _bound(bound: Bound, arrays: Sequence[Any], inputs: int) -> Bound:
+    """What has to be moved of arrays as they are stored: less of what is encoded, or in memory."""
+    stored = {n: _stored(arrays[n], nbytes, result=n >= inputs) for n, nbytes in bound.once.items()}
+    least = sum(stored.values())
+    if least >= sum(bound.once.values()):
+        return bound
+    name = bound.name if bound.nbytes <= sum(bound.once.values()) else "inputs and results once"
+    return Bound(least, f"{name}, as they are stored", stored)
 
-    Bounds count elements. How small those of a result become is not known before: none of them counts.
-    """
-    if not isinstance(array, DiskArray) or not Side.of(array.info).whole:
+
+def _stored(array: Any, nbytes: int, *, result: bool) -> int:
+    """Bytes that have to be moved of an array of which so many are wanted, if they were not encoded."""
+    if not isinstance(array, DiskArray):
         return 0
-    size = math.prod(array.shape) * array.dtype.itemsize
-    if array.writable:
-        return size
-    try:
-        counts = array._core.counts(tuple(slice(0, n) for n in array.shape), False)
-    except SectionError:
-        return size  # more chunks than one look takes: any may be missing
-    return max(size - counts[1] - counts[3], 0)
+    side = Side.of(array.info)
+    if result or side.chunks is None:
+        # Nobody knows what is left of a result that will be encoded.
+        return 0 if side.whole else min(nbytes, array.nbytes)
+    if _chunks(array) > _LOOKED_AT:
+        return 0
+    counts = array._core.counts(..., False)
+    found = counts[1] + counts[4]
+    # What is not wanted may be all that is hard to encode.
+    return min(nbytes, max(nbytes - (array.nbytes - found), 0))
 
 
-def moved(phase: Phase, arrays: Sequence[Any], disk: Disk) -> Moved:
-    """Count what a phase moves. Arrays that do not exist yet have requests of a step's sections."""
+def _chunks(array: DiskArray) -> float:
+    """How many chunks an array has; infinitely many if it has none."""
+    if array.chunks is None:
+        return math.inf
+    return math.prod(-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True))
+
+
+def moved(phase: Phase, arrays: Sequence[Any], disk: Disk, patches: Patches) -> Moved:
+    """Count what a phase moves after others. Arrays that do not exist yet have a request a section."""
     if isinstance(phase, Later):
         moving = disk.seconds(phase.steps, phase.loaded + phase.stored)
         seconds = max(moving, phase.work / phase.rate if phase.rate else 0.0)
@@ -177,9 +195,13 @@ def moved(phase: Phase, arrays: Sequence[Any], disk: Disk) -> Moved:
             total.loaded += nbytes * times
         for store in step.stores:
             requests, nbytes, again = _counted(phase, step, store, arrays, seen, write=True)
+            array = arrays[store.array] if store.array < len(arrays) else None
+            beside = Beside(again * times, again * times)
+            if isinstance(array, DiskArray) and not array._core.past_cache():
+                beside = patches.write(array, store.section, times)
             total.requests += requests * times
-            total.stored += (nbytes + again) * times
-            total.loaded += again * times
+            total.stored += nbytes * times + beside.written
+            total.loaded += beside.read
         total.work += step.work * times
     moving = disk.seconds(total.requests, total.loaded + total.stored)
     computing = total.work / phase.rate if phase.rate else 0.0
@@ -223,8 +245,8 @@ def _counted(
         tuple(n % c for n, c in zip(starts, grid, strict=True)),
     )
     side = Side.of(array.info, array._core.past_cache() if write else 0)
-    if side.pages is not None:
-        alike += (starts,)  # where runs end in pages
+    if side.pages is not None or (not write and _chunks(array) <= _LOOKED_AT):
+        alike += (starts,)  # where runs end in pages; how much is stored of each chunk
     if alike not in seen:
         counts = array._core.counts(load.section, write)
         nbytes, again = counts[1] + counts[3] + counts[4], 0

@@ -15,6 +15,7 @@ the memory of the run that was interrupted, whatever there is today.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -26,10 +27,10 @@ from outcore.errors import BudgetError
 from outcore.formats.layout import ArrayInfo
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Disk, Later, Operation, Phase, Program, Terms, TooLittle
-from outcore.schedule import Load, Schedule, Store
+from outcore.schedule import Load, Schedule, Store, elements
 from outcore.tiling import Side
 
-__all__ = ["Cut", "Settled", "sampled", "settle"]
+__all__ = ["Cut", "Settled", "least", "sampled", "settle"]
 
 # What an operation on uncompressed data is given at least, unless there are very many at once.
 _LITTLE = 256 * 2**10
@@ -41,8 +42,15 @@ _SLACK = 8
 # Of the budget, for buffers: operations that decode or encode hold chunks, the others little beyond what
 # is on its way; there, longer runs are worth more.
 _CODED_SHARE, _PLAIN_SHARE = Fraction(1, 2), Fraction(3, 4)
+# Operations on a temporary array, which is not there yet, can make use of so much; of the methods for
+# what is stored as it is, those that have buffers; what a write has of the pages that it reads before.
+_MUCH = 64 * 2**20
+_METHODS = ("window", "list")
+_FETCHED = 8 * 2**20
 # How often a larger budget is tried before it is told.
 _TRIES = 16
+# A smaller one is looked for until it would be less by one part in so many.
+_CLOSE = 64
 # Steps of a phase that are looked at.
 _SAMPLES = 33
 
@@ -77,8 +85,8 @@ class Settled:
     cut: Cut
     #: Of each array, temporaries included; 0 for what is in memory.
     memory: tuple[int, ...]
-    #: Bytes that buffers and operations need at least; what is left over makes operations faster.
-    needed: int
+    #: Bytes that buffers and operations may hold together.
+    peak: int
 
 
 def settle(
@@ -117,30 +125,60 @@ def settle(
     try:
         return _Sharing(operation, arrays, budget, cut, ranks, cores).settled()
     except _TooSmall as error:
-        needed, first = error.needed, error
+        first = error
+    needed = least(operation, made, budget + 1, cut, ranks, cores, first.needed)
+    raise first.told(operation, budget + beside, needed + beside, begun=cut is not None)
+
+
+def least(
+    operation: Operation,
+    made: Sequence[Any],
+    budget: int,
+    cut: Cut | None,
+    ranks: int,
+    cores: int,
+    guess: int = 0,
+) -> int:
+    """
+    About the smallest budget from `budget` on with which `settle` does not raise.
+
+    It was tried: what operations need depends on the buffers that go with the budget, so it cannot be
+    told from what is missing in another one.
+
+    Parameters
+    ----------
+    operation, made, budget, cut, ranks, cores
+        As for `settle`.
+    guess
+        Bytes that may do.
+    """
+    arrays = [*operation.inputs, *made]
 
     def short_of(much: int) -> int:
         """0 if so much does, or what may do."""
         try:
             _Sharing(operation, arrays, much, cut, ranks, cores).settled()
         except _TooSmall as error:
-            return error.needed
+            return max(error.needed, much + 1)
         except BudgetError:
-            return -1
+            return 2 * much
         return 0
 
-    # With other buffers operations may need other amounts: what is told is tried before.
+    needed, low = max(budget, guess), budget - 1
     for _ in range(_TRIES):
-        if (more := short_of(needed)) <= 0:
+        if not (more := short_of(needed)):
             break
-        needed = max(more, needed + needed // 32)
-    # And with fewer operations less may do than what they said that have more.
+        low, needed = needed, max(more, needed + needed // 32)
+    # With fewer operations less may do than what they said that have more.
     for _ in range(_TRIES):
-        less = needed - needed // _SLACK // 2
-        if less <= budget or short_of(less):
+        if needed - low <= needed // _CLOSE:
             break
-        needed = less
-    raise first.told(operation, budget + beside, needed + beside, begun=cut is not None)
+        middle = (low + needed) // 2
+        if short_of(middle):
+            low = middle
+        else:
+            needed = middle
+    return needed
 
 
 def sampled(schedule: Schedule) -> Iterator[int]:
@@ -208,9 +246,11 @@ class _Sharing:
                     raise _TooSmall(_with_slack(total))
                 continue  # planned with what there was before it was known how many operations there are
             spare = (self.usable - total) // max(sum(self.at_once), 1)
-            memory = tuple(n + spare if k else 0 for n, k in zip(needs, self.at_once, strict=True))
+            memory = [n + spare if k else 0 for n, k in zip(needs, self.at_once, strict=True)]
             if not self.wants_more(program, memory):
-                return Settled(program, cut, memory, total)
+                most = self.most(program)
+                memory = [min(m, max(n, u)) for m, n, u in zip(memory, needs, most, strict=True)]
+                return Settled(program, cut, tuple(memory), program.held + self.held(memory))
 
     def least(self) -> list[int]:
         """Of each array, what an operation is given at least."""
@@ -280,9 +320,16 @@ class _Sharing:
             most[n] = 0 if isinstance(array, InMemory) else max(most[n], 1)
         return most
 
-    def wants_more(self, program: Program, memory: tuple[int, ...]) -> bool:
+    def most(self, program: Program) -> list[int]:
+        """Of each array, what an operation can make use of, after `wants_more`: reports tell that."""
+        temporaries = [min(_MUCH, one.nbytes + _LITTLE) for one in program.temporaries]
+        most = [*self.used, *temporaries]
+        return most + [max(most[view.array], _LITTLE) for view in program.views]
+
+    def wants_more(self, program: Program, memory: Sequence[int]) -> bool:
         """Whether an operation needs more than it has; then the next try gives it that."""
         seen: set[tuple[int, bool, tuple[int, ...]]] = set()
+        self.used = [0] * self.named
         for phase in program.phases:
             if isinstance(phase, Later):
                 continue
@@ -302,12 +349,23 @@ class _Sharing:
     def needs_more(self, load: Load, array: DiskArray, memory: int, *, write: bool) -> bool:
         with opened(array, memory, write=write) as handle:
             try:
-                handle.explain(load.section, write=write)
+                used = handle.explain(load.section, write=write).peak_bytes
             except BudgetError as error:
                 if error.needed is None or error.needed <= self.needs[load.array]:
                     raise
                 self.needs[load.array] = error.needed
                 return True
+        # What is stored by then is decoded, too, and what is not in the page cache is read before.
+        self.used[load.array] = max(self.used[load.array], 2 * used + _LITTLE)
+        if array.chunks is None:
+            nbytes = elements(load.section) * array.dtype.itemsize
+            for method in _METHODS:
+                with (
+                    contextlib.suppress(BudgetError),
+                    opened(array, memory, write=write, method=method) as handle,
+                ):
+                    used = handle.explain(load.section, write=write).peak_bytes
+                self.used[load.array] = max(self.used[load.array], used, min(nbytes, _FETCHED))
         return False
 
 

@@ -258,14 +258,14 @@ def blockwise(
             writing=ahead,
             rate=rate,
         )
-        read = sum(math.prod(one) * dtype.itemsize for one, dtype in sources)
-        written = math.prod(shape) * sum(dtype.itemsize for dtype in results)
+        sizes = [math.prod(one) * dtype.itemsize for one, dtype in sources]
+        sizes += [math.prod(shape) * dtype.itemsize for dtype in results]
         size = " x ".join(map(str, tiles.tile)) or "one element"
         again = " with what is around them" if any(around.widths) else ""
         return Program(
             (schedule,),
             f"{counted(len(tiles), 'block')} of {size}{again}",
-            Bound(read + written, "inputs and results once"),
+            Bound.of(dict(enumerate(sizes)), "inputs and results once"),
         )
 
     return plan

@@ -75,11 +75,10 @@ def along_lines(
         phases, temporaries = best.phases(name, kernel, terms.cores)
         total = math.prod(shape[:axis] + shape[axis + 1 :])
         each = (shape[axis] * dtypes[0].itemsize, math.prod(made) * dtypes[1].itemsize)
-        nbytes = sum(n for n, info in zip(each, terms.infos, strict=True) if info is not None)
         return Program(
             phases,
             f"{counted(len(lines.tiles), 'block')} of whole lines, {lines.most} at most{best.told}",
-            Bound(total * nbytes, "input and result once"),
+            Bound.of({n: total * one for n, one in enumerate(each)}, "input and result once"),
             temporaries,
         )
 

@@ -100,7 +100,9 @@ def copying(
         return Program(
             (schedule,),
             f"{counted(len(tiles), 'tile')} of {runs}, which suit the files of both",
-            Bound(size * per_element, "input and result once"),
+            Bound.of(
+                {n: size * one.itemsize for n, one in enumerate(dtypes)}, "input and result once"
+            ),
         )
 
     return plan

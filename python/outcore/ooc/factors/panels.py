@@ -279,4 +279,6 @@ def larger(
     """
     least, all_on_disk = _once(terms, arrays)
     other = int(again * itemsize) if all_on_disk else 0
-    return Bound(other, name) if other > least else Bound(least, "inputs and results once")
+    if other <= least:
+        return Bound(least, "inputs and results once", arrays)
+    return Bound(other, name, arrays)

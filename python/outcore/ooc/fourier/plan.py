@@ -770,7 +770,8 @@ class _Planning:
         room = max(self.terms.room // self.complex.itemsize, 2)
         passes = math.log(max(points, 2)) / math.log(room)
         order = f"order N log N / log M: {human(int(certain * max(passes, 1)))}"
-        return Bound(certain, f"input and result once; {order}, Hong and Kung")
+        once = dict(enumerate(sizes))
+        return Bound(certain, f"input and result once; {order}, Hong and Kung", once)
 
 
 def _rows(view: View) -> str:

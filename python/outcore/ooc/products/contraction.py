@@ -279,7 +279,7 @@ class _Plan:
             sizes = [0, 0, 0]
         elif self.same:
             sizes[1] = 0
-        once = Bound(sum(sizes), "inputs and result once")
+        once = Bound.of(dict(enumerate(sizes)), "inputs and result once")
         if self.same or not all(widths) or not self.terms.room:
             return once
         # Elements as small as the smallest ones make it hold for any.
@@ -287,7 +287,8 @@ class _Plan:
         again = 2 * math.prod(map(float, what.extents)) / math.sqrt(words) - 2 * words
         if again * min(widths) <= once.nbytes:
             return once
-        return Bound(int(again * min(widths)), "2mnk / sqrt(M) - 2M elements, Smith et al. 2019")
+        name = "2mnk / sqrt(M) - 2M elements, Smith et al. 2019"
+        return Bound(int(again * min(widths)), name, once.once)
 
     def told(self, found: Solution) -> str:
         """The method in words."""

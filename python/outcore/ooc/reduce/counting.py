@@ -257,7 +257,7 @@ def counting(
             2 * counts + beside,
             lambda steps: _rows(terms, steps, nbytes, counts),
         )
-        rows, bound = read.rows, Bound(nbytes, "input once")
+        rows, bound = read.rows, Bound.of({0: nbytes}, "input once")
         arrays = ("input", "result", *("rows",) * (rows > 1))
         schedule = read.schedule(arrays, 2 if rows > 1 else 1, kept, count, beside)
         method = f"one pass in {read.method}"

@@ -11,12 +11,13 @@ Invariants. The counts and the edges are NumPy's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from outcore.errors import UsageError
+from outcore.errors import BudgetError, UsageError
 from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.reduce import chains
 from outcore.ooc.reduce.counting import AT_ONCE, counting, parts
@@ -26,6 +27,9 @@ from outcore.schedule import Section
 __all__ = ["bincount", "histogram"]
 
 _I8 = np.dtype("i8")
+# Where the budget does not do for finding the largest element, nobody knows how many counts there will
+# be: as many as elements, but no fewer and no more than this.
+_FEW, _MANY = 256, 1 << 16
 
 
 @collective
@@ -95,42 +99,71 @@ def histogram(
         dtype = chains.supported("histogram", source.dtype, "biuf")
         if dtype.kind == "b":
             dtype = np.dtype("u1")
+
+        def between(ends: Any) -> NDArray[Any]:
+            try:
+                return np.histogram_bin_edges(
+                    np.empty(0, dtype),
+                    bins,
+                    None if ends is None else ends,
+                )
+            except (ValueError, TypeError) as error:
+                raise UsageError(
+                    f"histogram: bins={bins!r} and range={ends!r} give no bins: {error}",
+                    code="bad-option",
+                ) from None
+
+        def counted(ends: Any, edges: NDArray[Any]) -> Operation:
+            given = {"bins": bins, "range": ends} if many else {"bins": edges}
+            length = max(AT_ONCE, len(edges))
+
+            def count(
+                tile: NDArray[Any], section: Section, kept: NDArray[Any], part_of: int
+            ) -> None:
+                for part in parts(tile.view(dtype), length):
+                    kept += np.histogram(part, **given)[0]
+
+            size = len(edges) - 1
+            beside = 80 * length + 24 * len(edges)
+            plan = counting(
+                "histogram", tuple(source.shape), source.dtype, (size, _I8), count, beside
+            )
+            result = Result((size,), _I8, source=source.path, small=True)
+            return Operation("histogram", (source,), (result,), plan, given)
+
         ends: Any = range
         if many and range is None and source.size:
-            ends = reduced(
-                "histogram", (a,), None, [extreme("min"), extreme("max")], None, _quiet(how)
-            )
-            ends = tuple(one.astype(dtype) for one in ends)
-        try:
-            edges: NDArray[Any] = np.histogram_bin_edges(
-                np.empty(0, dtype),
-                bins,
-                None if ends is None else ends,
-            )
-        except (ValueError, TypeError) as error:
-            raise UsageError(
-                f"histogram: bins={bins!r} and range={ends!r} give no bins: {error}",
-                code="bad-option",
-            ) from None
-        given = {"bins": bins, "range": ends} if many else {"bins": edges}
-        length = max(AT_ONCE, len(edges))
-
-        def count(tile: NDArray[Any], section: Section, kept: NDArray[Any], part_of: int) -> None:
-            for part in parts(tile.view(dtype), length):
-                kept += np.histogram(part, **given)[0]
-
-        size = len(edges) - 1
-        beside = 80 * length + 24 * len(edges)
-        plan = counting("histogram", tuple(source.shape), source.dtype, (size, _I8), count, beside)
-        result = Result((size,), _I8, source=source.path, small=True)
+            # Whatever the ends are, there are as many bins between them.
+            found = _ends("histogram", a, how, lambda: counted((0, 1), between((0, 1))))
+            ends = tuple(one.astype(dtype) for one in found)
+        edges = between(ends)
 
         def with_edges(counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
             if not density:
                 return counts, edges
             return counts / np.diff(edges).astype(np.float64) / counts.sum(), edges
 
-        operation = Operation("histogram", (source,), (result,), plan, given)
-        return complete(operation, None, how, with_edges)
+        return complete(counted(ends, edges), None, how, with_edges)
+
+
+def _ends(name: str, a: Source, how: dict[str, Any], then: Callable[[], Operation]) -> Any:
+    """
+    The smallest and the largest element: a pass before that of the operation that comes `then`.
+
+    A budget that is refused here is told with what does for both. Of several ranks only the first one
+    would know that the pass was refused for its budget, so there each pass tells of itself.
+    """
+    both = [extreme("min"), extreme("max")]
+    try:
+        return reduced(name, (a,), None, both, None, _quiet(how))
+    except BudgetError as error:
+        if how.get("comm") is None:
+            try:
+                complete(then(), None, {**_quiet(how), "explain": True})
+            except BudgetError as other:
+                if (other.needed or 0) > (error.needed or 0):
+                    raise other from None
+        raise
 
 
 def _quiet(how: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +199,8 @@ def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> A
     UnsupportedError
         ``bad-dtype``: elements that are no integers.
     BudgetError
-        The budget does not hold the counts and a tile.
+        The budget does not hold the counts and a tile. If it does not even do for finding the largest
+        element, ``needed`` goes by the number of elements, up to 65536 counts.
 
     Notes
     -----
@@ -193,10 +227,29 @@ def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> A
                 code="bad-shape",
                 path=source.path,
             )
+
+        def counted(size: int) -> Operation:
+            def count(
+                tile: NDArray[Any], section: Section, kept: NDArray[Any], part_of: int
+            ) -> None:
+                for part in parts(tile):
+                    if size <= AT_ONCE:
+                        kept += np.bincount(part.astype(_I8), minlength=size)
+                    else:
+                        np.add.at(kept, part.astype(_I8), 1)
+
+            plan = counting(
+                "bincount", tuple(source.shape), dtype, (size, _I8), count, 16 * AT_ONCE
+            )
+            result = Result((size,), _I8, source=source.path, small=True)
+            arguments = {"minlength": minlength}
+            return Operation("bincount", (source,), (result,), plan, arguments)
+
         size = int(minlength)
         if source.size:
-            both = [extreme("min"), extreme("max")]
-            low, high = reduced("bincount", (x,), None, both, None, _quiet(how))
+            values = 2 ** min(8 * dtype.itemsize, 63)
+            likely = max(size, min(values, max(source.size, _FEW), _MANY))
+            low, high = _ends("bincount", x, how, lambda: counted(likely))
             if low < 0:
                 raise UsageError(
                     f"bincount: the smallest element is {low}; there is no place for what is negative",
@@ -204,15 +257,4 @@ def bincount(x: Source, minlength: int = 0, *, out: Any = None, **how: Any) -> A
                     path=source.path,
                 )
             size = max(size, int(high) + 1)
-
-        def count(tile: NDArray[Any], section: Section, kept: NDArray[Any], part_of: int) -> None:
-            for part in parts(tile):
-                if size <= AT_ONCE:
-                    kept += np.bincount(part.astype(_I8), minlength=size)
-                else:
-                    np.add.at(kept, part.astype(_I8), 1)
-
-        plan = counting("bincount", tuple(source.shape), dtype, (size, _I8), count, 16 * AT_ONCE)
-        result = Result((size,), _I8, source=source.path, small=True)
-        arguments = {"minlength": minlength}
-        return complete(Operation("bincount", (source,), (result,), plan, arguments), out, how)
+        return complete(counted(size), out, how)

@@ -427,7 +427,7 @@ def _by_tiles(
         return Program(
             (schedule,),
             f"{grid.steps} tiles of {runs}, which hold the axes",
-            Bound(size, "input once"),
+            Bound.of({0: size}, "input once"),
         )
 
     return plan

@@ -226,11 +226,11 @@ class _Reduction:
         whole, nodes = self.passes(best.cut, terms.cores)
         first = self.first(terms, whole, best, reading)
         phases, temporaries = [first], []
-        stored = sum(
-            self.outputs * dtype.itemsize
+        stored = {
+            len(self.native) + n: self.outputs * dtype.itemsize
             for n, dtype in enumerate(self.results)
             if terms.infos[len(self.native) + n] is not None
-        )
+        }
         if nodes is not None and best.cut is not None:
             phases.append(self.second(terms, nodes, best))
             temporaries = [
@@ -239,16 +239,16 @@ class _Reduction:
             ]
         runs = " x ".join(map(str, best.tile)) or "one element"
         parts = f", whose {whole.chains_of(best.tile)} parts are put together" if nodes else ""
-        size = sum(
-            math.prod(self.shapes[n]) * dtype.itemsize
+        once = stored | {
+            n: math.prod(self.shapes[n]) * dtype.itemsize
             for n, dtype in enumerate(self.native)
             if terms.infos[n] is not None
-        )
+        }
         return Program(
             tuple(phases),
             f"one pass in {first.steps} tiles of {runs}{parts}; the order of sums depends on indices "
             "alone",
-            Bound(size + stored, "inputs once" + (", results once" if stored else "")),
+            Bound.of(once, "inputs once" + (", results once" if stored else "")),
             tuple(temporaries),
         )
 
@@ -585,7 +585,8 @@ def constant(
         )
         buffers = tuple(Buffer(math.prod(tile), dtype) for dtype in dtypes)
         schedule = Schedule(name, names, buffers, grid.steps, step, (fill,))
-        size = math.prod(shape) * item
-        return Program((schedule,), "there is nothing to read", Bound(size, "results once"))
+        once = {inputs + n: math.prod(shape) * one.itemsize for n, one in enumerate(dtypes)}
+        bound = Bound.of(once, "results once")
+        return Program((schedule,), "there is nothing to read", bound)
 
     return plan

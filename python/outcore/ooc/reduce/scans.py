@@ -231,13 +231,13 @@ def _scanning(
         way = min(ways, key=lambda one: one.seconds)
         scan = _Pass(name, operation, shape, axis, dtypes, Grid(shape, way.tile, along, order), way)
         phases = (scan.totals(), scan.scan()) if way.parts > 1 else (scan.scan(),)
-        nbytes = math.prod(shape) * (dtypes[0].itemsize + dtypes[1].itemsize)
+        once = {n: math.prod(shape) * one.itemsize for n, one in enumerate(dtypes[:2])}
         runs = " x ".join(map(str, way.tile)) or "one element"
         parts = f", after the totals of {way.parts} parts" if way.parts > 1 else ""
         return Program(
             phases,
             f"one pass in {phases[-1].steps} tiles of {runs}, in the order of the axis{parts}",
-            Bound(nbytes, "input and result once"),
+            Bound.of(once, "input and result once"),
             (Result(scan.rows, dtypes[1]),) if way.parts > 1 else (),
         )
 

@@ -125,7 +125,7 @@ def selecting(
             (*phases, last),
             f"{often} in {read.method}, which count the elements by their leading bits"
             + (f"; {passes} if very many elements have them in common" if passes > 2 else ""),
-            Bound(nbytes, "input once"),
+            Bound.of({0: nbytes}, "input once"),
             tuple(Result((rows, most), _I8) for _ in range(passes)),
         )
 

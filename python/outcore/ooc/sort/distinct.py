@@ -180,12 +180,14 @@ class Distinct:
         method = f"{sorted_how}; {number} blocks of sorted elements are counted, then stored"
         if merges:
             method += "; the inverse is sorted back by place"
-        nbytes = self.nbytes + 8 * self.length * self.asked.inverse
-        name = "array and inverse once" if self.asked.inverse else "array once"
+        once = {0: self.nbytes}
+        if self.asked.inverse:
+            once[1 + self.results.index("inverse")] = self.length * _PLACE.itemsize
+        bound = Bound.of(once, "array and inverse once" if self.asked.inverse else "array once")
         return Program(
             tuple(self.named(phase) for phase in phases),
             method,
-            Bound(nbytes, name),
+            bound,
             tuple(self.temporaries),
             known=known,
             shapes=lambda opened: self.shapes(opened[marks_at]),

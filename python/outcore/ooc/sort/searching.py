@@ -151,10 +151,12 @@ def _searching(
         if terms.room < least:
             raise TooLittle(least)
         name = "searchsorted"
-        bound = Bound(
-            length * native.itemsize + size * (theirs.itemsize + place.itemsize),
-            "array, values and result once",
-        )
+        once = {
+            0: length * native.itemsize,
+            1: size * theirs.itemsize,
+            2: size * place.itemsize,
+        }
+        bound = Bound.of(once, "array, values and result once")
         # As many looks as cost what they save.
         disk, nbytes = terms.disk, length * native.itemsize
         best = math.isqrt(int(size * nbytes / max(disk.rate * disk.latency, 1.0))) + 1
@@ -165,7 +167,7 @@ def _searching(
         fits = size * (per_value + 64) + distance * per_element + _LOOKS * 16 <= terms.room
         if plain and fits and size > 0 and looks < disk.seconds(1, nbytes):
             few = _Few(name, arrays, length, size, distance, kernel, shape)
-            bound = Bound(size * (theirs.itemsize + place.itemsize), "values and result once")
+            bound = Bound.of({n: once[n] for n in (1, 2)}, "values and result once")
             return Program((few.phase(),), f"looks at {count} elements, then between them", bound)
         piece = max(min(length, terms.room // 8 // per_element), 1)
         most = max((terms.room - piece * per_element) // per_value, 1)

@@ -22,7 +22,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,22 +34,17 @@ from outcore.jobs import (
     SMALLEST,
     Bound,
     Later,
-    Operation,
     Phase,
     Program,
     Result,
-    Source,
     Terms,
     TooLittle,
-    collective,
-    complete,
-    opened,
 )
 from outcore.ooc.sort.runs import Merge, Runs, Words, fan_in, merged, places_of
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
 
-__all__ = ["argsort", "section_of", "sort", "sorting", "sorting_axis"]
+__all__ = ["Planning", "section_of", "sorting", "sorting_axis"]
 
 Shape = tuple[int, ...]
 
@@ -59,158 +54,6 @@ _IN_SLABS = ("array", "result", "slabs", "sorted slabs")
 _PAGE = 4096
 # Lines that are merged together at most, and runs that this may make more of.
 _BESIDE, _RUNS = 64, 64
-
-
-@collective
-def sort(
-    a: Source,
-    axis: SupportsIndex | None = -1,
-    kind: str | None = None,
-    order: None = None,
-    *,
-    stable: bool | None = None,
-    out: Any = None,
-    **how: Any,
-) -> Any:
-    """
-    A sorted copy of an array.
-
-    Parameters
-    ----------
-    a
-        A path, an open array or a NumPy array: truth values, numbers, dates and durations of any size
-        and byte order. Of other dtypes (text, records), lines have to fit in memory.
-    axis
-        Along which to sort, as in `numpy.sort`; None: all elements, as one line.
-    kind, stable
-        As in `numpy.sort`; they make no difference, since equal elements cannot be told apart.
-    order
-        Fields of records; not supported.
-    out
-        Where the result goes: a path, or an open array. By default a temporary array on disk, which
-        goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.jobs.complete`.
-
-    Returns
-    -------
-    DiskArray
-        Of the shape of `a` (of one axis for ``axis=None``) and its dtype.
-
-    Raises
-    ------
-    UsageError
-        ``bad-axis``; ``bad-option``: no such `kind`; or `out` does not fit, or is `a`.
-    UnsupportedError
-        ``bad-dtype``: elements without an order, or lines of text or records longer than memory.
-    BudgetError
-        Not even a few elements fit; ``needed`` says what would do.
-
-    Notes
-    -----
-    Order: NaN last, as NumPy sorts; complex numbers by real part, then imaginary part. -0.0 comes before
-    0.0, and NaNs are in the order of their bits, so that the result depends on nothing but the elements.
-
-    Memory: as much as there is. Lines that fit are read once and written once. Of longer ones,
-    everything is read twice and written twice, half of that on a temporary array beside the result;
-    with very little memory more often (``explain=True`` tells). Collective with ``comm=``: ranks share
-    the lines, or the parts of long ones.
-
-    Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, section 4.
-
-    Examples
-    --------
-    >>> import numpy as np, outcore
-    >>> a = outcore.create("field.npy", data=np.array([[3.0, np.nan, 1.0], [6.0, 5.0, 4.0]]))
-    >>> outcore.sort(a)[...]
-    array([[ 1.,  3., nan],
-           [ 4.,  5.,  6.]])
-    >>> outcore.sort(a, axis=None, out="all.npy")[:3]
-    array([1., 3., 4.])
-    """
-    _check_kind("sort", kind, order, stable)
-    return _run("sort", a, axis, out, how, places=False)
-
-
-@collective
-def argsort(
-    a: Source,
-    axis: SupportsIndex | None = -1,
-    kind: str | None = None,
-    order: None = None,
-    *,
-    stable: bool | None = None,
-    out: Any = None,
-    **how: Any,
-) -> Any:
-    """
-    Places of the elements of an array in sorted order.
-
-    Parameters
-    ----------
-    a, axis, order, out, how
-        As for `outcore.sort`.
-    kind, stable
-        As in `numpy.argsort`; the sort is stable always.
-
-    Returns
-    -------
-    DiskArray
-        Of the shape of `a` (of one axis for ``axis=None``), int64: the places along the axis.
-
-    Raises
-    ------
-    UsageError, UnsupportedError, BudgetError
-        As for `outcore.sort`.
-
-    Notes
-    -----
-    Equal elements stay in their order: what comes out is ``numpy.argsort(a, axis, kind="stable")``.
-    Lines longer than memory are stored as keys with places in between: 8 bytes an element for dtypes of
-    up to 4 bytes (and lines of up to 2**32), 16 bytes for 8, 24 bytes for complex128. Collective with
-    ``comm=``: ranks share the lines, or the parts of long ones.
-
-    Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, section 4.
-
-    Examples
-    --------
-    >>> import numpy as np, outcore
-    >>> a = outcore.create("field.npy", data=np.array([3.0, 1.0, 2.0, 1.0]))
-    >>> outcore.argsort(a)[...]
-    array([1, 3, 2, 0])
-    """
-    _check_kind("argsort", kind, order, stable)
-    return _run("argsort", a, axis, out, how, places=True)
-
-
-def _check_kind(name: str, kind: Any, order: Any, stable: Any) -> None:
-    if order is not None:
-        raise UnsupportedError(
-            f"{name}: order={order!r}; sort one field, opened as an array of its own",
-            code="bad-dtype",
-        )
-    if kind is not None and stable is not None:
-        raise UsageError(f"{name}: give kind= or stable=, not both", code="bad-option")
-    if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
-        raise UsageError(
-            f"{name}: there is no kind {kind!r}; leave it out, or say 'stable'", code="bad-option"
-        )
-
-
-def _run(name: str, a: Source, axis: Any, out: Any, how: Any, *, places: bool) -> Any:
-    with opened(a) as (source,):
-        along = sorting_axis(name, source.ndim, axis)
-        flat = along is None
-        dtype = np.dtype(np.int64) if places else source.dtype
-        shape = (math.prod(source.shape),) if flat else source.shape
-        kept = {}
-        if not flat:
-            kept = {k: getattr(source, k, None) for k in ("chunks", "dims")}
-        result = Result(shape, dtype, kept, source.path)
-        plan = sorting(name, source.shape, source.dtype, along, places=places)
-        operation = Operation(name, (source,), (result,), plan, {"axis": along})
-        return complete(operation, out, how)
 
 
 def sorting_axis(name: str, ndim: int, axis: Any) -> int | None:
@@ -299,16 +142,14 @@ class Planning:
         self.moved = places or (axis is None and len(shape) != 1)
 
     def program(self) -> Program:
+        """In one pass where whole lines fit, else by runs that are merged."""
         if not self.length or not self.lines:
             empty = Schedule(self.name, ("array", "result"), (), 0, _no_step)
             return Program((empty,), "there is nothing to sort", Bound(0, "nothing"))
-        bound = self.lines * self.length * (self.native.itemsize + self.width)
         whole = self.whole()
         if whole is None:
-            return self.in_runs(bound)
-        return self.across(bound, *whole) or Program(
-            (whole[0],), whole[1], Bound(bound, "input and result once")
-        )
+            return self.in_runs()
+        return self.across(*whole) or Program((whole[0],), whole[1], self.once())
 
     # Lines that fit.
 
@@ -404,7 +245,7 @@ class Planning:
 
     # Lines that fit, but lie across the file.
 
-    def across(self, bound: int, lines: Schedule, method: str) -> Program | None:
+    def across(self, lines: Schedule, method: str) -> Program | None:
         """
         In slabs, if that is quicker: None if not.
 
@@ -438,6 +279,7 @@ class Planning:
         if tile >= row:
             return None
         disk, page = self.terms.disk, self.terms.page
+        bound = self.once().nbytes
         short = 2 * -(-bound // (2 * run))
         # A page at each end is read beside what is wanted; or read, and written twice.
         there = disk.seconds(short, bound + short // 2 * 3 * page)
@@ -487,7 +329,7 @@ class Planning:
             (phases[0], sorts[0], phases[1]),
             f"{sorts[1]}; read from {len(slabs)} slabs of long runs, since the runs of {run} bytes that "
             "lines are made of would be read and written in pages",
-            Bound(bound, "input and result once"),
+            self.once(),
             tuple(Result(shape, dtype, {"order": "C"}) for dtype in (native, wide)),
         )
 
@@ -501,7 +343,8 @@ class Planning:
 
     # Lines that do not fit.
 
-    def in_runs(self, bound: int) -> Program:
+    def in_runs(self) -> Program:
+        """Sorted pieces of lines, which are merged."""
         if self.words is None:
             line = self.length * self.native.itemsize * (4 if self.places else 2)
             raise TooLittle(line)
@@ -537,7 +380,7 @@ class Planning:
             f"{passes} pass{'es' if passes > 1 else ''}"
         )
         phases: tuple[Phase, ...] = (self.sorted_runs(lines, runs), *merges)
-        return Program(phases, method, self.bound(bound), tuple(temporaries))
+        return Program(phases, method, self.bound(), tuple(temporaries))
 
     def merges(
         self, lines: Tiling, runs: Runs, many: int, shape: Shape | None = None
@@ -697,21 +540,29 @@ class Planning:
         name, arrays = f"{self.name}: runs", ("array", "result", "runs", "samples")
         return Schedule(name, arrays, tuple(buffers), steps, step, (_Runs(self, runs),))
 
-    def bound(self, least: int) -> Bound:
+    def once(self) -> Bound:
+        """Input and result."""
+        size = self.lines * self.length
+        return Bound.of(
+            {0: size * self.native.itemsize, 1: size * self.width}, "input and result once"
+        )
+
+    def bound(self) -> Bound:
         """Input and result, or what comparisons need: Aggarwal, Vitter 1988."""
         size = self.native.itemsize
         block = max(self.terms.disk.gap // size, 1)
         memory = max(self.terms.room // size, 2 * block)
         n = self.length
         if n <= memory:
-            return Bound(least, "input and result once")
+            return self.once()
         arrangements = math.lgamma(n + 1) - n / block * math.lgamma(block + 1)
         choices = math.lgamma(memory + 1) - math.lgamma(block + 1) - math.lgamma(memory - block + 1)
         reads = int(block * arrangements / choices) * self.lines * size
         written = self.lines * n * self.width
-        if reads + written <= least:
-            return Bound(least, "input and result once")
-        return Bound(reads + written, "comparisons (Aggarwal, Vitter 1988)")
+        if reads + written <= self.once().nbytes:
+            return self.once()
+        name = "comparisons (Aggarwal, Vitter 1988)"
+        return Bound(reads + written, name, self.once().once)
 
 
 def _no_step(number: int) -> Step:

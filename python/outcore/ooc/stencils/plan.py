@@ -368,9 +368,8 @@ class _Planner:
         cut = self.choose()
         passes = -(-task.steps // cut.levels)
         size = math.prod(task.shape)
-        bound = Bound(
-            size * (task.source_dtype.itemsize + task.dtype.itemsize), "input and result once"
-        )
+        once = {0: size * task.source_dtype.itemsize, 1: size * task.dtype.itemsize}
+        bound = Bound.of(once, "input and result once")
         method = (
             f"{passes} {'passes' if passes > 1 else 'pass'} of {cut.levels} steps, in slabs of "
             f"{cut.rows} hyper-rows"
