@@ -181,6 +181,11 @@ CASES: dict[str, Callable[[], Case]] = {
         lambda a, **how: outcore.cumsum(a, 0, **how),
         lambda a: np.cumsum(a, 0),
     ),
+    "nancumsum": lambda: Case(
+        [np.where(random(300, 2_000, seed=1) < 100, np.nan, random(300, 2_000))],
+        lambda a, **how: outcore.nancumsum(a, 0, **how),
+        lambda a: np.nancumsum(a, 0),
+    ),
     "quantile of more than fits": lambda: Case(
         [random(300_001)],
         lambda a, **how: outcore.quantile(a, [0.1, 0.5], method="lower", **how),
@@ -311,6 +316,12 @@ CASES: dict[str, Callable[[], Case]] = {
         [np.sort(random(5_000)), random(400, 500, seed=1)],
         outcore.searchsorted,
         np.searchsorted,
+        memory=2 * MIB,
+    ),
+    "searchsorted with a sorter": lambda: Case(
+        [random(5_000), random(400, 500, seed=1), np.argsort(random(5_000))],
+        lambda a, v, s, **how: outcore.searchsorted(a, v, sorter=s, **how),
+        lambda a, v, s: np.searchsorted(a, v, sorter=s),
         memory=2 * MIB,
     ),
     "tensordot": lambda: Case(

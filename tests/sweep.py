@@ -517,7 +517,14 @@ def unique(d: Chance) -> Call:
 
 def searchsorted(d: Chance) -> Call:
     kind, side = d.of(*REAL), d.of("left", "right")
-    a = np.sort(native(d.array((kind,), dims=(1,)))).astype(kind)
+    a = native(d.array((kind,), dims=(1,)))
+    if d.of(True, False):
+        return Call(
+            [a.astype(kind), d.array((kind,)), np.argsort(a)],
+            lambda a, v, s, **how: outcore.searchsorted(a, v, side, s, **how),
+            lambda a, v, s: np.searchsorted(a, v, side, s),
+        )
+    a = np.sort(a).astype(kind)
     return Call(
         [a, d.array((kind,))],
         lambda a, v, **how: outcore.searchsorted(a, v, side, **how),
@@ -527,9 +534,16 @@ def searchsorted(d: Chance) -> Call:
 
 def bincount(d: Chance) -> Call:
     a, least = abs(d.array(("u1", "i2", "i8"), dims=(1,)).astype("i8")), d.of(0, 80)
+    if d.of(True, False):
+        return Call(
+            [a, d.rng.standard_normal(a.shape).astype(d.of("f4", "i2", ">f8"))],
+            lambda a, w, **how: outcore.bincount(a, w, least, **how),
+            lambda a, w: np.bincount(a, w, least),
+            1e-12,
+        )
     return Call(
         [a],
-        lambda a, **how: outcore.bincount(a, least, **how),
+        lambda a, **how: outcore.bincount(a, minlength=least, **how),
         lambda a: np.bincount(a, minlength=least),
     )
 
@@ -652,7 +666,8 @@ SUMS = ("sum", "prod", "mean", "var", "std", "nansum", "nanprod", "nanmean", "na
 ORDERED = ("min", "max", "ptp", "argmin", "argmax", "nanmin", "nanmax", "nanargmin", "nanargmax")
 
 CALLS: dict[str, Callable[[Chance], Call]] = {
-    **named(reduction, *SUMS, *ORDERED, "any", "all", "count_nonzero", "cumsum", "cumprod"),
+    **named(reduction, *SUMS, *ORDERED, "any", "all", "count_nonzero"),
+    **named(reduction, "cumsum", "cumprod", "nancumsum", "nancumprod"),
     "quantile": quantiles("quantile", (0.3, 0.5)),
     "percentile": quantiles("percentile", (30, 75)),
     "median": quantiles("median", None),

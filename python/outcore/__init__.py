@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from outcore.ooc.reduce.norms import dot, norm, vdot, vecdot
     from outcore.ooc.reduce.quantiles import median, percentile, quantile
     from outcore.ooc.reduce.reductions import all, any, count_nonzero, mean, prod, std, sum, var
-    from outcore.ooc.reduce.scans import cumprod, cumsum
+    from outcore.ooc.reduce.scans import cumprod, cumsum, nancumprod, nancumsum
     from outcore.ooc.reduce.statistics import statistics
     from outcore.ooc.sort.calls import argsort, sort
     from outcore.ooc.sort.searching import searchsorted
@@ -234,6 +234,8 @@ __all__ = [
     "minimum_filter1d",
     "nanargmax",
     "nanargmin",
+    "nancumprod",
+    "nancumsum",
     "nanmax",
     "nanmean",
     "nanmedian",
@@ -306,7 +308,7 @@ _LATER = {
     "outcore.ooc.reduce.norms": "dot norm vdot vecdot",
     "outcore.ooc.reduce.quantiles": "median percentile quantile",
     "outcore.ooc.reduce.reductions": "all any count_nonzero mean prod std sum var",
-    "outcore.ooc.reduce.scans": "cumprod cumsum",
+    "outcore.ooc.reduce.scans": "cumprod cumsum nancumprod nancumsum",
     "outcore.ooc.reduce.statistics": "statistics",
     "outcore.ooc.sort.calls": "argsort sort",
     "outcore.ooc.sort.searching": "searchsorted",

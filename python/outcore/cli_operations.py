@@ -366,6 +366,8 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "cumsum": Operation("running sum", options=_RUNNING),
     "cumprod": Operation("running product", options=_RUNNING),
+    "nancumsum": Operation("running sum, NaN as zero", options=_RUNNING),
+    "nancumprod": Operation("running product, NaN as one", options=_RUNNING),
     "count_nonzero": _statistic("how many elements are not zero"),
     "norm": Operation(
         "norm of a vector, or of a matrix",

@@ -209,6 +209,44 @@ def test_counts_are_those_of_one_process(world, folder, seen):
     assert sum(steps > 0 for steps in parts) == 2 * world.size  # also in the pass that adds them
 
 
+@ranks(1, 2, 3)
+def test_norms_of_matrices_on_ranks(world, folder):
+    data = np.random.default_rng(4).standard_normal((300, 20_000))
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        for ord in (1, -1, np.inf):
+            found = outcore.norm(folder / "a.npy", ord, memory="4 MiB", comm=t)
+            np.testing.assert_allclose(found, np.linalg.norm(data, ord), rtol=1e-12)
+        once(t, lambda: np.save(folder / "b.npy", data[:3].T))
+        found = outcore.norm(folder / "b.npy", "nuc", memory="4 MiB", comm=t)
+        np.testing.assert_allclose(found, np.linalg.norm(data[:3], "nuc"), rtol=1e-12)
+
+    world.run(body)
+
+
+@ranks(1, 2, 3)
+def test_ranks_add_weights(world, folder):
+    data = np.random.default_rng(4).standard_normal((300, 401))
+    values = np.random.default_rng(5).integers(0, 3000, 100_000)
+
+    def body(t):
+        def make():
+            np.save(folder / "a.npy", data)
+            np.save(folder / "v.npy", values)
+
+        once(t, make)
+        words = {"memory": "4 MiB", "comm": t}
+        found = outcore.bincount(folder / "v.npy", folder / "v.npy", 3100, **words)
+        np.testing.assert_allclose(found, np.bincount(values, values, 3100), rtol=1e-12)
+        name = folder / "a.npy"
+        found, _ = outcore.histogram(name, 50, (-2, 2.5), weights=name, **words)
+        expected = np.histogram(data, 50, (-2, 2.5), weights=data)[0]
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+
+    world.run(body)
+
+
 @pytest.mark.parametrize("axis", [None, 1])
 @ranks(1, 2, 3)
 def test_quantiles_of_more_than_fits(world, folder, axis):

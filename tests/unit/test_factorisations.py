@@ -572,6 +572,17 @@ def test_empty_operands():
     assert [np.shape(one) for one in found] == [np.shape(one) for one in expected]
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+@pytest.mark.parametrize("rows", [3, 300_000])
+def test_least_squares_without_columns_leaves_the_right_hand_sides(dtype, rows):
+    a, b = np.zeros((rows, 0), dtype), (np.arange(rows * 2) % 7).reshape(rows, 2).astype(dtype)
+    for system in ((a, b), (a, b[:, 0]), (a, b[:, :0]), (np.eye(rows, 2, dtype=dtype), b[:, :0])):
+        found = outcore.lstsq(*system, memory="1 MiB")
+        for one, expected in zip(found, np.linalg.lstsq(*system), strict=True):
+            assert np.shape(expected) == np.shape(one)
+            np.testing.assert_allclose(one, expected, rtol=1e-3)
+
+
 def test_a_budget_that_is_told_does(tmp_path):
     a = np.random.default_rng(7).standard_normal((2000, 20))
     np.save(tmp_path / "a.npy", a)
@@ -579,3 +590,11 @@ def test_a_budget_that_is_told_does(tmp_path):
         outcore.lu_factor(tmp_path / "a.npy", memory=30_000)
     factors, _ = outcore.lu_factor(tmp_path / "a.npy", memory=caught.value.needed)
     np.testing.assert_allclose(factors[...], scipy.linalg.lu_factor(a)[0], atol=1e-10)
+
+
+def test_factors_as_long_as_the_rows_are_refused_by_naming_those_that_are_not():
+    for mode in ("complete", "raw"):
+        with pytest.raises(outcore.UsageError, match="'reduced'"):
+            outcore.qr(np.ones((5, 2)), mode)
+    with pytest.raises(outcore.UsageError, match="only False"):
+        outcore.svd(np.ones((5, 2)), full_matrices=True)

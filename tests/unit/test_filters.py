@@ -245,12 +245,24 @@ def test_what_is_no_number_is_an_element_of_the_window() -> None:
         {"size": 3, "origin": 2},
         {"size": 3, "mode": "constant", "cval": 1.5},
         {"size": 3, "mode": "constant", "cval": "x"},
+        {"size": 3, "mode": ("wrap", "constant"), "cval": "x"},
     ],
 )
 def test_what_makes_no_sense_is_refused(words: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as error:
         outcore.median_filter(np.ones((3, 4), int), **words)
     assert error.value.code == "bad-stencil"
+
+
+def test_the_element_beyond_the_ends_matters_only_where_it_is_used() -> None:
+    x = np.random.default_rng(1).integers(0, 255, (9, 11), np.uint8)
+    for cval in (-1, 0.5, 300):
+        for name, size in (("median_filter", 3), ("uniform_filter", 3), ("gaussian_filter", 1.0)):
+            expected = getattr(ndimage, name)(x, size, mode="mirror", cval=cval)
+            found = getattr(outcore, name)(x, size, mode="mirror", cval=cval)
+            np.testing.assert_array_equal(expected, found[...])
+        with pytest.raises(UsageError, match="cval"):
+            outcore.median_filter(x, 3, mode="constant", cval=cval)
 
 
 def test_other_refusals() -> None:

@@ -67,16 +67,94 @@ def test_counts_of_values_are_numpys(tmp_path, dtype):
     with outcore.create(tmp_path / "a.npy", data=data) as a:
         for least in (0, 500, 20_000):
             expected = np.bincount(data.astype("i8"), minlength=least)
-            np.testing.assert_array_equal(expected, outcore.bincount(a, least, memory="3 MiB"))
+            np.testing.assert_array_equal(
+                expected, outcore.bincount(a, minlength=least, memory="3 MiB")
+            )
         for words in ({}, {"overwrite": True}):
             with outcore.bincount(a, out=tmp_path / "b.npy", **words) as b:
                 np.testing.assert_array_equal(np.bincount(data.astype("i8")), b[...])
         with outcore.bincount(a, out=tmp_path / "c.npy", resume=True) as b:
             np.testing.assert_array_equal(np.bincount(data.astype("i8")), b[...])
-    assert outcore.bincount(np.zeros(0, int), 3).tolist() == [0, 0, 0]
+    assert outcore.bincount(np.zeros(0, int), minlength=3).tolist() == [0, 0, 0]
     for wrong in (np.array([1, -1]), np.zeros((2, 2), int), np.ones(3)):
         with pytest.raises((outcore.UsageError, outcore.UnsupportedError)):
             outcore.bincount(wrong)
+
+
+WEIGHTS = ["i1", ">i4", "u8", "f2", "f4", ">f8", "c8", "c16"]
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from([(7,), (0,), (30_011,), (30, 41), (4, 5, 6)]),
+    st.sampled_from(["i2", "f4", ">f8", "?"]),
+    st.sampled_from(WEIGHTS),
+    st.sampled_from(FORMATS),
+    st.sampled_from(FORMATS),
+    st.sampled_from([1, 10, "edges"]),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_weighted_histograms_are_numpys(
+    tmp_path_factory, shape, dtype, of, source, other, bins, density, seed
+):
+    folder, rng = tmp_path_factory.mktemp("t"), np.random.default_rng(seed)
+    data = content(shape, dtype, rng)
+    weights = rng.integers(0, 3, shape).astype(of)  # of which no sum is rounded, nor one wraps
+    if of == "i1":
+        weights = weights // 2 * (rng.random(shape) < 0.001)
+        weights = weights.astype(of)
+    native = data.astype("u1" if dtype == "?" else data.dtype.newbyteorder("="))
+    given_bins = {"edges": [-1.0, 0.0, 0.5, 3.0]}.get(bins, bins)
+    with np.errstate(invalid="ignore"):
+        # NumPy adds half precision in half precision, until nothing changes any more.
+        wide = weights.astype("f4") if of == "f2" else weights
+        expected, edges = np.histogram(native, given_bins, None, density, wide)
+        with (
+            stored(folder, data, source, rng) as a,
+            stored(tmp_path_factory.mktemp("w"), weights, other, rng) as w,
+        ):
+            found, ours = outcore.histogram(a, given_bins, None, density, w, memory="4 MiB")
+    np.testing.assert_array_equal(edges, ours)
+    assert found.dtype == (np.result_type("f8", of) if density else np.dtype(of).newbyteorder("="))
+    np.testing.assert_allclose(found, expected, rtol=1e-3 if of == "f2" else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i2", "f4", ">f8"])
+@pytest.mark.parametrize("largest", [50, 20_000])
+def test_sums_of_weights_have_numpys_bits(tmp_path, dtype, largest):
+    rng = np.random.default_rng(3)
+    data = rng.integers(0, largest, 200_000, "u2")
+    weights = (rng.standard_normal(data.shape) * 1000).astype(dtype)
+    expected = np.bincount(data, weights)
+    with outcore.create(tmp_path / "a.npy", data=data) as a:
+        for name in ("w.npy", "w.zarr"):
+            with outcore.create(tmp_path / name, data=weights) as w:
+                found = outcore.bincount(a, w, memory="3 MiB")
+                assert found.dtype == np.float64 and found.tobytes() == expected.tobytes()
+                planned = outcore.bincount(a, w, largest + 7, memory="3 MiB", explain=True)
+                assert planned.report.read_bytes == a.nbytes + w.nbytes
+                np.testing.assert_array_equal(
+                    np.bincount(data, weights, largest + 7), planned.run()
+                )
+        with outcore.bincount(a, weights, out=tmp_path / "b.npy") as b:
+            np.testing.assert_array_equal(expected, b[...])
+    empty = np.zeros(0, int)
+    assert outcore.bincount(empty, empty, 2).dtype == np.bincount(empty, empty, 2).dtype
+
+
+def test_weights_that_are_none():
+    for name in ("histogram", "bincount"):
+        for wrong in (np.ones(2), np.ones((3, 1)), 2.0):
+            with pytest.raises(outcore.UsageError, match="weights") as refused:
+                getattr(outcore, name)(np.arange(3), weights=wrong)
+            assert refused.value.code == "bad-shape"
+        with pytest.raises(outcore.UnsupportedError, match="weights"):
+            getattr(outcore, name)(np.arange(3), weights=np.ones(3, "g"))
+    with pytest.raises(outcore.UnsupportedError, match="weights"):
+        outcore.bincount(np.arange(3), weights=np.ones(3, complex))
+    with pytest.raises(outcore.UnsupportedError, match="weights"):
+        outcore.histogram(np.arange(3), weights=np.ones(3, bool))
 
 
 @settings(max_examples=60)

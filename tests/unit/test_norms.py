@@ -114,7 +114,50 @@ def test_norms_are_numpys(dtype):
     assert outcore.norm(data, keepdims=True).shape == (1, 1)
 
 
+ORDS = [1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc"]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16", "i4", ">f8", "?"])
+@pytest.mark.parametrize("shape", [(40, 31), (31, 4000), (1, 5), (30_000, 2), (3, 0), (0, 3)])
+def test_norms_of_matrices_are_numpys(tmp_path, shape, dtype):
+    data = content(shape, dtype, np.random.default_rng(5))
+    native = data.astype(data.dtype.newbyteorder("="))
+    with outcore.create(tmp_path / "a.npy", data=data, order="F") as a:
+        for ord in ORDS:
+            for words in ({}, {"axis": (1, 0), "keepdims": True}):
+                try:
+                    expected = np.linalg.norm(native, ord, **words)
+                except ValueError:
+                    with pytest.raises(ValueError, match="no elements"):
+                        outcore.norm(a, ord, **words)
+                    continue
+                found = outcore.norm(a, ord, memory="2 MiB", **words)
+                assert (np.shape(expected), expected.dtype) == (np.shape(found), found.dtype)
+                loss = 1e-4 if dtype in ("f4", "c8") else 1e-10
+                np.testing.assert_allclose(found, expected, rtol=loss, atol=loss)
+
+
+def test_norms_of_stacks_of_matrices_are_numpys(tmp_path):
+    data = np.random.default_rng(5).standard_normal((3, 20_000, 4))
+    for ord in (1, -1, np.inf, -np.inf, "fro"):
+        for axis in ((0, 1), (1, 0), (2, 0), (-1, -2)):
+            for keepdims in (False, True):
+                expected = np.linalg.norm(data, ord, axis, keepdims)
+                found = outcore.norm(data, ord, axis, keepdims, memory="3 MiB")
+                np.testing.assert_allclose(found, expected, rtol=1e-12)
+                assert expected.shape == found.shape
+    planned = outcore.norm(data, 1, (2, 1), explain=True)  # sums that are on disk until it runs
+    with outcore.norm(data, 1, (2, 1), out=tmp_path / "n.npy", memory="3 MiB") as on_disk:
+        np.testing.assert_allclose(on_disk[...], planned.run(), rtol=1e-12)
+    with pytest.raises(outcore.UsageError, match="one matrix"):
+        outcore.norm(data, 2, (0, 1))
+    with pytest.raises(outcore.UsageError, match="no norm of matrices"):
+        outcore.norm(data, 3, (0, 1))
+    with pytest.raises(outcore.BudgetError):
+        outcore.norm(np.ones((400, 400)), "nuc", memory="300 KiB")
+
+
 def test_norms_that_are_none():
-    for ord, axis in ((2, None), ("nuc", (0, 1)), ("fro", 0), (None, (0, 1, 2)), (None, 5)):
+    for ord, axis in ((3, None), ("nuc", (0, 1)), ("fro", 0), (None, (0, 1, 2)), (None, 5)):
         with pytest.raises(outcore.UsageError):
             outcore.norm(np.ones((2, 3, 4)) if axis else np.ones((2, 3)), ord, axis)

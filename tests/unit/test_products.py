@@ -450,3 +450,43 @@ def test_the_cut_does_not_depend_on_how_fast_the_machine_is_today(tmp_path, monk
         )
         reports.append((planned.report.method, planned.report.steps, planned.report.read_bytes))
     assert reports[0] == reports[1]
+
+
+@pytest.mark.parametrize("memory", ["400 KiB", "16 MiB"])
+@pytest.mark.parametrize(
+    ("a", "b", "axes"),
+    [
+        ((70, 90), (90, 60), [(0, 1), (0, 1), (1, 0)]),
+        ((90, 70), (60, 90), [(1, 0), (-1, 0), (0, 1)]),
+        ((70, 3, 90), (90, 60, 3), [(0, 2), (0, 1), (2, 0)]),
+        ((70, 3, 90), (90, 60, 1), [(0, -1), (0, 1), (0, 1)]),
+        ((70, 3, 90), (60, 90), [(0, 2), (1, 0), (-1, 0)]),
+        ((90, 4, 50), (90,), [(1, 0), 0, (0,)]),
+        ((90,), (2, 90, 60), [(0,), (-2, -1), 1]),
+        ((90,), (90,), [(0,), (0,), ()]),
+    ],
+)
+def test_axes_of_matrices_are_numpys(tmp_path, a, b, axes, memory):
+    rng = np.random.default_rng(6)
+    x, y = rng.integers(-9, 9, a).astype("f8"), rng.integers(-9, 9, b).astype("f8")
+    expected = np.matmul(x, y, axes=axes)
+    with outcore.create(tmp_path / "a.npy", data=x, order="F") as left:
+        found = outcore.matmul(left, y, axes=axes, memory=memory)
+        assert np.shape(expected) == np.shape(found)
+        np.testing.assert_array_equal(expected, found[...] if a != b else found)
+
+
+def test_axes_of_matrices_that_are_none():
+    a = np.ones((3, 3))
+    for axes in (
+        [(0, 1), (0, 1)],
+        (0, 1),
+        3,
+        [(0, 1), (0, 1), (0, 2)],
+        [(0, 0), (0, 1), (0, 1)],
+        [0, (0, 1), (0, 1)],
+        [(0, 1), ("x", 1), (0, 1)],
+    ):
+        with pytest.raises(outcore.UsageError, match="axes") as refused:
+            outcore.matmul(a, a, axes=axes)
+        assert refused.value.code == "bad-axis"

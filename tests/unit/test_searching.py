@@ -20,30 +20,36 @@ DTYPES = ["?", "i1", ">i4", "u8", "f4", ">f8", "c16", "M8[s]"]
     st.sampled_from(["left", "right"]),
     st.sampled_from(["smallest", "4 MiB"]),
     st.booleans(),
+    st.sampled_from([None, "in memory", "on disk"]),
     st.integers(0, 2**32),
 )
 def test_places_are_numpys(
-    tmp_path_factory, length, shape, dtype, name, side, memory, on_disk, seed
+    tmp_path_factory, length, shape, dtype, name, side, memory, on_disk, sorted_by, seed
 ):
     folder, rng = tmp_path_factory.mktemp("s"), np.random.default_rng(seed)
     data = np.sort(content((length,), dtype, rng, few=bool(seed % 2)))
-    data = data.astype(dtype)
+    data, sorter = data.astype(dtype), None
+    if sorted_by is not None:
+        data = rng.permutation(data)
+        sorter = np.argsort(data, stable=True).astype(rng.choice(["i4", "u8"]))
     values = content(shape, dtype, rng, few=True)
     if np.dtype(dtype).kind == "f" and seed % 3:
         values = np.nan_to_num(values, posinf=9, neginf=-9).astype("i4")
-    expected = np.searchsorted(data, values, side)
+    expected = np.searchsorted(data, values, side, None if sorter is None else sorter.astype("i8"))
     with stored(folder, data, name, rng) as a:
         v = values
         if on_disk and shape:
             v = outcore.create(f"{folder}/v.npy", data=values)
+        if sorted_by == "on disk":
+            sorter = outcore.create(f"{folder}/s.npy", data=sorter)
         if memory == "smallest":
             memory = "4 MiB"
             if on_disk and shape:
                 try:
-                    outcore.searchsorted(a, v, side, memory=1)
+                    outcore.searchsorted(a, v, side, sorter, memory=1)
                 except outcore.BudgetError as error:
                     memory = error.needed
-        found = outcore.searchsorted(a, v, side, memory=memory)
+        found = outcore.searchsorted(a, v, side, sorter, memory=memory)
         assert isinstance(found, outcore.DiskArray) == bool(on_disk and shape)
         same(np.asarray(expected), np.asarray(found[...]))
 
@@ -59,10 +65,22 @@ def test_few_values_read_little(tmp_path):
     assert planned.report.read_bytes < data.nbytes / 8
 
 
+def test_an_array_with_a_sorter_stays_as_it_is():
+    data = np.random.default_rng(4).random(1000)
+    before, order = data.copy(), np.argsort(data)
+    same(
+        np.searchsorted(data, data, "right", order),
+        outcore.searchsorted(data, data, "right", order),
+    )
+    same(before, data)
+
+
 def test_what_searchsorted_refuses():
     for words, match in (
         ({"side": "middle"}, "side"),
         ({"sorter": [0]}, "sorter"),
+        ({"sorter": [0.0, 1.0]}, "sorter"),
+        ({"sorter": [[0, 1]]}, "sorter"),
     ):
         with pytest.raises(outcore.UsageError, match=match):
             outcore.searchsorted([1.0, 2.0], 1.5, **words)

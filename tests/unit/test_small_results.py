@@ -54,7 +54,7 @@ def test_a_result_without_a_name_is_made_again(tmp_path, monkeypatch):
 def test_what_is_no_argument_is_refused(name):
     """Also where NumPy has one of this name: left alone, it would change nothing."""
     arrays = (np.arange(5),) * (2 if name == "dot" else 1)
-    for word in ("weights", "overwrit", "chunks"):
+    for word in ("subok", "overwrit", "chunks"):
         with pytest.raises(outcore.UsageError, match=f"no option '{word}'") as told:
             getattr(outcore, name)(*arrays, **{word: (2,)})
         assert told.value.code == "unknown-option"

@@ -144,7 +144,7 @@ def scalar(found: Any, out: Any) -> Any:
 
 # What is the operation's to say, or makes no sense for a result.
 _UNSAID = ("format", "order", "chunks", "shards", "compression")
-_NOT_OPTIONS = ("data", "exclusive", "hints", "shape")
+_NOT_OPTIONS = ("data", "exclusive", "hints", "path", "shape")
 
 
 def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, bool, Any]:
@@ -156,10 +156,13 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     resume, overwrite = bool(words.pop("resume", False)), bool(words.pop("overwrite", False))
     words.pop("explain", None)
     ranks = Ranks.of(words.pop("comm", None), operation.name)
-    if "dtype" in words:
+    if words.pop("dtype", None) is not None:
+        # NumPy means by it what is computed with, `convert` what is stored: here it would be a guess.
+        kinds = ", ".join(dict.fromkeys(str(one.dtype) for one in operation.results))
         raise UsageError(
-            f"{operation.name}() has no option 'dtype': its result has the dtype that NumPy gives it; "
-            "pass out= an open array of another dtype, or convert it with outcore.convert(dtype=)",
+            f"{operation.name}() has no option 'dtype'; what it makes is {kinds}. To store another "
+            "dtype, make an array of it (outcore.create) and pass that as out=, or convert the result "
+            "(outcore.convert)",
             code="unknown-option",
         )
     for name in _NOT_OPTIONS:

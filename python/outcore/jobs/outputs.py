@@ -449,12 +449,6 @@ _CREATE = ("order", "chunks", "shards", "compression")
 def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) -> Any:
     """An array that exists, as one that the result can be stored into."""
     if isinstance(out, np.ndarray):
-        if any(step == 0 and n > 1 for step, n in zip(out.strides, out.shape, strict=True)):
-            raise UsageError(
-                f"{operation}: several elements of out= are one place in memory (a broadcast); pass "
-                "an array that has a place for each, such as out.copy()",
-                code="bad-out",
-            )
         out = InMemory(out, "out=")
         writable = out.data.flags.writeable
     elif isinstance(out, DiskArray):
@@ -469,6 +463,13 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
             f"{operation}: {out.path!r} cannot be written to; open it with mode 'r+'",
             code="read-only",
             path=out.path,
+        )
+    if isinstance(out, InMemory) and _repeats(out.data):
+        raise UsageError(
+            f"{operation}: out= is a view that has some elements more than once (shape {out.shape}, "
+            f"strides {out.data.strides}), which would be stored over each other; give an array of "
+            "its own",
+            code="bad-out",
         )
     if not result.at_most:
         _check_shape(operation, out, result.shape)
@@ -487,6 +488,13 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
             path=out.path,
         )
     return out
+
+
+def _repeats(data: NDArray[Any]) -> bool:
+    """Whether a view has an element twice, as `numpy.broadcast_to` and sliding windows make them."""
+    steps = [abs(s) for n, s in zip(data.shape, data.strides, strict=True) if n > 1]
+    nearest = min(steps, default=data.itemsize)
+    return data.size > 0 and (nearest < data.itemsize or len(set(steps)) < len(steps))
 
 
 def _check_shape(operation: str, out: Any, shape: tuple[int, ...]) -> None:

@@ -354,14 +354,16 @@ class _LeastSquares:
 
     def __call__(self, terms: Terms) -> Program:
         m, n, p = self.shape
-        if not m or not n or not p:
+        if not m or not n + p:
             return Program((), "there is nothing to compute", Bound(0, "nothing"))
         dtype = self.blas.dtype
         real = _real(dtype)
-        parts = (
+        both = (
             Part(Face(0), self.given[0], (0, n)),
             Part(Face(1), self.given[1], (n, n + p), self.vector),
         )
+        # Without columns to solve with, what is left is all of the right-hand sides.
+        parts = tuple(one for one in both if one.columns[0] < one.columns[1])
         root = Root(
             self.solve,
             (

@@ -177,7 +177,7 @@ class Tall:
             fits = self._held(middle, whole=False) <= room
             low, high = (middle, high) if fits else (low, middle - 1)
         # Chunks are read and written whole, if that is possible.
-        of = max(multiple(terms, face.across) for face in faces)
+        of = max((multiple(terms, face.across) for face in faces), default=1)
         return low // of * of if least <= low // of * of else low
 
     @property

@@ -7,6 +7,8 @@ are broadcast against each other, and vectors are matrices of one row or column.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ def matmul(
     out: Any = None,
     method: str = "auto",
     prefetch: bool = True,
+    axes: Sequence[Any] | None = None,
     **how: Any,
 ) -> Any:
     """
@@ -50,6 +53,9 @@ def matmul(
         along it. ``"auto"``: what takes less time.
     prefetch
         False: nothing is read while products are computed, which leaves more memory for blocks.
+    axes
+        Where the matrices are, as `numpy.matmul` has it: tuples of two axes of `a`, of `b` and of the
+        result, such as ``[(0, 1), (1, 0), (0, 1)]``; of a vector one axis. By default the last ones.
     how
         ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
         see `outcore.jobs.complete`.
@@ -62,7 +68,8 @@ def matmul(
     Raises
     ------
     UsageError
-        ``shape-mismatch``: the shapes do not fit each other; ``bad-dtype``: there is no such product; or
+        ``shape-mismatch``: the shapes do not fit each other; ``bad-axis``: there are no such axes;
+        ``bad-dtype``: there is no such product; or
         `out` does not fit, or is an operand.
     BudgetError
         Not even the smallest blocks fit; ``needed`` says what would do.
@@ -91,13 +98,19 @@ def matmul(
     """
     check_method("matmul", method)
     with opened(a, b) as (x, y):
-        what = _axes(x.shape, y.shape)
-        operation = _operation(what, (x, y), method, prefetch, small=not what.shape)
+        what = _axes(x.shape, y.shape) if axes is None else _moved(x.shape, y.shape, axes)
+        operation = _operation(what, (x, y), method, prefetch, axes, small=not what.shape)
         return complete(operation, out, how, lambda done: scalar(done, out))
 
 
 def _operation(
-    what: Contraction, arrays: tuple[Any, Any], method: str, prefetch: bool, *, small: bool
+    what: Contraction,
+    arrays: tuple[Any, Any],
+    method: str,
+    prefetch: bool,
+    axes: Sequence[Any] | None = None,
+    *,
+    small: bool,
 ) -> Operation:
     dtype = dtype_of("matmul", arrays[0].dtype, arrays[1].dtype)
     return Operation(
@@ -105,7 +118,10 @@ def _operation(
         arrays,
         (Result(what.shape, dtype, source=arrays[0].path, small=small),),
         planned("matmul", what, arrays, dtype, method, prefetch=prefetch),
-        {"method": method, "prefetch": prefetch},
+        {"method": method, "prefetch": prefetch}
+        | (
+            {} if axes is None else {"axes": [one if _is_axis(one) else tuple(one) for one in axes]}
+        ),
     )
 
 
@@ -147,6 +163,50 @@ def _axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
     labels[0].append(inner)
     labels[1].insert(len(labels[1]) - (len(b) > 1), inner)
     return Contraction(tuple(extents), (tuple(labels[0]), tuple(labels[1]), tuple(result)))
+
+
+def _moved(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contraction:
+    """The same for matrices along other axes than the last ones."""
+    both = len(a) > 1, len(b) > 1
+    counts = min(len(a), 2), min(len(b), 2), sum(both)
+    given = list(axes) if isinstance(axes, list | tuple) else []
+    if len(given) != 3:
+        raise UsageError(
+            f"matmul: axes={axes!r}; give a list of axes of a, of b and of the result, such as "
+            "[(-2, -1), (-2, -1), (-2, -1)]",
+            code="bad-axis",
+        )
+    first, second = (
+        _last(len(s), one, n) for s, one, n in zip((a, b), given, counts, strict=False)
+    )
+    plain = _axes(tuple(a[k] for k in first), tuple(b[k] for k in second))
+    third = _last(len(plain.axes[2]), given[2], counts[2])
+    moved = []
+    for order, labels in zip((first, second, third), plain.axes, strict=True):
+        where = dict(zip(order, labels, strict=True))
+        moved.append(tuple(where[k] for k in range(len(order))))
+    return Contraction(plain.extents, (moved[0], moved[1], moved[2]))
+
+
+def _last(ndim: int, given: Any, count: int) -> tuple[int, ...]:
+    """Axes in the order in which those that are given are the last ones."""
+    named = (given,) if _is_axis(given) else given
+    if not isinstance(named, list | tuple) or len(named) != count or not all(map(_is_axis, named)):
+        raise UsageError(
+            f"matmul: {given!r} in axes= of an array with {ndim} axes; give {count}",
+            code="bad-axis",
+        )
+    found = tuple(one % ndim if -ndim <= one < ndim else ndim for one in map(operator.index, named))
+    if ndim in found or len(set(found)) < count:
+        raise UsageError(
+            f"matmul: {given!r} in axes= are no different axes of an array with {ndim}",
+            code="bad-axis",
+        )
+    return (*(k for k in range(ndim) if k not in found), *found)
+
+
+def _is_axis(one: Any) -> bool:
+    return isinstance(one, int | np.integer)
 
 
 def _into_memory(a: Any, b: Any) -> Any:

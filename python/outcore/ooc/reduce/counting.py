@@ -6,7 +6,10 @@ which stores it. Parts of a tile are counted one after the other, so that what N
 small and known. On several ranks each counts a part of the tiles, into a row of a temporary array, and a
 second pass adds the rows: unless there are so many counts that this would take longer.
 
-Invariants. Counts do not depend on tiles or ranks.
+Where elements have weights, the tiles of these come with theirs.
+
+Invariants. Counts do not depend on tiles or ranks. Sums of floating weights do, in their last bits: they
+are added in the order of the tiles.
 """
 
 from __future__ import annotations
@@ -34,8 +37,9 @@ AT_ONCE = 2**13
 _EACH = 80
 _READS = 2
 
-#: From a tile, its section, what was kept before and the number of the part to what is kept.
-Count = Callable[[NDArray[Any], Section, NDArray[Any], int], None]
+#: From a tile, its section, what was kept before and the number of the part (and the weights of the
+#: tile, if there are any) to what is kept.
+Count = Callable[..., None]
 
 
 def parts(tile: NDArray[Any], length: int = AT_ONCE) -> Sequence[NDArray[Any]]:
@@ -63,6 +67,8 @@ class Read:
         Tiles that are read at the same time.
     ends
         Numbers of the first tiles of the parts, and how many there are.
+    weights
+        Dtype of a second array, whose tiles are read with those of the first.
     """
 
     name: str
@@ -72,6 +78,7 @@ class Read:
     order: str
     reads: int
     ends: Sequence[int]
+    weights: np.dtype[Any] | None = None
 
     @property
     def rows(self) -> int:
@@ -87,7 +94,7 @@ class Read:
     def held(self, kept: tuple[int, np.dtype[Any]], beside: int) -> int:
         """Bytes of the buffers of `schedule`."""
         size, kind = kept
-        tile = max(math.prod(self.tiles.tile), 1) * self.native.itemsize
+        tile = max(math.prod(self.tiles.tile), 1) * _item(self.native, self.weights)
         return 2 * size * kind.itemsize + AT_ONCE * _EACH + beside + tile * (self.reads + 1)
 
     def schedule(
@@ -106,8 +113,8 @@ class Read:
         arrays
             Names.
         target
-            Number of the array that takes what is kept: that of each part in a row; the result (1) has
-            no rows, but all of the only part.
+            Number of the array that takes what is kept: that of each part in a row; the result has no
+            rows, but all of the only part.
         kept
             Elements and dtype of what is kept. It begins with zeros.
         count
@@ -117,7 +124,7 @@ class Read:
         """
         (size, kind), steps, ends = kept, self.steps, self.ends
         scratch = AT_ONCE * _EACH + beside
-        in_rows = target > 1
+        in_rows, weighted = arrays[target] != "result", self.weights is not None
 
         def step(number: int) -> Step:
             row = bisect_right(ends, number) - 1
@@ -134,10 +141,14 @@ class Read:
                 return Step(tuple(blocks), (), stores, 0, ((), 0, True, last))
             section = self.tiles.key(number)
             inner = tuple(part.stop - part.start for part in section)
+            loads = [Load(0, section, len(blocks))]
             blocks.append(Block(3, inner))
+            if weighted:
+                loads.append(Load(1, section, len(blocks)))
+                blocks.append(Block(4, inner))
             return Step(
                 tuple(blocks),
-                (Load(0, section, len(blocks) - 1),),
+                tuple(loads),
                 stores,
                 0,
                 (section, row, first, last),
@@ -150,12 +161,15 @@ class Read:
         ) -> None:
             if first:
                 blocks[0][...] = 0
-            if steps:
+            if steps and weighted:
+                count(blocks[-2], section, blocks[0], row, blocks[-1])
+            elif steps:
                 count(blocks[-1], section, blocks[0], row)
             if last:
                 blocks[2][...] = blocks[0]
 
         tile = max(math.prod(self.tiles.tile), 1)
+        read = [self.native] if self.weights is None else [self.native, self.weights]
         return Schedule(
             name=self.name,
             arrays=tuple(arrays),
@@ -163,13 +177,17 @@ class Read:
                 Buffer(size, kind, kept=True),
                 Buffer(scratch, np.dtype(np.uint8), kept=True),
                 Buffer(size, kind),
-                Buffer(tile, self.native, self.order, copies=self.reads + 1),
+                *(Buffer(tile, one, self.order, copies=self.reads + 1) for one in read),
             ),
             steps=max(steps, 1),
             make=step,
             kernels=(kernel,),
             reading=self.reads,
         )
+
+
+def _item(native: np.dtype[Any], weights: np.dtype[Any] | None) -> int:
+    return native.itemsize + (0 if weights is None else weights.itemsize)
 
 
 def reading(
@@ -179,6 +197,7 @@ def reading(
     dtype: np.dtype[Any],
     held: int,
     parts: Callable[[int], int],
+    weights: np.dtype[Any] | None = None,
 ) -> Read:
     """
     How to read it.
@@ -195,6 +214,8 @@ def reading(
         Bytes of all else that is in memory.
     parts
         From the number of tiles to that of parts.
+    weights
+        Dtype of the second input, of the same shape.
 
     Raises
     ------
@@ -202,22 +223,24 @@ def reading(
         Without memory for a tile.
     """
     native = dtype.newbyteorder("=")
+    weights = None if weights is None else weights.newbyteorder("=")
     side = terms.side(0) or Side(native.itemsize, "C")
-    reads = 1 if side.whole else _READS
+    other = side if weights is None else terms.side(1) or Side(weights.itemsize, "C")
+    reads = 1 if side.whole or other.whole else _READS
     held += AT_ONCE * _EACH
-    each = native.itemsize * (reads + 1)
+    each = _item(native, weights) * (reads + 1)
     least = held + min(math.prod(shape) * each, SMALLEST // 8)
     if terms.room < least:
         # A budget for less would be no favour: it would take for ever.
         raise TooLittle(least)
     most = (terms.room - held) // each
-    tiles = tiling.choose(shape, side, side, most, disk=terms.disk)
+    tiles = tiling.choose(shape, side, other, most, disk=terms.disk)
     if not isinstance(tiles, Tiling):
         raise TooLittle(held + tiles * each)
     steps = len(tiles) if math.prod(shape) else 0
     rows = max(parts(steps), 1)
     ends = [steps * k // rows for k in range(rows + 1)] if steps else [0, 1]
-    return Read(name, tiles, steps, native, terms.order(0), reads, ends)
+    return Read(name, tiles, steps, native, terms.order(0), reads, ends, weights)
 
 
 def counting(
@@ -227,6 +250,7 @@ def counting(
     kept: tuple[int, np.dtype[Any]],
     count: Count,
     beside: int = 0,
+    weights: np.dtype[Any] | None = None,
 ) -> Callable[[Terms], Program]:
     """
     How to plan it.
@@ -243,9 +267,12 @@ def counting(
         What is done with a tile.
     beside
         Bytes that it takes besides.
+    weights
+        Dtype of the second input, of the same shape: each element counts so often.
     """
     size, kind = kept
-    nbytes = math.prod(shape) * dtype.itemsize
+    nbytes = math.prod(shape) * _item(dtype, weights)
+    inputs = ("input",) if weights is None else ("input", "weights")
 
     def plan(terms: Terms) -> Program:
         counts = size * kind.itemsize
@@ -256,10 +283,14 @@ def counting(
             dtype,
             2 * counts + beside,
             lambda steps: _rows(terms, steps, nbytes, counts),
+            weights,
         )
-        rows, bound = read.rows, Bound.of({0: nbytes}, "input once")
-        arrays = ("input", "result", *("rows",) * (rows > 1))
-        schedule = read.schedule(arrays, 2 if rows > 1 else 1, kept, count, beside)
+        rows = read.rows
+        each = (dtype.itemsize,) if weights is None else (dtype.itemsize, weights.itemsize)
+        once = {n: math.prod(shape) * width for n, width in enumerate(each)}
+        bound = Bound.of(once, "input once" if weights is None else "inputs once")
+        arrays = (*inputs, "result", *("rows",) * (rows > 1))
+        schedule = read.schedule(arrays, len(arrays) - 1, kept, count, beside)
         method = f"one pass in {read.method}"
         if rows == 1:
             return Program((schedule,), method, bound)
@@ -288,6 +319,7 @@ def _added(
 ) -> Schedule:
     """The second pass: rows are added, some columns at a time."""
     rows, size = shape
+    last = len(arrays) - 1
     width = max(min(room // ((2 * rows + 1) * kind.itemsize), -(-size // rows)), 1)
 
     def step(number: int) -> Step:
@@ -295,8 +327,8 @@ def _added(
         count = part.stop - part.start
         return Step(
             (Block(0, (rows, count)), Block(1, (count,))),
-            (Load(2, (slice(0, rows), part), 0),),
-            (Store(1, (part,), 1),),
+            (Load(last, (slice(0, rows), part), 0),),
+            (Store(last - 1, (part,), 1),),
             0,
             work=rows * count,
         )

@@ -3,10 +3,11 @@ Inner products and norms, in one pass.
 
 Problem. What is added up is not an element, but a product or a power of elements.
 Idea. These are computed part by part, where the cache holds them, and go through the same tree as sums
-(`outcore.ooc.reduce.reducing`).
+(`outcore.ooc.reduce.reducing`). Norms of matrices that are extremes of sums are two reductions, of
+which the second one reads the sums; those made of singular values have them from `outcore.svd`.
 
-Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file, the
-budget and the number of threads.
+Invariants. Each element of an input is read once. Equal elements and shapes give equal bits, whatever
+the file, the budget and the number of threads; but for norms made of singular values.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from numpy.typing import NDArray
 
 from outcore.errors import UsageError
 from outcore.jobs import Source, collective, opened
+from outcore.ooc.factors.qr import svd
 from outcore.ooc.products.tensordot import contracted
 from outcore.ooc.reduce import chains
 from outcore.ooc.reduce.kernel import Chain, Elements
-from outcore.ooc.reduce.quantities import Make, Quantity, reduced
+from outcore.ooc.reduce.quantities import Make, Quantity, extreme, quiet, reduced, sum_of
 
 __all__ = ["dot", "norm", "vdot", "vecdot"]
 
@@ -257,7 +259,8 @@ def norm(
         boolean, integer, floating or complex dtype.
     ord
         As `numpy.linalg.norm` has it, for vectors: any number, ``inf`` and ``-inf``; for matrices:
-        ``"fro"``. None: the 2-norm of all elements.
+        ``"fro"``, 1, -1, ``inf`` and ``-inf``; and for one matrix, tall or wide, 2, -2 and ``"nuc"``,
+        which are found from its singular values. None: the 2-norm of all elements.
     axis
         One axis: norms of vectors. Two: of matrices. None: all elements; with `ord`, `x` has one axis,
         or two.
@@ -277,17 +280,22 @@ def norm(
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis. ``bad-option``: no such norm, or one that takes
-        more than one pass.
+        ``bad-axis``: there is no such axis. ``bad-option``: no such norm, or singular values of more
+        than one matrix.
     UnsupportedError
-        ``bad-dtype``: elements of another dtype.
+        ``bad-dtype``: elements of another dtype. ``needs-scipy``: for singular values.
+    LinAlgError
+        ``not-finite``: singular values of a matrix with NaN or infinity.
     BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        The result does not fit into half of the budget (name `out`), or the budget holds no tile; or the
+        matrix is too large in both directions for its singular values, as `outcore.svd` tells.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `x`. Each element is read once. Collective with
-    ``comm=``: ranks share the tiles of `a`. Squares and
+    Memory: as much as there is, and at least a tile of `x`. Each element is read once. For 1, -1,
+    ``inf`` and ``-inf`` of matrices the sums of columns or rows are read once more, from a temporary
+    array if they are many; they, or the singular values for 2, -2 and ``"nuc"``, are found by an earlier
+    pass, also for ``explain=True``. Collective with ``comm=``: ranks share the tiles of `x`. Squares and
     powers are added in float64, in an order that depends on indices alone, as that of `outcore.sum`.
 
     Examples
@@ -298,6 +306,8 @@ def norm(
     array([ 5., 10.])
     >>> float(outcore.norm("grid.npy", "fro"))
     11.180339887498949
+    >>> float(outcore.norm("grid.npy", 1))
+    12.0
     """
     with opened(x) as (array,):
         ndim = array.ndim
@@ -311,9 +321,15 @@ def norm(
             return reduced(
                 "norm", (x,), several, [_length_of()], out, how, keepdims=keepdims, ord=ord
             )
+        given: Any = several if axis is None else axis
+        order = tuple(one % ndim for one in given)
+        if ord in (1, -1, np.inf, -np.inf):
+            return _extreme_sum(x, float(ord), order, keepdims, out, how)
+        if ord in (2, -2, "nuc"):
+            return _singular(x, ord, ndim, keepdims, out, how)
         raise UsageError(
-            f"norm: ord={ord!r} of matrices takes more than one pass; 'fro' does not, nor do norms of "
-            "vectors (axis=), of which sums and extremes can be taken",
+            f"norm: ord={ord!r} is no norm of matrices; those are 'fro', 'nuc', 1, -1, 2, -2, inf and "
+            "-inf",
             code="bad-option",
         )
     if len(several) != 1 or isinstance(ord, str):
@@ -324,6 +340,68 @@ def norm(
         )
     return reduced(
         "norm", (x,), axis, [_power_of(float(ord))], out, how, keepdims=keepdims, ord=ord
+    )
+
+
+# Bytes of sums that are kept in memory between two passes.
+_KEPT = 2**16
+
+
+def _extreme_sum(
+    x: Source,
+    ord: float,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    out: Any,
+    how: dict[str, Any],
+) -> Any:
+    """The largest or the smallest sum of sizes: of columns (1, -1) or of rows."""
+    along = axes[0] if abs(ord) == 1 else axes[1]
+    with opened(x) as (array,):
+        many = array.size // max(array.shape[along], 1) * _F8.itemsize
+    small = many <= _KEPT
+    sums = reduced(
+        "norm", (x,), along, [_power_of(1.0)], None, quiet(how), keepdims=True, small=small
+    )
+    # Nothing is less than 0, which is also what NumPy finds the largest one of none to be.
+    what = extreme("max", 0) if ord > 0 else extreme("min")
+    return _of_passes(sums, what, axes, keepdims, out, how)
+
+
+def _singular(
+    x: Source, ord: float | str, ndim: int, keepdims: bool, out: Any, how: dict[str, Any]
+) -> Any:
+    """The largest or the smallest singular value, or their sum."""
+    if ndim != 2:
+        raise UsageError(
+            f"norm: ord={ord!r} of an array with {ndim} axes: singular values are found of one matrix "
+            "at a time; call it for each",
+            code="bad-option",
+        )
+    values = svd(x, compute_uv=False, **quiet(how))[:, np.newaxis]
+    what = extreme("max", 0) if ord == 2 else extreme("min") if ord == -2 else sum_of("sum")
+    return _of_passes(values, what, (0, 1), keepdims, out, how)
+
+
+def _of_passes(
+    found: Any, what: Make, axes: tuple[int, ...], keepdims: bool, out: Any, how: dict[str, Any]
+) -> Any:
+    """The last pass, over what the one before it has found."""
+
+    def given(result: Any, kept: Any = found) -> Any:
+        # A temporary array goes away with the last who has it: not before a `Planned` has run.
+        return result
+
+    return reduced(
+        "norm",
+        (found,),
+        axes,
+        [what],
+        out,
+        how,
+        keepdims=keepdims,
+        repeatable=False,
+        given=given,
     )
 
 

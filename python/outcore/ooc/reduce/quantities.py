@@ -35,6 +35,7 @@ __all__ = [
     "name_of",
     "one_axis",
     "place_of",
+    "quiet",
     "reduced",
     "spread_of",
     "sum_of",
@@ -84,6 +85,8 @@ def reduced(
     keepdims: bool = False,
     where: Any = True,
     given: Callable[[Any], Any] | None = None,
+    small: bool = True,
+    repeatable: bool = True,
     **words: Any,
 ) -> Any:
     """
@@ -107,6 +110,10 @@ def reduced(
         Which elements count: truth values, which are broadcast to the shape of the inputs.
     given
         From the result, or the tuple of results, to what the user gets.
+    small
+        Without `out` results are NumPy arrays, not temporary ones on disk.
+    repeatable
+        As `Operation` has it.
     words
         What else the user said, for whoever repeats the call.
     """
@@ -124,7 +131,7 @@ def reduced(
             1 if k in axes else n for k, n in enumerate(shape) if keepdims or k not in axes
         )
         results = tuple(
-            Result(there, one.dtype, source=inputs[0].path, small=True) for one in wanted
+            Result(there, one.dtype, source=inputs[0].path, small=small) for one in wanted
         )
         kinds_of = [one.dtype for one in wanted]
         if math.prod(shape):
@@ -150,7 +157,7 @@ def reduced(
         arguments |= {"keepdims": True} if keepdims else {}
         arguments |= {key: value for key, value in words.items() if value is not None}
         named = ("where",) if choices else ()
-        operation = Operation(name, inputs, results, plan, arguments, in_names=named)
+        operation = Operation(name, inputs, results, plan, arguments, repeatable, in_names=named)
 
         def finished(done: Any) -> Any:
             several = isinstance(done, tuple)
@@ -210,6 +217,11 @@ def one_axis(axis: Any, name: str) -> None:
         raise UsageError(
             f"{name}: axis={axis!r} are several; give one, or None for all of them", code="bad-axis"
         )
+
+
+def quiet(how: dict[str, Any]) -> dict[str, Any]:
+    """What of a call's words is said to the pass before, which has no result of its own."""
+    return {word: how[word] for word in ("memory", "comm") if word in how}
 
 
 def name_of(dtype: Any) -> str | None:

@@ -7,6 +7,8 @@ last one ended with is kept, and is the first operand of the next one. Ranks sha
 integers also in parts, whose totals a pass before finds: then all elements are read twice, by all ranks.
 Parts of floating lines would be rounded otherwise than NumPy does, so they stay on one rank.
 
+The nan variants are the same of blocks in which NaN is replaced.
+
 Invariants. The result has the bits of `numpy.cumsum` and `numpy.cumprod`, whatever the tiles and ranks:
 both add one element after the other. Products of complex numbers have the same bits for all tiles, too:
 NumPy rounds them in more than one way. One process reads each element once and writes it once.
@@ -47,7 +49,7 @@ from outcore.ooc.reduce.tiles import Grid, requests, share
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
 
-__all__ = ["cumprod", "cumsum"]
+__all__ = ["cumprod", "cumsum", "nancumprod", "nancumsum"]
 
 Shape = tuple[int, ...]
 
@@ -171,6 +173,122 @@ def cumprod(
     array([ 1.,  2.,  6., 24.])
     """
     return _scan("cumprod", np.multiply, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+
+
+@collective
+def nancumsum(
+    a: Source,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Cumulative sum along an axis, in which NaN counts as zero.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer, floating or complex dtype.
+    axis
+        The axis; None: the elements in the order of the flattened array, in C order.
+    dtype
+        In which it is added up, and of the result; by default that of `a`, int64 or uint64 for small
+        integers.
+    out
+        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
+        disk, which goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray, or what `out` is
+        Of the shape of `a`; flat if `axis` is None.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
+    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
+    which are read twice then. The elements are added one after the other, as `numpy.nancumsum` does.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("row.npy", np.array([1.0, np.nan, 2.0]))
+    >>> outcore.nancumsum("row.npy")[...]
+    array([1., 1., 3.])
+    """
+    return _scan("nancumsum", np.add, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+
+
+@collective
+def nancumprod(
+    a: Source,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Cumulative product along an axis, in which NaN counts as one.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer, floating or complex dtype.
+    axis
+        The axis; None: the elements in the order of the flattened array, in C order.
+    dtype
+        In which it is multiplied, and of the result; by default that of `a`, int64 or uint64 for small
+        integers.
+    out
+        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
+        disk, which goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray, or what `out` is
+        Of the shape of `a`; flat if `axis` is None.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
+    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
+    which are read twice then. The elements are multiplied one after the other, as by `numpy.nancumprod`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("row.npy", np.array([2.0, np.nan, 3.0]))
+    >>> outcore.nancumprod("row.npy")[...]
+    array([2., 2., 6.])
+    """
+    return _scan("nancumprod", np.multiply, a, axis, dtype, out, how)  # type: ignore[no-any-return]
 
 
 def _scan(
@@ -425,7 +543,7 @@ class _Pass:
             ),
             steps=self.steps,
             make=step,
-            kernels=(_Scan(self.operation),),
+            kernels=(_Scan(self.operation, nan=self.name.startswith("nan")),),
         )
 
 
@@ -472,11 +590,13 @@ class _Totals:
 class _Scan:
     """The kernel: `ufunc.accumulate`, going on from where the tile before ended."""
 
-    def __init__(self, operation: np.ufunc) -> None:
-        self.operation = operation
+    def __init__(self, operation: np.ufunc, *, nan: bool = False) -> None:
+        self.operation, self.nan = operation, nan
 
     def __call__(self, blocks: Sequence[NDArray[Any]], axis: int | None, first: bool) -> None:
         source, target, kept, *before = blocks
+        if self.nan and source.dtype.kind in "fc":
+            _replace_nan(source, self.operation.identity)
         if axis is None:
             source, axis = source.reshape(-1), 0
         ahead = (slice(None),) * axis
@@ -520,6 +640,14 @@ class _Scan:
         for low in range(0, len(y), length - 1):
             part = y[low : low + length]
             self.operation.accumulate(part, 0, out=part)
+
+
+def _replace_nan(source: NDArray[Any], value: Any) -> None:
+    """A number in the place of each NaN of a block, some elements at a time."""
+    flat = source.ravel(order="K")  # a view: blocks are contiguous
+    for low in range(0, flat.size, _AT_ONCE):
+        part = flat[low : low + _AT_ONCE]
+        np.copyto(part, value, where=np.isnan(part))
 
 
 def _multiply(target: NDArray[Any], axis: int, before: NDArray[Any] | None) -> None:

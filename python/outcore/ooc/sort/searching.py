@@ -7,6 +7,9 @@ Idea. Many values: blocks of values stay in memory while the array streams by; t
 the sum of its places in the blocks. Few values: some elements at equal distances tell between which of
 them each value lies, and only that part is read. The disk's figures decide.
 
+An array that is not sorted, but comes with what would sort it, need not be gathered in that order: each
+block is sorted by itself, for its places add up all the same.
+
 Invariants. The result is NumPy's for every cut: places in sorted blocks add up.
 """
 
@@ -50,7 +53,13 @@ _PIECE = 8192
 
 @collective
 def searchsorted(
-    a: Source, v: Source, side: str = "left", sorter: None = None, *, out: Any = None, **how: Any
+    a: Source,
+    v: Source,
+    side: str = "left",
+    sorter: Source | None = None,
+    *,
+    out: Any = None,
+    **how: Any,
 ) -> Any:
     """
     Places at which values would have to be inserted into a sorted array to keep it sorted.
@@ -58,13 +67,15 @@ def searchsorted(
     Parameters
     ----------
     a
-        A path, an open array or a NumPy array with one axis, sorted in ascending order.
+        A path, an open array or a NumPy array with one axis, sorted in ascending order, unless there is
+        `sorter`.
     v
         Values, of any shape; in memory or on disk.
     side
         ``"left"``: before elements that are equal; ``"right"``: behind them.
     sorter
-        Not supported: sort first (`outcore.sort`).
+        Indices that sort `a`, as `outcore.argsort` gives them. Places follow from which elements there
+        are: of the indices only number and dtype are looked at.
     out
         Where the result goes: a path, or an open array. By default a NumPy array if `v` is in memory,
         else a temporary array on disk, which goes away with its handle.
@@ -80,16 +91,17 @@ def searchsorted(
     Raises
     ------
     UsageError
-        ``bad-shape``: `a` has not one axis; ``bad-option``: no such `side`, or a `sorter`; dtypes that
-        cannot be compared.
+        ``bad-shape``: `a` has not one axis; ``bad-option``: no such `side`, or a `sorter` that is not
+        as many integers; dtypes that cannot be compared.
     BudgetError
         Not even a few elements fit; ``needed`` says what would do.
 
     Notes
     -----
     Memory: as much as there is. Many values: `a` is read once for each block of values that fits in
-    memory. Few values: some thousand elements at equal distances, and for each value what lies between
-    two of them. Collective with ``comm=``: ranks share the blocks of values.
+    memory; with `sorter` each block of `a` is sorted there. Few values, without `sorter`: some thousand
+    elements at equal distances, and for each value what lies between two of them. Collective with
+    ``comm=``: ranks share the blocks of values.
 
     Knuth, volume 3, section 6.2.
 
@@ -101,19 +113,24 @@ def searchsorted(
     array([1, 3, 4])
     >>> int(outcore.searchsorted(a, 2.0, side="right"))
     3
+    >>> outcore.searchsorted([5.0, 1.0, 2.0], [2.0, 3.0], sorter=[1, 2, 0])
+    array([1, 2])
     """
     if side not in ("left", "right"):
         raise UsageError(f"searchsorted: side={side!r}; say 'left' or 'right'", code="bad-option")
-    if sorter is not None:
-        raise UsageError(
-            "searchsorted: sorter= is not supported; sort the array with outcore.sort first",
-            code="bad-option",
-        )
-    with opened(a, v) as (array, values):
+    with opened(a, v, *(() if sorter is None else (sorter,))) as inputs:
+        array, values, *indices = inputs
         if array.ndim != 1:
             raise UsageError(
                 f"searchsorted: an array of {array.ndim} axes; it needs one, sorted",
                 code="bad-shape",
+            )
+        if indices and (indices[0].shape != array.shape or indices[0].dtype.kind not in "iu"):
+            raise UsageError(
+                f"searchsorted: sorter= has shape {tuple(indices[0].shape)} and dtype "
+                f"{indices[0].dtype}; give an integer for each of {array.shape[0]} elements "
+                "(outcore.argsort)",
+                code="bad-option",
             )
         try:
             common = np.promote_types(array.dtype, values.dtype)
@@ -124,25 +141,26 @@ def searchsorted(
             ) from None
         small = isinstance(values, InMemory)
         result = Result(values.shape, np.dtype(np.int64), {}, values.path, small)
-        plan = _searching(array.shape[0], array.dtype, values.shape, values.dtype, common, side)
-        operation = Operation("searchsorted", (array, values), (result,), plan, {"side": side})
+        kernel = _Search(
+            array.dtype.newbyteorder("="),
+            values.dtype.newbyteorder("="),
+            common.newbyteorder("="),
+            side,
+            sorts=bool(indices),
+        )
+        plan = _searching(array.shape[0], values.shape, kernel)
+        named = ("sorter",)[: len(indices)]
+        operation = Operation(
+            "searchsorted", inputs, (result,), plan, {"side": side}, in_names=named
+        )
         return complete(operation, out, how, lambda found: scalar(found, out))
 
 
-def _searching(
-    length: int,
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    of_values: np.dtype[Any],
-    common: np.dtype[Any],
-    side: str,
-) -> Callable[[Terms], Program]:
-    native, theirs = dtype.newbyteorder("="), of_values.newbyteorder("=")
-    common = common.newbyteorder("=")
+def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable[[Terms], Program]:
+    native, theirs, common = kernel.native, kernel.theirs, kernel.common
     size = math.prod(shape)
     place = np.dtype(np.int64)
-    kernel = _Search(native, theirs, common, side)
-    arrays = ("array", "values", "result")
+    arrays = ("array", "values", *("sorter",) * kernel.sorts, "result")
 
     def plan(terms: Terms) -> Program:
         per_element = 2 * native.itemsize + kernel.casts * common.itemsize
@@ -165,7 +183,7 @@ def _searching(
         looks = disk.seconds(count + size, size * distance * native.itemsize)
         plain = terms.infos[0] is not None and not getattr(terms.side(0), "whole", False)
         fits = size * (per_value + 64) + distance * per_element + _LOOKS * 16 <= terms.room
-        if plain and fits and size > 0 and looks < disk.seconds(1, nbytes):
+        if plain and not kernel.sorts and fits and size > 0 and looks < disk.seconds(1, nbytes):
             few = _Few(name, arrays, length, size, distance, kernel, shape)
             bound = Bound.of({n: once[n] for n in (1, 2)}, "values and result once")
             return Program((few.phase(),), f"looks at {count} elements, then between them", bound)
@@ -205,7 +223,7 @@ def _searching(
             return Step(
                 blocks=tuple(blocks),
                 loads=(*loads, Load(1, key, 1, here)) if at == 0 else tuple(loads),
-                stores=(Store(2, key, 2, here),) if at == pieces - 1 else (),
+                stores=(Store(len(arrays) - 1, key, 2, here),) if at == pieces - 1 else (),
                 kernel=0,
                 arguments=(here, at == 0),
                 continues=at > 0,
@@ -222,9 +240,16 @@ class _Search:
     """Adds the places in a block of the array."""
 
     def __init__(
-        self, native: np.dtype[Any], theirs: np.dtype[Any], common: np.dtype[Any], side: str
+        self,
+        native: np.dtype[Any],
+        theirs: np.dtype[Any],
+        common: np.dtype[Any],
+        side: str,
+        *,
+        sorts: bool,
     ) -> None:
         self.native, self.theirs, self.common, self.side = native, theirs, common, side
+        self.sorts = sorts
         self.casts, self.casts_values = native != common, theirs != common
 
     def __call__(self, blocks: Sequence[NDArray[Any]], here: Section, first: bool) -> None:
@@ -232,6 +257,8 @@ class _Search:
         if self.casts:
             np.copyto(blocks[3], block, casting="unsafe")
             block = blocks[3]
+        if self.sorts:
+            block.sort()
         if self.casts_values:
             cast = blocks[-1][here or ...]
             if first:

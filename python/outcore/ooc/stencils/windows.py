@@ -273,6 +273,8 @@ class Filter:
         except (TypeError, ValueError, OverflowError):
             found = None
         if found is None or (dtype.kind in "biu" and found != cval):
+            if "constant" not in self.modes:
+                return dtype.type(0)  # nothing is filled with it
             raise self.bad(f"cval={cval!r} is no element of an array of {dtype}")
         return found
 

@@ -192,3 +192,54 @@ def test_a_target_whose_name_tells_no_format_is_refused_by_its_own_name(tmp_path
     assert os.listdir() == ["a.npy"]
     outcore.convert("a.npy", "xx", format="raw")
     assert os.path.getsize("xx") == DATA.nbytes
+
+
+def test_a_dtype_of_the_result_is_refused_with_what_would_give_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    square = np.eye(4) * 2
+    for name, arguments in (
+        ("transpose", (square,)),
+        ("rechunk", (square, (2, 2))),
+        ("matmul", (square, square)),
+        ("sort", (square,)),
+        ("unique", (square,)),
+        ("fft", (square,)),
+        ("median_filter", (square, 3)),
+        ("cholesky", (square,)),
+        ("svd", (square,)),
+        ("quantile", (square, 0.5)),
+    ):
+        for words in ({"out": "r.npy"}, {}, {"out": "r.npy", "explain": True}):
+            with pytest.raises(outcore.UsageError, match=r"outcore\.convert") as refused:
+                getattr(outcore, name)(*arguments, dtype="f4", **words)
+            assert refused.value.code == "unknown-option"
+            assert "out=" in str(refused.value)
+    with pytest.raises(outcore.UsageError, match="'path'"):
+        outcore.transpose(square, out="r.npy", path="s.npy")
+    assert list(tmp_path.iterdir()) == []
+    with outcore.create("f4.npy", square.shape, "f4") as there:
+        outcore.transpose(square, out=there)
+        np.testing.assert_array_equal(square.astype("f4"), there[...])
+    # NumPy's default says nothing.
+    assert outcore.transpose(square, dtype=None).dtype == "f8"
+
+
+def test_a_view_that_has_elements_twice_does_not_take_a_result():
+    data = np.arange(12.0).reshape(3, 4)
+    row, line = np.zeros(3), np.zeros(6)
+    strided = np.lib.stride_tricks.as_strided
+    for view in (
+        strided(row, (4, 3), (0, 8)),
+        np.lib.stride_tricks.sliding_window_view(line, 3, writeable=True),
+        strided(line, (4, 3), (12, 4)),
+    ):
+        with pytest.raises(outcore.UsageError, match="more than once") as refused:
+            outcore.transpose(data, out=view)
+        assert refused.value.code == "bad-out"
+    assert not row.any() and not line.any()
+    wide = np.zeros((8, 1, 9))
+    for view in (wide[::-2, 0, ::3], wide[:4, 0, 2::-1], strided(wide, (4, 3), (8, 32))):
+        outcore.transpose(data, out=view)
+        np.testing.assert_array_equal(data.T, view)
+    one = strided(row, (1, 3), (0, 8))
+    np.testing.assert_array_equal(outcore.transpose(np.ones((3, 1)), out=one), [[1, 1, 1]])
