@@ -167,7 +167,8 @@ def test_means_of_large_integers_are_the_same_for_every_budget(
 @given(st.data(), arrays("f4 f8 i4"), st.integers(0, 40))
 def test_generic_filter_is_that_of_scipy(data: st.DataObject, x: NDArray[Any], tenths: int) -> None:
     words = data.draw(windows(x.ndim))
-    assume(fits(x, words))
+    # SciPy reads beside its lines where a window is longer than an axis and begins or ends far outside.
+    assume(fits(x, words) and all(n <= 2 * m for n, m in zip(words["size"], x.shape, strict=True)))
 
     def function(window: NDArray[Any], far: float, scale: float = 1.0) -> float:
         return float(window[0] * scale + window[-1] - far)

@@ -217,7 +217,10 @@ def test_lines_across_a_file_that_the_page_cache_does_not_hold(
         assert "slabs of long runs" in planned.report.method
         with planned.run() as b:
             same(numpys(data, axis, kind="stable"), b[...])
-        assert planned.report.read_bytes <= 3.2 * max(data.nbytes, b.nbytes)
+        # Twice the array, and what is read for pages that are written in part.
+        assert planned.report.read_bytes <= 4.1 * max(data.nbytes, b.nbytes)
+        done = planned.report.measured
+        assert done.read_bytes <= 1.1 * planned.report.read_bytes
 
 
 def test_text_and_records_in_memory():

@@ -248,8 +248,9 @@ class _Sharing:
             spare = (self.usable - total) // max(sum(self.at_once), 1)
             memory = [n + spare if k else 0 for n, k in zip(needs, self.at_once, strict=True)]
             if not self.wants_more(program, memory):
-                most = self.most(program)
-                memory = [min(m, max(n, u)) for m, n, u in zip(memory, needs, most, strict=True)]
+                # Another try may have planned with more arrays: of those there is nothing here.
+                most = zip_longest(memory, needs, self.most(program), fillvalue=0)
+                memory = [min(m, max(n, u)) for m, n, u in most]
                 return Settled(program, cut, tuple(memory), program.held + self.held(memory))
 
     def least(self) -> list[int]:

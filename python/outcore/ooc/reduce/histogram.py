@@ -86,7 +86,7 @@ def histogram(
 
     Notes
     -----
-    Memory: as much as there is, and at least 1 MiB (3 MiB with `weights`), 40 bytes a bin, and a tile of
+    Memory: as much as there is, and at least 1 MiB (5 MiB with `weights`), 40 bytes a bin, and a tile of
     each array. Each element is read once, or twice without `range`. Collective with ``comm=``: ranks
     share the tiles of `a`. Weights are added in float64, complex128 or 64 bits of integers, in the order
     of the tiles, on which last bits depend.
