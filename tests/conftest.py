@@ -13,6 +13,7 @@ hypothesis.settings.register_profile("outcore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("outcore")
 
 # Plans of tests are priced for the assumed disk, whatever was measured on this machine.
+os.environ["OUTCORE_LEARN_DISKS"] = "0"
 os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "outcore-tests-no-figures")
 # What was measured is read when outcore is imported: above.
 measured.use()

@@ -10,6 +10,7 @@ array([1.5, 0. , 0. , 1.5])
 `open` and `create` give a `DiskArray`; `memory` is the promise that holds; `Hints` never change results.
 """
 
+import atexit as _atexit
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -342,5 +343,6 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-# Figures of disks that `outcore bench` has measured.
+# Figures of disks that `outcore bench` has measured, or processes have learned.
 _measured.use()
+_atexit.register(_measured.keep_learned)

@@ -40,6 +40,7 @@ __all__ = [
     "keep_chunks_after",
     "kept_chunks",
     "keys_with_places",
+    "learned_disks",
     "measure_disk",
     "memory_limit",
     "memory_state",
@@ -51,6 +52,7 @@ __all__ = [
     "refuse_nested",
     "reset_memory_peak",
     "set_disks",
+    "set_learning",
     "set_memory_limit",
     "simulate_alone",
     "simulate_together",
@@ -92,7 +94,12 @@ def read_many(
     lanes: int = 1,
     turn: tuple[int, int] | None = None,
 ) -> list[Any] | None: ...
-def set_disks(disks: dict[int, tuple[int, int, int, int]]) -> None: ...
+def set_disks(
+    measured: dict[int, tuple[int, int, int, int]],
+    learned: dict[int, tuple[int, int, int, int]] = ...,
+) -> None: ...
+def set_learning(learning: bool) -> None: ...
+def learned_disks() -> list[tuple[str, int, int, int, int]]: ...
 def memory_limit() -> int: ...
 def set_memory_limit(limit: int) -> None: ...
 def memory_state() -> tuple[int, int, int]: ...

@@ -1,11 +1,15 @@
 """
-Figures of disks: measured once by ``outcore bench``, kept for the user, used by every plan.
+Figures of disks: measured by ``outcore bench`` or learned from reads, kept for the user.
 
 Problem. Whether a gap between two wanted runs is read or skipped depends on the disk, by a factor of
 hundreds. Idea. Measure, write the figures into the user's cache folder, and tell the core about the
-disks that are mounted now. Without a measurement a middling disk is assumed.
+disks that are mounted now. A disk that nobody measured is learned while it is read
+(crates/io/src/disks.rs); where that is far from what was assumed, a process that ends keeps what it
+learned in the same file, marked as learned. Later processes begin with it.
 
-Invariants. Figures never change results. A damaged or foreign file of figures is ignored.
+Invariants. Figures never change results. A damaged or foreign file of figures is ignored. What was
+measured is never replaced by what was learned. ``OUTCORE_LEARN_DISKS=0`` switches learning off: then
+equal calls have equal plans, whatever the disk does.
 """
 
 from __future__ import annotations
@@ -16,10 +20,10 @@ import time
 from typing import Any
 
 from outcore import _core
-from outcore.errors import UsageError
+from outcore.errors import StorageError, UsageError
 from outcore.formats import durable
 
-__all__ = ["figures_path", "known", "measure", "use"]
+__all__ = ["figures_path", "keep_learned", "known", "measure", "use"]
 
 _MIB = 2**20
 # A smaller file says nothing of a disk: most of it is in flight at once.
@@ -47,8 +51,9 @@ def known() -> list[dict[str, Any]]:
 
 
 def use() -> None:
-    """Tell the core about the measured disks that are mounted now."""
-    disks: dict[int, tuple[int, int, int, int]] = {}
+    """Tell the core about the disks that are mounted now and were measured, or learned."""
+    measured: dict[int, tuple[int, int, int, int]] = {}
+    learned: dict[int, tuple[int, int, int, int]] = {}
     for disk in known():
         try:
             device = os.stat(disk["mount"]).st_dev
@@ -56,8 +61,27 @@ def use() -> None:
             continue
         gap, latency, rate, stream = (min(max(disk[name], 0), 2**62) for name in _USED)
         if rate and stream:
-            disks[device] = (gap, latency, rate, stream)
-    _core.set_disks(disks)
+            to = learned if disk.get("learned") else measured
+            to[device] = (gap, latency, rate, stream)
+    _core.set_disks(measured, learned)
+    _core.set_learning(os.environ.get("OUTCORE_LEARN_DISKS", "1") != "0")
+
+
+def keep_learned() -> None:
+    """
+    Keep what this process has learned of disks that nobody measured; called when it ends.
+
+    What cannot be written is not kept: a disk is learned again within a second of reading.
+    """
+    for path, gap, latency, rate, stream in _core.learned_disks():
+        try:
+            figures: dict[str, Any] = {"gap": gap, "latency_ns": latency, "device": rate}
+            figures |= {"stream": stream, "mount": mount_of(os.path.dirname(path)), "learned": True}
+            if any(d.get("mount") == figures["mount"] and not d.get("learned") for d in known()):
+                continue
+            _keep(figures | {"date": _now()})
+        except (OSError, StorageError):
+            continue
 
 
 def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) -> dict[str, Any]:
@@ -99,7 +123,7 @@ def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) 
         )
     figures = _core.measure_disk(folder, file_bytes, slice_ms)
     figures["mount"] = mount_of(folder)
-    figures["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    figures["date"] = _now()
     _keep(figures)
     use()
     return figures
@@ -117,6 +141,10 @@ def mount_of(folder: str) -> str:
     while here != "/" and os.stat(os.path.dirname(here)).st_dev == device:
         here = os.path.dirname(here)
     return here
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _keep(figures: dict[str, Any]) -> None:

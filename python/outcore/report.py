@@ -88,6 +88,11 @@ class Report:
         Memory that the operation might hold.
     cached
         Share of the needed pages in the page cache, 0 to 1; None if not looked at.
+    disk
+        Where the figures of the disk come from: ``"measured"`` (by ``outcore bench``), ``"learned"``
+        (from reads, in this process or an earlier one) or ``"assumed"``.
+    disk_latency_ns, disk_rate
+        These figures: nanoseconds for one more request at depth, bytes per second beyond that.
     """
 
     path: str
@@ -110,6 +115,9 @@ class Report:
     peak_bytes: int
     budget: int
     cached: float | None
+    disk: str
+    disk_latency_ns: int
+    disk_rate: int
 
     @property
     def moved_bytes(self) -> int:
@@ -151,6 +159,8 @@ class Report:
         lines.append(("memory", f"{peak}, in {counted(self.rounds, 'round')}"))
         if self.cached is not None:
             lines.append(("cached", f"about {self.cached:.0%} of the pages"))
+        figures = f"{self.disk_latency_ns / 1000:.3g} us a request, {human(self.disk_rate)}/s"
+        lines.append(("disk", f"{self.disk}: {figures}"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
 

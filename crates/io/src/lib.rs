@@ -13,6 +13,7 @@ mod copy_stream;
 mod copy_tile;
 pub mod cpu;
 pub mod descriptors;
+pub mod disks;
 pub mod durable;
 pub mod error;
 pub mod exec;

@@ -60,6 +60,7 @@ pub mod section;
 pub mod simulate;
 pub mod terms;
 mod text;
+pub mod trial;
 
 pub use address::nests;
 pub use check::{check, Bounds, CheckedRound};

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use outcore_io::backend::{self, Chosen};
 use outcore_io::chunk_cache;
+use outcore_io::disks::{Figures, Origin};
 use outcore_io::exec::{self, CacheUse, Job, Report, Sink, User};
 use outcore_io::gaps::{self, Written};
 use outcore_io::lock::FileLock;
@@ -35,7 +36,6 @@ use crate::habit::Habit;
 use crate::hints::{Cache, Hints};
 use crate::interrupt::Interrupts;
 use crate::layout::{Described, Source};
-use crate::measure::Figures;
 use crate::nesting::{self, Reading};
 use crate::report;
 use crate::table::foreign;
@@ -68,9 +68,9 @@ pub struct Open {
     pub pid: u32,
     /// The array.
     pub described: Arc<Described>,
-    place: Place,
+    pub(crate) place: Place,
     engine: OnceLock<Chosen>,
-    found: Found,
+    pub(crate) found: Found,
     habit: Habit,
     /// What was written in place since the last flush.
     written: Written,
@@ -85,7 +85,7 @@ pub struct Open {
 /// ranks 355 ms, 32768 calls of 8 KiB 164 ms.
 const CONTENDED_DIRTY_NS: i64 = 5_000;
 
-enum Place {
+pub(crate) enum Place {
     Files(Box<FileTable>),
     Chunks(Box<Chunks>),
 }
@@ -176,15 +176,16 @@ impl Open {
         Ok(Open { pid, described, place, engine, found, habit, written, filled, windows, done })
     }
 
-    /// The figures of the disk that holds the array: measured, or assumed.
-    pub fn disk(&self) -> Figures {
+    /// The figures of the disk that holds the array, and where they come from.
+    pub fn disk(&self) -> (Figures, Origin) {
         let path = match &self.place {
             Place::Files(files) => files.path(0).ok(),
             Place::Chunks(_) => None,
         };
         // An array in a file (`a.h5::/x`) is where the file is.
         let outer = self.described.path.split("::").next().unwrap_or_default();
-        self.found.disk_of(path.unwrap_or(Path::new(outer))).unwrap_or_else(terms::assumed)
+        let found = self.found.disk_of(path.unwrap_or(Path::new(outer)));
+        found.unwrap_or_else(|| (terms::assumed(), Origin::Assumed))
     }
 
     /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
@@ -307,7 +308,10 @@ impl Open {
     }
 
     fn run_as(&self, mode: Mode, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
-        self.each(access, mode, interrupts, &mut |step| self.run_step(access, step, interrupts))
+        self.each(access, mode, interrupts, &mut |step| match mode {
+            Mode::Run => self.run_tried(access, step, interrupts),
+            _ => self.run_step(access, step, interrupts),
+        })
     }
 
     /// What running would take.
@@ -517,7 +521,7 @@ impl Open {
     }
 
     /// The one step of an access to a dense array.
-    fn dense(
+    pub(crate) fn dense(
         &self,
         layout: &Strided,
         files: &FileTable,
@@ -628,7 +632,7 @@ impl Open {
         })
     }
 
-    fn run_step(
+    pub(crate) fn run_step(
         &self,
         access: &Access,
         mut step: Step,
@@ -681,9 +685,13 @@ impl Open {
             flushed,
             interrupted: &interrupted,
         };
+        let watch = self.watch(access, step);
         // SAFETY: the caller's array has these strides and at least the section's shape, so all its
         // elements lie in low..high; it is referenced by the Python frame that waits for us.
         let done = unsafe { exec::run(&job) }?;
+        if let Some(watch) = watch {
+            watch.end(done.reads, done.read_bytes);
+        }
         self.count(&done);
         Ok(())
     }

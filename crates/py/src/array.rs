@@ -229,10 +229,11 @@ impl Array {
         Ok(ArrayDescriptor::of(&open.described.layout, shard).words())
     }
 
-    /// Figures of the disk that holds the array, measured or assumed: the gap that is cheaper to read
-    /// than to skip, in bytes; nanoseconds a request; bytes per second of one, and of a stream.
+    /// Figures of the disk that holds the array, measured, learned or assumed: the gap that is cheaper to
+    /// read than to skip, in bytes; nanoseconds a request; bytes per second of one, and of a stream.
     fn disk(&self) -> PyResult<(i64, i64, i64, i64)> {
-        Ok(self.open()?.disk())
+        let figures = self.open()?.disk().0;
+        Ok((figures.gap, figures.latency_ns, figures.device, figures.stream))
     }
 
     /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.

@@ -51,6 +51,7 @@ mod hints;
 mod interrupt;
 mod key;
 mod layout;
+mod learning;
 mod loops;
 mod many;
 mod measure;
@@ -103,7 +104,7 @@ mod _core {
     #[pymodule_export]
     use crate::many::read_many;
     #[pymodule_export]
-    use crate::measure::{measure_disk, set_disks};
+    use crate::measure::{learned_disks, measure_disk, set_disks, set_learning};
     #[pymodule_export]
     use crate::memory::{
         keep_chunks_after, kept_chunks, memory_limit, memory_state, reset_memory_peak,

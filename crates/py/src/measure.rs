@@ -1,12 +1,11 @@
 //! `outcore bench`: measuring a disk, and the figures of measured disks that accesses use.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{RwLock, TryLockError};
 use std::time::Duration;
 
+use outcore_io::disks::{self, Figures};
 use outcore_io::measure::{self, Disk, Effort, Sample};
 use outcore_io::Arena;
 use pyo3::prelude::*;
@@ -14,39 +13,31 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::errors::{detached, Fault};
 
-/// What plans need to know of a disk: the gap, in bytes, below which reading it is cheaper than
-/// skipping it; nanoseconds for one more request at depth; bytes per second beyond that; bytes per
-/// second that are never exceeded.
-pub type Figures = (i64, i64, i64, i64);
+/// Gap, latency, rate and stream of a disk.
+type Words = (i64, i64, i64, i64);
 
-/// By device number.
-static DISKS: RwLock<BTreeMap<u64, Figures>> = RwLock::new(BTreeMap::new());
-
-/// Tells the planner about measured disks: device number (`st_dev`) to gap, latency, rate, stream.
+/// Tells the planner about disks, by device number (`st_dev`): what was measured, and what an earlier
+/// process learned.
 #[pyfunction]
-pub fn set_disks(disks: BTreeMap<u64, Figures>) {
-    // In a forked child the lock may be held for ever, by a reader that the fork left behind. Readers
-    // are done at once; without figures, plans are only priced by guess.
-    for _ in 0..100 {
-        match DISKS.try_write() {
-            Ok(mut now) => *now = disks,
-            Err(TryLockError::Poisoned(now)) => *now.into_inner() = disks,
-            Err(TryLockError::WouldBlock) => {
-                std::thread::sleep(Duration::from_millis(1));
-                continue;
-            }
-        }
-        return;
-    }
+#[pyo3(signature = (measured, learned = BTreeMap::new()))]
+pub fn set_disks(measured: BTreeMap<u64, Words>, learned: BTreeMap<u64, Words>) {
+    let figures = |(gap, latency_ns, device, stream)| Figures { gap, latency_ns, device, stream };
+    let learned = learned.into_iter().map(|(device, words)| (device, (figures(words), true)));
+    let measured = measured.into_iter().map(|(device, words)| (device, (figures(words), false)));
+    disks::set(learned.chain(measured).collect());
 }
 
-/// The figures of the disk that holds `path`, if it was measured.
-pub fn figures(path: &Path) -> Option<Figures> {
-    let disks = DISKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if disks.is_empty() {
-        return None;
-    }
-    disks.get(&std::fs::metadata(path).ok()?.dev()).copied()
+/// Whether disks that nobody measured are learned while they are read.
+#[pyfunction]
+pub fn set_learning(learning: bool) {
+    disks::set_learning(learning);
+}
+
+/// What this process has learned of disks: a file there, gap, latency, rate and stream.
+#[pyfunction]
+pub fn learned_disks() -> Vec<(PathBuf, i64, i64, i64, i64)> {
+    let words = |(path, f): (PathBuf, Figures)| (path, f.gap, f.latency_ns, f.device, f.stream);
+    disks::learned().into_iter().map(words).collect()
 }
 
 /// Measures the disk below `folder` with a file of `file_bytes`, `slice_ms` for each figure.

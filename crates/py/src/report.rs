@@ -43,6 +43,10 @@ pub fn explain<'py>(
     ] {
         fields.set_item(name, value)?;
     }
+    let (figures, origin) = open.disk();
+    fields.set_item("disk", origin.name())?;
+    fields.set_item("disk_latency_ns", figures.latency_ns)?;
+    fields.set_item("disk_rate", figures.device)?;
     fields.set_item("budget", access.hints.budget())?;
     fields.set_item("cached", survey.cached.map(|permille| f64::from(permille) / 1000.0))?;
     Ok(fields)

@@ -5,9 +5,11 @@
 //! regular distances.
 
 use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use outcore_io::disks::{self, Figures, Origin};
 use outcore_io::pool::PAGE;
 use outcore_io::{cpu, probe, Arena, FileTable, Pipeline};
 use outcore_plan::gaps::Prices;
@@ -16,7 +18,6 @@ use outcore_plan::{
 };
 
 use crate::hints::{Cache, Hints};
-use crate::measure::Figures;
 
 /// Sections that span less than this are looked at as a whole.
 const GLANCE: i64 = 64 << 10;
@@ -35,7 +36,7 @@ const DEEP: i64 = 4;
 #[derive(Debug, Default)]
 pub struct Found {
     block: OnceLock<Option<i64>>,
-    disk: OnceLock<Option<Figures>>,
+    device: OnceLock<Option<u64>>,
     scarce: OnceLock<bool>,
 }
 
@@ -62,26 +63,31 @@ impl Found {
         *self.scarce.get_or_init(|| !probe::memory().caches(bytes, held))
     }
 
-    /// The figures of the disk of the first file, if it was measured.
+    /// The figures of the disk of the first file, if anything is known of it.
     fn disk(&self, files: &FileTable) -> Option<Figures> {
         if files.is_empty() {
             return None;
         }
-        self.disk_of(files.path(0).ok()?)
+        Some(self.disk_of(files.path(0).ok()?)?.0)
     }
 
     /// What gaps between written pages cost on the disk of these files, and requests.
     pub fn prices(&self, files: &FileTable) -> Prices {
         let mut terms = Terms::new(0);
-        if let Some((_, latency_ns, device, stream)) = self.disk(files) {
+        if let Some(Figures { latency_ns, device, stream, .. }) = self.disk(files) {
             terms.rates = Rates { latency_ns, device, stream, ..terms.rates };
         }
         Prices::new(probe::page_size(), &terms)
     }
 
-    /// The figures of the disk that holds `path`, if it was measured; looked for once.
-    pub fn disk_of(&self, path: &Path) -> Option<Figures> {
-        *self.disk.get_or_init(|| crate::measure::figures(path))
+    /// The figures of the disk that holds `path` as they are now, if anything is known of it.
+    pub fn disk_of(&self, path: &Path) -> Option<(Figures, Origin)> {
+        disks::figures(self.device(path)?)
+    }
+
+    /// The number of the disk that holds `path`; looked for once.
+    pub fn device(&self, path: &Path) -> Option<u64> {
+        *self.device.get_or_init(|| Some(std::fs::metadata(path).ok()?.dev()))
     }
 }
 
@@ -156,7 +162,7 @@ pub fn terms(
 ) -> Terms {
     let mut terms = Terms::new(budget);
     terms.lanes = if codecs.is_some() { lanes(hints) } else { lanes(hints).max(DEEP) };
-    if let Some((gap, latency_ns, device, stream)) = found.disk(files) {
+    if let Some(Figures { gap, latency_ns, device, stream }) = found.disk(files) {
         terms.gap = gap;
         terms.rates = Rates { latency_ns, device, stream, ..terms.rates };
     }
@@ -216,10 +222,11 @@ pub fn past_cache(
     Terms { scarce, block, ..terms }
 }
 
-/// The figures of a disk that was not measured.
+/// The figures of a disk of which nothing is known.
 pub fn assumed() -> Figures {
-    let (terms, rates) = (Terms::new(0), Rates::MEASURED);
-    (terms.gap, rates.latency_ns, rates.device, rates.stream)
+    let (gap, rates) = (Terms::new(0).gap, Rates::MEASURED);
+    let Rates { latency_ns, device, stream, .. } = rates;
+    Figures { gap, latency_ns, device, stream }
 }
 
 /// Rounds side by side.

@@ -1,0 +1,125 @@
+//! A first part of a scattered read, small enough to be a trial of a disk that nobody knows.
+//!
+//! The part has about as many requests as were asked for; what is left is a few sections, to be planned
+//! when the trial has told what requests cost there.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::error::PlanError;
+use crate::layout::Strided;
+use crate::section::{Range, Section};
+
+/// Cuts a section of a plan with so many `reads` into a part of about `wanted`, which comes first, and
+/// what is left.
+///
+/// # Errors
+/// None that a section of this layout gives.
+pub fn cut(
+    layout: &Strided,
+    section: &Section,
+    reads: i64,
+    wanted: i64,
+) -> Result<Vec<Section>, PlanError> {
+    let mut axes: Vec<usize> = (0..section.ndim()).collect();
+    let apart = |axis: &usize| layout.strides[*axis].saturating_mul(section.ranges()[*axis].step);
+    axes.sort_by_key(|axis| core::cmp::Reverse(apart(axis).saturating_abs()));
+    let (mut part, mut rest, mut reads) = (section.clone(), Vec::new(), reads);
+    for axis in axes {
+        let count = section.ranges()[axis].count;
+        if count < 2 || reads <= wanted {
+            continue;
+        }
+        // Indices of this axis that have so many requests, one at least.
+        let each = (reads / count).max(1);
+        let taken = (wanted / each).clamp(1, count - 1);
+        let (first, others) = part.split(axis, taken)?;
+        rest.push(others);
+        part = first;
+        reads = each.saturating_mul(taken);
+    }
+    let mut all = vec![part];
+    all.extend(rest.into_iter().rev());
+    Ok(all)
+}
+
+/// Whether a section leaves out so much of what it spans that another disk might want it read in
+/// another way.
+pub fn is_scattered(layout: &Strided, section: &Section, read_bytes: i64) -> bool {
+    let reach = |(range, stride): (&Range, &i64)| {
+        (range.count - 1).max(0).saturating_mul(range.step).saturating_mul(*stride).saturating_abs()
+    };
+    let span = section.ranges().iter().zip(&layout.strides).map(reach);
+    span.fold(layout.item, i64::saturating_add) / 2 > read_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::layout::Part;
+
+    fn layout(shape: &[i64]) -> Strided {
+        let mut strides = vec![8; shape.len()];
+        for axis in (0..shape.len().saturating_sub(1)).rev() {
+            strides[axis] = strides[axis + 1] * shape[axis + 1];
+        }
+        let len = shape.iter().product::<i64>() * 8;
+        let parts = vec![Part { file: 0, offset: 0, len }];
+        Strided { shape: shape.to_vec(), item: 8, strides, parts }
+    }
+
+    fn section(ranges: &[(i64, i64, i64)]) -> Section {
+        let range = |&(start, count, step)| Range::new(start, count, step).unwrap();
+        Section::new(ranges.iter().map(range).collect())
+    }
+
+    #[test]
+    fn rows_apart_are_cut_along_the_rows() {
+        let layout = layout(&[16_000, 8192]);
+        let rows = section(&[(0, 1000, 16), (0, 512, 1)]);
+        let parts = cut(&layout, &rows, 1000, 40).unwrap();
+        let first = section(&[(0, 40, 16), (0, 512, 1)]);
+        assert_eq!(parts, [first, section(&[(640, 960, 16), (0, 512, 1)])]);
+    }
+
+    #[test]
+    fn a_slow_axis_with_many_requests_for_an_index_is_cut_further() {
+        let layout = layout(&[2, 16_000, 8192]);
+        let rows = section(&[(0, 2, 1), (0, 1000, 16), (0, 512, 1)]);
+        let parts = cut(&layout, &rows, 2000, 40).unwrap();
+        assert_eq!(
+            parts,
+            [
+                section(&[(0, 1, 1), (0, 40, 16), (0, 512, 1)]),
+                section(&[(0, 1, 1), (640, 960, 16), (0, 512, 1)]),
+                section(&[(1, 1, 1), (0, 1000, 16), (0, 512, 1)]),
+            ]
+        );
+    }
+
+    #[test]
+    fn dense_sections_are_not_scattered() {
+        let layout = layout(&[1000, 1000]);
+        assert!(!is_scattered(&layout, &section(&[(0, 1000, 1), (0, 1000, 1)]), 8_000_000));
+        assert!(is_scattered(&layout, &section(&[(0, 1000, 1), (0, 10, 1)]), 80_000));
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_the_section_and_do_not_overlap(
+            ranges in prop::collection::vec((0i64..5, 1i64..7, 1i64..4), 1..4),
+            reads in 1i64..300,
+            wanted in 1i64..50,
+        ) {
+            let shape: Vec<i64> = ranges.iter().map(|(s, n, k)| s + n * k).collect();
+            let whole = section(&ranges);
+            let parts = cut(&layout(&shape), &whole, reads, wanted).unwrap();
+            let mut found: Vec<_> = parts.iter().flat_map(|part| part.indices()).collect();
+            found.sort();
+            prop_assert_eq!(found, whole.indices().collect::<Vec<_>>());
+            prop_assert!(parts.len() <= ranges.len() + 1);
+        }
+    }
+}

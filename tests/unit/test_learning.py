@@ -1,0 +1,132 @@
+"""Disks that nobody measured are learned while they are read."""
+
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore import _core, measured
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import throttle  # noqa: E402
+
+SLOW = (500_000, 5_000_000, 100_000_000, 100_000_000)
+ROWS = np.s_[::16]
+
+
+@pytest.fixture
+def figures(tmp_path, monkeypatch):
+    """A cache folder of its own, and nothing known."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _core.set_disks({})
+    yield
+    _core.set_disks({})
+
+
+def scattered(folder):
+    """1000 rows of 4 kB, 64 kB apart, on the disk."""
+    path = folder / "a.npy"
+    data = np.random.default_rng(0).random((16_000, 512))
+    np.save(path, data)
+    forget(path)
+    return path, data
+
+
+def forget(path):
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def test_what_was_learned_is_used_and_told(tmp_path, figures):
+    path, _ = scattered(tmp_path)
+    a = outcore.open(path)
+    assert a.explain(ROWS).disk == "assumed"
+    fast = a.explain(ROWS)
+    _core.set_disks({}, {os.stat(tmp_path).st_dev: SLOW})
+    slow = a.explain(ROWS)
+    assert (slow.disk, slow.disk_latency_ns, slow.disk_rate) == ("learned", *SLOW[1:3])
+    assert "disk     learned: 5e+03 us a request, 100 MB/s" in str(slow)
+    assert slow.reads < 200 < fast.reads
+    _core.set_disks({os.stat(tmp_path).st_dev: SLOW})
+    assert a.explain(ROWS).disk == "measured"
+
+
+def test_what_was_learned_is_kept_for_the_next_process(tmp_path, figures, monkeypatch):
+    learned = [(str(tmp_path / "a.npy"), *SLOW)]
+    monkeypatch.setattr(_core, "learned_disks", lambda: learned)
+    measured.keep_learned()
+    (kept,) = measured.known()
+    assert kept["learned"] and kept["mount"] == measured.mount_of(str(tmp_path))
+    assert kept["latency_ns"] == SLOW[1]
+    measured.use()
+    path, _ = scattered(tmp_path)
+    assert outcore.open(path).explain(ROWS).disk == "learned"
+
+
+def test_what_was_measured_is_not_replaced(tmp_path, figures, monkeypatch):
+    known = {"gap": 1, "latency_ns": 2, "device": 3, "stream": 4}
+    known["mount"] = measured.mount_of(str(tmp_path))
+    measured._keep(known)
+    monkeypatch.setattr(_core, "learned_disks", lambda: [(str(tmp_path / "a.npy"), *SLOW)])
+    measured.keep_learned()
+    assert measured.known() == [known]
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, figures, monkeypatch):
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setattr(_core, "learned_disks", lambda: [(str(tmp_path / "a.npy"), *SLOW)])
+    measured.keep_learned()
+
+
+READ = """
+import sys, zlib, numpy as np, outcore
+sys.path.insert(0, sys.argv[1])
+import throttle
+throttle.enter(__import__("pathlib").Path(sys.argv[2]))
+a = outcore.open(sys.argv[3])
+planned = a.explain(np.s_[::16]).reads
+print(planned, zlib.crc32(a[::16].tobytes()), a.stats()["reads"])
+"""
+
+
+def test_a_slow_disk_is_learned_within_the_first_read(tmp_path):
+    path, data = scattered(tmp_path)
+    words = [sys.executable, "-c", READ, str(ROOT / "bench")]
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "OUTCORE_LEARN_DISKS": "1"}
+    env["PYTHONPATH"] = str(ROOT / "python")
+    try:
+        group = throttle.Group(path, throttle.Limits(requests=100, rate=200_000_000))
+    except throttle.Unavailable as error:
+        pytest.skip(str(error))
+    with group:
+        found = []
+        for learning in ("0", "1", "1"):
+            forget(path)
+            env["OUTCORE_LEARN_DISKS"] = learning
+            line = subprocess.run(
+                [*words, str(group.folder), str(path)],
+                env=env,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=120,
+            ).stdout
+            planned, checksum, reads = line.split()
+            assert int(checksum) == zlib.crc32(data[ROWS].tobytes())
+            found.append((int(planned), int(reads)))
+    (without, blind), (first, tried), (second, known) = found
+    assert without == blind == first >= 1000
+    # Two trials at most, and the rest in long requests.
+    assert tried <= 300
+    assert second == known <= 200
+    (kept,) = json.loads((tmp_path / "cache/outcore/disk.json").read_text())["disks"]
+    assert kept["learned"] and kept["latency_ns"] > 1_000_000
