@@ -38,6 +38,8 @@ class Option:
         What it may be.
     required
         There is no call without it.
+    is_array
+        Its text is the path of an array, which is open while the operation runs.
     """
 
     read: Callable[[str], Any] | None
@@ -45,6 +47,7 @@ class Option:
     default: Any = None
     choices: Sequence[str] | None = None
     required: bool = False
+    is_array: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,9 @@ class Operation:
         they are its keywords.
     function
         From the options to the name of the function; None: it is that of the operation.
+    positional
+        From the inputs and the options to the arguments without a keyword. Options that are in them are
+        taken out of the others.
     is_array
         Where there are no results: whether, of these inputs, there is an array to write, so that it has
         to be told where it goes.
@@ -86,6 +92,9 @@ class Operation:
     required: tuple[str, ...] = ()
     call: Callable[[dict[str, Any], int], dict[str, Any]] | None = None
     function: Callable[[dict[str, Any]], str | None] = lambda words: None
+    positional: Callable[[Sequence[Any], dict[str, Any]], Sequence[Any]] = lambda inputs, words: (
+        inputs
+    )
     is_array: Callable[[Sequence[DiskArray]], bool] = lambda inputs: False
 
 
@@ -98,8 +107,26 @@ def _numbers(text: str) -> Any:
     return found[0] if len(found) == 1 else found
 
 
+def _three_axes(text: str) -> list[Any]:
+    """Axes of both operands and of the result of a product, between colons."""
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise ValueError("three times axes between colons, such as 0,1:1,0:0,1")
+    return [_integers(part) for part in parts]
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
+
+
+def _lu_solve(inputs: Sequence[Any], words: dict[str, Any]) -> Sequence[Any]:
+    lu, piv, sides = inputs
+    return (lu, piv), sides
+
+
+def _cho_solve(inputs: Sequence[Any], words: dict[str, Any]) -> Sequence[Any]:
+    factor, sides = inputs
+    return (factor, not words.pop("upper", False)), sides
 
 
 def _whole(text: str) -> int | None:
@@ -155,6 +182,9 @@ _MODE = {
     "cval": Option(float, "the element beyond the ends with --mode constant", 0.0),
     "axes": Option(_integers, "axes that are filtered, such as 0,1; all of them if not given"),
     "output": Option(_dtype, "dtype of the result, such as f4; that of the source if not given"),
+}
+_COUNTED = {
+    "weights": Option(str, "file with what each element counts; 1 if not given", is_array=True)
 }
 _SIZE = {"size": Option(_integers, "of the window: 3, or 3,5", 3), **_MODE}
 _WEIGHTS = {
@@ -277,7 +307,17 @@ OPERATIONS: dict[str, Operation] = {
             **_MODE,
         },
     ),
-    "matmul": Operation("the matrix product", inputs=("a", "b")),
+    "matmul": Operation(
+        "the matrix product",
+        inputs=("a", "b"),
+        options={
+            "axes": Option(
+                _three_axes,
+                "axes of the matrices of a, of b and of the result, such as 1,0:0,1:0,1 for the "
+                "transpose of a times b; the last ones if not given",
+            )
+        },
+    ),
     "tensordot": Operation(
         "a product over several axes",
         inputs=("a", "b"),
@@ -311,6 +351,22 @@ OPERATIONS: dict[str, Operation] = {
     "lu": Operation("LU factors, and the permutation", results=("p", "l", "u")),
     "lu_factor": Operation("LU factors in one matrix, and the pivots", results=("lu", "piv")),
     "solve": Operation("solve linear equations", inputs=("a", "b"), results=("x",)),
+    "lu_solve": Operation(
+        "solve linear equations with what lu_factor has made",
+        inputs=("lu", "piv", "b"),
+        results=("x",),
+        options={
+            "trans": Option(int, "0: a x = b; 1: with a transposed; 2: and conjugate", 0),
+        },
+        positional=_lu_solve,
+    ),
+    "cho_solve": Operation(
+        "solve linear equations with what cholesky has made",
+        inputs=("c", "b"),
+        results=("x",),
+        options={"upper": Option(None, "the factor is the upper triangle, not the lower one")},
+        positional=_cho_solve,
+    ),
     "qr": Operation("QR factors of a tall matrix", results=("q", "r")),
     "svd": Operation("singular values and vectors of a tall matrix", results=("u", "s", "vh")),
     "sort": Operation("sort along an axis", options=_SORTED),
@@ -325,7 +381,12 @@ OPERATIONS: dict[str, Operation] = {
         "where values would have to be put into a sorted array",
         inputs=("a", "v"),
         results=("places",),
-        options={"side": Option(str, "of equal elements", "left", ("left", "right"))},
+        options={
+            "side": Option(str, "of equal elements", "left", ("left", "right")),
+            "sorter": Option(
+                str, "file with indices that sort the array, which argsort makes", is_array=True
+            ),
+        },
     ),
     "lstsq": Operation(
         "the x for which |b - a x| is least",
@@ -373,7 +434,10 @@ OPERATIONS: dict[str, Operation] = {
         "norm of a vector, or of a matrix",
         results=(),
         options={
-            "ord": Option(_order, "which: a number, inf, -inf, or fro; if not given the 2-norm"),
+            "ord": Option(
+                _order,
+                "which: a number, inf, -inf, fro or nuc; if not given the 2-norm of all elements",
+            ),
             "axis": Option(_integers, "axis of vectors, or two of matrices"),
             **_KEEPDIMS,
         },
@@ -399,8 +463,16 @@ OPERATIONS: dict[str, Operation] = {
         options={
             "bins": Option(int, "how many intervals", 10),
             "range": Option(_numbers, "where the first begins and the last ends, such as 0,1"),
+            "density": Option(
+                None, "divide by the number of elements and the width of the interval"
+            ),
+            **_COUNTED,
         },
         call=_histogram,
     ),
-    "bincount": Operation("how often each whole number occurs", results=()),
+    "bincount": Operation(
+        "how often each whole number occurs",
+        results=(),
+        options={"minlength": Option(int, "the least number of counts"), **_COUNTED},
+    ),
 }

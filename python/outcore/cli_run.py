@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,6 @@ def _fill_results(parser: argparse.ArgumentParser, operation: Operation) -> None
 
 def _run(words: Any) -> int:
     run = OPERATIONS[words.operation]
-    inputs = [getattr(words, name) for name in run.inputs]
     outs = tuple(getattr(words, name) for name in run.results)
     how = _how(words, run)
     to = outs or getattr(words, "out", None)
@@ -144,21 +144,16 @@ def _run(words: Any) -> int:
         how["out"] = to[0] if outs and len(outs) == 1 else to
     ranks = Ranks.of(world(), f"outcore run {words.operation}")
     # A rank that cannot open them must not leave the others waiting.
-    opened = ranks.together(
-        lambda: [outcore.open(path, **parse_options(words.set)) for path in inputs]
-    )
-    started = time.monotonic()
-    try:
-        name, given = ranks.together(lambda: _given(words, run, opened))
+    with ExitStack() as opened:
+        arrays, others = ranks.together(lambda: _opened(words, run, opened))
+        started = time.monotonic()
+        name, positional, given = ranks.together(lambda: _given(words, run, arrays, others))
         how["comm"] = ranks.comm
         function = getattr(outcore, name)
         with Bar(words.operation, quiet=words.quiet or words.json, piped=words.progress) as bar:
             found = function(
-                *opened, **given, **how, **({} if words.explain else {"progress": bar})
+                *positional, **given, **how, **({} if words.explain else {"progress": bar})
             )
-    finally:
-        for array in opened:
-            array.close()
     if words.explain:
         return _tell(words, found.report)
     names = tuple(found) if isinstance(found, dict) else run.names
@@ -166,6 +161,23 @@ def _run(words: Any) -> int:
     results = results if isinstance(results, tuple) else (results,)
     _print(words, results, names, time.monotonic() - started)
     return 0
+
+
+def _opened(
+    words: Any, run: Operation, opened: ExitStack
+) -> tuple[list[outcore.DiskArray], dict[str, outcore.DiskArray]]:
+    """The inputs, and what options name; all are closed with the stack."""
+    how = parse_options(words.set)
+    inputs = [
+        opened.enter_context(outcore.open(getattr(words, name), **how)) for name in run.inputs
+    ]
+    paths = {name: getattr(words, name) for name, option in run.options.items() if option.is_array}
+    # What --set says is true of the inputs: a file of weights has a dtype of its own.
+    return inputs, {
+        name: opened.enter_context(outcore.open(path))
+        for name, path in paths.items()
+        if path is not None
+    }
 
 
 def _how(words: Any, run: Operation) -> dict[str, Any]:
@@ -189,17 +201,22 @@ def _how(words: Any, run: Operation) -> dict[str, Any]:
 
 
 def _given(
-    words: Any, run: Operation, inputs: Sequence[outcore.DiskArray]
-) -> tuple[str, dict[str, Any]]:
-    """The name of the function, and what this operation takes."""
+    words: Any,
+    run: Operation,
+    inputs: Sequence[outcore.DiskArray],
+    others: Mapping[str, outcore.DiskArray],
+) -> tuple[str, Sequence[Any], dict[str, Any]]:
+    """The name of the function, and its arguments without and with a keyword."""
     if run.is_array(inputs) and words.out is None and not words.explain:
         raise UsageError(
             f"{words.operation} of shapes {' and '.join(str(one.shape) for one in inputs)} is an array, "
             "not a number: say with --out PATH where it goes",
             code="missing-argument",
         )
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = dict(others)
     for name, option in run.options.items():
+        if option.is_array:
+            continue
         text = getattr(words, name)
         if text is None:
             if option.default is not None:
@@ -218,7 +235,9 @@ def _given(
                 f"--{name} {text!r}: one of {', '.join(option.choices)}", code="bad-option"
             )
     function = run.function(given) or words.operation
-    return function, run.call(given, inputs[0].ndim) if run.call is not None else given
+    if run.call is not None:
+        given = run.call(given, inputs[0].ndim)
+    return function, run.positional(inputs, given), given
 
 
 def _tell(words: Any, report: outcore.ComputeReport) -> int:
@@ -329,6 +348,6 @@ def _reason(one: dict[str, Any]) -> str:
         return f"{one['path']} is damaged: {_STATES['left']}"
     return (
         f"{one['path']}: {one['operation']} to {', '.join(one['targets'])} cannot go on by its journal, "
-        "which does not hold all of the call (a function or an array in memory cannot be written down); "
+        "which does not hold all of the call (a function, an array in memory, factors to solve with); "
         "the same Python call with resume=True goes on with it, or the same `outcore run` with --resume"
     )

@@ -31,6 +31,10 @@ def folder(tmp_path, monkeypatch):
     np.save("whole.npy", WHOLE)
     np.save("sorted.npy", np.sort(DATA[0]))
     np.save("window.npy", WINDOW)
+    lu, piv = linalg.lu_factor(np.load("square.npy"))
+    np.save("lu.npy", lu)
+    np.save("piv.npy", piv)
+    np.save("lower.npy", np.linalg.cholesky(np.load("square.npy")))
 
 
 #: Arguments by name of the operation, if it does not take one array and no options.
@@ -40,7 +44,9 @@ WORDS = {
     "dot": ["whole.npy", "whole.npy"],
     "correlate": ["a.npy", "out.npy", "--weights", "window.npy"],
     "convolve": ["a.npy", "out.npy", "--weights", "window.npy"],
-    "lu_factor": ["square.npy", "out.npy", "piv.npy"],
+    "lu_factor": ["square.npy", "out.npy", "p.npy"],
+    "lu_solve": ["lu.npy", "piv.npy", "b.npy", "out.npy"],
+    "cho_solve": ["lower.npy", "b.npy", "out.npy"],
     "tensordot": ["a.npy", "b.npy", "out.npy", "--axes", "1"],
     "solve": ["square.npy", "b.npy", "out.npy"],
     "cholesky": ["square.npy", "out.npy"],
@@ -174,6 +180,12 @@ def test_weights_by_name():
         (["dot", "a.npy", "b.npy"], "--out PATH"),
         (["norm", "a.npy", "--ord", "no"], "ord='no'"),
         (["stencil", "a.npy", "c.npy", "--until", "x"], "--until 'x'"),
+        (["matmul", "a.npy", "a.npy", "c.npy", "--axes", "1,0"], "0,1:1,0:0,1"),
+        (["matmul", "a.npy", "a.npy", "c.npy", "--axes", "1,0:0,1:0"], "axes="),
+        (["lu_solve", "lu.npy", "piv.npy", "b.npy", "c.npy", "--trans", "3"], "trans=3"),
+        (["searchsorted", "a.npy", "b.npy", "c.npy", "--sorter", "none.npy"], "none.npy"),
+        (["histogram", "a.npy", "--weights", "b.npy"], "weights= has shape (40, 60)"),
+        (["bincount", "whole.npy", "--minlength", "-1"], "minlength=-1"),
         (["transpose", "a.npy", "b.npy"], "here: --overwrite"),
         (["transpose", "none.npy", "c.npy"], "none.npy"),
     ],
@@ -212,7 +224,12 @@ def test_norms_have_an_order_that_is_not_that_of_a_file():
     for ord in ("1", "3", "inf", "-inf"):
         found = value("norm", "a.npy", "--ord", ord, "--axis", "1")
         np.testing.assert_allclose(found, np.linalg.norm(DATA, float(ord), 1))
-    np.testing.assert_allclose(value("norm", "a.npy", "--ord", "fro"), np.linalg.norm(DATA))
+    for name in ("fro", "nuc"):
+        expected = np.linalg.norm(DATA, name)
+        np.testing.assert_allclose(value("norm", "a.npy", "--ord", name), expected)
+    for ord in ("2", "-2"):
+        expected = np.linalg.norm(DATA, float(ord))
+        np.testing.assert_allclose(value("norm", "a.npy", "--ord", ord), expected)
     found = value("norm", "a.npy", "--axis", "0", "--keepdims")
     np.testing.assert_allclose(found, np.linalg.norm(DATA, axis=0, keepdims=True))
 
@@ -268,6 +285,47 @@ def test_weights_are_in_a_file(name, capsys):
     np.testing.assert_array_equal(expected, np.load("c.npy"))
 
 
+def test_what_elements_count_is_in_a_file(capsys):
+    heavy = np.random.default_rng(5).random(DATA.shape)
+    np.save("heavy.npy", heavy)
+    words = ["histogram", "a.npy", "--bins", "4", "--weights", "heavy.npy"]
+    np.testing.assert_allclose(value(*words), np.histogram(DATA, 4, weights=heavy)[0])
+    expected = np.histogram(DATA, 4, weights=heavy, density=True)[0]
+    np.testing.assert_allclose(value(*words, "--density"), expected)
+    np.save("heavy.npy", heavy.ravel()[: WHOLE.size])
+    expected = np.bincount(WHOLE, heavy.ravel()[: WHOLE.size], 9)
+    words = ["bincount", "whole.npy", "--weights", "heavy.npy", "--minlength", "9"]
+    np.testing.assert_array_equal(value(*words), expected)
+    assert main(["run", *words, "--out", "c.npy"]) == 0
+    np.testing.assert_array_equal(np.load("c.npy"), expected)
+
+
+def test_set_tells_of_inputs_and_not_of_what_options_name():
+    """A raw file has no dtype of its own, its weights do."""
+    DATA.tofile("a.raw")
+    words = ["--set", "dtype=f8", "--set", "shape=60,40", "--bins", "4", "--weights", "a.npy"]
+    np.testing.assert_allclose(
+        value("histogram", "a.raw", *words), np.histogram(DATA, 4, weights=DATA)[0]
+    )
+
+
+def test_what_sorts_an_array_is_in_a_file(capsys):
+    np.save("line.npy", DATA[0])
+    assert main(["run", "argsort", "line.npy", "order.npy"]) == 0
+    words = ["searchsorted", "line.npy", "a.npy", "c.npy", "--sorter", "order.npy"]
+    assert main(["run", *words, "--side", "right"]) == 0
+    expected = np.searchsorted(np.sort(DATA[0]), DATA, "right")
+    np.testing.assert_array_equal(np.load("c.npy"), expected)
+
+
+def test_a_product_along_other_axes(capsys):
+    words = ["matmul", "a.npy", "a.npy", "c.npy", "--axes"]
+    assert main(["run", *words, "1,0:0,1:0,1"]) == 0
+    np.testing.assert_allclose(np.load("c.npy"), DATA.T @ DATA)
+    assert main(["run", *words, "-2,-1:-1,-2:1,0", "--overwrite"]) == 0
+    np.testing.assert_allclose(np.load("c.npy"), (DATA @ DATA.T).T)
+
+
 def test_an_inner_product_is_a_number_and_a_product_of_matrices_a_file(capsys):
     assert main(["run", "dot", "whole.npy", "whole.npy"]) == 0
     assert capsys.readouterr().out == f"{WHOLE @ WHOLE}\n"
@@ -283,10 +341,21 @@ def test_values_may_begin_with_a_minus(capsys):
 
 
 def test_factors_in_files(capsys):
-    assert main(["run", "lu_factor", "square.npy", "c.npy", "piv.npy"]) == 0
+    words = ["square.npy", "c.npy", "piv.npy", "--overwrite"]
+    assert main(["run", "lu_factor", *words]) == 0
     lu, piv = linalg.lu_factor(np.load("square.npy"))
     np.testing.assert_allclose(np.load("c.npy"), lu)
     np.testing.assert_array_equal(np.load("piv.npy"), piv)
+    for trans in ("0", "1"):
+        words = ["c.npy", "piv.npy", "b.npy", "x.npy", "--trans", trans]
+        assert main(["run", "lu_solve", *words, "--overwrite"]) == 0
+        matrix = np.load("square.npy")
+        expected = np.linalg.solve(matrix.T if trans == "1" else matrix, np.load("b.npy"))
+        np.testing.assert_allclose(np.load("x.npy"), expected)
+    np.save("upper.npy", np.load("lower.npy").T)
+    for words in (["lower.npy"], ["upper.npy", "--upper"]):
+        assert main(["run", "cho_solve", *words, "b.npy", "x.npy", "--overwrite"]) == 0
+        np.testing.assert_allclose(np.load("x.npy"), np.linalg.solve(matrix, np.load("b.npy")))
 
 
 def test_a_solution_of_least_squares_in_a_file(capsys):
@@ -336,15 +405,15 @@ def test_jobs_are_listed_continued_and_removed(monkeypatch, capsys):
     assert "nothing to go on with" in capsys.readouterr().out
 
 
-def interrupted(monkeypatch, call, *inputs, **words):
-    """Stop a computation after three steps, which are durable."""
+def interrupted(monkeypatch, call, *inputs, calls_before=3, **words):
+    """Stop a computation after so many calls of `progress`, with what is durable by then."""
     monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
     calls = 0
 
     def progress(done, total):
         nonlocal calls
         calls += 1
-        if calls == 4:
+        if calls > calls_before:
             raise Stop
 
     with pytest.raises(Stop):
@@ -369,6 +438,37 @@ def test_what_resume_cannot_go_on_with_it_says(monkeypatch, capsys):
     outcore.map_blocks(np.negative, "big.npy", out="d.npy", memory="1 MiB", resume=True).close()
     assert main(["resume"]) == 0
     assert "nothing to go on with" in capsys.readouterr().out
+
+
+def test_a_search_goes_on_with_what_sorts(monkeypatch, capsys):
+    """Its journal says what `sorter` was."""
+    rng = np.random.default_rng(4)
+    line, places = rng.random(3000), rng.random((700, 500))
+    np.save("line.npy", line)
+    np.save("order.npy", np.argsort(line))
+    np.save("big.npy", places)
+    words = {"sorter": "order.npy", "out": "c.npy"}
+    interrupted(monkeypatch, outcore.searchsorted, "line.npy", "big.npy", **words)
+    assert main(["resume"]) == 0
+    assert "c.npy: complete" in capsys.readouterr().out
+    np.testing.assert_array_equal(np.load("c.npy"), np.searchsorted(np.sort(line), places))
+
+
+def test_a_solution_goes_on_by_the_same_command_only(monkeypatch, capsys):
+    """Factors are one argument of two things, which a journal does not hold."""
+    rng = np.random.default_rng(4)
+    lu, piv = linalg.lu_factor(rng.random((300, 300)))
+    for name, one in (("f.npy", lu), ("p.npy", piv), ("s.npy", rng.random((300, 700)))):
+        np.save(name, one)
+    factors, words = ("f.npy", "p.npy"), {"out": "c.npy", "calls_before": 12}
+    interrupted(monkeypatch, outcore.lu_solve, factors, "s.npy", **words)
+    assert main(["resume"]) == 3
+    assert "the same `outcore run` with --resume" in capsys.readouterr().err
+    words = ["lu_solve", "f.npy", "p.npy", "s.npy", "c.npy", "--memory", "1MiB"]
+    assert main(["run", *words, "--resume"]) == 0
+    assert not jobs.unfinished()
+    expected = linalg.lu_solve((lu, piv), np.load("s.npy"))
+    np.testing.assert_allclose(np.load("c.npy"), expected)
 
 
 def test_resume_says_that_a_journal_is_damaged(capsys):
