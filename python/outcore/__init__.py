@@ -17,17 +17,6 @@ from typing import TYPE_CHECKING, Any
 from outcore import measured as _measured
 from outcore._core import __version__
 from outcore.attributes import Attributes
-from outcore.blocks import Blocks
-from outcore.collective import (
-    ArrayReport,
-    CollectiveArray,
-    CollectiveReport,
-    ManyReport,
-    OwnerReport,
-    explain_all,
-    read_all,
-    write_all,
-)
 from outcore.disk import DiskArray
 from outcore.errors import (
     AlreadyExistsError,
@@ -53,11 +42,20 @@ from outcore.hints import Hints, MemoryLimit, memory
 from outcore.opening import create, open
 from outcore.report import BlocksReport, Report
 from outcore.requests import IORequest
-from outcore.transport import Communicator, Transport
-from outcore.verify import Damage, verify
 
 if TYPE_CHECKING:
     from outcore.assignment import Assignment, assign
+    from outcore.blocks import Blocks
+    from outcore.collective import (
+        ArrayReport,
+        CollectiveArray,
+        CollectiveReport,
+        ManyReport,
+        OwnerReport,
+        explain_all,
+        read_all,
+        write_all,
+    )
     from outcore.dist import Align, DistArray, Distribution, ProcessGrid
     from outcore.jobs import ComputeReport, Measured, Planned
     from outcore.ooc.blocks.map_blocks import apply_along_axis, map_blocks
@@ -129,6 +127,8 @@ if TYPE_CHECKING:
         uniform_filter1d,
     )
     from outcore.ooc.stencils.stencil import stencil
+    from outcore.transport import Communicator, Transport
+    from outcore.verification import Damage, verify
 
 __all__ = [
     "Align",
@@ -282,9 +282,14 @@ __all__ = [
     "write_all",
 ]
 
-#: What is imported when it is first used, by module: half of the time of ``import outcore``.
+#: What is imported when it is first used, by module: most of the time of ``import outcore``.
 _LATER = {
     "outcore.assignment": "Assignment assign",
+    "outcore.blocks": "Blocks",
+    "outcore.collective": (
+        "ArrayReport CollectiveArray CollectiveReport ManyReport OwnerReport explain_all read_all "
+        "write_all"
+    ),
     "outcore.dist": "Align DistArray Distribution ProcessGrid",
     "outcore.jobs": "ComputeReport Measured Planned",
     "outcore.ooc.blocks.map_blocks": "apply_along_axis map_blocks",
@@ -323,9 +328,11 @@ _LATER = {
         "uniform_filter1d"
     ),
     "outcore.ooc.stencils.stencil": "stencil",
+    "outcore.transport": "Communicator Transport",
+    "outcore.verification": "Damage verify",
 }
 # Modules that are found as attributes without an import of their own.
-_MODULES = ("assignment", "dist", "jobs", "ooc")
+_MODULES = ("assignment", "blocks", "collective", "dist", "jobs", "ooc", "transport")
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 
 

@@ -27,9 +27,9 @@ from typing import Any, Literal, Self, SupportsIndex
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcore import _core, blocks, formats
+import outcore
+from outcore import _core, formats
 from outcore.attributes import Attributes
-from outcore.blocks import Blocks
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.growth import as_elements, check_seen, continued, refill
@@ -312,6 +312,8 @@ class DiskArray(Operators):
                [0, 5, 6]])
         """
         if isinstance(value, DiskArray):
+            from outcore import blocks
+
             blocks.copy_section(value, self, key)
         else:
             self._core.write(key, value)
@@ -467,6 +469,8 @@ class DiskArray(Operators):
         (50, 10)
         """
         self._must_write("copy to")
+        from outcore import blocks
+
         with contextlib.closing(blocks.copy_blocks(source, self, key)) as loop:
             return loop.report
 
@@ -501,7 +505,7 @@ class DiskArray(Operators):
         *,
         shape: Sequence[int | None] | int | None = None,
         overlap: Sequence[int] | int = 0,
-    ) -> Blocks:
+    ) -> outcore.Blocks:
         """
         Walk through the array in blocks that fit the memory budget.
 
@@ -556,6 +560,8 @@ class DiskArray(Operators):
         >>> a.blocks().report.blocks
         1
         """
+        from outcore import blocks
+
         return blocks.walk(self, axis, shape, overlap)
 
     def __iter__(self) -> Iterator[Any]:

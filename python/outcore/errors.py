@@ -31,7 +31,6 @@ from. Messages say what failed, where, the numbers, then the next step.
 
 from __future__ import annotations
 
-import difflib
 import errno as numbers
 import os
 import sys
@@ -233,6 +232,8 @@ def callers_line() -> int:
 
 def advice(word: object, known: Iterable[str]) -> str:
     """End of a message about a word that is not known: the nearest one that is."""
+    import difflib  # long to import, and only for errors
+
     near = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else "."
 

@@ -14,7 +14,6 @@ equal calls have equal plans, whatever the disk does.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Any
@@ -44,6 +43,8 @@ def known() -> list[dict[str, Any]]:
     """The figures of all measured disks; empty if there are none that can be read."""
     try:
         with open(figures_path(), encoding="utf-8") as stream:
+            import json  # long to import, and most users have no figures
+
             document = json.load(stream)
         return [disk for disk in document["disks"] if all(isinstance(disk[n], int) for n in _USED)]
     except (OSError, ValueError, KeyError, TypeError):
@@ -149,6 +150,8 @@ def _now() -> str:
 
 def _keep(figures: dict[str, Any]) -> None:
     others = [disk for disk in known() if disk.get("mount") != figures["mount"]]
+    import json
+
     text = json.dumps({"version": 1, "disks": [*others, figures]}, indent=1).encode()
     path = figures_path()
     with durable.os_errors("creating the folder of", path):

@@ -20,17 +20,14 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+import outcore
 from outcore import _core, formats
-from outcore.collective.agreement import together
-from outcore.collective.array import CollectiveArray
-from outcore.collective.items import elements_of, number_of, place_of
 from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
 from outcore.formats.layout import Codec
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
-from outcore.transport import Communicator, Transport, transport
 
 __all__ = ["create", "open"]
 
@@ -52,15 +49,15 @@ def open(
     mode: Mode = "r",
     *,
     hints: Hints | Mapping[str, Any] | None = None,
-    comm: Communicator | Transport,
+    comm: outcore.Communicator | outcore.Transport,
     **options: Any,
-) -> CollectiveArray: ...
+) -> outcore.CollectiveArray: ...
 def open(
     path: Path,
     mode: Mode = "r",
     *,
     hints: Hints | Mapping[str, Any] | None = None,
-    comm: Communicator | Transport | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
     **options: Any,
 ) -> DiskArray:
     """
@@ -119,6 +116,8 @@ def open(
     array([1, 4])
     """
     if comm is not None:
+        from outcore.transport import transport
+
         return _open_together(transport(comm), path, mode, hints, options)
     if mode in ("w", "x"):
         return create(path, exclusive=mode == "x", hints=hints, **options)
@@ -129,12 +128,17 @@ def open(
 
 
 def _open_together(
-    group: Transport,
+    group: outcore.Transport,
     path: Path,
     mode: Mode,
     hints: Hints | Mapping[str, Any] | None,
     options: Mapping[str, Any],
-) -> CollectiveArray:
+) -> outcore.CollectiveArray:
+    # Whoever opens an array alone needs none of these.
+    from outcore.collective.agreement import together
+    from outcore.collective.array import CollectiveArray
+    from outcore.collective.items import elements_of, place_of
+
     found: list[CollectiveArray] = []
     known = dict(options)
     made: _core.Records | None = None
@@ -204,6 +208,8 @@ def _meant(options: Mapping[str, Any], found: Sequence[DiskArray]) -> str:
 
 def _digest(options: Mapping[str, Any]) -> int:
     """A number of what is to be created, which all ranks compute alike."""
+    from outcore.collective.items import number_of
+
     said = {"order": "C", "offset": 0, "fill_value": None, **options}
     # Of its elements those of the rank that creates the array count.
     said.pop("data", None)

@@ -12,6 +12,7 @@ import pytest
 import outcore
 from killed import dies_at
 from outcore import jobs
+from outcore.formats import zarr_staged
 
 pytest.importorskip("h5py")
 pytest.importorskip("netCDF4")
@@ -203,7 +204,7 @@ def test_what_the_system_does_not_remove_stays_in_the_list(monkeypatch):
     stopped("g.zarr::/x")
     (left,) = jobs.unfinished()
     with monkeypatch.context() as patch:
-        patch.setattr(outcore.formats.zarr_staged.shutil, "rmtree", refuse)
+        patch.setattr(zarr_staged.shutil, "rmtree", refuse)
         with pytest.raises(outcore.StorageError, match="ermission"):
             jobs.clean(left)
     assert jobs.unfinished() == [left]
@@ -229,7 +230,7 @@ def test_a_container_that_is_gone_or_another_one_keeps_no_journal_alive():
 def test_no_array_of_a_store_is_replaced_in_a_race(monkeypatch):
     """Another process is faster, after the last look."""
     store("g.zarr")
-    zarr_staged, whole = outcore.formats.zarr_staged, []
+    whole = []
     plain = zarr_staged.check_place
 
     def check_place(*words):

@@ -1,6 +1,7 @@
 """What public calls return has a name in `outcore`: other people say with it what they take."""
 
 import ast
+import importlib
 import inspect
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import outcore
-from outcore import transport
+from outcore import formats, transport
 from outcore.formats import layout
 
 # Of `Chunked.source`: what a format tells the core about its chunks. Whoever needs them writes a format.
@@ -93,13 +94,71 @@ def test_what_is_imported_later_is_what_type_checkers_see():
         outcore.nonsense
 
 
-def test_import_brings_no_algorithm():
-    """Half of the time of ``import outcore`` was theirs; `outcore.jobs` is found all the same."""
-    program = (
-        "import sys, outcore; found = [m for m in sys.modules if m.startswith('outcore.ooc')]; "
-        "outcore.jobs.resume, outcore.ooc, outcore.dist, outcore.assignment; print(*found)"
+# What `open` and `create` need of any format, and no more.
+AT_IMPORT = {
+    *("_core", "attributes", "disk", "errors", "formats", "growth", "hints", "measured", "opening"),
+    *("operators", "report", "requests"),
+    *(f"formats.{name}" for name in ("durable", "growing", "layout", "paths", "spec")),
+}
+# Libraries that are long to import, beside those that NumPy brings.
+LONG = ("ctypes.util", "difflib", "h5py", "hashlib", "json", "mpi4py", "scipy", "secrets", "shutil")
+LONG += ("socket", "ssl", "subprocess", "tomllib", "urllib", "zarr")
+
+
+def imported(program):
+    """Modules that a program has at its end and NumPy does not bring."""
+    text = (
+        f"import sys, numpy; before = set(sys.modules); {program}; "
+        "print(*(set(sys.modules) - before), sep='\\n')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == []
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_import_brings_little(tmp_path):
+    """``import outcore`` took five times as long as NumPy; no figures of disks are there to be read."""
+    program = f"import os; os.environ['XDG_CACHE_HOME'] = {str(tmp_path)!r}; import outcore"
+    found = imported(program)
+    ours = {name.removeprefix("outcore.") for name in found if name.startswith("outcore.")}
+    assert ours == AT_IMPORT
+    assert not found & set(LONG)
+
+
+def test_what_is_imported_later_is_found_all_the_same():
+    modules = ", ".join(f"outcore.{name}" for name in outcore._MODULES)
+    assert "outcore.jobs.leftovers" in imported(f"import outcore; {modules}; outcore.jobs.resume")
+
+
+@pytest.mark.parametrize(
+    ("path", "brings"),
+    [
+        ("a.npy", {"npy", "raw", "locks"}),
+        ("a.raw", {"raw"}),
+        ("a.zarr", {"zarr3"}),
+        ("a.h5", {"hdf5"}),
+    ],
+)
+def test_a_format_is_imported_when_it_is_used(path, brings, tmp_path):
+    where = str(tmp_path / path)
+    call = f"outcore.create({where!r}, (3,), 'f8').close()"
+    program = f"import outcore; {call}"
+    if path != "a.raw":
+        program += f"; outcore.open({where!r}).close()"
+    found = {
+        name.removeprefix("outcore.formats.")
+        for name in imported(program)
+        if name.startswith("outcore.formats.")
+    }
+    assert brings <= found
+    main = {name.removeprefix("outcore.formats.") for name in (one._name for one in formats.ALL)}
+    others = main - brings
+    if path == "a.h5":
+        others -= {"npy", "raw", "netcdf4"}  # marks of these are looked for before
+    assert not found & others
+
+
+def test_formats_are_told_as_their_modules_have_them():
+    for one in formats.ALL:
+        module = importlib.import_module(one._name)
+        assert (one.NAME, one.SUFFIXES) == (module.NAME, module.SUFFIXES)
+        assert one.open is module.open

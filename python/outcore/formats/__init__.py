@@ -7,13 +7,16 @@ by options, by the marks in the file, then by the suffix, and hands over.
 Invariants. Formats read and write metadata and never elements. Anything wrong with the file is a
 `FormatError`, with the system a `StorageError`, with the call a `UsageError`.
 
+The libraries of formats, and what knows them, take longer to import than all else: a module is imported
+when a path of its format is opened or created. What tells formats apart is said here, therefore.
+
 To add a format: write the module, add it to `ALL`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
+import importlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,7 +24,7 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, UnsupportedError, UsageError, advice
-from outcore.formats import durable, hdf5, netcdf4, npy, raw, zarr2, zarr3
+from outcore.formats import durable
 from outcore.formats.growing import Growing, by_metadata
 from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.paths import one_name, path_names
@@ -47,8 +50,43 @@ __all__ = [
     "staged",
 ]
 
+
+class _Module:
+    """
+    The module of a format, imported when something of it is asked for that is not said here.
+
+    Parameters
+    ----------
+    name
+        Of the module.
+    NAME, SUFFIXES
+        As the module has them.
+    is_folder
+        Whether it stores arrays in folders, and not in files.
+    """
+
+    def __init__(
+        self, name: str, NAME: str, SUFFIXES: tuple[str, ...], *, is_folder: bool = False
+    ) -> None:
+        self._name = f"{__name__}.{name}"
+        self.NAME = NAME
+        self.SUFFIXES = SUFFIXES
+        self.is_folder = is_folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
+_RAW = _Module("raw", "raw", (".bin", ".raw", ".dat"))
 #: Every format, in the order in which files are probed.
-ALL: tuple[Format, ...] = (npy, netcdf4, hdf5, zarr3, zarr2, raw)
+ALL = (
+    _Module("npy", "npy", (".npy",)),
+    _Module("netcdf4", "netcdf4", (".nc", ".nc4", ".cdf")),
+    _Module("hdf5", "hdf5", (".h5", ".hdf5", ".he5", ".hdf")),
+    _Module("zarr3", "zarr", (".zarr", ".zarr3"), is_folder=True),
+    _Module("zarr2", "zarr2", (".zarr2",), is_folder=True),
+    _RAW,
+)
 
 PathArgument = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -382,7 +420,7 @@ def _suffix_of(path: str) -> str:
 
 def _by_suffix(path: str, options: Mapping[str, Any]) -> Format:
     if "files" in options:
-        return raw
+        return _RAW
     suffix = _suffix_of(path)
     for module in ALL:
         if suffix in module.SUFFIXES:
@@ -399,16 +437,18 @@ def _by_suffix(path: str, options: Mapping[str, Any]) -> Format:
 def _find(path: str, options: Mapping[str, Any]) -> Format:
     """The format of an existing file: options that only raw files need, marks, then the suffix."""
     if "files" in options:
-        return raw
+        return _RAW
     if "dtype" in options:
         _refuse_marked(path)
-        return raw
-    for module in ALL:
-        if module.probe(path):
-            return module
+        return _RAW
+    marked = _marked(path)
+    if marked is not None:
+        return marked
     if not os.path.exists(path):
+        import glob
+
         if glob.has_magic(path) and glob.glob(path):
-            return raw
+            return _RAW
         with durable.os_errors("opening", path):
             os.stat(path)  # missing, or out of reach
     suffix = _suffix_of(path)
@@ -432,9 +472,15 @@ def _find(path: str, options: Mapping[str, Any]) -> Format:
     )
 
 
+def _marked(path: str) -> Format | None:
+    """The format whose marks a file or folder bears."""
+    is_folder = os.path.isdir(path)
+    return next((m for m in ALL if m.is_folder == is_folder and m.probe(path)), None)
+
+
 def _refuse_marked(path: str) -> None:
     """A file that says what it holds is not read as bare elements, header and all, by accident."""
-    marked = next((m for m in ALL if m.probe(path)), None)
+    marked = _marked(path)
     if marked is not None:
         raise UsageError(
             f"{path!r} is a {marked.NAME} file and says itself what it holds; leave dtype= out, or "

@@ -17,11 +17,8 @@ import ctypes
 import errno
 import fcntl
 import functools
-import hashlib
 import os
 import platform
-import secrets
-import shutil
 import stat
 import threading
 import time
@@ -186,6 +183,8 @@ def short_name(name: str, most: int) -> str:
     raw = os.fsencode(name)
     if len(raw) <= most:
         return name
+    import hashlib  # long to import, and seldom needed
+
     mark = "~" + hashlib.blake2b(raw, digest_size=8).hexdigest()
     # Half a character is none: some file systems refuse it.
     return raw[: most - len(mark)].decode("utf-8", "ignore") + mark
@@ -312,7 +311,7 @@ def _close_in_background(fd: int) -> None:
 def begun_name(final: str) -> str:
     """A new name for what is to become the file or folder `final`: `remove_begun` finds it."""
     folder, ours = _beginning(final)
-    return os.path.join(folder, f"{ours}{secrets.token_hex(6)}.tmp")
+    return os.path.join(folder, f"{ours}{os.urandom(6).hex()}.tmp")
 
 
 #: What such names are like.
@@ -363,6 +362,8 @@ def remove_orphan(path: str, folder: int | None = None, *, young: bool = False) 
             # With both in it, `old` may be the only copy: systems that cannot exchange two names move
             # the old array away before the new one takes its place.
             elif stat.S_ISDIR(found.st_mode) and not {"old", "new"} <= set(os.listdir(fd)):
+                import shutil
+
                 shutil.rmtree(path, dir_fd=folder)
         finally:
             os.close(fd)
@@ -425,12 +426,14 @@ def move_into_place(fresh: str, target: str, *, exclusive: bool) -> None:
     if exclusive:
         rename_new(fresh, target)
     elif os.path.isdir(target) or os.path.isdir(fresh):
-        aside = neighbour(target, f".{secrets.token_hex(6)}.old")
+        aside = neighbour(target, f".{os.urandom(6).hex()}.old")
         if os.path.lexists(target):
             exchange(fresh, target, aside)
         else:
             os.rename(fresh, target)
         fsync_folder(target)
+        import shutil
+
         for rest in (fresh, aside):
             if os.path.isdir(rest):
                 shutil.rmtree(rest, ignore_errors=True)
