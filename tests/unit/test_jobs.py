@@ -248,6 +248,27 @@ def stop_after(calls):
     return progress
 
 
+@pytest.mark.parametrize("name", ["b.npy", "b.zarr", "b.h5", "c.h5::/x", "c.zarr::/x"])
+def test_a_job_that_had_ended_is_not_gone_on_with(name):
+    """Nothing tells whether what is there is its result; the error says so, and what to do."""
+    if "::" in name:
+        outcore.create(name.replace("/x", "/y"), (3,), "f8").close()
+    outcore.transpose("a.npy", out=name, resume=True).close()
+    with pytest.raises(outcore.AlreadyExistsError) as caught:
+        outcore.transpose("a.npy", out=name, resume=True)
+    told = str(caught.value)
+    assert "no journal" in told and "open it" in told and "overwrite=True" in told
+    with pytest.raises(
+        outcore.AlreadyExistsError, match="; pass overwrite=True to replace it"
+    ) as no:
+        outcore.transpose("a.npy", out=name)
+    assert "no journal" not in str(no.value)
+    with outcore.open(name) as kept:
+        np.testing.assert_array_equal(DATA.T, kept[...])
+    assert not [one for one in os.listdir() if "journal" in one]
+    outcore.transpose("a.npy", out=name, resume=True, overwrite=True).close()
+
+
 def test_temporary_arrays_are_what_the_job_left_or_it_does_not_go_on(log, monkeypatch):
     monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
     call = two_phases(log)

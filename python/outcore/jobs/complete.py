@@ -108,6 +108,7 @@ def complete(
         ``progress``: called as ``progress(done, total)``, in bytes that are read, from this thread.
 
         ``resume``: go on where the same call was interrupted; if it was not, start at the beginning.
+        After its end the result is there, and refused as any array that is there (``already-exists``).
 
         ``overwrite``: replace what is at the path; it is there, complete, until the new array is.
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import UsageError, callers_line
+from outcore.errors import AlreadyExistsError, UsageError, callers_line
 from outcore.formats import durable
 from outcore.hints import Hints
 from outcore.hints import memory as promise
@@ -283,10 +283,12 @@ class Job:
 
     def _begin(self, begun: _Begun, resume: bool) -> dict[str, Any] | None:
         """What the first rank does, and tells the others; None if all was done, and is published now."""
+        ended = False
         if self.named:
             # Who was killed between the last step and the end has given results their names already.
-            if not (resume and os.path.exists(self.named[0].place.journal)):
-                self._refuse_existing()
+            ended = resume and not os.path.exists(self.named[0].place.journal)
+            if ended or not resume:
+                self._refuse_existing(resume=ended)
             begun.journal = held(self.named[0].place.journal, patience=_PATIENCE)
         elif resume:
             raise UsageError(
@@ -309,9 +311,15 @@ class Job:
             self._start_anew(journal, job)
         self._refuse_large_results()
         for n, (one, result) in enumerate(zip(self.outputs, self.operation.results, strict=True)):
-            begun.made.append(
-                self._stand_in(n) if result.at_most else one.begin(self.budget, again=again)
-            )
+            try:
+                begun.made.append(
+                    self._stand_in(n) if result.at_most else one.begin(self.budget, again=again)
+                )
+            except AlreadyExistsError:
+                # Some formats look only when they create it.
+                if not (isinstance(one, Named) and one.place.inside):
+                    raise
+                raise one.place.existing(resume=ended) from None
         begun.settled = self._settled(begun.made, _cut(journal) if again and journal else None)
         self._temporaries(begun)
         if journal is not None:
@@ -469,9 +477,9 @@ class Job:
         """Processors that this rank has."""
         return max(len(os.sched_getaffinity(0)) // self.ranks.here, 1)
 
-    def _refuse_existing(self) -> None:
+    def _refuse_existing(self, *, resume: bool = False) -> None:
         for one in self.named:
-            one.place.refuse_existing()
+            one.place.refuse_existing(resume=resume)
 
     def _publish(self, journal: Journal | None) -> None:
         """Give the results their names; who was killed here goes on here."""

@@ -15,6 +15,7 @@ kept is told.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import warnings
@@ -26,6 +27,7 @@ from typing import Any
 from outcore import formats
 from outcore.disk import DiskArray
 from outcore.errors import (
+    AlreadyExistsError,
     FormatError,
     OutcoreError,
     StorageError,
@@ -99,18 +101,37 @@ class Place:
         partial = durable.neighbour(stem, f"{PARTIAL}{suffix}")
         return cls(outer + tail, outer, partial + tail, partial, journal, False, overwrite, format)
 
-    def refuse_existing(self) -> None:
-        """Refuse to replace what is there, unless that was said."""
+    def refuse_existing(self, *, resume: bool = False) -> None:
+        """Refuse to replace what is there, unless that was said; `resume` as for `existing`."""
         if self.inside:
-            formats.check_place(self.final, format=self.format, exclusive=not self.overwrite)
+            try:
+                formats.check_place(self.final, format=self.format, exclusive=not self.overwrite)
+                return
+            except AlreadyExistsError:
+                pass
+        elif self.overwrite or not os.path.lexists(self.outer):
             return
-        if self.overwrite or not os.path.lexists(self.outer):
-            return
-        raise StorageError(
-            f"{self.final!r} exists already; pass overwrite=True to replace it",
+        raise self.existing(resume=resume)
+
+    def existing(self, *, resume: bool) -> AlreadyExistsError:
+        """
+        That something is there.
+
+        With `resume` there is no journal of a job that would go on: it may have ended, but nothing tells
+        whether the array that is there is its result.
+        """
+        if resume:
+            what = (
+                ", and there is no journal of an interrupted job to go on with. If it is the result of "
+                "this call, which has ended then, open it; if not, pass overwrite=True to make it again"
+            )
+        else:
+            what = "; pass overwrite=True to replace it"
+        return AlreadyExistsError(
+            f"{self.final!r} exists already{what}",
             code="already-exists",
             path=self.final,
-            errno=17,
+            errno=errno.EEXIST,
         )
 
     @property

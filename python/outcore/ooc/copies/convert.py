@@ -78,7 +78,8 @@ def convert(
     progress
         Called as ``progress(done, total)`` in bytes of the source, from this thread.
     resume
-        Go on where an interrupted conversion stopped; if none was, start at the beginning. Without
+        Go on where an interrupted conversion stopped; if none was, start at the beginning (and refuse a
+        `dst` that is there: nothing tells whether this call has made it). Without
         `resume` it starts there in any case, and warns if that gives up what was done. An interrupted
         conversion says in a note on its exception how much is done (``__notes__``).
     overwrite
