@@ -350,7 +350,7 @@ def product(name: str) -> Any:
             "inner": d.of(((n, k), (m, k)), ((k,), (k,))),
             "outer": ((n,), (m,)),
             "vdot": d.of(((k,), (k,)), ((n, k), (n, k))),
-            "vecdot": d.of(((n, k), (n, k)), ((k,), (k,))),
+            "vecdot": d.of(((n, k), (n, k)), ((k,), (k,)), ((n, k), (k,)), ((1, k), (*many, n, k))),
         }[name]
         a, b = (d.array((kind,), one) for one in shapes)
         return Call(

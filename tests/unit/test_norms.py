@@ -62,6 +62,61 @@ def test_inner_products_along_an_axis_are_numpys(
         assert (np.abs(expected.astype("c16") - found) <= loss * np.maximum(scale, 1)).all()
 
 
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize(
+    ("large", "small", "axis"),
+    [
+        ((70, 900), (900,), -1),
+        ((70, 900), (1, 900), 1),
+        ((900, 70), (900, 1), 0),
+        ((5, 40, 300), (40, 300), -2),
+        ((5, 40, 300), (5, 1, 300), 2),
+        ((0, 4), (4,), -1),
+        ((3, 0), (0,), -1),
+    ],
+    ids=str,
+)
+def test_one_of_two_stacks_of_vectors_is_broadcast(tmp_path, large, small, axis, order):
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((*n, 2)).view("c16")[..., 0] for n in (large, small))
+    for left, right in (
+        (a, b),
+        (b.real.astype("f4"), a),
+        (a, b.real.astype("i2")),
+        (b.real > 0, a),
+    ):
+        expected = np.vecdot(left, right, axis=axis)
+        with (
+            outcore.create(tmp_path / "a.npy", data=left, order=order) as one,
+            outcore.create(tmp_path / "b.h5", data=right) as other,
+        ):
+            for memory in ("300 KiB", "4 MiB"):
+                found = outcore.vecdot(one, other, axis=axis, memory=memory)
+                assert found.dtype == expected.dtype
+                np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_products_with_what_is_broadcast_go_on_by_their_journals(tmp_path, monkeypatch, is_turned):
+    """The first one is conjugated, whichever of them is broadcast."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(outcore.jobs.checkpoints, "_CHECKPOINT", 0.0)
+    rng = np.random.default_rng(3)
+    large, small = (rng.standard_normal((*n, 2)).view("c16")[..., 0] for n in ((4000, 40), (40,)))
+    given = (small, large) if is_turned else (large, small)
+    for name, one in zip(("a.npy", "b.npy"), given, strict=True):
+        np.save(name, one)
+
+    def progress(done, total):
+        if done > total / 2:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        outcore.vecdot("a.npy", "b.npy", out="c.npy", memory="512 KiB", progress=progress)
+    assert outcore.jobs.resume() == [str(tmp_path / "c.npy")]
+    np.testing.assert_allclose(np.load("c.npy"), np.vecdot(*given))
+
+
 def test_bits_of_a_product_do_not_depend_on_how_it_is_cut(tmp_path):
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((2, 300, 301))
@@ -80,7 +135,13 @@ def test_products_of_what_does_not_fit_are_refused():
         outcore.vdot(np.ones((2, 3)), np.ones(6))
     assert outcore.dot(np.ones(0), np.ones(0)) == 0
     with pytest.raises(outcore.UsageError, match="bad-shape"):
-        outcore.vecdot(np.ones((2, 3)), np.ones(3))
+        outcore.vecdot(np.ones((2, 3)), np.ones(2))
+    with pytest.raises(outcore.UsageError, match=r"bad-shape.*of 1 and of 3 elements"):
+        outcore.vecdot(np.ones((2, 1)), np.ones(3))
+    with pytest.raises(outcore.UsageError, match=r"neither can be broadcast.*map_blocks"):
+        outcore.vecdot(np.ones((2, 1, 3)), np.ones((4, 3)))
+    with pytest.raises(outcore.UsageError, match=r"bad-axis.*count it from the last one"):
+        outcore.vecdot(np.ones((3, 2)), np.ones(3), axis=0)
     for axis in (None, (0, 1), 2):
         with pytest.raises(outcore.UsageError, match="bad-axis"):
             outcore.vecdot(np.ones((2, 3)), np.ones((2, 3)), axis=axis)

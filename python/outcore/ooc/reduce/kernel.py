@@ -166,7 +166,7 @@ class Layout:
     segment
         Indices of the last of these axes after which its node is the result; 0: none is.
     spread
-        The last input is broadcast to the shape of the others.
+        Bytes of an element of the last input if it is broadcast to the shape of the others; else 0.
     """
 
     def __init__(
@@ -177,11 +177,11 @@ class Layout:
         axes: Sequence[int],
         segment: int,
         *,
-        spread: bool = False,
+        spread: int = 0,
     ) -> None:
         self.nbytes = 0
         elements = math.prod(tile)
-        self.spread = self._place(elements) if spread else None
+        self.spread = self._place(elements * spread) if spread else None
         #: Of each chain and stage: the state, and the planes of the result.
         self.states: list[list[int]] = []
         self.planes: list[list[list[int]]] = []
@@ -245,8 +245,9 @@ class Kernel:
             # Its axes are the last ones of the others.
             few = blocks[inputs - 1]
             few = few.reshape(*(1,) * (tiles[0].ndim - few.ndim), *few.shape)
-            size = tiles[0].size
-            tiles[-1] = work[self.layout.spread :][:size].view(np.bool_).reshape(tiles[0].shape)
+            size = tiles[0].size * few.itemsize
+            whole = work[self.layout.spread :][:size].view(few.dtype)
+            tiles[-1] = whole.reshape(tiles[0].shape)
             np.copyto(tiles[-1], few.T if turned else few)
         all_planes = []
         for number in range(len(self.chains)):

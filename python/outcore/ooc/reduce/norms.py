@@ -143,10 +143,12 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
     Parameters
     ----------
     x1, x2
-        Paths, open arrays, or NumPy arrays, of one shape ``(n0, n1, ...)`` and boolean, integer,
-        floating or complex dtype.
+        Paths, open arrays, or NumPy arrays, of boolean, integer, floating or complex dtype: of one shape
+        ``(n0, n1, ...)``, or one of them is broadcast to that of the other, such as ``(n,)`` to
+        ``(m, n)``. The lengths of the vectors are the same.
     axis
-        Along which the vectors are.
+        Along which the vectors are. Of arrays with different numbers of axes it is counted from the last
+        one: -1, -2, ...
     out
         A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
         (or a scalar), which is counted in the budget.
@@ -162,8 +164,8 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
     Raises
     ------
     UsageError
-        ``bad-shape``: arrays of different shapes. ``bad-axis``: there is no such axis, or several are
-        named.
+        ``bad-shape``: vectors of different lengths, or shapes of which neither can be broadcast to the
+        other. ``bad-axis``: there is no such axis, or several are named.
     UnsupportedError
         ``bad-dtype``: elements of another dtype.
     BudgetError
@@ -172,8 +174,8 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
     Notes
     -----
     Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once. Collective with ``comm=``: ranks share the tiles of `a`. The
-    order of the additions depends on indices alone, as that of `outcore.sum`.
+    once; of an array that is broadcast each tile reads what it needs. Collective with ``comm=``: ranks
+    share the tiles. The order of the additions depends on indices alone, as that of `outcore.sum`.
 
     Examples
     --------
@@ -181,6 +183,8 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
     >>> np.save("a.npy", np.arange(6.0).reshape(2, 3))
     >>> outcore.vecdot("a.npy", "a.npy")
     array([ 5., 50.])
+    >>> outcore.vecdot("a.npy", np.ones(3))
+    array([ 3., 12.])
     """
     try:
         operator.index(axis)
@@ -188,7 +192,42 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
         raise UsageError(
             f"vecdot: axis={axis!r} is no integer; give one axis", code="bad-axis"
         ) from None
-    return _products("vecdot", x1, x2, out, how, conjugate=True, axis=axis)
+    with opened(x1, x2) as (left, right):
+        shapes = tuple(left.shape), tuple(right.shape)
+        dtypes = [one.dtype for one in (left, right)]
+    if shapes[0] == shapes[1]:
+        return _products("vecdot", x1, x2, out, how, conjugate=True, axis=axis)
+    is_turned = _broadcast(shapes, axis) == 1
+    # What is broadcast comes last.
+    sources, names = ((x2, x1), ("x2", "x1")) if is_turned else ((x1, x2), ("x1", "x2"))
+    made = _product_of(dtypes, conjugate=True, is_turned=is_turned)
+    return reduced("vecdot", sources, axis, [made], out, how, spread=True, names=names)
+
+
+def _broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]], axis: int) -> int:
+    """To which of two arrays of vectors the other one can be broadcast."""
+    found = [chains.axes_of("vecdot", axis, len(shape))[0] for shape in shapes]
+    if found[0] - len(shapes[0]) != found[1] - len(shapes[1]):
+        raise UsageError(
+            f"vecdot: axis={axis} of shapes {shapes[0]} and {shapes[1]}, which differ in their "
+            "number of axes; count it from the last one (-1, -2, ...), or give both as many axes",
+            code="bad-axis",
+        )
+    lengths = [shape[k] for shape, k in zip(shapes, found, strict=True)]
+    if lengths[0] != lengths[1]:
+        raise UsageError(
+            f"vecdot: shapes {shapes[0]} and {shapes[1]} along axis {axis}: vectors of {lengths[0]} and "
+            f"of {lengths[1]} elements; take parts of equal length",
+            code="bad-shape",
+        )
+    try:
+        return shapes.index(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise UsageError(
+            f"vecdot: of shapes {shapes[0]} and {shapes[1]} neither can be broadcast to the other; "
+            "enlarge one of them (numpy.broadcast_to, or outcore.map_blocks on disk)",
+            code="bad-shape",
+        ) from None
 
 
 def _products(
@@ -213,7 +252,11 @@ def _products(
     return reduced(name, (a, b), axis, [_product_of(dtypes, conjugate=conjugate)], out, how)
 
 
-def _product_of(dtypes: Sequence[np.dtype[Any]], *, conjugate: bool) -> Make:
+def _product_of(
+    dtypes: Sequence[np.dtype[Any]], *, conjugate: bool, is_turned: bool = False
+) -> Make:
+    """Sums of products; `is_turned`: the second factor is the first input."""
+
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         conjugated = conjugate and dtypes[0].kind == "c"
         # Products of integers wrap as their own type does; modulo that the sum does, too.
@@ -222,6 +265,8 @@ def _product_of(dtypes: Sequence[np.dtype[Any]], *, conjugate: bool) -> Make:
             work = np.dtype("u1" if dtype.kind == "b" else "f4")
 
         def fill(x: NDArray[Any], y: NDArray[Any], into: NDArray[Any]) -> None:
+            if is_turned:
+                x, y = y, x
             np.multiply(
                 np.conjugate(x) if conjugated else x, y, out=into, casting="unsafe", dtype=work
             )

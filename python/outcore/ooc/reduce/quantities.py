@@ -84,6 +84,8 @@ def reduced(
     *,
     keepdims: bool = False,
     where: Any = True,
+    spread: bool = False,
+    names: Sequence[str] = (),
     given: Callable[[Any], Any] | None = None,
     small: bool = True,
     repeatable: bool = True,
@@ -108,6 +110,10 @@ def reduced(
         Reduced axes stay, with length 1.
     where
         Which elements count: truth values, which are broadcast to the shape of the inputs.
+    spread
+        The last of the inputs is broadcast to the shape of the others.
+    names
+        Keywords of all inputs, for whoever repeats the call; by default they come first, without one.
     given
         From the result, or the tuple of results, to what the user gets.
     small
@@ -122,7 +128,8 @@ def reduced(
         shape = tuple(inputs[0].shape)
         axes = chains.axes_of(name, axis, len(shape))
         dtypes = [chains.supported(name, one.dtype) for one in inputs[: len(sources)]]
-        choice = _choice(name, inputs[-1], shape) if choices else None
+        few = tuple(inputs[-1].shape) if spread else None
+        choice = _choice(name, inputs[-1], shape) if choices else few
         dtype = np.result_type(*dtypes)
         lengths = [shape[k] for k in reversed(axes)] or [1]
         count = math.prod(lengths)
@@ -151,12 +158,14 @@ def reduced(
             # There are no results, if there would be elements for each; or they are of no elements.
             values = _empty(name, axes, wanted) if not count else lambda: [0] * len(wanted)
             plan = constant(name, there, len(inputs), kinds_of, values)
+        # Of arrays with different numbers of axes only those counted from the last one are the same.
+        told = tuple(k - len(shape) for k in axes) if spread else axes
         arguments: dict[str, Any] = (
-            {} if axis is None else {"axis": axes[0] if len(axes) == 1 else axes}
+            {} if axis is None else {"axis": told[0] if len(told) == 1 else told}
         )
         arguments |= {"keepdims": True} if keepdims else {}
         arguments |= {key: value for key, value in words.items() if value is not None}
-        named = ("where",) if choices else ()
+        named = ("where",) if choices else names
         operation = Operation(name, inputs, results, plan, arguments, repeatable, in_names=named)
 
         def finished(done: Any) -> Any:

@@ -64,7 +64,7 @@ class _Pass:
     segment
         Of the last stage, if nodes are stored; else 0.
     spread
-        The last input is broadcast.
+        Bytes of an element of the last input if it is broadcast; else 0.
     """
 
     shape: Shape
@@ -73,7 +73,7 @@ class _Pass:
     item: int
     out: int
     segment: int = 0
-    spread: bool = False
+    spread: int = 0
 
     @property
     def kept(self) -> list[int]:
@@ -202,7 +202,7 @@ class _Reduction:
         self.name, self.shape, self.axes, self.native = name, shape, axes, native
         self.chains, self.results, self.finish = chains, results, finish
         self.keepdims = keepdims
-        self.spread = where is not None and where != shape
+        self.spread = native[-1].itemsize if where is not None and where != shape else 0
         #: Of each input.
         self.shapes = [shape] * len(native)
         if where is not None:
