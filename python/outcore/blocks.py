@@ -463,7 +463,7 @@ def _whole(key: Key) -> Key:
 
 
 class _Buffers:
-    """Memory of the blocks, used again when the caller has release it."""
+    """Memory of the blocks, used again when the caller has released it."""
 
     def __init__(self, array: DiskArray, shape: tuple[int, ...]) -> None:
         self._shape, self._dtype, self._order = shape, array.dtype, array.order

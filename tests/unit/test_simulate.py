@@ -542,6 +542,11 @@ def test_a_chart_is_logarithmic_and_stays_inside():
     assert abs((x1 - x0) - (x2 - x1)) < 0.2
     assert abs((y0 - y1) - (y1 - y2)) < 0.2
     assert y2 < y1 < y0
+    # Without a style an element is black, a background as well.
+    style = next(tree.iter(f"{space}style")).text
+    names = {name for one in tree.iter() for name in one.get("class", "").split()}
+    assert {name for name in names if not re.search(rf"\.{name}\b", style)} == set()
+    assert next(tree.iter(f"{space}rect")).get("class") == "background"
     # A single decade has numbers between its powers of ten.
     narrow = chart([Line("n", [(2, 3.0), (4, 5.0)])], title="", x="", y="")
     assert {"2", "5"} <= {t.text for t in ElementTree.fromstring(narrow).iter(f"{space}text")}

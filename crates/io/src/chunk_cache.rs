@@ -15,7 +15,7 @@
 //! only if its file had been left alone for [`QUIET`] when its stamp was taken, before it was read;
 //! and only on file systems of this machine alone, whose times are ours and never outdated.
 //!
-//! The memory is reclaimable by the arena: whoever reserves or takes memory of which there is not enough
+//! The arena may reclaim the memory: whoever reserves or takes memory of which there is not enough
 //! makes chunks give way, oldest first, and waits at most until a copy out of one of them has ended.
 //!
 //! Kept are chunks of which an access uses a part (who read the whole will not come back for the
@@ -105,7 +105,7 @@ pub(crate) struct Chunk {
     len: usize,
 }
 
-/// The chunks that an arena has reclaimable memory to.
+/// The chunks that are kept in memory which the arena may reclaim.
 #[derive(Debug)]
 pub(crate) struct ChunkCache {
     shelf: Mutex<Shelf>,

@@ -205,7 +205,7 @@ impl NodeBarrier {
     fn put(&self, at: usize, bytes: &[u8]) {
         // SAFETY: callers stay inside a cell, the text or the result area, all inside the memory;
         // by the order of steps nobody else reads or writes there now. A slice of ours cannot
-        // overlap the node barrier, which is never reclaimable as one.
+        // overlap the node barrier, of which nobody gets a slice.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) }
     }
 

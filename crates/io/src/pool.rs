@@ -7,9 +7,9 @@
 //! Idea: one [`Arena`] counts every byte that is held, as a [`Buffer`] (memory of the arena) or as a
 //! [`Reservation`] (memory that somebody else holds). Buffers that are dropped stay mapped in a free
 //! list, which is given up when the room is needed. So are decoded chunks (`chunk_cache.rs`), in
-//! memory that is reclaimable to them.
+//! memory that the arena may reclaim.
 //!
-//! Invariants: bytes held + kept for reuse + reclaimable (also by others, `reclaimable.rs`) + mapped pages
+//! Invariants: bytes held + kept for reuse + reclaimable (of others too, `reclaimable.rs`) + mapped pages
 //! (`resident.rs`) stay within the limit; whoever asks for memory sees only what is held; a request that does not fit is refused at
 //! once (waiting for others could wait for ever); after a fork the child has its own, empty arena and
 //! never touches the lock of its parent's.
@@ -227,7 +227,7 @@ impl Arena {
         }
     }
 
-    /// Gives up what is kept for reuse, then decoded chunks, then mapped pages, then what others unpin,
+    /// Gives up what is kept for reuse, then decoded chunks, then mapped pages, then what others have unpinned,
     /// until all fits the limit again.
     pub(crate) fn settle(&self, mut state: MutexGuard<'_, State>) {
         let dropped = state.make_room();
@@ -254,7 +254,7 @@ impl Arena {
     pub(crate) fn unpin(&self, bytes: usize) -> Option<Region> {
         let whole = bytes.max(1).checked_next_multiple_of(PAGE)?;
         let mut state = self.state();
-        let parts = [state.reclaimable_bytes, state.mapped, state.loaned()];
+        let parts = [state.reclaimable_bytes, state.mapped, state.unpinned_bytes()];
         let others = parts.into_iter().fold(state.used, u64::saturating_add);
         if others.saturating_add(whole as u64) > state.limit {
             return None;
@@ -365,7 +365,7 @@ impl State {
     }
 
     fn all(&self) -> u64 {
-        let parts = [self.kept, self.reclaimable_bytes, self.mapped, self.loaned()];
+        let parts = [self.kept, self.reclaimable_bytes, self.mapped, self.unpinned_bytes()];
         parts.into_iter().fold(self.used, u64::saturating_add)
     }
 

@@ -174,8 +174,8 @@ impl Reclaimable {
 }
 
 impl State {
-    /// Bytes that are reclaimable to their owners.
-    pub(crate) fn loaned(&self) -> u64 {
+    /// Bytes of others that can be reclaimed.
+    pub(crate) fn unpinned_bytes(&self) -> u64 {
         self.reclaimable.iter().map(|region| region.bytes).sum()
     }
 

@@ -55,7 +55,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that work takes: held at once, and all together. What it returns is release.
+/// Bytes that work takes: held at once, and all together. What it returns is released.
 fn bytes<T>(work: impl FnOnce() -> T) -> (i64, i64) {
     let before = HELD.with(Cell::get);
     MOST.with(|most| most.set(before));

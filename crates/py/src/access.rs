@@ -241,7 +241,7 @@ impl Open {
         self.outside(py, |interrupts| self.if_cached(access, least, interrupts))
     }
 
-    /// The same for a caller who has release the GIL.
+    /// The same for a caller who has released the GIL.
     pub fn if_cached(
         &self,
         access: &Access,
@@ -262,7 +262,7 @@ impl Open {
         Ok(if_cached)
     }
 
-    /// Reads the section, for a caller who has release the GIL and is in no turn.
+    /// Reads the section, for a caller who has released the GIL and is in no turn.
     pub fn read(&self, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
         self.run_as(Mode::Run, access, interrupts)
     }
@@ -294,7 +294,7 @@ impl Open {
         result
     }
 
-    /// Moves the section, for a caller who is in a turn and has release the GIL.
+    /// Moves the section, for a caller who is in a turn and has released the GIL.
     pub fn run_nested(&self, access: &Access, interrupts: &Interrupts) -> Result<(), Fault> {
         self.run_as(Mode::Nested, access, interrupts)
     }

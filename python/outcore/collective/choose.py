@@ -102,7 +102,7 @@ class Exchange:
     ----------
     nodes
         The node of each rank.
-    communication costs
+    costs
         What all ranks agreed on.
     """
 

@@ -142,7 +142,7 @@ def _processors() -> int:
 
 def agreed(said: NDArray[np.int64]) -> CommunicationCosts:
     """
-    Make one communication costs of what all ranks said.
+    Costs that are equal on all ranks, from what all of them said.
 
     Parameters
     ----------

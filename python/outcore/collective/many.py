@@ -28,7 +28,7 @@ def read_all(
 
     Every rank of `comm` must call this, with arrays and sections of its own, or none. Arrays may
     differ in file, shape and dtype. Each byte is read from disk once; an array is read by a rank that
-    has it in its list: give an empty section to unpin a hand with an array.
+    has it in its list: give an empty section of an array to help others to read it.
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ class TableSource:
     the format's own library; `None` if chunks are only ever patched in place.
     `load(new)` reads the table now, if it is one that is kept in memory, and returns the bytes that
     reading it again takes beside it, `new` chunks later: for who must know what will be needed.
-    `forget()` releases it again, and of its memory; it is read anew when it is asked for.
+    `forget()` releases it and its memory; it is read anew when it is asked for.
     `stretch()` is called once before the first write: it makes the stored shape that of the array, where
     it may be shorter (NetCDF4). `None` if it is not.
     `log` is where chunks lie besides while the file is being changed: offsets from 2**62 on are places
@@ -268,7 +268,7 @@ class ArrayInfo:
 
     def forget(self) -> None:
         """
-        Release what is remembered of the file, and of its memory.
+        Forget what is remembered of the file, and release its memory.
 
         Examples
         --------

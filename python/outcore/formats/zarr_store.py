@@ -199,7 +199,7 @@ def _counted(value: Document, held: _core.Reservation | None) -> Document:
 
 
 def part_of(document: Document, part: Document) -> Document:
-    """A part of a document, for who keeps the part and releases the rest."""
+    """A part of a document, for a caller who keeps the part and not the rest."""
     held = getattr(document, "held", None)
     return part if held is None or _is_small(part) else _counted(part, held)
 

@@ -140,7 +140,7 @@ def chart(lines: Sequence[Line], *, title: str, x: str, y: str, note: str = "") 
         f'width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{escape(title)}">',
         f"<style>{_STYLE}{colours(_COLOURS)}\n@media (prefers-color-scheme: dark) {{"
         f"{_DARK}{colours(_ON_DARK)}\n}}</style>",
-        f'<rect class="descriptor" width="{_WIDTH}" height="{_HEIGHT}"/>',
+        f'<rect class="background" width="{_WIDTH}" height="{_HEIGHT}"/>',
         f'<text class="title" x="{_LEFT}" y="28">{escape(title)}</text>',
         f'<text class="note" x="{_LEFT}" y="48">{escape(note)}</text>',
     ]

@@ -52,7 +52,7 @@ class File:
 
     Parameters
     ----------
-    ground
+    descriptor
         Words of the array: ``item, encoded, ndim``, then order, shape and grain of each axis.
     """
 

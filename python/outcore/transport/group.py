@@ -55,7 +55,7 @@ class Group:
     ----------
     place
         This rank and its group.
-    node barrier
+    node_barrier
         The handle of this rank on the node barrier of its node.
     wire
         Messages between ranks.

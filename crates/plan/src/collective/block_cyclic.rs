@@ -21,7 +21,7 @@ use super::tiles::Tiling;
 /// Up to so many tiles for each share and region are spans of their own.
 const FEW: i64 = 4;
 
-/// How the tiles of an array are assigned out.
+/// Which tiles of an array each owner has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BlockCyclic {
     /// Tiles of all regions up to each one, and with it.
@@ -122,7 +122,7 @@ mod tests {
     use crate::collective::{regions, Access, Agreed, ArrayDescriptor, Collective, Cut, Job, Tile};
     use crate::section::{Range, Section};
 
-    /// All tiles in a list, assigned out one after another: what a block-cyclic assignments is arithmetic for.
+    /// All tiles in a list, assigned one after another: what [`BlockCyclic`] finds by arithmetic.
     fn listed(tilings: &[Tiling], shares: &[Share]) -> Vec<(u32, Span)> {
         let (mut spans, mut turn) = (Vec::new(), 0);
         for (region, tiling) in tilings.iter().enumerate() {

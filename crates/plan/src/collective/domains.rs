@@ -12,7 +12,7 @@
 //! | `Fixed`     | the whole array (the paper's static partition) | requests cover the array        |
 //! | `Bounding`  | the bounding sections (the paper's dynamic one) | requests are dense in them      |
 //! | `Requested` | what it costs to get what is asked for         | they are not; the default       |
-//! | `Cyclic`    | tiles, assigned out one by one ([`BlockCyclic`](super::block-cyclic assignments::Block-cyclic assignments)) | what is asked for comes in lumps |
+//! | `Cyclic`    | tiles, assigned one by one ([`BlockCyclic`](super::block_cyclic::BlockCyclic)) | what is asked for comes in lumps |
 //!
 //! The cost is in bytes: those that are asked for, and between one index of the slowest axis and the next
 //! what is read over, or what a request is as dear as (`gap` of the collective). Short pieces would else

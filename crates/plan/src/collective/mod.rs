@@ -136,7 +136,7 @@ struct Planned {
     shared: Shared,
     regions: Vec<Region>,
     tilings: Vec<Tiling>,
-    /// If tiles are assigned out.
+    /// If tiles are assigned one by one.
     cyclic: Option<BlockCyclic>,
     /// Numbers of the accesses (of what is left of them) of each rank that has any, sorted by rank.
     by_rank: Vec<(u32, u32)>,
@@ -323,7 +323,7 @@ impl Collective {
         Some(if encoded { tile.section.clone() } else { held })
     }
 
-    /// What a rank owns, as boxes: array and section. Of many tiles that are assigned out as many in a row.
+    /// What a rank owns, as boxes: array and section. Of many tiles that are assigned one by one as many in a row.
     pub fn parts(&self, rank: u32) -> Vec<(u32, Section)> {
         self.boxes(rank).into_iter().map(|tile| (tile.array, tile.section)).collect()
     }
