@@ -264,11 +264,38 @@ def test_a_dtype_of_the_result_is_refused_with_what_makes_one(tmp_path, name):
     assert not (tmp_path / "b.npy").exists()
 
 
-def test_a_result_is_not_stored_where_elements_share_memory():
-    shared = np.lib.stride_tricks.as_strided(np.zeros(3), (4, 3), (0, 8))
+@pytest.mark.parametrize(
+    "shared",
+    [
+        np.lib.stride_tricks.as_strided(np.zeros(3), (4, 3), (0, 8)),
+        np.lib.stride_tricks.sliding_window_view(np.zeros(6), 3, writeable=True),
+        # Windows that overlap in one element: no two steps are equal.
+        np.lib.stride_tricks.sliding_window_view(np.zeros(9), 3, writeable=True)[::2],
+    ],
+    ids=["broadcast", "windows", "windows in steps"],
+)
+def test_a_result_is_not_stored_where_elements_share_memory(shared):
     with pytest.raises(outcore.UsageError, match="elements more than once"):
         outcore.transpose(np.ones((3, 4)), out=shared)
     assert (shared == 0).all()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda: np.zeros((4, 3))[::-1],
+        lambda: np.zeros((3, 4)).T,
+        lambda: np.zeros((8, 9))[::2, 1::3],
+        lambda: np.zeros((1, 4, 3))[0][:, ::-1],
+        lambda: np.zeros((4, 3, 2))[..., 1],
+        lambda: np.zeros((4, 3), "f4,f8")["f1"],
+    ],
+)
+def test_a_result_is_stored_into_views_whose_elements_are_apart(view):
+    out = view()
+    data = np.arange(12.0).reshape(3, 4)
+    outcore.transpose(data, out=out)
+    np.testing.assert_array_equal(out, data.T)
 
 
 def test_a_constant_that_is_not_used_may_be_anything():

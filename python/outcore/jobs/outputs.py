@@ -491,10 +491,17 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
 
 
 def _repeats(data: NDArray[Any]) -> bool:
-    """Whether a view has an element twice, as `numpy.broadcast_to` and sliding windows make them."""
-    steps = [abs(s) for n, s in zip(data.shape, data.strides, strict=True) if n > 1]
-    nearest = min(steps, default=data.itemsize)
-    return data.size > 0 and (nearest < data.itemsize or len(set(steps)) < len(steps))
+    """
+    Whether a view may have an element twice, as `numpy.broadcast_to` and sliding windows make them.
+
+    Slices and permuted axes of arrays have steps along each axis that pass all of the axes before.
+    """
+    passed = data.itemsize
+    for step, n in sorted(zip(map(abs, data.strides), data.shape, strict=True)):
+        if n > 1 and step < passed:
+            return data.size > 0
+        passed += (n - 1) * step
+    return False
 
 
 def _check_shape(operation: str, out: Any, shape: tuple[int, ...]) -> None:

@@ -9,8 +9,8 @@ is there.
 Idea. The core is asked about each write that comes to where nothing was yet. What it would touch is
 remembered, in units of the file, and a later write is looked at in some places, as the core does it.
 
-Invariants. What is told of one array beside what is stored is never more than all of it, as nothing is
-the first one twice; parts of chunks apart, which are read each time.
+Invariants. What is told of one array beside what is stored is never more than all of it, since no
+part of it comes into the page cache twice; parts of chunks apart, which are read each time.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class _Touched:
 
 @dataclass(slots=True)
 class Patches:
-    """What the writes of a program do so far, step by step."""
+    """What the writes of a program have brought into the page cache so far, step by step."""
 
     files: dict[str, _Touched] = field(default_factory=dict)
     chunks: dict[str, set[int]] = field(default_factory=dict)
 
     def write(self, array: DiskArray, section: Sequence[slice], times: int = 1) -> Beside:
         """
-        What one more write does; of so many that are alike.
+        What one more write moves beside its elements; the sum of as many that are alike.
 
         Parameters
         ----------

@@ -6,8 +6,9 @@ Idea. These are computed part by part, where the cache holds them, and go throug
 (`outcore.ooc.reduce.reducing`). Norms of matrices that are extremes of sums are two reductions, of
 which the second one reads the sums; those made of singular values have them from `outcore.svd`.
 
-Invariants. Each element of an input is read once. Equal elements and shapes give equal bits, whatever
-the file, the budget and the number of threads; but for norms made of singular values.
+Invariants. Each element of an input is read once, unless it is broadcast. Equal elements and shapes give
+equal bits, whatever the file, the budget and the number of threads; but for norms made of singular
+values.
 """
 
 from __future__ import annotations
