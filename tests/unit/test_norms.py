@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from test_reductions import DTYPES, FORMATS, content, stored
 
 import outcore
+from outcore.testing.sim import SimWorld
 
 
 @settings(max_examples=40)
@@ -222,3 +223,16 @@ def test_norms_that_are_none():
     for ord, axis in ((3, None), ("nuc", (0, 1)), ("fro", 0), (None, (0, 1, 2)), (None, 5)):
         with pytest.raises(outcore.UsageError):
             outcore.norm(np.ones((2, 3, 4)) if axis else np.ones((2, 3)), ord, axis)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_ranks_give_the_bits_of_one_process_where_vectors_are_broadcast(tmp_path, is_turned):
+    """Few long vectors: ranks share parts of them."""
+    rng = np.random.default_rng(0)
+    paths = [tmp_path / "a.npy", tmp_path / "b.npy"]
+    for path, shape in zip(paths, ((3, 200_000), (200_000,)), strict=True):
+        np.save(path, rng.standard_normal(shape))
+    given = paths[::-1] if is_turned else paths
+    expected = outcore.vecdot(*given)
+    found = SimWorld(3).run(lambda comm: outcore.vecdot(*given, comm=comm, memory="8 MiB"))
+    assert [np.array_equal(one, expected) for one in found] == [True] * 3
