@@ -25,6 +25,9 @@
 //! larger cache. A sweep over more than that, and small accesses of which none found anything for a
 //! while, only leave the names of their chunks; they are kept when they come again.
 //!
+//! Indexes of shards are kept the same way, under keys that no chunk has: who wants one chunk of a
+//! million has to read and check all entries otherwise, each time.
+//!
 //! Invariants. Only whole, successfully decoded chunks are found. A chunk's lock is held for a copy,
 //! never while waiting for memory or a disk. Everything is in the arena, so a forked child begins
 //! without any.
@@ -184,6 +187,13 @@ impl Key {
     pub(crate) fn new(seen: Seen, stored: &Stored, decoded: usize, pipeline: &Pipeline) -> Key {
         let stored = (stored.offset, stored.len, stored.mask);
         Key { stamp: seen.stamp, stored, decoded, codecs: Arc::clone(pipeline.specs()) }
+    }
+}
+
+impl Key {
+    /// Of something else than a chunk that was found in so many bytes of a file.
+    pub(crate) fn of_index(seen: Seen, (at, len): (i64, i64), decoded: usize) -> Key {
+        Key { stamp: seen.stamp, stored: (at, len, u32::MAX), decoded, codecs: Arc::new([]) }
     }
 }
 

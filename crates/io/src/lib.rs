@@ -21,6 +21,7 @@ pub mod files;
 pub mod flush;
 pub mod gaps;
 pub mod lock;
+pub mod lookup3;
 pub mod mapping;
 pub mod measure;
 pub mod node_barrier;

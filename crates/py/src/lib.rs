@@ -116,6 +116,8 @@ mod _core {
     use crate::node_barrier::NodeBarrier;
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};
+    #[pymodule_export]
+    use crate::table::lookup3;
 
     #[pymodule_export]
     use crate::records::{brief_record, failed_record, record, Records};

@@ -354,6 +354,12 @@ impl PyTable {
     }
 }
 
+/// The checksum of HDF5's own structures.
+#[pyfunction]
+pub fn lookup3(data: &[u8]) -> u32 {
+    outcore_io::lookup3::lookup3(data)
+}
+
 /// Collects encoded chunks and hands them to the format.
 struct Sink<'a> {
     table: &'a PyTable,

@@ -49,6 +49,7 @@ from outcore.formats.hdf5_describe import (
     lacks_space,
     refusal,
     shapes,
+    visit_objects,
 )
 from outcore.formats.hdf5_guard import rehearse
 from outcore.formats.hdf5_types import dtype_of
@@ -92,10 +93,11 @@ def open_as(format: str, path: str, inner: str | None, writable: bool) -> ArrayI
     h5py = access.library(path)
     rehearse(path, inner, "open")
     with access.session(path, "r") as file:
-        name = choose(h5py, file, path, inner)
-        bare = writable and lacks_space(h5py, file[name])
+        name, dset = choose(h5py, file, path, inner)
+        bare = writable and lacks_space(h5py, dset)
         if not bare:
-            info = describe(h5py, format, path, name, file[name], writable)
+            info = describe(h5py, format, path, name, dset, writable)
+        del dset
     if writable and not bare:
         with durable.os_errors("opening for writing", path):
             os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
@@ -249,7 +251,7 @@ def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]
                 entries.append(_entry(h5py, path, where, item, shape_of))
 
         if isinstance(top, h5py.Group):
-            top.visititems(visit)
+            visit_objects(h5py, top, visit)
         else:
             visit("", top)
     return entries

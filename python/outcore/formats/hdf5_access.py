@@ -251,9 +251,20 @@ def _refuse_between(path: str, found: os.stat_result) -> tuple[int, int]:
 _names: dict[str, str] = {}
 
 
-def filename(file: Any) -> str:
-    """Path of an open `h5py.File`."""
-    return _names.get(file.filename, str(file.filename))
+def filename(item: Any) -> str:
+    """
+    Path of an open `h5py.File`, or of that of an object in one.
+
+    The library is asked: what `item.file` makes takes as long as opening the object.
+    """
+    name = os.fsdecode(library("").h5f.get_name(item.id))
+    return _names.get(name, name)
+
+
+def userblock(dset: Any) -> int:
+    """Bytes before the first byte that the addresses of a dataset's file count."""
+    file = library("").h5i.get_file_id(dset.id)
+    return int(file.get_create_plist().get_userblock())
 
 
 def _held_by_a_library(fd: int) -> bool:

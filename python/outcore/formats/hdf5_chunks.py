@@ -4,12 +4,14 @@ The chunk table of one HDF5 dataset: where chunks are, and how encoded ones are 
 Problem. HDF5 keeps the addresses of chunks in a B-tree (or one of four other indices) that only its
 library should read, at a microsecond or so per chunk; compressed chunks change their size and place with
 every write; and other processes may write between our accesses.
-Idea. The table is read once, when first needed, into sorted NumPy arrays (32 bytes per stored chunk,
-counted in the memory budget), and looked up by binary search. Encoded chunks are handed to HDF5 ready
+Idea. Of a large table we read the part that an access touches ourselves (`hdf5_lookup`). A small one,
+one of which all is asked for, and any that we do not understand, is read once, when first needed, into
+sorted NumPy arrays (32 bytes per stored chunk, counted in the memory budget), and looked up by binary
+search. Encoded chunks are handed to HDF5 ready
 made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile: if it
 was old enough when it was taken that a later change must have another (decision 0011), and anew if not.
 Invariants. Every address handed out lies inside the file as it was when the table was read; no two
-chunks share a byte; a chunk that is not encoded has exactly the size of a chunk.
+chunks of one answer share a byte; a chunk that is not encoded has exactly the size of a chunk.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import BudgetError, FormatError, StorageError
-from outcore.formats import durable, hdf5_origin
+from outcore.formats import durable, hdf5_lookup, hdf5_origin
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_index import check_index
 
-# While the table is not loaded, so many cells are looked up one by one before it is: HDF5 walks through
-# all chunks for each cell, but in C, thirty times faster than it hands them to Python. A first small
-# read of a file of a million chunks should not wait for the whole table, nor each small write.
+# While a table that we do not understand is not loaded, so many cells are looked up one by one before it
+# is: HDF5 walks through all chunks for each cell, but in C, thirty times faster than it hands them to
+# Python. A first small read of a file of a million chunks should not wait for the whole table, nor each
+# small write.
 _LOOK_UPS = 24
 # A table of so few chunks is read at once: looking up one cell of it takes as long, and does not tell
 # whether another chunk claims the same place.
@@ -64,6 +67,64 @@ class Loaded(NamedTuple):
     strays: int
     stray: tuple[int, ...] | None
     #: Of which file and dataset it is, if its rows hold for as long as that is so (`hdf5_origin.seen`).
+    seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
+
+
+class Limits(NamedTuple):
+    """Where chunks of a dataset can be."""
+
+    path: str
+    name: str
+    chunk_bytes: int
+    encoded: bool
+    #: Elements lie behind this byte.
+    low: int
+
+    def check(self, rows: NDArray[np.int64]) -> None:
+        """Refuse addresses outside the file's data, wrong sizes, and chunks that overlap."""
+        size = os.stat(self.path).st_size
+        offset, stored = rows[:, 0], rows[:, 1]
+        wrong = (stored < 0) | (offset > size - stored)
+        wrong |= offset < self.low
+        if not self.encoded:
+            wrong |= stored != self.chunk_bytes
+        if wrong.any():
+            self._refuse(rows[int(np.argmax(wrong))], size)
+        if (offset[1:] >= offset[:-1] + stored[:-1]).all():
+            return  # in order, as most programs write them
+        order = np.argsort(offset, kind="stable")
+        ends = (offset + stored)[order]
+        overlap = (offset[order][1:] < ends[:-1]) & (stored[order][1:] > 0)
+        if overlap.any():
+            first = int(np.argmax(overlap))
+            raise FormatError(
+                f"{self.path!r}, dataset {self.name!r}: two chunks share bytes (one ends at "
+                f"{ends[first]}, the next begins at {offset[order][first + 1]}); the chunk table is "
+                "damaged, restore the file from a copy",
+                code="chunk-overlap",
+                path=self.path,
+                offset=int(offset[order][first + 1]),
+            )
+
+    def _refuse(self, row: NDArray[np.int64], size: int) -> None:
+        expected = "" if self.encoded else f" (a chunk has {self.chunk_bytes} bytes)"
+        raise FormatError(
+            f"{self.path!r}, dataset {self.name!r}: the chunk table names {row[1]} bytes at {row[0]}"
+            f"{expected}, but the file has elements between {self.low} and {size}; the file is damaged "
+            "or was cut off, copy it again",
+            code="chunk-out-of-file",
+            path=self.path,
+            offset=int(row[0]),
+        )
+
+
+class Parts(NamedTuple):
+    """What was read of an index at `stamp`."""
+
+    found: hdf5_lookup.Index
+    stamp: Stamp
+    settled: bool
+    #: As of `Loaded`.
     seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
 
 
@@ -105,6 +166,9 @@ class ChunkTable:
         self.encoded = encoded
         self.meaning = meaning
         self._loaded: Loaded | None = None
+        self._parts: Parts | None = None
+        # The last message about the index, and the bytes of its addresses and lengths.
+        self._message: tuple[bytes, tuple[int, int]] = b"", (0, 0)
         self._looked_up = 0
         self._promised = False
 
@@ -119,6 +183,11 @@ class ChunkTable:
         if table is not None and not self._still_valid(table):
             self.forget()
             table = None
+        # A loop that goes through all was promised memory for the whole table.
+        if table is None and not self._promised and math.prod(self.grid) > _FEW:
+            some = self._some(lo, count, locked)
+            if some is not None:
+                return some
         if table is None and self._looked_up + cells <= _LOOK_UPS:
             with self._dataset(locked) as dset:
                 if self._looked_up or int(dset.id.get_num_chunks()) > _FEW:
@@ -126,7 +195,7 @@ class ChunkTable:
                     return self._look_up(dset, lo, count)
                 table = self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
         keys, rows, *_ = self._load(locked) if table is None else table
-        wanted = self._linear(lo, count)
+        wanted = hdf5_lookup.linear(lo, count, self.grid)
         answer = np.full((cells, 3), (-1, 0, 0), np.int64)
         if len(keys):
             at = np.searchsorted(keys, wanted)
@@ -212,7 +281,7 @@ class ChunkTable:
 
     def forget(self) -> None:
         """Release the table; it is read again when it is needed."""
-        self._loaded, self._looked_up = None, 0
+        self._loaded, self._parts, self._looked_up = None, None, 0
 
     @contextlib.contextmanager
     def _dataset(self, locked: bool) -> Iterator[Any]:
@@ -220,8 +289,75 @@ class ChunkTable:
         h5py = access.library(self.path)
         with access.session(self.path, "r", locked=locked) as file:
             dset = self._found(file)
-            check_index(h5py, self.path, dset)
+            self._message = check_index(h5py, self.path, dset)
             yield dset
+
+    def _some(
+        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
+    ) -> NDArray[np.int64] | None:
+        """Rows of a box from the part of the index that it touches; None if we cannot read that."""
+        with _core.Reservation("chunk table", 2 * _ROW_BYTES * math.prod(count), False):
+            rows = self._some_known(lo, count)
+            if rows is not None:
+                return rows
+            self._parts = None
+            with self._dataset(locked) as dset, durable.os_errors("reading", self.path):
+                parts = self._begin(dset, QUIET_IF_LOCKED if locked else QUIET)
+                if parts is None:
+                    return None
+                rows = self._found_in(parts, lo, count)
+                if rows is not None:
+                    self._parts = parts
+            return rows
+
+    def _some_known(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64] | None:
+        """The same without the library, if what was read before is still so."""
+        parts = self._parts
+        if parts is None:
+            return None
+        if parts.settled and self._stamp_now() == parts.stamp:
+            with durable.os_errors("reading", self.path):
+                rows = self._found_in(parts, lo, count)
+            # Nodes that were read now are of the same file if nobody has changed it since.
+            return rows if self._stamp_now() == parts.stamp else None
+        if parts.seen is None or not hdf5_origin.still(self.path, *parts.seen):
+            return None
+        # Chunks that are not encoded stay where they are; there may be more of them by now.
+        with contextlib.suppress(hdf5_lookup.Odd):
+            rows = parts.found.find(_nothing, lo, count)
+            if (rows[:, 0] >= 0).all():
+                return rows
+        return None
+
+    def _begin(self, dset: Any, quiet: float) -> Parts | None:
+        """An index of which nothing was read yet."""
+        stamp = self._stamp_now()
+        settled = time.time_ns() - stamp[1] > quiet * 1e9
+        found = hdf5_lookup.index_of(*self._message, len(self.grid))
+        if found is None:
+            return None
+        kind, address = found
+        base, limits = access.userblock(dset), dset.maxshape
+        most = tuple(
+            0 if n is None else -(-n // c) for n, c in zip(limits, self.chunks, strict=True)
+        )
+        words = (address, base, self.grid, most, self.chunks, self.chunk_bytes, self.encoded)
+        check = self._limits(dset).check
+        seen = None if self.encoded else self._seen(dset)
+        return Parts(kind(*words, check), stamp, settled, seen)
+
+    def _found_in(
+        self, parts: Parts, lo: tuple[int, ...], count: tuple[int, ...]
+    ) -> NDArray[np.int64] | None:
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            rows = parts.found.find(lambda at, n: durable.read_at(fd, n, at), lo, count)
+        except hdf5_lookup.Odd:
+            return None
+        finally:
+            os.close(fd)
+        parts.found.check(rows[rows[:, 0] >= 0])
+        return rows
 
     def _found(self, file: Any) -> Any:
         """The dataset, in an open file; refuses another one that took its name."""
@@ -253,7 +389,7 @@ class ChunkTable:
                 order = np.argsort(keys, kind="stable")
                 keys, rows = keys[order], rows[order]
             self._refuse_twins(keys, rows)
-            self._check(rows, dset)
+            self._limits(dset).check(rows)
         held, stays = self._held(_ROW_BYTES * len(keys))
         whole = not self.encoded and len(rows) == math.prod(self.grid)
         seen = self._seen(dset) if whole else None
@@ -266,6 +402,10 @@ class ChunkTable:
         with contextlib.suppress(BudgetError):
             return _core.Reservation("chunk table", nbytes, self._promised), True
         return _core.Reservation("chunk table", nbytes, True), False
+
+    def _limits(self, dset: Any) -> Limits:
+        low = access.userblock(dset) + access.SUPERBLOCK
+        return Limits(self.path, self.name, self.chunk_bytes, self.encoded, low)
 
     def _seen(self, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]] | None:
         return hdf5_origin.seen(access.library(self.path), self.path, dset)
@@ -332,42 +472,6 @@ class ChunkTable:
                 offset=int(rows[first, 0]),
             )
 
-    def _check(self, rows: NDArray[np.int64], dset: Any) -> None:
-        """Refuse addresses outside the file's data, wrong sizes, and chunks that overlap."""
-        size = os.stat(self.path).st_size
-        offset, stored = rows[:, 0], rows[:, 1]
-        wrong = (stored < 0) | (offset > size - stored)
-        low = int(dset.file.userblock_size) + access.SUPERBLOCK
-        wrong |= offset < low
-        if not self.encoded:
-            wrong |= stored != self.chunk_bytes
-        if wrong.any():
-            self._refuse(rows[int(np.argmax(wrong))], low, size)
-        order = np.argsort(offset, kind="stable")
-        ends = (offset + stored)[order]
-        overlap = (offset[order][1:] < ends[:-1]) & (stored[order][1:] > 0)
-        if overlap.any():
-            first = int(np.argmax(overlap))
-            raise FormatError(
-                f"{self.path!r}, dataset {self.name!r}: two chunks share bytes (one ends at "
-                f"{ends[first]}, the next begins at {offset[order][first + 1]}); the chunk table is "
-                "damaged, restore the file from a copy",
-                code="chunk-overlap",
-                path=self.path,
-                offset=int(offset[order][first + 1]),
-            )
-
-    def _refuse(self, row: NDArray[np.int64], low: int, size: int) -> None:
-        expected = "" if self.encoded else f" (a chunk has {self.chunk_bytes} bytes)"
-        raise FormatError(
-            f"{self.path!r}, dataset {self.name!r}: the chunk table names {row[1]} bytes at {row[0]}"
-            f"{expected}, but the file has elements between {low} and {size}; the file is damaged or "
-            "was cut off, copy it again",
-            code="chunk-out-of-file",
-            path=self.path,
-            offset=int(row[0]),
-        )
-
     def _look_up(self, dset: Any, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
         rows = []
         for cell in itertools.product(*(range(a, a + n) for a, n in zip(lo, count, strict=True))):
@@ -377,14 +481,8 @@ class ChunkTable:
             rows.append((info.byte_offset, info.size, info.filter_mask) if known else (-1, 0, 0))
         # In the session, so that an address beyond 63 bits becomes a `FormatError` too.
         table = np.array(rows, np.int64).reshape(-1, 3)
-        self._check(table[table[:, 0] >= 0], dset)
+        self._limits(dset).check(table[table[:, 0] >= 0])
         return table
-
-    def _linear(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
-        keys = np.zeros(1, np.int64)
-        for a, n, length in zip(lo, count, self.grid, strict=True):
-            keys = np.add.outer(keys * length, np.arange(a, a + n, dtype=np.int64)).ravel()
-        return keys
 
     def _still_valid(self, table: Loaded) -> bool:
         """Addresses of chunks that are not encoded never change once all are there."""
@@ -396,6 +494,10 @@ class ChunkTable:
         with durable.os_errors("examining", self.path):
             found = os.stat(self.path)
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _nothing(at: int, length: int) -> bytes:
+    raise hdf5_lookup.Odd("not read yet")
 
 
 def nothing_stored(

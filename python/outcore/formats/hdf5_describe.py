@@ -50,12 +50,13 @@ _OFFERED = 200
 ShapeOf = Callable[[Any], tuple[int, ...]]
 
 
-def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
-    """The dataset that is meant; with no name, the only one (dimension scales do not count)."""
+def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any]:
+    """Name and dataset that are meant; with no name, the only one (dimension scales do not count)."""
     if inner is not None and inner != "/":
         try:
-            if isinstance(file[inner], h5py.Dataset):
-                return inner
+            dset = file[inner]
+            if isinstance(dset, h5py.Dataset):
+                return inner, dset
         except KeyError as error:
             if "errno = " in str(error):  # no such name, says the library also if the disk fails
                 raise
@@ -74,10 +75,10 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
         if is_scale(item):
             scales.add(found[-1])
 
-    top.visititems(visit)
+    visit_objects(h5py, top, visit)
     arrays = [name for name in found if name not in scales] or found
     if len(arrays) == 1 and inner is None:
-        return arrays[0]
+        return arrays[0], file[arrays[0]]
     if inner is None or inner == "/":
         what = f"holds {len(found) or 'no'} dataset{'' if len(found) == 1 else 's'}"
     elif top is file:
@@ -89,6 +90,25 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> str:
         code="no-such-array",
         path=path,
     )
+
+
+def visit_objects(h5py: Any, top: Any, visit: Callable[[str, Any], None]) -> None:
+    """
+    Call `visit` with the name of each object below a group, and the object, each once.
+
+    As h5py's `visititems`, for which the library goes through all chunks of each dataset to count the
+    bytes of their index.
+    """
+    names: list[bytes] = []
+    links = top.id.links
+    links.visit(names.append)
+    known = {hdf5_origin.address(h5py, top)}
+    for name in names:
+        link = links.get_info(name)
+        if link.type == h5py.h5l.TYPE_HARD and link.u not in known:
+            known.add(link.u)
+            text = os.fsdecode(name)
+            visit(text, top[text])
 
 
 def refuse_storage(h5py: Any, path: str, name: str, dset: Any) -> None:
@@ -179,8 +199,9 @@ def shapes(h5py: Any, format: str, path: str) -> ShapeOf:
 
 def _home(path: str, name: str, dset: Any) -> tuple[str, str]:
     """The file and the name of a dataset; of one behind an external link those that it has there."""
-    own = os.path.abspath(access.filename(dset.file))
-    return (path, name) if file_of(own) == file_of(path) else (own, dset.name)
+    own = os.path.abspath(access.filename(dset))
+    same = own == path or file_of(own) == file_of(path)
+    return (path, name) if same else (own, dset.name)
 
 
 def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: bool) -> ArrayInfo:
@@ -213,7 +234,7 @@ def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: 
             "maxshape": dset.maxshape,
             **({} if axes == dset.shape else {"stored_shape": dset.shape}),
             **_unlimited(dset, dims if format == "netcdf4" else None),
-            "userblock": dset.file.userblock_size,
+            "userblock": access.userblock(dset),
         },
     )
 
@@ -262,7 +283,7 @@ def storage(
     shape = (*axes, *below)
     check_shape(shape, base.itemsize, name, stored=True)
     strides = byte_strides(shape, base.itemsize, "C")
-    source = os.path.realpath(dset.file.filename) if _elsewhere(dset, path) else path
+    source = os.path.realpath(access.filename(dset)) if _elsewhere(dset, path) else path
     if plist.get_layout() == h5d.CHUNKED:
         return _chunked(source, dset, dtype, writable, axes)
     if plist.get_external_count():
@@ -294,13 +315,14 @@ def storage(
 
 def _elsewhere(dset: Any, path: str) -> bool:
     """Whether an external link led to another file."""
-    return not os.path.samefile(dset.file.filename, path)
+    own = access.filename(dset)
+    return os.path.abspath(own) != path and not os.path.samefile(own, path)
 
 
 def _contiguous(path: str, name: str, dset: Any, nbytes: int) -> Part:
     offset, size = dset.id.get_offset(), os.stat(path).st_size
     stored = dset.id.get_storage_size()
-    low = int(dset.file.userblock_size) + access.SUPERBLOCK
+    low = access.userblock(dset) + access.SUPERBLOCK
     if offset is None or offset < low or stored < nbytes or offset + nbytes > size:
         raise FormatError(
             f"{path!r}: dataset {name!r} needs {nbytes} bytes at {offset} (stored: {stored}), but the "
@@ -404,7 +426,7 @@ def lacks_space(h5py: Any, dset: Any) -> bool:
 
 def give_space(h5py: Any, dset: Any) -> None:
     """Let HDF5 allocate (and fill, if there is a fill value): it does so at the first write."""
-    before = os.stat(access.filename(dset.file)).st_size
+    before = os.stat(access.filename(dset)).st_size
     dset[(0,) * len(dset.shape)] = dset.fillvalue
     dset.file.flush()
     if dset.id.get_offset() < before and not _filled(h5py, dset):

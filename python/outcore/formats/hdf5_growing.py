@@ -180,6 +180,9 @@ class _OpenTable(ChunkTable):
         with access.turn(), access.translated(self.path):
             yield self._dset
 
+    def _some(self, *_: Any) -> None:
+        return None  # the index is not in the file yet
+
     def _seen(self, dset: Any) -> None:
         return None  # the change is not in the file yet
 

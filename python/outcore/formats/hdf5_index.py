@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outcore.errors import FormatError
-from outcore.formats import durable
+from outcore.formats import durable, hdf5_origin
 
 # Types of messages in an object header: where the elements are; where the header goes on.
 _LAYOUT, _MORE = 8, 16
@@ -29,11 +29,18 @@ _CHUNKED, _EXTENSIBLE = 2, 4
 _PIECES, _LONGEST = 64, 1 << 20
 
 
-def check_index(h5py: Any, path: str, dset: Any) -> None:
-    """Raise `FormatError` if the index of a dataset's chunks claims more entries than can be."""
-    base = int(dset.file.userblock_size)
-    start = base + int(h5py.h5o.get_info(dset.id).addr)
-    sizes = dset.file.id.get_create_plist().get_sizes()
+def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]]:
+    """
+    Raise `FormatError` if the index of a dataset's chunks claims more entries than can be.
+
+    Returns the message that says where the index is (empty if none was found), and the bytes of an
+    address and of a length in this file.
+    """
+    file = h5py.h5i.get_file_id(dset.id)
+    plist = file.get_create_plist()
+    base = int(plist.get_userblock())
+    start = base + hdf5_origin.address(h5py, dset)
+    sizes = plist.get_sizes()
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
@@ -43,6 +50,8 @@ def check_index(h5py: Any, path: str, dset: Any) -> None:
             at = _extensible(body, sizes[0])
             if at is not None:
                 _check_header(path, dset.name, durable.read_at(fd, 128, base + at), sizes[1], size)
+            return body, sizes
+        return b"", sizes
     finally:
         os.close(fd)
 
@@ -50,30 +59,37 @@ def check_index(h5py: Any, path: str, dset: Any) -> None:
 def _messages(
     fd: int, base: int, start: int, width: int, length: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Type and bytes of the messages of an object header of version 2; of older ones, none."""
+    """Type and bytes of the messages of an object header."""
     head = durable.read_at(fd, 64, start)
-    if not head.startswith(b"OHDR\x02"):
+    newer = head.startswith(b"OHDR\x02")
+    if newer:
+        flags = head[5]
+        at = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
+        many = 1 << (flags & 3)
+        pieces = [(start + at + many, int.from_bytes(head[at : at + many], "little"))]
+        prefix, around = (6 if flags & 4 else 4), 4
+    elif head.startswith(b"\x01\0") and len(head) > 16:
+        pieces = [(start + 16, int.from_bytes(head[8:12], "little"))]
+        prefix, around = 8, 0
+    else:
         return
-    flags = head[5]
-    at = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
-    many = 1 << (flags & 3)
-    pieces = [(start + at + many, int.from_bytes(head[at : at + many], "little"))]
-    prefix = 6 if flags & 4 else 4
     for _ in range(_PIECES):
         if not pieces:
             return
-        where, count = pieces.pop()
+        where, count = pieces.pop(0)
         data = durable.read_at(fd, min(count, _LONGEST), where)
         at = 0
         while at + prefix <= len(data):
-            kind, count = data[at], int.from_bytes(data[at + 1 : at + 3], "little")
+            kind = data[at] if newer else int.from_bytes(data[at : at + 2], "little")
+            size = at + (1 if newer else 2)
+            count = int.from_bytes(data[size : size + 2], "little")
             body = data[at + prefix : at + prefix + count]
             at += prefix + count
             if kind == _MORE and len(body) >= width + length:
                 there = base + int.from_bytes(body[:width], "little")
                 count = int.from_bytes(body[width : width + length], "little")
-                if there < 1 << 62:
-                    pieces.append((there + 4, max(count - 8, 0)))  # signature, checksum
+                if there < 1 << 62:  # between a signature and a checksum in newer ones
+                    pieces.append((there + around, max(count - 2 * around, 0)))
             else:
                 yield kind, body
 

@@ -62,12 +62,23 @@ def given(h5py: Any, part: Part, dset: Any, again: Callable[[], Part | None]) ->
     return replace(part, origin=Origin(file, header, check))
 
 
+def address(h5py: Any, dset: Any) -> int:
+    """
+    Where the object header of a dataset is, as the file's addresses count.
+
+    `h5o.get_info` tells it too, and counts the bytes of the whole index of chunks for it.
+    """
+    low, high = h5py.h5g.get_objinfo(dset.id, b".").objno
+    return int(low) | int(high) << 32 if high else int(low)
+
+
 def seen(h5py: Any, path: str, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]]:
     """Tell which file `path` is, and the part of an object header that matters: where, and what."""
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            at = int(h5py.h5o.get_info(dset.id).addr) + int(dset.file.userblock_size)
+            base = int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
+            at = base + address(h5py, dset)
             first, end = messages(durable.read_at(fd, _READ, at))
             return _core.file_id(fd), (at + first, durable.read_at(fd, end - first, at + first))
         finally:

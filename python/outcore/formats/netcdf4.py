@@ -35,6 +35,7 @@ from outcore.formats.hdf5_attrs import (
     storable,
 )
 from outcore.formats.hdf5_create import check_removable, final_name
+from outcore.formats.hdf5_describe import visit_objects
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.netcdf4_lengths import Lengths, fit_scales
 from outcore.formats.spec import Entry, Spec
@@ -329,7 +330,7 @@ def _next_id(file: Any) -> int:
         if is_scale(item) and "_Netcdf4Dimid" in item.attrs:
             used.append(int(np.asarray(item.attrs["_Netcdf4Dimid"]).flat[0]))
 
-    file.visititems(visit)
+    visit_objects(access.library(access.filename(file)), file, visit)
     return max(used) + 1
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outcore.errors import FormatError
+from outcore.formats import hdf5_origin
 from outcore.formats.hdf5_attrs import is_bare_dimension, is_scale
 from outcore.formats.hdf5_heaps import check_attributes, check_size
 
@@ -74,7 +75,7 @@ class Lengths:
         """The length of a dimension: of the longest variable that uses it, but for the one of a name."""
         if without is not None:
             return max((n for user, n in self._users(scale) if user.name != without), default=0)
-        address = self._h5py.h5o.get_info(scale.id).addr
+        address = hdf5_origin.address(self._h5py, scale)
         if address not in self._known:
             self._known[address] = max((n for _, n in self._users(scale)), default=0)
         return self._known[address]

@@ -123,9 +123,9 @@ const SLOW: Duration = Duration::from_micros(60);
 pub(super) const THREADS: usize = 8;
 
 /// Opens many files with `open`, on several threads if that takes long.
-pub(super) fn open_many<T: Send>(
-    paths: &[PathBuf],
-    open: impl Fn(&PathBuf) -> Result<T, StorageError> + Sync,
+pub(super) fn open_many<I: Sync, T: Send>(
+    paths: &[I],
+    open: impl Fn(&I) -> Result<T, StorageError> + Sync,
 ) -> Result<Vec<T>, StorageError> {
     let (first, rest) = paths.split_at(paths.len().min(TRIAL));
     let started = Instant::now();
@@ -136,7 +136,7 @@ pub(super) fn open_many<T: Send>(
         }
         return Ok(files);
     }
-    let parts: Vec<&[PathBuf]> = rest.chunks(rest.len().div_ceil(THREADS)).collect();
+    let parts: Vec<&[I]> = rest.chunks(rest.len().div_ceil(THREADS)).collect();
     let opened = side_by_side(parts, |part| part.iter().map(&open).collect::<Result<Vec<_>, _>>())?;
     files.extend(opened.into_iter().flatten());
     Ok(files)

@@ -13,9 +13,13 @@
 //! shard creates all of its chunks at once, in C order, so that a shard is rewritten once and not
 //! for each batch. Who writes in place holds the shard's lock shared; who rewrites, exclusively.
 //!
+//! Who wants some chunks of a shard needs their entries, but all have to be read for the checksum, and
+//! checked. Indexes are kept for that as decoded chunks are (`chunk_cache`): named after the file's
+//! state, in memory that gives way.
+//!
 //! Crash model: as in `files`, with shards for chunks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -37,10 +41,12 @@ use super::{
 };
 use crate::backend::sys;
 use crate::beneath::Beneath;
+use crate::chunk_cache::{CacheUse, Key, Seen};
 use crate::durable::TempFile;
 use crate::error::StorageError;
 use crate::files::{FileTable, OpenFile};
 use crate::lock::{FileLock, Mode, Patience};
+use crate::pool::Arena;
 
 /// How the index of a shard is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +84,13 @@ type Entry = Option<(i64, i64)>;
 struct Shard {
     file: OpenFile,
     entries: Vec<Entry>,
+}
+
+/// A shard of which some chunks are wanted: where it is, and their places in its index.
+#[derive(Debug)]
+struct Part {
+    path: PathBuf,
+    places: Vec<usize>,
 }
 
 impl ShardStore {
@@ -170,28 +183,92 @@ impl ShardStore {
         let Some((file, len)) = open_if_there(folder, path, writable)? else {
             return Ok(None);
         };
+        let room = self.room(path, len)?;
+        let raw = self.index(&file, room)?;
+        let (pairs, _) = raw.as_chunks::<ENTRY>();
+        let entry = |(k, pair)| self.entry(path, k, pair, room);
+        let entries = pairs.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>()?;
+        Ok(Some(Shard { file, entries }))
+    }
+
+    /// Opens a shard for some of its chunks. The index as it was checked is kept for the next access,
+    /// unless most of it is used at once.
+    fn open_part(
+        &self,
+        folder: Option<&Beneath>,
+        part: &Part,
+        writable: bool,
+    ) -> Result<Option<Shard>, StorageError> {
+        let path = &part.path;
+        if writable {
+            // All entries: none may lie on another.
+            let Some(Shard { file, entries }) = self.open(folder, path, true)? else {
+                return Ok(None);
+            };
+            disjoint(entries.iter().flatten().copied().collect(), path)?;
+            let entries = part.places.iter().map(|&k| entries[k]).collect();
+            return Ok(Some(Shard { file, entries }));
+        }
+        let Some((file, len)) = open_if_there(folder, path, false)? else {
+            return Ok(None);
+        };
+        let room = self.room(path, len)?;
+        let wanted = |raw: &[u8]| {
+            let (pairs, _) = raw.as_chunks::<ENTRY>();
+            let entries = part.places.iter().map(|&k| self.entry(path, k, &pairs[k], room));
+            entries.collect::<Result<Vec<_>, _>>()
+        };
+        let arena = Arena::global();
+        let seen = Seen::now(&file, &arena)?;
+        let key = Key::of_index(seen, (room.0, room.1 - room.0), self.chunks * ENTRY);
+        if !arena.chunks().is_empty() {
+            let kept = arena.chunks().find(&key);
+            if let Some(entries) = kept.and_then(|kept| kept.with(wanted)) {
+                return Ok(Some(Shard { file, entries: entries? }));
+            }
+        }
+        let raw = self.index(&file, room)?;
+        let (pairs, _) = raw.as_chunks::<ENTRY>();
+        for (k, pair) in pairs.iter().enumerate() {
+            self.entry(path, k, pair, room)?;
+        }
+        let entries = wanted(&raw)?;
+        if part.places.len() <= self.chunks / 2 {
+            arena.keep_chunk(&file, (seen, key), &raw, CacheUse::Keep);
+        }
+        Ok(Some(Shard { file, entries }))
+    }
+
+    /// Where the index of a shard begins and ends, and the file's length.
+    fn room(&self, path: &Path, len: i64) -> Result<(i64, i64, i64), StorageError> {
         let index_bytes = self.index_bytes();
         let Some(index_at) = len.checked_sub(index_bytes).filter(|&at| at >= 0) else {
             let why = format!("the shard has {len} bytes, its index alone has {index_bytes}");
             return Err(damaged(path, None, why));
         };
         let index_at = if self.index.at_end { index_at } else { 0 };
+        Ok((index_at, index_at + index_bytes, len))
+    }
+
+    /// The entries of an index, as they are stored.
+    fn index(
+        &self,
+        file: &OpenFile,
+        (index_at, end, _): (i64, i64, i64),
+    ) -> Result<Vec<u8>, StorageError> {
+        let (path, index_bytes) = (file.path(), end - index_at);
         let mut raw = vec![0u8; index_bytes as usize];
         let read = sys::read_at(file.fd(), &mut raw, index_at)
             .map_err(|errno| StorageError::io_at("read", path, index_at, index_bytes, errno))?;
         if read < raw.len() {
             return Err(file.short(index_at, raw.len()));
         }
-        let (raw, crc) = raw.split_at(self.chunks * ENTRY);
-        if self.index.crc32c && crc != ::crc32c::crc32c(raw).to_le_bytes() {
+        let crc = raw.split_off(self.chunks * ENTRY);
+        if self.index.crc32c && crc != ::crc32c::crc32c(&raw).to_le_bytes() {
             let why = "the checksum of the shard's index is wrong".to_owned();
             return Err(damaged(path, Some(index_at), why));
         }
-        let (pairs, _) = raw.as_chunks::<ENTRY>();
-        let room = (index_at, index_at + index_bytes, len);
-        let entry = |(k, pair)| self.entry(path, k, pair, room);
-        let entries = pairs.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>()?;
-        Ok(Some(Shard { file, entries }))
+        Ok(raw)
     }
 
     /// One entry of an index, checked; `room` is where the index begins and ends, and the file's
@@ -433,35 +510,32 @@ impl ChunkStore for ShardStore {
         writable: bool,
         wanted: &dyn Fn(&[i64]) -> bool,
     ) -> Result<Resolved, StorageError> {
-        let chosen: Vec<bool> = cells.iter().map(|cell| wanted(&cell)).collect();
-        let of = cells.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
-        let shards: BTreeSet<Vec<i64>> = of.map(|(cell, _)| self.place(&cell).0).collect();
-        let paths: Vec<PathBuf> = shards.iter().map(|shard| self.naming.path(shard)).collect();
-        let mut files = FileTable::new(Vec::new(), writable);
-        let mut found = BTreeMap::new();
-        let folder = self.root.folder_if_there()?;
-        let opened = open_many(&paths, |path| self.open(folder.as_deref(), path, writable))?;
-        self.root.confirm(cells)?;
-        for (cell, shard) in shards.into_iter().zip(opened) {
-            let Some(Shard { file, entries }) = shard else { continue };
-            if writable {
-                disjoint(entries.iter().flatten().copied().collect(), file.path())?;
-            }
-            found.insert(cell, (files.adopt(file)?, entries));
+        // By shard: which chunks are wanted, as places in its index and in the box.
+        let mut shards: BTreeMap<Vec<i64>, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+        for (at, cell) in cells.iter().enumerate().filter(|(_, cell)| wanted(cell)) {
+            let (shard, k) = self.place(&cell);
+            let (places, cells) = shards.entry(shard).or_default();
+            places.push(k);
+            cells.push(at);
         }
-        let stored: Vec<Option<Stored>> = cells
-            .iter()
-            .zip(chosen)
-            .map(|(cell, chosen)| {
-                let (shard, k) = self.place(&cell);
-                let (file, entries) = found.get(&shard)?;
-                let (offset, len) = entries[k].filter(|_| chosen)?;
-                Some(Stored { file: *file, offset, len, mask: 0 })
+        let (parts, places): (Vec<Part>, Vec<Vec<usize>>) = shards
+            .into_iter()
+            .map(|(shard, (places, cells))| {
+                (Part { path: self.naming.path(&shard), places }, cells)
             })
-            .collect();
-        for &(file, _) in found.values() {
-            let extents = stored.iter().flatten().filter(|s| s.file == file);
-            disjoint(extents.map(|s| (s.offset, s.len)).collect(), files.path(file)?)?;
+            .unzip();
+        let mut files = FileTable::new(Vec::new(), writable);
+        let folder = self.root.folder_if_there()?;
+        let opened = open_many(&parts, |part| self.open_part(folder.as_deref(), part, writable))?;
+        self.root.confirm(cells)?;
+        let mut stored: Vec<Option<Stored>> = vec![None; cells.len()];
+        for (places, shard) in places.into_iter().zip(opened) {
+            let Some(Shard { file, entries }) = shard else { continue };
+            disjoint(entries.iter().flatten().copied().collect(), file.path())?;
+            let file = files.adopt(file)?;
+            for (at, entry) in places.into_iter().zip(entries) {
+                stored[at] = entry.map(|(offset, len)| Stored { file, offset, len, mask: 0 });
+            }
         }
         let table = ChunkTable { lo: cells.lo.clone(), count: cells.count.clone(), stored };
         Ok(Resolved { table, files })
