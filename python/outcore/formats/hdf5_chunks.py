@@ -10,6 +10,8 @@ sorted NumPy arrays (32 bytes per stored chunk, counted in the memory budget), a
 search. Encoded chunks are handed to HDF5 ready
 made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile: if it
 was old enough when it was taken that a later change must have another (decision 0011), and anew if not.
+The library (2.0) lists chunks in wrong places, although it reads them right, if they are in an
+extensible array whose axis without a limit is not the first. Such a table is read by ourselves, or refused.
 Invariants. Every address handed out lies inside the file as it was when the table was read; no two
 chunks of one answer share a byte; a chunk that is not encoded has exactly the size of a chunk.
 """
@@ -22,7 +24,7 @@ import math
 import os
 import time
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +34,7 @@ from outcore import _core
 from outcore.errors import BudgetError, FormatError, StorageError
 from outcore.formats import durable, hdf5_lookup, hdf5_origin
 from outcore.formats import hdf5_access as access
-from outcore.formats.hdf5_index import check_index
+from outcore.formats.hdf5_index import Read, check_index
 
 # While a table that we do not understand is not loaded, so many cells are looked up one by one before it
 # is: HDF5 walks through all chunks for each cell, but in C, thirty times faster than it hands them to
@@ -190,7 +192,8 @@ class ChunkTable:
                 return some
         if table is None and self._looked_up + cells <= _LOOK_UPS:
             with self._dataset(locked) as dset:
-                if self._looked_up or int(dset.id.get_num_chunks()) > _FEW:
+                by_one = self._looked_up or int(dset.id.get_num_chunks()) > _FEW
+                if by_one and not self._is_misread(dset):
                     self._looked_up += cells
                     return self._look_up(dset, lo, count)
                 table = self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
@@ -292,6 +295,24 @@ class ChunkTable:
             self._message = check_index(h5py, self.path, dset)
             yield dset
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Read]:
+        """What reads the bytes of the file."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield lambda offset, length: durable.read_at(fd, length, offset)
+        finally:
+            os.close(fd)
+
+    def _is_misread(self, dset: Any) -> bool:
+        """Whether the library lists the chunks in wrong places."""
+        limits = dset.maxshape
+        if limits[0] is None or sum(most is None for most in limits) != 1:
+            return False
+        found = hdf5_lookup.index_of(*self._message, len(self.grid))
+        # A library that keeps such a dataset in another index has it right.
+        return found is not None and found[0] is hdf5_lookup.Extensible
+
     def _some(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
     ) -> NDArray[np.int64] | None:
@@ -349,13 +370,11 @@ class ChunkTable:
     def _found_in(
         self, parts: Parts, lo: tuple[int, ...], count: tuple[int, ...]
     ) -> NDArray[np.int64] | None:
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            rows = parts.found.find(lambda at, n: durable.read_at(fd, n, at), lo, count)
+            with self._reading() as read:
+                rows = parts.found.find(read, lo, count)
         except hdf5_lookup.Odd:
             return None
-        finally:
-            os.close(fd)
         parts.found.check(rows[rows[:, 0] >= 0])
         return rows
 
@@ -384,7 +403,8 @@ class ChunkTable:
         # Twice: in blocks, and as one sorted table.
         # Whoever was promised memory waits for a moment.
         with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, True):
-            keys, rows, strays, stray = self._collect(dset)
+            visit = self._walk if self._is_misread(dset) else self._visit
+            keys, rows, strays, stray = self._collect(dset, visit)
             if (keys[1:] < keys[:-1]).any():
                 order = np.argsort(keys, kind="stable")
                 keys, rows = keys[order], rows[order]
@@ -410,8 +430,45 @@ class ChunkTable:
     def _seen(self, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]] | None:
         return hdf5_origin.seen(access.library(self.path), self.path, dset)
 
+    def _visit(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
+        """Have the library go through all chunks: first elements, offset, stored bytes, filter mask."""
+        numbers = array("q")
+        rank = len(self.grid)
+
+        def close_block() -> None:
+            block = np.array(numbers, np.int64).reshape(-1, rank + 3)
+            del numbers[:]
+            add(block)
+
+        def visit(info: Any) -> None:
+            numbers.extend(info.chunk_offset)
+            address = info.byte_offset
+            numbers.extend((-1 if address is None else address, info.size, info.filter_mask))
+            if len(numbers) >= _BLOCK:
+                close_block()
+
+        dset.id.chunk_iter(visit)
+        close_block()
+
+    def _walk(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
+        """The same without the library."""
+        parts = self._begin(dset, QUIET)
+        if parts is None or not isinstance(parts.found, hdf5_lookup.Extensible):
+            return
+        try:
+            with self._reading() as read:
+                for cells, rows in parts.found.every(read):
+                    add(np.concatenate([cells * np.array(self.chunks), rows], axis=1))
+        except hdf5_lookup.Odd as error:
+            raise FormatError(
+                f"{self.path!r}, dataset {self.name!r}: the index of its chunks has {error}; the file "
+                "is damaged, restore it from a copy",
+                code="chunk-table-damaged",
+                path=self.path,
+            ) from error
+
     def _collect(
-        self, dset: Any
+        self, dset: Any, visit: Callable[[Any, Callable[[NDArray[np.int64]], None]], None]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int, tuple[int, ...] | None]:
         """
         Places in the grid and rows of all stored chunks, in the order of HDF5's index.
@@ -419,17 +476,14 @@ class ChunkTable:
         Besides, how many chunks lie outside the dataset, and the place of one.
         """
         keys, rows = [np.empty(0, np.int64)], [np.empty((0, 3), np.int64)]
-        numbers = array("q")
         rank = len(self.grid)
         grid, chunks = np.array(self.grid, np.int64), np.array(self.chunks, np.int64)
         # Somebody may have made the dataset longer since this array was opened.
         whole = np.maximum(grid, -(-np.array(dset.shape, np.int64) // chunks))
         strays, stray = 0, None
 
-        def close_block() -> None:
+        def add(block: NDArray[np.int64]) -> None:
             nonlocal strays, stray
-            block = np.array(numbers, np.int64).reshape(-1, rank + 3)
-            del numbers[:]
             cells = block[:, :rank] // chunks
             # Chunks without an address, and those beyond the shape that this array has, are no part
             # of it.
@@ -445,15 +499,7 @@ class ChunkTable:
             keys.append(places)
             rows.append(block[keep, rank:])
 
-        def visit(info: Any) -> None:
-            numbers.extend(info.chunk_offset)
-            address = info.byte_offset
-            numbers.extend((-1 if address is None else address, info.size, info.filter_mask))
-            if len(numbers) >= _BLOCK:
-                close_block()
-
-        dset.id.chunk_iter(visit)
-        close_block()
+        visit(dset, add)
         return np.concatenate(keys), np.concatenate(rows), strays, stray
 
     def _refuse_twins(self, keys: NDArray[np.int64], rows: NDArray[np.int64]) -> None:

@@ -32,6 +32,7 @@ from outcore.formats import hdf5_access as access
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5_chunks import ChunkTable, Loaded
 from outcore.formats.hdf5_describe import table_source
+from outcore.formats.hdf5_index import Read, layout_of
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.spec import check_shape
 
@@ -178,7 +179,23 @@ class _OpenTable(ChunkTable):
     @contextlib.contextmanager
     def _dataset(self, locked: bool) -> Iterator[Any]:
         with access.turn(), access.translated(self.path):
+            limits = self._dset.maxshape
+            if limits[0] is not None and None in limits:  # the library may list its chunks wrongly
+                with self._reading() as read:
+                    self._message = layout_of(access.library(self.path), self._dset, read)
             yield self._dset
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Read]:
+        """What reads the bytes of the file as the change has them."""
+        self._change.file.flush()
+        overlay = self._change.overlay
+
+        def read(offset: int, length: int) -> bytes:
+            overlay.seek(offset)
+            return overlay.read(length) or b""
+
+        yield read
 
     def _some(self, *_: Any) -> None:
         return None  # the index is not in the file yet

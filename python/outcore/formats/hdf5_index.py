@@ -16,11 +16,14 @@ Reference: HDF5 File Format Specification 3.0, IV.A.1.b, IV.A.2.i and VII.D "Ext
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from outcore.errors import FormatError
 from outcore.formats import durable, hdf5_origin
+
+#: ``read(offset, length)``: bytes of a file, fewer at its end.
+Read = Callable[[int, int], bytes]
 
 # Types of messages in an object header: where the elements are; where the header goes on.
 _LAYOUT, _MORE = 8, 16
@@ -33,34 +36,56 @@ def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]
     """
     Raise `FormatError` if the index of a dataset's chunks claims more entries than can be.
 
-    Returns the message that says where the index is (empty if none was found), and the bytes of an
-    address and of a length in this file.
+    Returns what `layout_of` does.
     """
-    file = h5py.h5i.get_file_id(dset.id)
-    plist = file.get_create_plist()
-    base = int(plist.get_userblock())
-    start = base + hdf5_origin.address(h5py, dset)
-    sizes = plist.get_sizes()
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size = os.fstat(fd).st_size
-        for kind, body in _messages(fd, base, start, *sizes):
-            if kind != _LAYOUT:
-                continue
-            at = _extensible(body, sizes[0])
-            if at is not None:
-                _check_header(path, dset.name, durable.read_at(fd, 128, base + at), sizes[1], size)
-            return body, sizes
-        return b"", sizes
+
+        def read(offset: int, length: int) -> bytes:
+            return durable.read_at(fd, length, offset)
+
+        body, widths = layout_of(h5py, dset, read)
+        at = _extensible(body, widths[0])
+        if at is not None:
+            head = read(_base(h5py, dset) + at, 128)
+            _check_header(path, dset.name, head, widths[1], os.fstat(fd).st_size)
+        return body, widths
     finally:
         os.close(fd)
 
 
+def layout_of(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]:
+    """
+    Find the message that says where the index of a dataset is.
+
+    Parameters
+    ----------
+    h5py, dset
+        The library, and the dataset, open.
+    read
+        ``read(offset, length)``: bytes of the file, fewer at its end.
+
+    Returns
+    -------
+    tuple
+        The message, empty if none was found; and the bytes of an address and of a length in this file.
+    """
+    widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
+    base = _base(h5py, dset)
+    start = base + hdf5_origin.address(h5py, dset)
+    bodies = (body for kind, body in _messages(read, base, start, *widths) if kind == _LAYOUT)
+    return next(bodies, b""), widths
+
+
+def _base(h5py: Any, dset: Any) -> int:
+    return int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
+
+
 def _messages(
-    fd: int, base: int, start: int, width: int, length: int
+    read: Read, base: int, start: int, width: int, length: int
 ) -> Iterator[tuple[int, bytes]]:
     """Type and bytes of the messages of an object header."""
-    head = durable.read_at(fd, 64, start)
+    head = read(start, 64)
     newer = head.startswith(b"OHDR\x02")
     if newer:
         flags = head[5]
@@ -77,7 +102,7 @@ def _messages(
         if not pieces:
             return
         where, count = pieces.pop(0)
-        data = durable.read_at(fd, min(count, _LONGEST), where)
+        data = read(where, min(count, _LONGEST))
         at = 0
         while at + prefix <= len(data):
             kind = data[at] if newer else int.from_bytes(data[at : at + 2], "little")

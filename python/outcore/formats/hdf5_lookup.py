@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +28,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import BudgetError
-
-#: `read(offset, length)`: bytes of the file, fewer at its end; offsets count from its first byte.
-Read = Callable[[int, int], bytes]
+from outcore.formats.hdf5_index import Read
 
 _UNDEFINED = (1 << 64) - 1
 _LARGEST = 1 << 62
@@ -425,9 +423,7 @@ class _Array(Index):
         count: tuple[int, ...],
         answer: NDArray[np.int64],
     ) -> None:
-        # The axis without a limit comes first.
-        axes = sorted(range(len(self.most)), key=lambda axis: self.most[axis] > 0)
-        most = tuple(self.most[axis] or 1 for axis in axes)
+        axes, most = self._order()
         place = np.zeros((1,) * len(axes), np.int64)
         step = 1
         for axis, length in zip(reversed(axes), reversed(most), strict=True):
@@ -451,6 +447,31 @@ class _Array(Index):
                 here = slice(k, behind) if order is None else order[k:behind]
                 answer[here] = page.rows[numbers[k:behind] - start]
             k = behind
+
+    def _order(self) -> tuple[list[int], list[int]]:
+        """Axes, the slowest first, and their lengths: the one without a limit comes first."""
+        axes = sorted(range(len(self.most)), key=lambda axis: self.most[axis] > 0)
+        return axes, [self.most[axis] or 1 for axis in axes]
+
+    def every(self, read: Read) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Places in the grid, and rows, of all chunks that are stored, a page at a time."""
+        axes, most = self._order()
+        number, behind = 0, self._behind(read)
+        while number < behind:
+            start, number, page = self._page(read, number)
+            if page is None:
+                continue
+            here = np.flatnonzero(page.rows[:, 0] >= 0)
+            cells = np.empty((len(here), len(axes)), np.int64)
+            rest = here + start
+            for axis, length in zip(axes[:0:-1], most[:0:-1], strict=True):
+                rest, cells[:, axis] = np.divmod(rest, length)
+            cells[:, axes[0]] = rest
+            yield cells, page.rows[here]
+
+    def _behind(self, read: Read) -> int:
+        """The number behind the last entry that was ever set."""
+        raise NotImplementedError
 
     def _page(self, read: Read, number: int) -> tuple[int, int, Node | None]:
         """The entries that lie together with one: from which to which, and the page, if there is one."""
@@ -485,6 +506,9 @@ class _Array(Index):
 class _Fixed(_Array):
     """A fixed array: no axis is without a limit."""
 
+    def _behind(self, read: Read) -> int:
+        return _address(self._header(read, 12 + 2 * _WIDTH, b"FAHD"), 8)
+
     def _page(self, read: Read, number: int) -> tuple[int, int, Node | None]:
         head = self._header(read, 12 + 2 * _WIDTH, b"FAHD")
         kind, size, bits = head[5:8]
@@ -510,8 +534,13 @@ class _Fixed(_Array):
         return start, end, self._kept(at, make)
 
 
-class _Extensible(_Array):
+class Extensible(_Array):
     """An extensible array: one axis is without a limit."""
+
+    def _behind(self, read: Read) -> int:
+        if self.address == _UNDEFINED:
+            return 0
+        return _address(self._header(read, 16 + 7 * _WIDTH, b"EAHD"), 44)
 
     def _page(self, read: Read, number: int) -> tuple[int, int, Node | None]:
         head = self._header(read, 16 + 7 * _WIDTH, b"EAHD")
@@ -570,7 +599,7 @@ class _Extensible(_Array):
             raise Odd("pages nobody keeps account of")
         page = (number - start) // usual
         begin = start + page * usual
-        if not _bit(bitmap, bits_at + which * -(-(each // usual) // 8), page):
+        if not _bit(bitmap, bits_at, which * (each // usual) + page):  # of all blocks in a row
             return begin, begin + usual, None
         self._part(address, functools.partial(self._owned, read, address, front + 4, b"EADB"))
         there = address + front + 4 + page * (usual * size + 4)
@@ -598,7 +627,7 @@ class _Implicit(Index):
 _KINDS: dict[int, tuple[type[Index], int]] = {
     2: (_Implicit, 0),
     3: (_Fixed, 1),
-    4: (_Extensible, 5),
+    4: (Extensible, 5),
     5: (_Tree2, 6),
 }
 
