@@ -11,7 +11,7 @@ search. Encoded chunks are handed to HDF5 ready
 made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile: if it
 was old enough when it was taken that a later change must have another (decision 0011), and anew if not.
 The library (2.0) lists chunks in wrong places, although it reads them right, if they are in an
-extensible array whose axis without a limit is not the first. Such a table is read by ourselves, or refused.
+extensible array whose axis without a limit is not the first. Such a table we read ourselves, or refuse.
 Invariants. Every address handed out lies inside the file as it was when the table was read; no two
 chunks of one answer share a byte; a chunk that is not encoded has exactly the size of a chunk.
 """
@@ -172,6 +172,8 @@ class ChunkTable:
         # The last message about the index, and the bytes of its addresses and lengths.
         self._message: tuple[bytes, tuple[int, int]] = b"", (0, 0)
         self._looked_up = 0
+        # The index is not as it should be: the library says what is wrong when it reads all of it.
+        self._odd = False
         self._promised = False
 
     def fetch(
@@ -190,7 +192,7 @@ class ChunkTable:
             some = self._some(lo, count, locked)
             if some is not None:
                 return some
-        if table is None and self._looked_up + cells <= _LOOK_UPS:
+        if table is None and not self._odd and self._looked_up + cells <= _LOOK_UPS:
             with self._dataset(locked) as dset:
                 by_one = self._looked_up or int(dset.id.get_num_chunks()) > _FEW
                 if by_one and not self._is_misread(dset):
@@ -284,7 +286,7 @@ class ChunkTable:
 
     def forget(self) -> None:
         """Release the table; it is read again when it is needed."""
-        self._loaded, self._parts, self._looked_up = None, None, 0
+        self._loaded, self._parts, self._looked_up, self._odd = None, None, 0, False
 
     @contextlib.contextmanager
     def _dataset(self, locked: bool) -> Iterator[Any]:
@@ -327,8 +329,8 @@ class ChunkTable:
                 if parts is None:
                     return None
                 rows = self._found_in(parts, lo, count)
-                if rows is not None:
-                    self._parts = parts
+                self._odd = rows is None
+                self._parts = None if rows is None else parts
             return rows
 
     def _some_known(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64] | None:
