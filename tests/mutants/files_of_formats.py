@@ -8,9 +8,61 @@ ACCESS = "python/outcore/formats/hdf5_access.py"
 STORE = "python/outcore/formats/zarr_store.py"
 KILLED = "tests/crash/test_hdf5_killed.py"
 PREFIXES = "tests/crash/test_prefixes.py"
+LOOKUP = "python/outcore/formats/hdf5_lookup.py"
+CHUNKS = "python/outcore/formats/hdf5_chunks.py"
+LOOKED_UP = "tests/unit/test_hdf5_lookup.py::test_"
 TOGETHER = "tests/unit/test_failing_together.py::test_"
 
 MUTANTS = [
+    Mutant(
+        file=LOOKUP,
+        before='        sound = int.from_bytes(data[-4:], "little") == _core.lookup3(data[:-4])\n',
+        after="        sound = True\n",
+        killed_by=f"{LOOKED_UP}a_wrong_checksum_is_not_believed",
+        why="chunks would be read, and written, where a damaged index says they are",
+    ),
+    Mutant(
+        file=LOOKUP,
+        before="        if rest.any() or not _ascend(cells):\n",
+        after="        if rest.any():\n",
+        killed_by=f"{LOOKED_UP}two_chunks_of_one_place_are_found_where_one_looks",
+        why="of two chunks for one place either would be read, and half of the elements written to the other",
+    ),
+    Mutant(
+        file=LOOKUP,
+        before="            self.check(rows[rows[:, 0] >= 0])\n",
+        after="",
+        killed_by=f"{LOOKED_UP}addresses_that_cannot_be_are_refused",
+        why="a write to one chunk would change another one that has the same bytes",
+    ),
+    Mutant(
+        file=LOOKUP,
+        before="not _bit(bitmap, bits_at, which * (each // usual) + page)",
+        after="not _bit(bitmap, bits_at, page)",
+        killed_by=f"{LOOKED_UP}extensible_arrays_with_pages",
+        why="chunks would read as never written, and be made anew in place of what is there",
+    ),
+    Mutant(
+        file=CHUNKS,
+        before="                self._odd = rows is None\n",
+        after="                self._odd = False\n",
+        killed_by=f"{LOOKED_UP}two_chunks_of_one_place_are_found_where_one_looks",
+        why="the library would look up one of two chunks for one place",
+    ),
+    Mutant(
+        file=CHUNKS,
+        before="            return rows if self._stamp_now() == parts.stamp else None\n",
+        after="            return rows\n",
+        killed_by=f"{LOOKED_UP}what_is_read_of_a_file_that_changes_meanwhile_is_not_used",
+        why="chunks would be looked for where they were before another program moved them",
+    ),
+    Mutant(
+        file=CHUNKS,
+        before="            visit = self._walk if self._is_misread(dset) else self._visit\n",
+        after="            visit = self._visit\n",
+        killed_by=f"{LOOKED_UP}an_array_without_a_limit_on_its_second_axis",
+        why="an append would make chunks anew that are there, with the fill value in place of the old elements",
+    ),
     Mutant(
         file="python/outcore/formats/hdf5_growing.py",
         before="overlay.place_of(offset, stored) if self.encoded else",

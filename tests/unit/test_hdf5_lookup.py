@@ -131,6 +131,32 @@ def test_what_is_kept_is_of_the_file_as_it_is(tmp_path: Path) -> None:
         assert array[40, 30] == -DATA[40, 30]
 
 
+def test_what_is_read_of_a_file_that_changes_meanwhile_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chunk was looked for without the lock of the library, which another program had just then."""
+    path = tmp_path / "a.h5"
+    make(path, "tree 1", 1)
+    time.sleep(0.06)
+    table = outcore.open(path).info.layout.source.fetch.__self__
+    old = table.fetch((40, 30), (1, 1), True)
+    plain = ChunkTable._found_in
+
+    def late(self: ChunkTable, *words: Any) -> Any:
+        found = plain(self, *words)
+        monkeypatch.setattr(ChunkTable, "_found_in", plain)
+        with h5py.File(path, "r+") as file:
+            file["x"][2, 3] = 123456789  # its chunk grows, and moves
+        return found
+
+    monkeypatch.setattr(ChunkTable, "_found_in", late)
+    before = table.fetch((2, 3), (1, 1), True)
+    assert np.array_equal(table.fetch((2, 3), (1, 1), True), before)
+    table.forget()
+    assert np.array_equal(table.fetch((2, 3), (1, 1), True), before)
+    assert np.array_equal(table.fetch((40, 30), (1, 1), True), old)
+
+
 def test_what_is_kept_gives_way_to_a_small_budget(
     tmp_path: Path, reads: list[tuple[int, int]]
 ) -> None:

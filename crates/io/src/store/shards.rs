@@ -46,7 +46,7 @@ use crate::durable::TempFile;
 use crate::error::StorageError;
 use crate::files::{FileTable, OpenFile};
 use crate::lock::{FileLock, Mode, Patience};
-use crate::pool::Arena;
+use crate::pool::{Arena, PAGE};
 
 /// How the index of a shard is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,25 +218,37 @@ impl ShardStore {
             let entries = part.places.iter().map(|&k| self.entry(path, k, &pairs[k], room));
             entries.collect::<Result<Vec<_>, _>>()
         };
+        // Reading a small one takes no longer than asking for what was kept of it.
+        let small = self.chunks * ENTRY < PAGE;
+        if small || part.places.len() > self.chunks / 2 {
+            let entries = wanted(&self.checked_index(&file, room)?)?;
+            return Ok(Some(Shard { file, entries }));
+        }
         let arena = Arena::global();
         let seen = Seen::now(&file, &arena)?;
         let key = Key::of_index(seen, (room.0, room.1 - room.0), self.chunks * ENTRY);
-        if !arena.chunks().is_empty() {
-            let kept = arena.chunks().find(&key);
-            if let Some(entries) = kept.and_then(|kept| kept.with(wanted)) {
-                return Ok(Some(Shard { file, entries: entries? }));
-            }
+        let kept = if arena.chunks().is_empty() { None } else { arena.chunks().find(&key) };
+        if let Some(entries) = kept.and_then(|kept| kept.with(wanted)) {
+            return Ok(Some(Shard { file, entries: entries? }));
         }
-        let raw = self.index(&file, room)?;
+        let raw = self.checked_index(&file, room)?;
+        let entries = wanted(&raw)?;
+        arena.keep_chunk(&file, (seen, key), &raw, CacheUse::Keep);
+        Ok(Some(Shard { file, entries }))
+    }
+
+    /// The entries of an index, as they are stored, each of which was checked.
+    fn checked_index(
+        &self,
+        file: &OpenFile,
+        room: (i64, i64, i64),
+    ) -> Result<Vec<u8>, StorageError> {
+        let raw = self.index(file, room)?;
         let (pairs, _) = raw.as_chunks::<ENTRY>();
         for (k, pair) in pairs.iter().enumerate() {
-            self.entry(path, k, pair, room)?;
+            self.entry(file.path(), k, pair, room)?;
         }
-        let entries = wanted(&raw)?;
-        if part.places.len() <= self.chunks / 2 {
-            arena.keep_chunk(&file, (seen, key), &raw, CacheUse::Keep);
-        }
-        Ok(Some(Shard { file, entries }))
+        Ok(raw)
     }
 
     /// Where the index of a shard begins and ends, and the file's length.
