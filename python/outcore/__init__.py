@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         ArrayReport,
         CollectiveArray,
         CollectiveReport,
+        CollectiveRequest,
         ManyReport,
         OwnerReport,
         explain_all,
@@ -145,6 +146,7 @@ __all__ = [
     "CollectiveArray",
     "CollectiveError",
     "CollectiveReport",
+    "CollectiveRequest",
     "Communicator",
     "ComputeReport",
     "Damage",
@@ -287,7 +289,7 @@ _LATER = {
     "outcore.assignment": "Assignment assign",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
-        "ArrayReport CollectiveArray CollectiveReport ManyReport OwnerReport explain_all read_all "
+        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest ManyReport OwnerReport explain_all read_all "
         "write_all"
     ),
     "outcore.dist": "Align DistArray Distribution ProcessGrid",

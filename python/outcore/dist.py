@@ -27,6 +27,7 @@ from numpy.typing import DTypeLike, NDArray
 from outcore.collective.call import run
 from outcore.collective.items import Item, reading, writing
 from outcore.collective.planning import Method
+from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray
 from outcore.distribution import (
     Align,
@@ -409,7 +410,43 @@ class DistArray:
         >>> a.owned[2, 1]
         np.float64(9.0)
         """
+        self._read(array, ghosts, method)
 
+    def iread_all(
+        self, array: DiskArray, *, ghosts: bool = False, method: Method = "auto"
+    ) -> CollectiveRequest[None]:
+        """
+        Start to read the whole array from disk, each rank its part. Every rank must call this.
+
+        Parameters
+        ----------
+        array, ghosts, method
+            As for `read_all`. Leave `local` alone until the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` returns when the part of this rank is here, and raises what `read_all` would.
+
+        Notes
+        -----
+        As for `CollectiveArray.iread_all`; no memory besides that of `read_all`.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> field = outcore.create("field.npy", data=np.arange(12.0).reshape(3, 4))
+        >>> a = outcore.DistArray.empty(outcore.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
+        >>> request = a.iread_all(field)
+        >>> request.wait()
+        >>> a.owned[2, 1]
+        np.float64(9.0)
+        """
+        return start(
+            self._transport, array, lambda: self._read(array, ghosts, method), writes=False
+        )
+
+    def _read(self, array: DiskArray, ghosts: bool, method: Method) -> None:
         def bring() -> list[Item]:
             self._must_match(array)
             return [reading(array, key, view) for key, view in self.pieces(ghosts=ghosts)]
@@ -456,7 +493,39 @@ class DistArray:
         >>> field[2, 3]
         np.int32(23)
         """
+        self._write(array, method)
 
+    def iwrite_all(self, array: DiskArray, *, method: Method = "auto") -> CollectiveRequest[None]:
+        """
+        Start to write the whole array to disk, each rank its part. Every rank must call this.
+
+        Parameters
+        ----------
+        array, method
+            As for `write_all`. Do not change `local` before the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` returns when the elements are in the files, and raises what `write_all` would.
+
+        Notes
+        -----
+        As for `CollectiveArray.iwrite_all`; no memory besides that of `write_all`.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
+        >>> field = outcore.create("field.npy", (3, 4), "i4")
+        >>> a.iwrite_all(field).wait()
+        >>> field[2, 3]
+        np.int32(23)
+        """
+        return start(self._transport, array, lambda: self._write(array, method), writes=True)
+
+    def _write(self, array: DiskArray, method: Method) -> None:
         def bring() -> list[Item]:
             self._must_match(array)
             if not self._distribution._core.is_owner(self.rank):

@@ -45,12 +45,19 @@ _STOPPING = 10.0
 
 
 class _Task(Generic[T]):
-    """Work, for whoever takes it first; `reads` if nothing is lost when it stops."""
+    """
+    Work, for whoever takes it first; `reads` if nothing is lost when it stops.
 
-    def __init__(self, work: Callable[[], T], what: str, reads: bool) -> None:
+    If it is `ordered` it has its turn among others, and is neither done by who waits nor stopped.
+    """
+
+    def __init__(
+        self, work: Callable[[], T], what: str, reads: bool, *, ordered: bool = False
+    ) -> None:
         self.future: Future[T] = Future()
         self.what = what
         self.reads = reads
+        self.ordered = ordered
         self._stop = _core.Stop()
         # Taken by who does it. A request that is done keeps no buffers alive.
         self._todo = [work]
@@ -74,9 +81,14 @@ class _Task(Generic[T]):
             _thread.task = before
             _pool.live.pop(self, None)
 
+    def help(self) -> None:
+        """Do it in this thread of the pool, unless it was taken already, or has its turn elsewhere."""
+        if _in_pool() and not self.ordered:
+            self.run()
+
     def cancel(self, *, running: bool) -> bool:
         """Stop it: if it has not begun, or if `running` wherever it is. Tells whether that was done."""
-        if self.future.done():
+        if self.ordered or self.future.done():
             return False
         try:
             self._todo.pop()
@@ -165,8 +177,8 @@ class IORequest(Generic[T]):
         array([0, 1, 2, 3])
         """
         self._own()
-        if timeout is None and _in_pool():
-            self._task.run()
+        if timeout is None:
+            self._task.help()
         try:
             result = self._future.result(timeout)
         except FutureTimeout:
@@ -226,8 +238,7 @@ class IORequest(Generic[T]):
         >>> a.close()
         """
         if self._pid == os.getpid():
-            if _in_pool():
-                self._task.run()
+            self._task.help()
             wait([self._future])
             self._delivered = self._delivered or unwanted
 
@@ -362,6 +373,26 @@ def start(work: Callable[[], T], what: str, *, reads: bool = False) -> IORequest
     return IORequest(task)
 
 
+def start_in_order(
+    work: Callable[[], T], what: str, submit: Callable[[Callable[[], None], Future[T]], None]
+) -> _Task[T]:
+    """
+    Have `work` done where its turn is kept, outside of the pool; the end of the process waits for it.
+
+    Parameters
+    ----------
+    work, what
+        As for `start`.
+    submit
+        Takes what does the work, and the future that tells that it has ended.
+    """
+    task = _Task(work, what, False, ordered=True)
+    del work
+    _pool.live[task] = None
+    submit(task.run, task.future)
+    return task
+
+
 class Started:
     """
     The requests of one array.
@@ -373,6 +404,8 @@ class Started:
     def __init__(self) -> None:
         self._reads: weakref.WeakSet[IORequest[Any]] = weakref.WeakSet()
         self._writes: dict[IORequest[None], None] = {}
+        # Other ranks count on this one: these reads go on, too, if the caller releases the request.
+        self._collective_reads: dict[IORequest[Any], None] = {}
 
     def read(self, work: Callable[[], T], path: str) -> IORequest[T]:
         """Start a read."""
@@ -387,6 +420,14 @@ class Started:
         self._writes[request] = None
         return request
 
+    def keep(self, request: IORequest[Any], *, writes: bool) -> None:
+        """Keep a request that was started together with other ranks."""
+        self._drop_settled()
+        if writes:
+            self._writes[request] = None
+        else:
+            self._collective_reads[request] = None
+
     def finish_writes(self) -> None:
         """Wait for all writes; raise a failure that nobody has seen, and keep the others."""
         try:
@@ -400,11 +441,15 @@ class Started:
         for request in list(self._writes):
             if request.settled:
                 self._writes.pop(request, None)
+        for read in list(self._collective_reads):
+            if read.done:
+                self._collective_reads.pop(read, None)
 
     def close(self) -> None:
         """Wait for all; raise a failure of a write that nobody has seen."""
-        for read in list(self._reads):
+        for read in [*self._reads, *self._collective_reads]:
             read.finish()
+        self._collective_reads.clear()
         writes = list(self._writes)
         try:
             self.finish_writes()
@@ -448,8 +493,9 @@ def _finish_writes() -> None:
         while writes := _pool.writes():
             _finish(writes)
     except KeyboardInterrupt:
-        left = [task for task in _pool.writes() if task.cancel(running=True)]
-        wait([task.future for task in left], _STOPPING)
+        left = [task for task in _pool.writes() if task.ordered or task.cancel(running=True)]
+        # Collective calls cannot be stopped on one rank: the others learn that it is gone.
+        wait([task.future for task in left if not task.ordered], _STOPPING)
         cut = [task for task in left if _was_cut(task.future)]
         if cut:
             _say(f"left unfinished: {_names(cut)}. Their sections hold old and new elements")

@@ -8,6 +8,7 @@ Collective access: many ranks, each byte across the disk once.
 | `explain.py`   | `explain_all`, of one array and of many |
 | `dry_run.py`   | the plan of any number of ranks, told by one process |
 | `cached_read.py`     | a read of one array, where all have it cached |
+| `request.py`   | calls that were started: `iread_all`, `iwrite_all` |
 | `call.py`      | a call, from records to results |
 | `agreement.py` | the synchronisations: what ranks tell each other; how all fail together |
 | `planning.py`  | settings of the ranks, and the plan and the method that follow from the records |
@@ -30,11 +31,13 @@ from outcore.collective.array import CollectiveArray
 from outcore.collective.explain import explain_all
 from outcore.collective.many import read_all, write_all
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport
+from outcore.collective.request import CollectiveRequest
 
 __all__ = [
     "ArrayReport",
     "CollectiveArray",
     "CollectiveReport",
+    "CollectiveRequest",
     "ManyReport",
     "OwnerReport",
     "explain_all",

@@ -17,6 +17,7 @@ from outcore.collective.durable import WORDS, Ready, flush_once
 from outcore.collective.explain import explain
 from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport
+from outcore.collective.request import CollectiveRequest, start
 from outcore.collective.rounds import Elsewhere
 from outcore.disk import DiskArray, Mode
 from outcore.formats.layout import ArrayInfo
@@ -192,11 +193,108 @@ class CollectiveArray(DiskArray):
         >>> outcore.open("field.npy")[:, 0]
         array([0, 1, 0, 1])
         """
+        self._write(key, value, method)
 
+    def _write(self, key: Any, value: Any, method: Method) -> None:
         def bring() -> list[items.Item]:
             return [items.writing(self, key, value)]
 
         run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
+
+    def iread_all(
+        self, key: Any = ..., *, out: NDArray[Any] | None = None, method: Method = "auto"
+    ) -> CollectiveRequest[Any]:
+        """
+        Start to read a section together with the other ranks; see `read_all`. Collective.
+
+        Returns at once. Every rank must call this, each with its own key. Any number of requests may be
+        in flight, on any number of arrays; all ranks start them in the same order, and may wait for them
+        in any.
+
+        Parameters
+        ----------
+        key, out, method
+            As for `read_all`. Leave `out` alone until the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` gives what `read_all` would, and raises what that would, on all ranks.
+
+        Notes
+        -----
+        The disk is read, and messages are exchanged, while the program goes on: by a thread of the
+        communicator, which makes the calls in the order in which they were started. So a read gets
+        what was written by a write that was started before it, and a blocking collective call on the
+        communicator waits for all that are in flight. `close` waits for the requests of the array; so
+        does the end of the process, for all.
+
+        A request takes memory for slots when its turn comes, as `read_all`, and the next one takes the
+        same again. Its result, if there is no `out`, exists from then on. Where the MPI library was
+        started without ``MPI_THREAD_MULTIPLE``, the call is made before this returns.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.arange(24.0).reshape(4, 6))
+        >>> def sums(comm):
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         total, following = 0.0, a.iread_all(np.s_[:, comm.rank])
+        ...         for column in range(comm.rank, 6, 2):
+        ...             values = following.wait()
+        ...             following = a.iread_all(np.s_[:, min(column + 2, 5)])
+        ...             total += float(values.sum())  # while the next column is read
+        ...         return total
+        >>> SimWorld(2).run(sums)
+        [132.0, 144.0]
+        """
+        return start(
+            self._transport,
+            self,
+            lambda: self._reader.read(self, key, out, method),
+            writes=False,
+        )
+
+    def iwrite_all(
+        self, key: Any, value: Any, *, method: Method = "auto"
+    ) -> CollectiveRequest[None]:
+        """
+        Start to write a section together with the other ranks; see `write_all`. Collective.
+
+        Returns at once. Every rank must call this, as `iread_all`, in the same order.
+
+        Parameters
+        ----------
+        key, value, method
+            As for `write_all`. Do not change `value` before the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` returns when the elements are in the files, and raises what `write_all` would, on
+            all ranks.
+
+        Notes
+        -----
+        As for `iread_all`. `flush`, `flush_all` and `close` wait for it, and raise its failure if nobody
+        has seen it yet. What a rank reads on its own meanwhile may be old or new.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> outcore.create("field.npy", (4, 3), "i8").close()
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", "r+", comm=comm) as a:
+        ...         written = a.iwrite_all(np.s_[comm.rank :: comm.size], comm.rank)
+        ...         column = a.iread_all(np.s_[:, 0])  # begins when all have written
+        ...         written.wait()
+        ...         return column.wait().tolist()
+        >>> SimWorld(2).run(work)[0]
+        [0, 1, 0, 1]
+        """
+        return start(self._transport, self, lambda: self._write(key, value, method), writes=True)
 
     def explain_all(
         self, key: Any = ..., *, write: bool = False, method: Method = "auto"
@@ -284,6 +382,7 @@ class CollectiveArray(DiskArray):
         >>> outcore.open("field.npy")[...]
         array([1, 2, 3, 4])
         """
+        self._transport.in_flight.finish(self._transport)
         mine: list[Ready] = []
 
         def prepare() -> list[int]:

@@ -53,6 +53,8 @@ class Reader:
 
     def read(self, array: DiskArray, key: Any, out: Any, method: Any) -> Any:
         """Read a section together with the other ranks: `CollectiveArray.read_all`."""
+        # What a write that was started before will change must not be read early.
+        self._group.in_flight.finish(self._group)
         head, got, attempt = None, None, None
         # The other ranks wait for all of a collective.
         with DeferredInterrupt():

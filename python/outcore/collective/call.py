@@ -113,6 +113,7 @@ def run(
     early
         That was tried before the call.
     """
+    group.in_flight.finish(group)
     write = bool(call_of(call) % 2)
     what = call.rsplit(".", maxsplit=1)[-1]
     far = len(set(group.nodes)) > 1

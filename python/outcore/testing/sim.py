@@ -220,6 +220,7 @@ class SimWire:
     def __init__(self, mail: Mail, process: int) -> None:
         self.context = 0
         self.groups: list[Any] = []
+        self.threads = True
         self._mail = mail
         self._process = process
 

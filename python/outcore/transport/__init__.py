@@ -7,6 +7,7 @@ Transport: the only door to MPI.
 | `serial.py`   | a group of one |
 | `group.py`    | a group of ranks: the calls and their steps |
 | `place.py`    | who is where; numbers that ranks agree on |
+| `in_flight.py` | calls that were started, and whose turn it is |
 | `sharing.py`, `nodememory.py` | memory that the ranks of a node share |
 | `wire.py`     | messages, and collective steps made of them |
 | `watchdog.py`, `timeouts.py` | waiting: warnings, time, dead ranks, Ctrl-C |

@@ -29,6 +29,7 @@ from outcore.errors import CollectiveError, UsageError
 from outcore.transport import place as at
 from outcore.transport.checks import counted, flat, of_length, ranges, record_of
 from outcore.transport.failing import failed, mark
+from outcore.transport.in_flight import InFlight
 from outcore.transport.nodememory import NodeMemory
 from outcore.transport.place import CELL, FAR_CELL, HEAD, Place, seat
 from outcore.transport.protocol import Bytes
@@ -81,6 +82,7 @@ class Group:
         self.memory = memory
         self.watchdog = Watchdog(place, node_barrier, wire, patience)
         self.mishaps = 0
+        self.in_flight = InFlight(threads=wire.threads)
         self._node_barrier = node_barrier
         self._far = place.far
         self._watch = self.watchdog.at_barrier
@@ -204,6 +206,7 @@ class Group:
     def close(self) -> None:
         """Leave the group for good, and release the memory shared in it."""
         if not self._closed:
+            self.in_flight.finish(self)
             self._closed = True
             for made in list(self._shares):
                 made.close()
@@ -328,6 +331,8 @@ class Group:
     def _check(self) -> None:
         if self._closed:
             raise UsageError("this transport was closed; make a new one", code="closed")
+        # Each step has its place among the calls that were started, the same on all ranks.
+        self.in_flight.finish(self)
 
 
 def _calls(heads: bytes) -> set[int]:

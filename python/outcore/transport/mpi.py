@@ -122,6 +122,7 @@ class MpiWire:
     def __init__(self, MPI: Any, comm: Any) -> None:
         self.context = 0
         self.groups: list[Any] = []
+        self.threads = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self._MPI = MPI
         self._comm = comm
 

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.transport.in_flight import InFlight
+
 __all__ = ["Communicator", "Exchange", "Shared", "Transport"]
 
 Bytes = NDArray[np.uint8]
@@ -100,6 +102,11 @@ class Transport(Protocol):
     @property
     def nodes(self) -> tuple[int, ...]:
         """Number of the node of each rank, dense from 0."""
+        ...
+
+    @property
+    def in_flight(self) -> InFlight:
+        """Collective calls that were started; any other step waits until they have ended."""
         ...
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from outcore.errors import CollectiveError, UsageError
 from outcore.transport.checks import counted, flat, of_length, record_of
+from outcore.transport.in_flight import InFlight
 from outcore.transport.sharing import GroupShared, share_alone
 
 __all__ = ["SerialTransport"]
@@ -36,6 +37,7 @@ class SerialTransport:
     def __init__(self) -> None:
         self._closed = False
         self._failed: str | None = None
+        self.in_flight = InFlight()
         self._shares: weakref.WeakSet[GroupShared] = weakref.WeakSet()
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -95,6 +97,7 @@ class SerialTransport:
 
     def close(self) -> None:
         """Nothing can be called any more; releases the memory shared in it."""
+        self.in_flight.finish(self)
         self._closed = True
         for made in list(self._shares):
             made.close()
@@ -109,6 +112,7 @@ class SerialTransport:
             raise UsageError("this transport was closed; make a new one", code="closed")
         if self._failed is not None:
             raise CollectiveError(self._failed, code="rank-failed", ranks=(0,))
+        self.in_flight.finish(self)
 
 
 class SerialExchange:

@@ -52,6 +52,8 @@ class Wire(Protocol):
     """Number of the last group that was made."""
     groups: list[Any]
     """Groups that use this wire."""
+    threads: bool
+    """Whether several threads may use it at once."""
 
     def send(self, peer: int, tag: int, data: Bytes) -> Request:
         """Start sending."""
