@@ -494,8 +494,11 @@ def _finish_writes() -> None:
             _finish(writes)
     except KeyboardInterrupt:
         left = [task for task in _pool.writes() if task.ordered or task.cancel(running=True)]
-        # Collective calls cannot be stopped on one rank: the others learn that it is gone.
         wait([task.future for task in left if not task.ordered], _STOPPING)
+        for task in left:
+            if task.ordered:
+                # It cannot be stopped on one rank: the others will learn that this one is gone.
+                _pool.live.pop(task, None)
         cut = [task for task in left if _was_cut(task.future)]
         if cut:
             _say(f"left unfinished: {_names(cut)}. Their sections hold old and new elements")

@@ -303,6 +303,7 @@ def test_a_group_may_be_left_with_requests_in_flight(world, folder):
     np.testing.assert_array_equal(np.full(SHAPE, 3.0), np.load(folder / "a.npy"))
 
 
+@pytest.mark.simulated
 @ranks(2, 4, per_node=(None, 2))
 def test_a_rank_that_leaves_ends_the_requests_of_the_others(world, folder):
     def body(t):
@@ -316,7 +317,7 @@ def test_a_rank_that_leaves_ends_the_requests_of_the_others(world, folder):
                 request.wait()
             assert (caught.value.code, caught.value.ranks) == ("rank-died", (t.size - 1,))
 
-    world.run(body)
+    world.run(body, warn=0.4)
 
 
 @ranks(2, 4, per_node=(None, 2))
@@ -383,7 +384,9 @@ def test_distributed_arrays(world, folder):
                 array.owned[...] += 7
             first.iwrite_all(a)
             second.iwrite_all(b)
-            wrong = outcore.DistArray.empty(outcore.Distribution((3,), ["*"], t.size), transport=t)
+            wrong = outcore.DistArray.empty(
+                outcore.Distribution((3,), ["block"], t.size), transport=t
+            )
             with pytest.raises(CollectiveError, match="must be the same"):
                 wrong.iread_all(a).wait()
         for name in "ab":
