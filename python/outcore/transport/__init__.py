@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from typing import Any, cast
 
+from outcore.transport.in_flight import InFlight
 from outcore.transport.protocol import Communicator, Exchange, Shared, Transport
 from outcore.transport.serial import SerialTransport
 from outcore.transport.timeouts import DeferredInterrupt, Patience
@@ -29,6 +30,7 @@ __all__ = [
     "Communicator",
     "DeferredInterrupt",
     "Exchange",
+    "InFlight",
     "SerialTransport",
     "Shared",
     "Transport",
