@@ -48,7 +48,7 @@ class _Task(Generic[T]):
     """
     Work, for whoever takes it first; `reads` if nothing is lost when it stops.
 
-    If it is `ordered` it has its turn among others, and is neither done by who waits nor stopped.
+    If it is `ordered` it has its turn among others, and is not done by who waits.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class _Task(Generic[T]):
 
     def cancel(self, *, running: bool) -> bool:
         """Stop it: if it has not begun, or if `running` wherever it is. Tells whether that was done."""
-        if self.ordered or self.future.done():
+        if self.future.done():
             return False
         try:
             self._todo.pop()

@@ -146,7 +146,7 @@ def test_starting_and_testing_wait_for_nobody(world, folder):
             requests = [a.iread_all(row, method="two-phase") for row in range(3)]
             if t.rank == 0:
                 assert not any(request.test() for request in requests)
-                assert not requests[0].cancel()
+                assert not requests[2].cancel()
                 with pytest.raises(TimeoutError):
                     requests[2].wait(timeout=0.01)
                 signal.touch()

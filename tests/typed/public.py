@@ -61,6 +61,14 @@ def started(array: outcore.DiskArray) -> None:
     request.wait()
 
 
+def started_together(array: outcore.CollectiveArray) -> None:
+    """So do collectives."""
+    written: outcore.CollectiveRequest[None] = array.iwrite_all(np.s_[:3], 1.0)
+    request: outcore.IORequest[Any] = array.iread_all(np.s_[:3])
+    assert_type(written.test(), bool)
+    request.wait()
+
+
 def with_options(path: str, options: Mapping[str, Any]) -> outcore.DiskArray:
     """A library on top."""
     array: outcore.DiskArray = outcore.open(path, **options)

@@ -15,6 +15,7 @@ import outcore
 from outcore.requests import IORequest, start, start_in_order
 from outcore.transport import SerialTransport
 from outcore.transport.in_flight import InFlight
+from outcore.transport.timeouts import DeferredInterrupt
 from unit.test_requests_at_exit import ended, started
 
 DATA = np.arange(1000.0)
@@ -159,3 +160,25 @@ def test_a_request_that_is_done_keeps_no_memory(array):
         assert time.monotonic() < end
         time.sleep(1e-3)
     assert request.done
+
+
+def test_who_is_interrupted_twice_gives_up_the_group():
+    """Ctrl-C is held back while ranks agree; who waits for calls in flight must get out all the same."""
+
+    class Group:
+        """Whose calls end when it is given up."""
+
+        rank, told = 3, []
+
+        def give_up(self, text):
+            self.told.append(text)
+            ended.set_result(None)
+
+    group, ended, calls = Group(), Future(), InFlight()
+    calls.start(lambda: ended.result(60), ended)
+    with DeferredInterrupt() as held:
+        held.count = 1
+        threading.Timer(0.5, setattr, (held, "count", 2)).start()
+        calls.finish(group)
+        held.count = 0
+    assert group.told == ["rank 3 was interrupted twice while it waited for calls in flight"]

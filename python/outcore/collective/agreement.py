@@ -25,7 +25,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from outcore.transport.timeouts import DeferredInterrupt
 
 __all__ = [
     "Announced",
+    "Call",
     "Since",
     "Unsure",
     "brief",
@@ -53,27 +54,34 @@ __all__ = [
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
 _HEAD: int = len(_core.failed_record())
 
-# Numbers of calls in records: even ones read.
+
+class Call(NamedTuple):
+    """A collective call: its number in records, and whether it writes sections."""
+
+    number: int
+    writes: bool = False
+
+
 _CALLS = {
-    "read_all": 2,
-    "write_all": 3,
-    "explain_all": 4,
-    "explain_all(write=True)": 5,
-    "outcore.read_all": 6,
-    "outcore.write_all": 7,
-    "DistArray.read_all": 8,
-    "DistArray.write_all": 9,
-    "outcore.explain_all": 10,
-    "outcore.explain_all(write=True)": 11,
+    "read_all": Call(2),
+    "write_all": Call(3, writes=True),
+    "explain_all": Call(4),
+    "explain_all(write=True)": Call(5, writes=True),
+    "outcore.read_all": Call(6),
+    "outcore.write_all": Call(7, writes=True),
+    "DistArray.read_all": Call(8),
+    "DistArray.write_all": Call(9, writes=True),
+    "outcore.explain_all": Call(10),
+    "outcore.explain_all(write=True)": Call(11, writes=True),
     # Without sections.
-    "outcore.open": 20,
-    "flush_all": 22,
-    "a computation": 30,
-    "DistArray.redistribute_all": 101,
-    "DistArray.update_ghosts_all": 102,
-    "DistArray.gather_all": 103,
+    "outcore.open": Call(20),
+    "flush_all": Call(22),
+    "a computation": Call(30),
+    "DistArray.redistribute_all": Call(101),
+    "DistArray.update_ghosts_all": Call(102),
+    "DistArray.gather_all": Call(103),
 }
-_NAMES = {number: name for name, number in _CALLS.items()}
+_NAMES = {call.number: name for name, call in _CALLS.items()}
 
 
 class Since:
@@ -116,7 +124,7 @@ class Since:
 
 def brief(call: str, settings: list[int], name: int | None = None) -> NDArray[np.int64]:
     """Make the record of a rank that has what it wants; `name`: of a section of this array."""
-    return _core.brief_record(_CALLS[call], settings, name)
+    return _core.brief_record(_CALLS[call].number, settings, name)
 
 
 def gather(
@@ -296,8 +304,8 @@ def name_of(number: int) -> str:
     return _NAMES.get(number, f"call {number}")
 
 
-def call_of(name: str) -> int:
-    """Tell the number of a call in records."""
+def call_of(name: str) -> Call:
+    """Tell what a call is in records."""
     return _CALLS[name]
 
 

@@ -382,7 +382,6 @@ class CollectiveArray(DiskArray):
         >>> outcore.open("field.npy")[...]
         array([1, 2, 3, 4])
         """
-        self._transport.in_flight.finish(self._transport)
         mine: list[Ready] = []
 
         def prepare() -> list[int]:

@@ -114,7 +114,7 @@ def run(
         That was tried before the call.
     """
     group.in_flight.finish(group)
-    write = bool(call_of(call) % 2)
+    write = call_of(call).writes
     what = call.rsplit(".", maxsplit=1)[-1]
     far = len(set(group.nodes)) > 1
     written = _core.writes()
@@ -167,7 +167,7 @@ def run(
             (name, file, item.core.descriptor(), item.section)
             for (name, file), item in zip(names, mine, strict=True)
         ]
-        return _core.record(call_of(call), settings, words, done)
+        return _core.record(call_of(call).number, settings, words, done)
 
     def settled(records: _core.Records) -> bool:
         return reads and planning.settled(records, one=one)
