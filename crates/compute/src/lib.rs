@@ -7,9 +7,12 @@
 //! no output. Its result does not depend on the number of threads, nor on the instructions that the
 //! processor has.
 
+#![deny(unsafe_code)]
+
 pub mod merge;
 pub mod order;
 pub mod reduce;
+#[allow(unsafe_code, reason = "calls of functions compiled for vectors that the processor has")]
 pub mod simd;
 pub mod sort;
 pub mod stencil;

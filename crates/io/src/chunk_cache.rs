@@ -32,145 +32,32 @@
 //! never while waiting for memory or a disk. Everything is in the arena, so a forked child begins
 //! without any.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use outcore_plan::{Plan, Stored};
 
+pub use crate::chunk_shelf::CacheUse;
+pub(crate) use crate::chunk_shelf::{Chunk, Key};
+use crate::chunk_shelf::{Shelf, MOST, PART, START};
 use crate::claim;
-use crate::codec::{CodecSpec, Pipeline};
+use crate::codec::Pipeline;
 use crate::error::StorageError;
-use crate::exec::Report;
+use crate::exec::report::Report;
 use crate::files::{FileTable, OpenFile};
-use crate::pool::{Arena, Region, PAGE};
+use crate::page::PAGE;
+use crate::pool::Arena;
+pub use crate::stamp::Stamp;
 
-/// For so long nobody changed a file of which chunks are kept. Longer than a tick of the clock, and
-/// than one call of `write` takes on a busy disk.
-const QUIET: Duration = Duration::from_secs(2);
-/// Chunks have this part of the budget at most: one sixteenth of the free memory by default.
-const PART: u64 = 4;
-/// Bytes of chunks before there is a reason for more: a few times what HDF5 has for a dataset.
-const START: u64 = 32 << 20;
 /// Smaller chunks are decoded as fast as they are found, and memory comes in pages.
 const LEAST: usize = PAGE;
-/// Each is a mapping of its own, of which a process has some ten thousands.
-const MOST: usize = 4096;
-/// When so many have gone since one was last found, keeping chunks at their first use is a waste.
-const FRUITLESS: usize = 32;
-
-/// What an access does with chunks that are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CacheUse {
-    /// It reads and decodes all chunks itself.
-    Never,
-    /// It uses those it finds.
-    Find,
-    /// It keeps chunks that come again as well.
-    Again,
-    /// It keeps chunks at their first use.
-    Keep,
-}
-
-/// A state of a file: any change of its bytes makes another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Stamp {
-    device: u64,
-    inode: u64,
-    size: i64,
-    modified: i128,
-    changed: i128,
-}
-
 /// A stamp, and whether what is read from now on may be kept under it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
     stamp: Stamp,
     settled: bool,
-}
-
-/// Names the bytes that a chunk was decoded from.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    stamp: Stamp,
-    /// Where in the file, how many bytes, filter mask.
-    stored: (i64, i64, u32),
-    decoded: usize,
-    codecs: Arc<[CodecSpec]>,
-}
-
-/// A decoded chunk; empty once it gave way.
-#[derive(Debug, Default)]
-pub(crate) struct Chunk {
-    memory: RwLock<Option<Region>>,
-    len: usize,
-}
-
-/// The chunks that are kept in memory which the arena may reclaim.
-#[derive(Debug)]
-pub(crate) struct ChunkCache {
-    shelf: Mutex<Shelf>,
-    /// Chunks on the shelf, so that nobody looks into an empty one.
-    number: AtomicUsize,
-    /// `QUIET` in nanoseconds.
-    quiet: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Shelf {
-    chunks: HashMap<Key, (u64, Arc<Chunk>)>,
-    /// Keys by the turn in which they were last used.
-    turns: BTreeMap<u64, Key>,
-    turn: u64,
-    bytes: u64,
-    /// Bytes beyond `START` that would have been of use so far.
-    grown: u64,
-    /// Chunks that made room for others since one was last found.
-    fruitless: usize,
-    /// Hashes of keys that made room for others, or never got it, and their order.
-    gone: HashSet<u64>,
-    left: VecDeque<u64>,
-}
-
-impl Default for ChunkCache {
-    fn default() -> ChunkCache {
-        let quiet = AtomicU64::new(QUIET.as_nanos() as u64);
-        ChunkCache { shelf: Mutex::default(), number: AtomicUsize::new(0), quiet }
-    }
-}
-
-impl Stamp {
-    /// Of what the system says of a file.
-    pub(crate) fn of(found: &libc::stat) -> Stamp {
-        let nanoseconds =
-            |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
-        #[allow(clippy::unnecessary_cast, reason = "these types differ between systems")]
-        Stamp {
-            device: found.st_dev as u64,
-            inode: found.st_ino as u64,
-            size: found.st_size,
-            modified: nanoseconds(found.st_mtime as i64, found.st_mtime_nsec as i64),
-            changed: nanoseconds(found.st_ctime as i64, found.st_ctime_nsec as i64),
-        }
-    }
-
-    /// Whether a change from now on must make another one: nobody changed the file for a while.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.age() >= QUIET.as_nanos() as i128
-    }
-
-    /// Nanoseconds since the last change; negative for a time in the future, which says nothing.
-    fn age(&self) -> i128 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        now.as_nanos() as i128 - self.modified.max(self.changed)
-    }
-
-    /// Of its parts: device, inode, size, and the times of bytes and of the file in nanoseconds.
-    pub fn new((device, inode): (u64, u64), size: i64, modified: i128, changed: i128) -> Stamp {
-        Stamp { device, inode, size, modified, changed }
-    }
 }
 
 impl Seen {
@@ -188,102 +75,10 @@ impl Key {
         let stored = (stored.offset, stored.len, stored.mask);
         Key { stamp: seen.stamp, stored, decoded, codecs: Arc::clone(pipeline.specs()) }
     }
-}
 
-impl Key {
     /// Of something else than a chunk that was found in so many bytes of a file.
     pub(crate) fn of_index(seen: Seen, (at, len): (i64, i64), decoded: usize) -> Key {
         Key { stamp: seen.stamp, stored: (at, len, u32::MAX), decoded, codecs: Arc::new([]) }
-    }
-}
-
-impl Chunk {
-    /// Does something with the bytes, unless they gave way. Must be short, and take no memory.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let memory = self.memory.read().unwrap_or_else(PoisonError::into_inner);
-        memory.as_ref().map(|region| work(&region.as_slice()[..self.len]))
-    }
-
-    /// Takes the memory, as soon as nobody copies out of it.
-    fn take(&self) -> Option<Region> {
-        self.memory.write().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn pages(&self) -> u64 {
-        self.len.next_multiple_of(PAGE) as u64
-    }
-}
-
-impl Shelf {
-    /// Remembers a chunk that is not here.
-    fn remember(&mut self, key: &Key) {
-        let hash = self.chunks.hasher().hash_one(key);
-        if self.gone.insert(hash) {
-            self.left.push_back(hash);
-        }
-        if self.left.len() > MOST {
-            if let Some(hash) = self.left.pop_front() {
-                self.gone.remove(&hash);
-            }
-        }
-    }
-
-    /// How many bytes may be here, of `most`, if this chunk is to be kept; if not, it is remembered.
-    fn room(&mut self, key: &Key, pages: u64, most: u64, usage: CacheUse) -> Option<u64> {
-        let hash = self.chunks.hasher().hash_one(key);
-        if self.gone.remove(&hash) {
-            if self.bytes + pages > START + self.grown {
-                self.grown = (self.grown + pages).min(most);
-            }
-        } else if usage != CacheUse::Keep || self.fruitless >= FRUITLESS {
-            self.remember(key);
-            return None;
-        }
-        Some((START + self.grown).min(most).max(pages))
-    }
-}
-
-impl ChunkCache {
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether there is nothing to be found.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.number.load(Ordering::Relaxed) == 0
-    }
-
-    /// The chunk that was decoded from these bytes.
-    pub(crate) fn find(&self, key: &Key) -> Option<Arc<Chunk>> {
-        let shelf = &mut *self.shelf();
-        shelf.turn += 1;
-        let (turn, chunk) = shelf.chunks.get_mut(key)?;
-        if let Some(key) = shelf.turns.remove(turn) {
-            *turn = shelf.turn;
-            shelf.turns.insert(*turn, key);
-        }
-        shelf.fruitless = 0;
-        Some(Arc::clone(chunk))
-    }
-
-    fn has(&self, key: &Key) -> bool {
-        self.shelf().chunks.contains_key(key)
-    }
-
-    /// Takes chunks from the shelf, oldest first, while there is `too_much`.
-    fn oldest(&self, shelf: &mut Shelf, too_much: impl Fn(&Shelf, u64) -> bool) -> Vec<Arc<Chunk>> {
-        let (mut gone, mut freed) = (Vec::new(), 0);
-        while too_much(shelf, freed) {
-            let Some((_, key)) = shelf.turns.pop_first() else { break };
-            shelf.remember(&key);
-            if let Some((_, chunk)) = shelf.chunks.remove(&key) {
-                freed += chunk.pages();
-                shelf.bytes -= chunk.pages();
-                gone.push(chunk);
-            }
-        }
-        self.number.store(shelf.chunks.len(), Ordering::Relaxed);
-        gone
     }
 }
 
@@ -350,7 +145,7 @@ impl Arena {
             cache.number.store(shelf.chunks.len(), Ordering::Relaxed);
             gone
         };
-        self.release(gone);
+        self.release_chunks(gone);
         match self.unpin(bytes.len()) {
             Some(mut region) => {
                 region.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
@@ -371,39 +166,6 @@ impl Arena {
             shelf.bytes -= chunk.pages();
             cache.number.store(shelf.chunks.len(), Ordering::Relaxed);
         }
-    }
-
-    /// Chunks give way until so many bytes are free, or none is left.
-    pub(crate) fn give_way(&self, bytes: u64) {
-        let (cache, mut left) = (self.chunks(), bytes);
-        // Some may have no memory yet, and get none now.
-        while left > 0 {
-            let gone = {
-                let shelf = &mut *cache.shelf();
-                let gone = cache.oldest(shelf, |_, freed| freed < left);
-                // Room is short: begin anew.
-                shelf.grown = 0;
-                shelf.gone.clear();
-                shelf.left.clear();
-                gone
-            };
-            if gone.is_empty() {
-                return;
-            }
-            left = left.saturating_sub(self.release(gone));
-        }
-    }
-
-    /// After the limit was changed.
-    pub(crate) fn trim_chunks(&self) {
-        let (cache, most) = (self.chunks(), self.limit() / PART);
-        let gone = cache.oldest(&mut cache.shelf(), |shelf, _| shelf.bytes > most);
-        self.release(gone);
-    }
-
-    /// Takes back the memory of chunks that are no longer on the shelf; returns how much it was.
-    fn release(&self, gone: Vec<Arc<Chunk>>) -> u64 {
-        gone.iter().filter_map(|chunk| chunk.take()).map(|region| self.take_back(region)).sum()
     }
 }
 

@@ -13,38 +13,12 @@
 //! may have a twin, of which the kernel says nothing; it is not claimed. The signal by which the
 //! kernel asks for the file is one that is ignored unless somebody handles it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use crate::files::OpenFile;
+use crate::lease;
+use crate::open_file::OpenFile;
 
 /// Whether a file lies on a file system of this machine alone, whose kernel knows of every change.
 pub(crate) fn is_local(file: &OpenFile) -> bool {
     system::is_local(file)
-}
-
-/// What an open file knows about claims of it.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    /// Forks of this process before the file was opened.
-    forks: u64,
-    /// Claims that hold the lease.
-    holders: Mutex<usize>,
-}
-
-impl Lease {
-    /// For a file that is being opened.
-    pub(crate) fn new() -> Lease {
-        Lease { forks: system::forks(), holders: Mutex::new(0) }
-    }
-
-    /// For a descriptor that others may share.
-    pub(crate) fn shared() -> Lease {
-        Lease { forks: u64::MAX, holders: Mutex::new(0) }
-    }
-
-    fn holders(&self) -> MutexGuard<'_, usize> {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// While this lives, nobody else has the file open. Given back on drop.
@@ -57,7 +31,7 @@ impl Claim<'_> {
     /// Claims a file; `None` if somebody else has it open, or waits to, or if that cannot be known.
     pub fn new(file: &OpenFile) -> Option<Claim<'_>> {
         let lease = file.lease();
-        if !file.writable() || lease.forks != system::forks() {
+        if !file.writable() || lease.forks != lease::forks() {
             return None;
         }
         let mut holders = lease.holders();
@@ -95,8 +69,6 @@ impl Drop for Claim<'_> {
 #[cfg(target_os = "linux")]
 mod system {
     use std::mem::MaybeUninit;
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::Once;
 
     use super::OpenFile;
 
@@ -104,26 +76,6 @@ mod system {
     const F_SETSIG: libc::c_int = 10;
     /// ext2 to ext4, XFS, Btrfs, F2FS, tmpfs.
     const LOCAL: [u32; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
-
-    static FORKS: AtomicU64 = AtomicU64::new(0);
-
-    extern "C" fn before_fork() {
-        FORKS.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// How often this process forked since it was first asked.
-    pub(super) fn forks() -> u64 {
-        static WATCH: Once = Once::new();
-        WATCH.call_once(|| {
-            // SAFETY: the handler only adds to an atomic number.
-            let failed = unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
-            if failed != 0 {
-                // Never equal to what a file remembers: nothing is claimed.
-                FORKS.store(u64::MAX / 2, Ordering::SeqCst);
-            }
-        });
-        FORKS.load(Ordering::SeqCst)
-    }
 
     pub(super) fn is_local(file: &OpenFile) -> bool {
         let mut found = MaybeUninit::<libc::statfs>::uninit();
@@ -162,10 +114,6 @@ mod system {
 #[cfg(not(target_os = "linux"))]
 mod system {
     use super::OpenFile;
-
-    pub(super) fn forks() -> u64 {
-        0
-    }
 
     pub(super) fn is_local(_: &OpenFile) -> bool {
         false

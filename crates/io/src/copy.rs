@@ -15,29 +15,14 @@
 //! Invariants: only bytes that the description names are read or written, each destination byte
 //! once; nothing is allocated. The caller vouches for the memory (`check.rs` of the plan proves it).
 
+pub use crate::copy_row::Side;
+use crate::copy_row::{copy_row, Axis};
 use crate::copy_stream;
 use crate::copy_tile;
 use crate::error::StorageError;
 
 /// Most axes left after normalisation. More, each of length two at least, are 8 G elements.
 const MOST_AXES: usize = 32;
-
-/// One loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Axis {
-    pub(crate) n: usize,
-    pub(crate) src: isize,
-    pub(crate) dst: isize,
-}
-
-/// One of the two ends of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// Where bytes come from.
-    Source,
-    /// Where they go.
-    Destination,
-}
 
 /// A copy in normal form: addresses relative to two bases that are given when it runs.
 #[derive(Debug, Clone, Copy)]
@@ -350,15 +335,6 @@ impl Loops {
     }
 }
 
-impl Axis {
-    fn on(&self, side: Side) -> isize {
-        match side {
-            Side::Source => self.src,
-            Side::Destination => self.dst,
-        }
-    }
-}
-
 /// How many runs ahead of the one that is copied the processor is told of: some 4 KiB.
 fn ahead(run: usize) -> isize {
     (4096 / run.max(1)).clamp(1, 16) as isize
@@ -388,51 +364,6 @@ fn each(axes: &[Axis], src: *const u8, dst: *mut u8, work: &mut dyn FnMut(*const
                 let (src, dst) =
                     (src.wrapping_offset(i * axis.src), dst.wrapping_offset(i * axis.dst));
                 each(rest, src, dst, work);
-            }
-        }
-    }
-}
-
-/// Copies one row of items.
-///
-/// # Safety
-/// `row.n` items at its strides are readable from `src` and writable at `dst`, without overlap.
-#[inline]
-pub(crate) unsafe fn copy_row<T: Copy>(src: *const u8, dst: *mut u8, row: Axis) {
-    let Axis { n, src: s, dst: d } = row;
-    let size = size_of::<T>() as isize;
-    let (mut src, mut dst) = (src.cast::<T>(), dst.cast::<T>());
-    // SAFETY: the caller's promise covers every item; pointers past the last are not followed.
-    unsafe {
-        if s == size && d == size {
-            std::ptr::copy_nonoverlapping(src.cast::<u8>(), dst.cast::<u8>(), n * size as usize);
-        } else if s == 0 && d == size {
-            let value = src.read_unaligned();
-            for i in 0..n {
-                dst.add(i).write_unaligned(value);
-            }
-        } else if d == size {
-            for _ in 0..n / 4 {
-                let four = [
-                    src.read_unaligned(),
-                    src.byte_offset(s).read_unaligned(),
-                    src.byte_offset(2 * s).read_unaligned(),
-                    src.byte_offset(3 * s).read_unaligned(),
-                ];
-                dst.cast::<[T; 4]>().write_unaligned(four);
-                src = src.wrapping_byte_offset(4 * s);
-                dst = dst.add(4);
-            }
-            for _ in 0..n % 4 {
-                dst.write_unaligned(src.read_unaligned());
-                src = src.wrapping_byte_offset(s);
-                dst = dst.add(1);
-            }
-        } else {
-            for _ in 0..n {
-                dst.write_unaligned(src.read_unaligned());
-                src = src.wrapping_byte_offset(s);
-                dst = dst.wrapping_byte_offset(d);
             }
         }
     }

@@ -11,7 +11,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::copy::{copy_row, Axis};
+use crate::copy_row::{copy_row, Axis};
 
 /// Bytes of one buffer: two of them fit the first-level cache.
 const TILE_BYTES: usize = 16 << 10;

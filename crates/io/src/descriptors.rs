@@ -16,7 +16,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 
-use crate::files::Slot;
 use crate::process::{self, PerProcess};
 
 static BUDGET: PerProcess<Budget> = PerProcess::new(Budget::default);
@@ -30,7 +29,13 @@ struct Budget {
     /// Of these, what is kept between accesses.
     kept: AtomicU64,
     /// Files that may be kept open, to be closed if need be.
-    idle: Mutex<Vec<Weak<Slot>>>,
+    idle: Mutex<Vec<Weak<dyn Idle>>>,
+}
+
+/// A file that is kept open between accesses.
+pub(crate) trait Idle: std::fmt::Debug + Send + Sync {
+    /// Closes it; whether there was anything to close. `None` if somebody uses it.
+    fn close(&self) -> Option<bool>;
 }
 
 /// Places for open files, given back on drop.
@@ -139,7 +144,7 @@ pub(crate) fn keep() -> Option<Places> {
 }
 
 /// Says that a file is kept open, and may be closed when nobody uses it.
-pub(crate) fn may_close(slot: Weak<Slot>) {
+pub(crate) fn may_close(slot: Weak<dyn Idle>) {
     let mut idle = BUDGET.get().idle.lock().unwrap_or_else(PoisonError::into_inner);
     if idle.len() == idle.capacity() {
         idle.retain(|slot| slot.strong_count() > 0);

@@ -12,7 +12,9 @@ use outcore_plan::PlanError;
 use thiserror::Error;
 
 use crate::descriptors;
-use crate::flush;
+
+/// The operation of an [`IoFailure`] that put, or was to put, what was written on the disk.
+pub const FLUSH: &str = "flush";
 
 /// The operating system refused an operation on a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,7 +224,7 @@ fn io_text(failure: &IoFailure) -> String {
         (None, None) => {}
     }
     text += &format!(": {system}");
-    if failure.op == flush::OP {
+    if failure.op == FLUSH {
         text +=
             "; what was written since the last flush that succeeded may be lost: open the array \
                  again and write it again";

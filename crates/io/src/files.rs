@@ -14,19 +14,16 @@
 //! the offset and the length.
 
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use crate::backend::{sys, Request};
-use crate::claim::{self, Lease};
-use crate::descriptors::{self, Places};
-use crate::error::{ShortRead, StorageError};
+use crate::claim;
+use crate::descriptors::{self, Idle};
+use crate::error::StorageError;
 use crate::flush::{self, Flushes, Trouble};
-use crate::mapping::Mapping;
+pub use crate::open_file::{DirectFd, OpenFile};
 use crate::original::{self, Original};
-use crate::pool::Arena;
 
 /// Tables of so few files keep them until they are dropped: an array in one file, and its log.
 const FEW: usize = 2;
@@ -54,7 +51,7 @@ struct Entry {
 
 /// A file that is kept open, and may be closed while nobody uses it.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
+struct Slot {
     open: RwLock<Option<Arc<OpenFile>>>,
     /// It was handed out for writing, and closed again.
     late: AtomicBool,
@@ -64,9 +61,10 @@ impl Slot {
     fn get(&self) -> Option<Arc<OpenFile>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
 
-    /// Closes it; whether there was anything to close. `None` if somebody uses it.
-    pub(crate) fn close(&self) -> Option<bool> {
+impl Idle for Slot {
+    fn close(&self) -> Option<bool> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if open.as_ref().is_some_and(|file| Arc::strong_count(file) > 1) {
             return None;
@@ -122,51 +120,6 @@ impl Entry {
             Some(_) => original::still_named(file, &file.stat()?),
             None => Ok(()),
         }
-    }
-}
-
-/// The descriptor for direct I/O.
-#[derive(Debug, Default)]
-enum Direct {
-    /// Opened when it is needed.
-    #[default]
-    Unopened,
-    Open(Arc<DirectFd>),
-    /// The file system has no such thing.
-    Missing,
-}
-
-/// A descriptor for direct I/O, which is counted.
-#[derive(Debug)]
-pub struct DirectFd {
-    fd: OwnedFd,
-    #[allow(dead_code, reason = "kept for its drop")]
-    place: Places,
-}
-
-impl AsRawFd for DirectFd {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
-/// A file that is open.
-#[derive(Debug)]
-pub struct OpenFile {
-    path: PathBuf,
-    writable: bool,
-    fd: OwnedFd,
-    direct: Mutex<Direct>,
-    mapping: Mutex<Option<Arc<Mapping>>>,
-    lease: Lease,
-    /// Its place among the open files, unless whoever opened it holds one.
-    #[allow(dead_code, reason = "kept for its drop")]
-    place: Option<Places>,
-}
-
-impl AsRawFd for OpenFile {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
     }
 }
 
@@ -278,7 +231,7 @@ impl FileTable {
             return Err(StorageError::no_place("open", &entry.path));
         };
         let fresh = entry.fresh(self.writable)?;
-        let fresh = OpenFile { place: Some(place), ..fresh };
+        let fresh = fresh.counted(place);
         if !keeps {
             if self.writable {
                 entry.slot.late.store(true, Ordering::Release);
@@ -296,7 +249,8 @@ impl FileTable {
         let fresh = Arc::new(fresh);
         *slot = Some(Arc::clone(&fresh));
         drop(slot);
-        descriptors::may_close(Arc::downgrade(&entry.slot));
+        let slot = Arc::downgrade(&entry.slot);
+        descriptors::may_close(slot);
         Ok(FileRef::Shared(fresh))
     }
 
@@ -357,217 +311,10 @@ impl FileTable {
     }
 }
 
-impl OpenFile {
-    /// Opens a file for reading, or for reading and writing.
-    pub fn open(path: &Path, writable: bool) -> Result<OpenFile, StorageError> {
-        // First, so that a fork meanwhile is noticed.
-        let lease = Lease::new();
-        let fd = open_with(path, writable, 0).map_err(|n| StorageError::io("open", path, n))?;
-        Ok(OpenFile { lease, ..OpenFile::from_fd(path, fd, writable) })
-    }
-
-    /// A file that is open already.
-    pub fn from_fd(path: &Path, fd: OwnedFd, writable: bool) -> OpenFile {
-        OpenFile {
-            path: path.to_path_buf(),
-            writable,
-            fd,
-            direct: Mutex::default(),
-            mapping: Mutex::new(None),
-            lease: Lease::shared(),
-            place: None,
-        }
-    }
-
-    /// The path it was opened by.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// What it knows about claims of it.
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
-    /// The descriptor that goes through the page cache.
-    pub fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-
-    /// The descriptor for direct I/O, open while it is held; `None` where the file system has no such
-    /// thing, or too many files are open.
-    pub fn direct(&self) -> Option<Arc<DirectFd>> {
-        let mut direct = self.lock_direct();
-        if let Direct::Unopened = *direct {
-            let place = descriptors::take_some(1);
-            if place.number() == 0 {
-                return None;
-            }
-            // Not by its path, which may name another file by now.
-            let same = PathBuf::from(format!("/proc/self/fd/{}", self.fd()));
-            let open = direct_flag().and_then(|flag| open_with(&same, self.writable, flag).ok());
-            let counted = |fd| Direct::Open(Arc::new(DirectFd { fd, place }));
-            *direct = open.map_or(Direct::Missing, counted);
-        }
-        match &*direct {
-            Direct::Open(fd) => Some(Arc::clone(fd)),
-            _ => None,
-        }
-    }
-
-    /// Closes the descriptor for direct I/O, unless somebody uses it.
-    pub(crate) fn release_direct(&self) {
-        let mut direct = self.lock_direct();
-        if matches!(&*direct, Direct::Open(fd) if Arc::strong_count(fd) == 1) {
-            *direct = Direct::Unopened;
-        }
-    }
-
-    fn lock_direct(&self) -> MutexGuard<'_, Direct> {
-        self.direct.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Length now, bytes.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> Result<i64, StorageError> {
-        Ok(self.stat()?.st_size)
-    }
-
-    /// What the system says of the file now.
-    pub(crate) fn stat(&self) -> Result<libc::stat, StorageError> {
-        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: the descriptor is open, the memory is large enough.
-        if unsafe { libc::fstat(self.fd(), stat.as_mut_ptr()) } != 0 {
-            return Err(StorageError::last("stat", &self.path));
-        }
-        // SAFETY: fstat succeeded and filled it.
-        Ok(unsafe { stat.assume_init() })
-    }
-
-    /// Device and inode: which file it is, on this machine.
-    pub(crate) fn inode(&self) -> Result<(u64, u64), StorageError> {
-        let stat = self.stat()?;
-        // The fields' widths differ from one C library to the other.
-        #[allow(clippy::unnecessary_cast)]
-        Ok((stat.st_dev as u64, stat.st_ino as u64))
-    }
-
-    /// The whole file, mapped; mapped anew when it has grown past `needed` or a mapping has failed.
-    pub fn mapping(&self, needed: i64, arena: &Arena) -> Result<Arc<Mapping>, StorageError> {
-        let mut kept = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mapping) = kept.as_ref() {
-            if mapping.serves(needed, arena) {
-                return Ok(Arc::clone(mapping));
-            }
-        }
-        let fresh = Arc::new(Mapping::new(self, arena)?);
-        if let Some(old) = kept.replace(Arc::clone(&fresh)) {
-            drop(kept);
-            drop(old);
-        }
-        Ok(fresh)
-    }
-
-    /// Whether it was opened for writing.
-    pub fn writable(&self) -> bool {
-        self.writable
-    }
-
-    /// Reads exactly `len` bytes.
-    ///
-    /// # Safety
-    /// `memory` is valid for writes of `len` bytes.
-    pub unsafe fn read_at(
-        &self,
-        offset: i64,
-        memory: *mut u8,
-        len: usize,
-    ) -> Result<(), StorageError> {
-        let fd = self.fd();
-        let request = Request { tag: 0, fd, offset, len, memory, write: false, dontcache: false };
-        // SAFETY: the caller's promise.
-        match unsafe { sys::run(request) } {
-            Ok(got) if got == len => Ok(()),
-            Ok(_) => Err(self.short(offset, len)),
-            Err(number) => Err(self.failed("read", offset, len, number)),
-        }
-    }
-
-    /// Writes exactly `len` bytes.
-    ///
-    /// # Safety
-    /// `memory` is valid for reads of `len` bytes.
-    pub unsafe fn write_at(
-        &self,
-        offset: i64,
-        memory: *const u8,
-        len: usize,
-    ) -> Result<(), StorageError> {
-        let (fd, memory) = (self.fd(), memory.cast_mut());
-        let request = Request { tag: 0, fd, offset, len, memory, write: true, dontcache: false };
-        // SAFETY: the caller's promise; a write only reads the memory.
-        match unsafe { sys::run(request) } {
-            Ok(put) if put == len => Ok(()),
-            Ok(_) => Err(self.failed("write", offset, len, libc::EIO)),
-            Err(number) => Err(self.failed("write", offset, len, number)),
-        }
-    }
-
-    /// Tells the kernel that bytes will be wanted soon. Never fails: it is only advice.
-    pub fn will_need(&self, offset: i64, len: i64) {
-        #[cfg(target_os = "linux")]
-        // SAFETY: the descriptor is open; the call takes no memory.
-        unsafe {
-            libc::posix_fadvise(self.fd(), offset, len, libc::POSIX_FADV_WILLNEED);
-        }
-        #[cfg(not(target_os = "linux"))]
-        let _ = (offset, len);
-    }
-
-    /// Puts everything written so far on the disk. For the work of a [`Flushes`].
-    ///
-    /// # Errors
-    /// The disk did not take it.
-    pub fn settle(&self) -> Result<(), Trouble> {
-        let lost = |number| Trouble::Lost(StorageError::io(flush::OP, &self.path, number));
-        sys::sync(self.fd(), false).map_err(lost)
-    }
-
-    /// Has a range begin its way to the disk: a flush that follows has less to wait for.
-    pub fn send(&self, offset: i64, len: i64) {
-        sys::send(self.fd(), offset, len);
-    }
-
-    /// The error for a file that ended within a read.
-    pub fn short(&self, offset: i64, len: usize) -> StorageError {
-        let (len, file_len) = (len as i64, self.len().unwrap_or(-1));
-        StorageError::ShortRead(ShortRead { path: self.path.clone(), offset, len, file_len })
-    }
-
-    /// The error for a transfer that the system refused.
-    pub fn failed(&self, op: &'static str, offset: i64, len: usize, errno: i32) -> StorageError {
-        StorageError::io_at(op, &self.path, offset, len as i64, errno)
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn direct_flag() -> Option<libc::c_int> {
-    Some(libc::O_DIRECT)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn direct_flag() -> Option<libc::c_int> {
-    None
-}
-
-fn open_with(path: &Path, writable: bool, extra: libc::c_int) -> Result<OwnedFd, i32> {
-    let mode = if writable { libc::O_RDWR } else { libc::O_RDONLY };
-    sys::open(path, mode | extra, 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ShortRead;
     use crate::original::FileId;
     use crate::testdir::TestDir;
 

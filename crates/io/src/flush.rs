@@ -18,9 +18,6 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::StorageError;
 
-/// What failed, in errors about a sync of what was written.
-pub const OP: &str = "flush";
-
 /// Why a flush did not succeed.
 #[derive(Debug)]
 pub enum Trouble {

@@ -26,16 +26,17 @@
 //! faulted in and kept while they may be. Mappings begin at a multiple of 2 MiB: the kernel can then
 //! map whole huge pages, and unmapping 1 GiB takes 0.5 ms instead of 12.
 
-use std::path::PathBuf;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{fence, AtomicBool, AtomicPtr, AtomicU32, AtomicU8, AtomicUsize, Ordering};
 
 use crate::backend::sys;
-use crate::chunk_cache::Stamp;
 use crate::error::{errno, StorageError};
-use crate::files::OpenFile;
-use crate::pool::{Arena, PAGE};
-use crate::resident::Pinned;
+use crate::page::PAGE;
+use crate::pinned::Pinned;
+use crate::pool::Arena;
 use crate::segment;
+use crate::stamp::Stamp;
 
 /// A whole file, mapped shared; writable if the file is.
 #[derive(Debug)]
@@ -58,33 +59,38 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the file as long as it is now.
-    pub fn new(file: &OpenFile, arena: &Arena) -> Result<Mapping, StorageError> {
+    /// Maps an open file as long as it is now; `path` is for errors.
+    pub(crate) fn new(
+        fd: RawFd,
+        path: &Path,
+        writable: bool,
+        arena: &Arena,
+    ) -> Result<Mapping, StorageError> {
         install();
-        let found = file.stat()?;
+        let found = sys::stat(fd).map_err(|number| StorageError::io("stat", path, number))?;
         let len = usize::try_from(found.st_size).unwrap_or(0);
-        let refused = |number| StorageError::io("mmap", file.path(), number);
+        let refused = |number| StorageError::io("mmap", path, number);
         let (start, reserved) = segment::reserve(len).map_err(refused)?;
-        let entry = register(start as usize, reserved, file.writable());
+        let entry = register(start as usize, reserved, writable);
         let mapping = Mapping {
             start,
             len,
             reserved,
-            path: file.path().to_path_buf(),
+            path: path.to_path_buf(),
             arena: arena.clone(),
             entry,
-            writable: file.writable(),
+            writable,
             before: Some(Stamp::of(&found)).filter(Stamp::is_settled),
         };
         if len > 0 {
-            mapping.fill(file)?;
+            mapping.fill(fd)?;
         }
         Ok(mapping)
     }
 
     /// Puts the file under the reserved addresses.
-    fn fill(&self, file: &OpenFile) -> Result<(), StorageError> {
-        let write = if file.writable() { libc::PROT_WRITE } else { 0 };
+    fn fill(&self, fd: RawFd) -> Result<(), StorageError> {
+        let write = if self.writable { libc::PROT_WRITE } else { 0 };
         // SAFETY: replaces our own reservation, which is at least `len` long and has no users yet.
         let mapped = unsafe {
             libc::mmap(
@@ -92,7 +98,7 @@ impl Mapping {
                 self.len,
                 libc::PROT_READ | write,
                 libc::MAP_SHARED | libc::MAP_FIXED,
-                file.fd(),
+                fd,
                 0,
             )
         };
@@ -156,9 +162,9 @@ impl Mapping {
 
     /// Whether everything copied from and to it so far is the file's; otherwise why not. `file` is the one
     /// that is mapped.
-    pub fn check(&self, file: &OpenFile) -> Result<(), StorageError> {
+    pub fn check(&self, file: &dyn AsRawFd) -> Result<(), StorageError> {
         match self.failed() {
-            true => Err(self.why(file)),
+            true => Err(self.why(file.as_raw_fd())),
             false => Ok(()),
         }
     }
@@ -167,19 +173,19 @@ impl Mapping {
     /// why. Otherwise the page is asked for once more, by calls that tell what is wrong: its block on the
     /// disk, where it was to be written, and its bytes. If both are there, either the file was cut off and
     /// restored, as its times show, or the disk failed for a moment.
-    fn why(&self, file: &OpenFile) -> StorageError {
+    fn why(&self, fd: RawFd) -> StorageError {
         let offset = self.entry.fault.load(Ordering::Relaxed).saturating_sub(self.start as usize);
         let shrunk = StorageError::Shrunk { path: self.path.clone() };
-        let (Ok(now), Ok(at)) = (file.stat(), i64::try_from(offset)) else { return shrunk };
+        let (Ok(now), Ok(at)) = (sys::stat(fd), i64::try_from(offset)) else { return shrunk };
         let len = (now.st_size - at).min(PAGE_BYTES.load(Ordering::Relaxed) as i64);
         if len <= 0 || usize::try_from(now.st_size).is_ok_and(|size| size < self.len) {
             return shrunk;
         }
         let refused = match self.writable {
-            true => sys::reserve_range(file.fd(), at, len).err(),
+            true => sys::reserve_range(fd, at, len).err(),
             false => None,
         };
-        let refused = refused.or_else(|| sys::read_at(file.fd(), &mut [0], at).err());
+        let refused = refused.or_else(|| sys::read_at(fd, &mut [0], at).err());
         // Our own writes change the times as well: then nobody knows.
         if refused.is_none() && self.before != Some(Stamp::of(&now)) {
             return shrunk;
@@ -491,7 +497,8 @@ fn set_errno(number: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resident::GRANULE;
+    use crate::open_file::OpenFile;
+    use crate::page::GRANULE;
     use crate::testdir::TestDir;
 
     #[test]
@@ -715,7 +722,7 @@ mod tests {
         let dir = TestDir::new("momentary");
         let path = dir.file("a", &[5u8; 100_000]);
         let file = OpenFile::open(&path, false).unwrap();
-        let mut mapping = Mapping::new(&file, &Arena::new(64 << 20)).unwrap();
+        let mut mapping = Mapping::new(file.fd(), &path, false, &Arena::new(64 << 20)).unwrap();
         mapping.entry.fault.store(mapping.start as usize, Ordering::Relaxed);
         mapping.entry.failed.store(true, Ordering::Release);
         // It was written a moment ago: a change that followed at once would not show.

@@ -15,53 +15,21 @@
 //! Cost: about 10 s, the disk space of the file (1 GiB), 64 MiB of the arena. The file has no name
 //! while it is used, so nothing stays behind, whatever happens.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::backend::{self, sys, Engine, Request};
-use crate::durable;
+use crate::backend::{self, Engine, Request};
 use crate::error::StorageError;
 use crate::pool::{Arena, Buffer};
 use crate::probe;
 
+mod target;
 mod warm;
 
+pub use target::Effort;
+use target::{next, per_second, sync, Target, MIB};
 pub use warm::Warm;
-
-/// How much to spend.
-#[derive(Debug, Clone, Copy)]
-pub struct Effort<'a> {
-    /// Bytes of the file; rounded down to whole MiB, at least 16 MiB.
-    pub file_bytes: u64,
-    /// Time of one single measurement. There are about thirty.
-    pub slice: Duration,
-    /// The engine.
-    pub engine: backend::Choice,
-    /// Stops with [`StorageError::Cancelled`] soon after this becomes true.
-    pub cancelled: Option<&'a AtomicBool>,
-}
-
-impl Default for Effort<'_> {
-    fn default() -> Self {
-        Effort {
-            file_bytes: 1 << 30,
-            slice: Duration::from_millis(250),
-            engine: backend::Choice::Auto,
-            cancelled: None,
-        }
-    }
-}
-
-impl Effort<'_> {
-    fn check(&self) -> Result<(), StorageError> {
-        match self.cancelled {
-            Some(flag) if flag.load(Ordering::Relaxed) => Err(StorageError::Cancelled),
-            _ => Ok(()),
-        }
-    }
-}
 
 /// One measurement: equal requests at random places, a constant number of them in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,10 +56,6 @@ impl Sample {
     pub fn rate(&self) -> u64 {
         per_second(self.request.saturating_mul(self.requests), self.elapsed_ns)
     }
-}
-
-fn per_second(bytes: u64, ns: u64) -> u64 {
-    (u128::from(bytes) * 1_000_000_000 / u128::from(ns.max(1))) as u64
 }
 
 /// The figures of one disk, and of this machine's memory.
@@ -134,8 +98,6 @@ pub struct Disk {
 
 /// Memory for requests in flight.
 const MEMORY: usize = 64 << 20;
-const MIB: u64 = 1 << 20;
-
 /// Measures the disk below `folder`.
 ///
 /// # Errors
@@ -225,50 +187,6 @@ fn fill(bytes: &mut [u8]) {
         state = next(state);
         word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
     }
-}
-
-/// A step of a xorshift generator (Marsaglia 2003).
-fn next(mut state: u64) -> u64 {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^ (state << 17)
-}
-
-/// The file, which has no name any more.
-pub(crate) struct Target {
-    cached: OwnedFd,
-    direct: Option<OwnedFd>,
-    bytes: u64,
-    folder: PathBuf,
-}
-
-impl Target {
-    fn create(folder: &Path, bytes: u64) -> Result<Target, StorageError> {
-        let bytes = (bytes / MIB).clamp(16, 1 << 22) * MIB;
-        // Removed when `temp` goes, at the end of this function: descriptors keep the bytes.
-        let temp = durable::TempFile::beside(&folder.join("bench"))?;
-        durable::reserve(temp.fd(), temp.path(), bytes as i64)?;
-        let again = |flags| sys::open(temp.path(), libc::O_RDWR | flags, 0);
-        let cached = again(0).map_err(|errno| StorageError::io("open", temp.path(), errno))?;
-        let direct = match probe::direct_alignment(temp.path()) {
-            Some(alignment) if alignment.offset.max(alignment.memory) <= 4096 => again(DIRECT).ok(),
-            _ => None,
-        };
-        Ok(Target { cached, direct, bytes, folder: folder.to_path_buf() })
-    }
-
-    fn fd(&self) -> RawFd {
-        self.direct.as_ref().unwrap_or(&self.cached).as_raw_fd()
-    }
-}
-
-#[cfg(target_os = "linux")]
-const DIRECT: i32 = libc::O_DIRECT;
-#[cfg(not(target_os = "linux"))]
-const DIRECT: i32 = 0;
-
-fn sync(file: &Target) -> Result<(), StorageError> {
-    durable::sync(file.cached.as_raw_fd(), &file.folder)
 }
 
 struct Bench<'a> {
@@ -362,6 +280,9 @@ impl Bench<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -21,10 +21,10 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::sys::{self, Errno, Spot};
-use crate::chunk_cache::Stamp;
 use crate::claim;
 use crate::error::StorageError;
-use crate::files::OpenFile;
+use crate::open_file::OpenFile;
+use crate::stamp::Stamp;
 
 /// Which file it is, also after the number of its inode was given to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,8 +187,8 @@ fn replaced(path: &Path, why: &str) -> StorageError {
     StorageError::Replaced { path: path.to_path_buf(), why }
 }
 
-#[cfg(test)]
 #[cfg(feature = "testing")]
+#[cfg(test)]
 mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicUsize, Ordering};

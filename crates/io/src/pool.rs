@@ -14,24 +14,16 @@
 //! once (waiting for others could wait for ever); after a fork the child has its own, empty arena and
 //! never touches the lock of its parent's.
 
-use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::chunk_cache::ChunkCache;
+use crate::chunk_shelf::{Chunk, ChunkCache, PART};
 use crate::error::{BudgetFailure, StorageError};
-use crate::reclaimable::Reclaimable;
+pub use crate::page::PAGE;
+use crate::region::{Reclaimable, Region};
 use crate::resident::Resident;
 use crate::{probe, process};
-
-/// Buffers of at least this many bytes are aligned to, and asked to consist of, huge pages. Direct
-/// I/O into small pages is three times slower: a request then has hundreds of memory segments.
-const HUGE_FROM: usize = 1 << 20;
-/// Size of a huge page.
-const HUGE: usize = 2 << 20;
-/// Size of a page; the alignment of every buffer.
-pub const PAGE: usize = 4096;
 
 /// A budget of memory: a handle, cheap to clone. Usually [`Arena::global`].
 #[derive(Debug, Clone)]
@@ -59,18 +51,6 @@ pub(crate) struct State {
     /// What its owners do not need now (`reclaimable.rs`).
     pub(crate) reclaimable: Vec<Reclaimable>,
 }
-
-/// A piece of anonymous memory.
-#[derive(Debug)]
-pub(crate) struct Region {
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a region is plain memory, owned by whoever holds the value.
-unsafe impl Send for Region {}
-// SAFETY: as above; a shared reference gives no access to the memory.
-unsafe impl Sync for Region {}
 
 /// Bytes counted as held until this is dropped.
 #[derive(Debug)]
@@ -329,6 +309,38 @@ impl Arena {
         }
     }
 
+    /// Gives back at least `bytes` of mapped pages, if there are so many that are not in use.
+    pub(crate) fn evict_mapped(&self, bytes: u64) {
+        let mut resident = self.resident().lock().unwrap_or_else(PoisonError::into_inner);
+        let freed = resident.evict(bytes);
+        self.uncount_mapped(freed);
+    }
+
+    /// Chunks give way until so many bytes are free, or none is left.
+    pub(crate) fn give_way(&self, bytes: u64) {
+        let mut left = bytes;
+        // Some may have no memory yet, and get none now.
+        while left > 0 {
+            let gone = self.chunks().evict(left);
+            if gone.is_empty() {
+                return;
+            }
+            left = left.saturating_sub(self.release_chunks(gone));
+        }
+    }
+
+    /// After the limit was changed.
+    fn trim_chunks(&self) {
+        let (cache, most) = (self.chunks(), self.limit() / PART);
+        let gone = cache.oldest(&mut cache.shelf(), |shelf, _| shelf.bytes > most);
+        self.release_chunks(gone);
+    }
+
+    /// Takes back the memory of chunks that are no longer on the shelf; returns how much it was.
+    pub(crate) fn release_chunks(&self, gone: Vec<Arc<Chunk>>) -> u64 {
+        gone.iter().filter_map(|chunk| chunk.take()).map(|region| self.take_back(region)).sum()
+    }
+
     /// Whether two handles are of the same arena.
     pub(crate) fn same(&self, other: &Arena) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
@@ -415,71 +427,20 @@ impl State {
     }
 }
 
-impl Region {
-    /// The memory, to read.
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        // SAFETY: anonymous memory, so initialised, and owned by this value.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+impl State {
+    /// Bytes that are reclaimable to their owners.
+    fn unpinned_bytes(&self) -> u64 {
+        self.reclaimable.iter().map(|region| region.bytes).sum()
     }
 
-    /// The memory, to write.
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as above; `&mut self` makes the access exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
-    }
-
-    /// The first `bytes`, whole pages, and the rest.
-    fn cut(mut self, bytes: usize) -> (Region, Option<Region>) {
-        let rest = self.bytes.saturating_sub(bytes);
-        if rest == 0 {
-            return (self, None);
+    /// Takes pages back, oldest first, until so many bytes are free, or none is left.
+    fn recall(&mut self, bytes: u64) {
+        let mut freed = 0;
+        while freed < bytes && !self.reclaimable.is_empty() {
+            let region = self.reclaimable.remove(0);
+            region.remove();
+            freed += region.bytes;
         }
-        // SAFETY: `bytes` is less than the region has.
-        let start = unsafe { self.start.add(bytes) };
-        self.bytes = bytes;
-        (self, Some(Region { start, bytes: rest }))
-    }
-
-    fn map(bytes: usize) -> Result<Region, StorageError> {
-        let refused = || StorageError::last("mmap", Path::new(""));
-        let huge = bytes >= HUGE_FROM;
-        let slack = if huge { HUGE } else { 0 };
-        let Some(mapped) = bytes.checked_add(slack) else {
-            return Err(StorageError::io("mmap", Path::new(""), libc::ENOMEM));
-        };
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), mapped, protection, flags, -1, 0) }
-            .cast::<u8>();
-        if base as *mut libc::c_void == libc::MAP_FAILED {
-            return Err(refused());
-        }
-        let head = if huge { base.align_offset(HUGE) } else { 0 };
-        // SAFETY: `head <= slack`, so all pieces lie in the mapping just made, which nobody else
-        // knows; what is unmapped is not used afterwards.
-        let start = unsafe {
-            let start = base.add(head);
-            if head > 0 {
-                libc::munmap(base.cast(), head);
-            }
-            if slack > head {
-                libc::munmap(start.add(bytes).cast(), slack - head);
-            }
-            if huge {
-                // Refusal is fine: small pages work as well, only slower.
-                libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE);
-            }
-            start
-        };
-        NonNull::new(start).map(|start| Region { start, bytes }).ok_or_else(refused)
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the region is a mapping of ours, or whole pages of one, and this is its only owner.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -564,7 +525,7 @@ mod tests {
         assert_eq!(0, small.as_ptr() as usize % PAGE);
         assert_eq!(8192, arena.used());
         let large = arena.buffer("a test", 3 << 20).unwrap();
-        assert_eq!(0, large.as_ptr() as usize % HUGE);
+        assert_eq!(0, large.as_ptr() as usize % crate::page::GRANULE);
         let was = large.as_ptr();
         drop(large);
         assert_eq!((8192, 3 << 20), (arena.used(), arena.kept()));

@@ -39,7 +39,7 @@ pub fn id() -> u32 {
 /// A page of zeros that a child finds so again.
 #[cfg(target_os = "linux")]
 fn emptied_by_forks() -> Option<*mut AtomicU32> {
-    let size = crate::pool::PAGE;
+    let size = crate::page::PAGE;
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping, at no address in particular.

@@ -17,7 +17,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::StorageError;
-use crate::pool::{Arena, Reservation, State};
+use crate::pool::{Arena, Reservation};
+use crate::region::Reclaimable;
 use crate::segment;
 
 /// Whether this system can take pages out of a shared mapping.
@@ -25,13 +26,6 @@ const RECLAIMS: bool = cfg!(target_os = "linux");
 
 /// Since Linux 5.14; not in all versions of `libc`.
 const MADV_POPULATE_WRITE: i32 = 23;
-
-/// What is reclaimable: where, and how much.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reclaimable {
-    start: usize,
-    bytes: u64,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Now {
@@ -155,45 +149,10 @@ impl Drop for Pages {
     }
 }
 
-impl Reclaimable {
-    /// Takes the pages out of the mapping. A kernel that refuses keeps the memory; then it is not ours
-    /// to count.
-    fn remove(self) {
-        #[cfg(target_os = "linux")]
-        let _ = self.advise(libc::MADV_REMOVE);
-    }
-
-    fn advise(self, advice: i32) -> Result<(), i32> {
-        let start = self.start as *mut libc::c_void;
-        // SAFETY: whole pages of a mapping that lives; nobody relies on their content (`of_pages`).
-        match unsafe { libc::madvise(start, self.bytes as usize, advice) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
-        }
-    }
-}
-
-impl State {
-    /// Bytes of others that can be reclaimed.
-    pub(crate) fn unpinned_bytes(&self) -> u64 {
-        self.reclaimable.iter().map(|region| region.bytes).sum()
-    }
-
-    /// Takes pages back, oldest first, until so many bytes are free, or none is left.
-    pub(crate) fn recall(&mut self, bytes: u64) {
-        let mut freed = 0;
-        while freed < bytes && !self.reclaimable.is_empty() {
-            let region = self.reclaimable.remove(0);
-            region.remove();
-            freed += region.bytes;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::PAGE;
+    use crate::page::PAGE;
 
     /// Shared memory of this process.
     struct Mapped(*mut u8, usize);

@@ -14,12 +14,9 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::ops::Range;
 
-use crate::pool::Arena;
-
-/// The unit of counting, and the alignment of mappings: a huge page.
-pub const GRANULE: usize = 2 << 20;
+use crate::page::GRANULE;
 
 /// Granules touched, by number (address / [`GRANULE`]).
 #[derive(Debug, Default)]
@@ -31,69 +28,6 @@ pub(crate) struct Resident {
     pinned: Vec<(usize, usize)>,
     /// State of the generator that picks.
     chance: u64,
-}
-
-/// Keeps a range of a mapping counted and resident while it is being copied.
-#[derive(Debug)]
-pub struct Pinned<'a> {
-    arena: &'a Arena,
-    range: (usize, usize),
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        let mut resident = self.arena.resident().lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = resident.pinned.iter().position(|range| *range == self.range) {
-            resident.pinned.swap_remove(index);
-        }
-    }
-}
-
-impl Arena {
-    /// See [`Mapping::pin`](crate::mapping::Mapping::pin); `first..end` are addresses.
-    pub(crate) fn pin(&self, first: usize, end: usize) -> Pinned<'_> {
-        let range = (first / GRANULE, end.div_ceil(GRANULE));
-        let mut resident = self.resident().lock().unwrap_or_else(PoisonError::into_inner);
-        resident.pinned.push(range);
-        let mut fresh = 0u64;
-        for granule in range.0..range.1 {
-            if resident.add(granule) {
-                fresh += 1;
-            }
-        }
-        if fresh > 0 {
-            let excess = self.count_mapped(fresh * GRANULE as u64);
-            let freed = resident.evict(excess);
-            self.uncount_mapped(freed);
-        }
-        Pinned { arena: self, range }
-    }
-
-    /// Gives back at least `bytes` of mapped pages, if there are so many that are not in use.
-    pub(crate) fn evict_mapped(&self, bytes: u64) {
-        let mut resident = self.resident().lock().unwrap_or_else(PoisonError::into_inner);
-        let freed = resident.evict(bytes);
-        self.uncount_mapped(freed);
-    }
-
-    /// Drops a mapping's granules from the count: it is about to be unmapped.
-    pub(crate) fn forget_pages(&self, first: usize, end: usize) {
-        if !self.ours() {
-            return;
-        }
-        let gone = first / GRANULE..end.div_ceil(GRANULE);
-        let mut resident = self.resident().lock().unwrap_or_else(PoisonError::into_inner);
-        let mut number = 0;
-        // Whichever is shorter: the mapping, or the list.
-        if gone.len() < resident.touched.len() {
-            gone.for_each(|granule| number += u64::from(resident.remove(granule)));
-        } else {
-            let touched = resident.touched.clone();
-            let mine = touched.into_iter().filter(|granule| gone.contains(granule));
-            mine.for_each(|granule| number += u64::from(resident.remove(granule)));
-        }
-        self.uncount_mapped(number * GRANULE as u64);
-    }
 }
 
 impl Resident {
@@ -116,8 +50,32 @@ impl Resident {
         true
     }
 
+    /// Keeps granules while they are copied; returns how many were not resident.
+    pub(crate) fn pin(&mut self, range: (usize, usize)) -> u64 {
+        self.pinned.push(range);
+        (range.0..range.1).map(|granule| u64::from(self.add(granule))).sum()
+    }
+
+    /// Ends one [`pin`](Resident::pin).
+    pub(crate) fn unpin(&mut self, range: (usize, usize)) {
+        if let Some(index) = self.pinned.iter().position(|pinned| *pinned == range) {
+            self.pinned.swap_remove(index);
+        }
+    }
+
+    /// Takes the granules of a mapping out of the list; returns how many there were.
+    pub(crate) fn forget(&mut self, gone: Range<usize>) -> u64 {
+        // Whichever is shorter: the mapping, or the list.
+        if gone.len() < self.touched.len() {
+            return gone.map(|granule| u64::from(self.remove(granule))).sum();
+        }
+        let touched = self.touched.clone();
+        let mine = touched.into_iter().filter(|granule| gone.contains(granule));
+        mine.map(|granule| u64::from(self.remove(granule))).sum()
+    }
+
     /// Gives back granules until `excess` bytes are free. Returns the bytes freed.
-    fn evict(&mut self, excess: u64) -> u64 {
+    pub(crate) fn evict(&mut self, excess: u64) -> u64 {
         let wanted = excess.div_ceil(GRANULE as u64);
         let (mut freed, mut misses) = (0u64, 0u32);
         // Pinned ones are few; should they be all there is, it ends nevertheless.

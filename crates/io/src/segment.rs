@@ -13,7 +13,7 @@
 //! happens.
 
 use crate::error::errno;
-use crate::resident::GRANULE;
+use crate::page::GRANULE;
 
 /// Since Linux 6.1; not in all versions of `libc`.
 const MADV_COLLAPSE: i32 = 25;
@@ -130,7 +130,7 @@ pub(crate) unsafe fn gather(start: *mut u8, bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::PAGE;
+    use crate::page::PAGE;
 
     #[test]
     fn mappings_begin_at_a_multiple_and_keep_what_is_in_them() {

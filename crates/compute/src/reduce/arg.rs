@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Fold, Node, Rows, Run, LANES};
+use super::fold::{Fold, Node, Rows, Run, LANES};
 
 /// A type whose values are ordered as integers are; NaN comes first.
 pub trait Ordered: Copy + Sync {

@@ -2,8 +2,9 @@
 
 use std::marker::PhantomData;
 
+use super::fold::{Fold, Node, Rows, Run};
+use super::ops::Op;
 use super::tree::add;
-use super::{Fold, Node, Op, Rows, Run};
 
 /// Values that are taken as one row where rows are short.
 const GROUP: usize = 128;

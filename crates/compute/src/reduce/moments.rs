@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Fold, Node, Rows, Run, LANES, LEAF, NARROW};
+use super::fold::{Fold, Node, Rows, Run, LANES, LEAF, NARROW};
 
 /// A type that can be counted in float64.
 pub trait Real: Copy + Sync {

@@ -13,8 +13,9 @@
 
 use std::marker::PhantomData;
 
+use super::arg::Ordered;
+use super::fold::{Fold, Node, Rows, Run, LEAF};
 use super::ops::Real;
-use super::{Fold, Node, Ordered, Rows, Run, LEAF};
 
 /// What is done with two complex numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

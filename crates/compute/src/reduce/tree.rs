@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::{Fold, Node, Op, Rows, Run, LANES, LEAF, NARROW};
+use super::fold::{Fold, Node, Rows, Run, LANES, LEAF, NARROW};
+use super::ops::Op;
 
 /// An operation whose result depends on its order.
 #[derive(Debug, Default)]

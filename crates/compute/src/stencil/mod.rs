@@ -12,6 +12,7 @@
 mod boundary;
 mod network;
 mod rank;
+mod run;
 mod sums;
 mod sweep;
 #[cfg(test)]

@@ -25,14 +25,11 @@
 //! tiling).
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use outcore_io::cpu::side_by_side;
 
 use super::boundary::Boundary;
 use super::sums::{Real, Taps};
-use super::tile::Lane;
 
 /// A neighbour, and the weight of it.
 #[derive(Debug, Clone)]
@@ -109,8 +106,8 @@ pub(super) struct Shared<'a, T> {
     pub out: Vec<Mutex<&'a mut [T]>>,
     /// Cells that each band has done with.
     pub done: Vec<AtomicUsize>,
-    next: AtomicUsize,
-    changes: Mutex<&'a mut [f64]>,
+    pub next: AtomicUsize,
+    pub changes: Mutex<&'a mut [f64]>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -258,87 +255,6 @@ impl<T: Real> Sweep<T> {
         2 * self.radius[1] as usize * self.local[1]
     }
 
-    /// Advances all levels by the positions `[from, to)`.
-    ///
-    /// `new` are those of the rows `[from, to)` that the array has; `out` are the rows `ready(from, to)` of
-    /// the last level. `kept` is what the calls before left; `scratch` is for as many lanes as fit. `changes`
-    /// has the largest change that each step made so far, and is raised; it is not looked at if the pass is
-    /// not measured.
-    pub fn run(
-        &self,
-        new: &[T],
-        out: &mut [T],
-        kept: &mut [T],
-        scratch: &mut [T],
-        changes: &mut [f64],
-        (from, to): (i64, i64),
-    ) -> Result<(), Refused> {
-        let row = self.strides[0];
-        let rows = |from: i64, to: i64| (to - from).max(0) as usize * row;
-        let (first, last) = self.ready(from, to);
-        let fits = (0..=to).contains(&from)
-            && to <= self.positions()
-            && new.len() == rows(from, to.min(self.shape[0]))
-            && out.len() == rows(first, last)
-            && kept.len() >= self.kept()
-            && scratch.len() >= self.scratch()
-            && (self.measured.is_none() || changes.len() == self.levels);
-        if !fits {
-            return Err(Refused("blocks that do not fit the rows of a pass"));
-        }
-        let bands = ((to - from + self.rows - 1) / self.rows) as usize;
-        let cells =
-            (0..self.tiles()).flat_map(|tile| (0..self.levels).map(move |level| (tile, level)));
-        let lengths = cells.map(|(tile, level)| self.kept_rows() * self.kept_row(tile, level));
-        let outs = (0..bands).map(|band| {
-            let (first, last) = self.band(band, from, to);
-            let (first, last) = self.ready(first, last);
-            rows(first, last)
-        });
-        let shared = Shared {
-            new,
-            from,
-            to,
-            cells: divided(kept, lengths),
-            out: divided(out, outs),
-            done: (0..bands).map(|_| AtomicUsize::new(0)).collect(),
-            next: AtomicUsize::new(0),
-            changes: Mutex::new(changes),
-        };
-        let scratches: Mutex<Vec<&mut [T]>> =
-            Mutex::new(scratch.chunks_exact_mut(self.scratch()).collect());
-        let lanes = lock(&scratches).len().min(bands.max(1));
-        side_by_side(lanes, &|_| {
-            let Some(scratch) = lock(&scratches).pop() else { return };
-            let mut lane = Lane::new(self, scratch);
-            loop {
-                let band = shared.next.fetch_add(1, Ordering::Relaxed);
-                if band >= bands {
-                    break;
-                }
-                lane.band(&shared, band);
-            }
-            if self.measured.is_some() {
-                let mut changes = lock(&shared.changes);
-                for (most, bits) in changes.iter_mut().zip(&lane.changes) {
-                    let change = self.change_of(*bits);
-                    // What is not a number stays.
-                    if change.is_nan() || change > *most {
-                        *most = change;
-                    }
-                }
-            }
-        });
-        Ok(())
-    }
-
-    fn change_of(&self, bits: i64) -> f64 {
-        match self.width {
-            1 => T::of_magnitude(bits),
-            _ => f64::of_magnitude(bits).sqrt(),
-        }
-    }
-
     /// Positions of a band of a call.
     pub(super) fn band(&self, band: usize, from: i64, to: i64) -> (i64, i64) {
         let first = from + band as i64 * self.rows;
@@ -357,14 +273,4 @@ fn packed(extents: &[i64], width: usize) -> Result<Vec<usize>, Refused> {
             next.filter(|n| *n <= isize::MAX as usize / 64).ok_or(Refused("too many elements"))?;
     }
     Ok(strides)
-}
-
-/// Memory divided into parts of these lengths, one after the other.
-fn divided<T>(mut memory: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<Mutex<&mut [T]>> {
-    let part = |length: usize| {
-        let (part, rest) = std::mem::take(&mut memory).split_at_mut(length);
-        memory = rest;
-        Mutex::new(part)
-    };
-    lengths.map(part).collect()
 }

@@ -54,7 +54,7 @@ fn faulty(inner: std::sync::Arc<dyn Engine>) -> impl Engine {
 /// On a machine that forbids io_uring the tests run on what is used there instead, and say so.
 #[cfg(target_os = "linux")]
 fn permitted_uring() -> crate::backend::uring::Uring {
-    if let Err(why) = crate::probe::uring() {
+    if let Err(why) = crate::backend::uring::permitted() {
         eprintln!("io_uring: {why}; testing the fallback");
     }
     crate::backend::uring::Uring

@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::sys::{Hook, Kind};
-use super::{Completion, Engine, Request, Session};
+use super::call::regular_len;
+use super::hook::{Hook, Kind};
+use super::request::{Completion, Engine, Request, Session};
 use crate::error::StorageError;
 
 /// What happens to a call that a rule picked.
@@ -301,7 +302,7 @@ pub(super) fn resized(fd: RawFd, len: i64) {
 
 pub(super) fn synced(fd: RawFd) {
     let Some(faults) = plan() else { return };
-    match (super::sys::regular_len(fd), path_of(fd), inode_of(fd)) {
+    match (regular_len(fd), path_of(fd), inode_of(fd)) {
         (None, Some(path), _) => faults.record(Op::SyncFolder { path }),
         (Some(_), _, Some(inode)) => faults.record(Op::Sync { inode }),
         _ => {}

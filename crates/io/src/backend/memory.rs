@@ -9,8 +9,9 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use super::progress::{Progress, Step};
+use super::request::{Completion, Engine, Request, Session};
 use super::sys;
-use super::{Completion, Engine, Progress, Request, Session, Step};
 use crate::error::StorageError;
 
 /// A file in RAM that holds `content`. Gone with its descriptor.

@@ -16,52 +16,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Progress, Request, Step};
+use super::call::{errno, retried};
+pub(crate) use super::call::{regular_len, stat};
+pub(crate) use super::hook::Hook;
+pub use super::hook::{Errno, Kind};
+use super::progress::{Progress, Step};
+use super::request::Request;
 use crate::descriptors::{self, is_shortage};
-
-/// An error number of the system.
-pub type Errno = i32;
-
-/// What a call is about to do: what a fault plan decides upon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Bytes from a file.
-    Read,
-    /// Bytes to a file.
-    Write,
-    /// `fsync`, `fdatasync`, of files and folders.
-    Sync,
-    /// `open` that may create.
-    Create,
-    /// `rename`.
-    Rename,
-    /// Within a rename that must not replace: the system's own (`renameat2`).
-    RenameNew,
-    /// Within a rename that must not replace: a second name (`link`), where the system has no own.
-    Link,
-    /// `unlink`.
-    Unlink,
-    /// `ftruncate`.
-    Truncate,
-    /// `fallocate`.
-    Allocate,
-    /// `fstatat`: what a name leads to now.
-    Look,
-}
-
-/// What a fault plan says to a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only fault plans say no"))]
-pub(crate) enum Hook {
-    /// Go on.
-    Go,
-    /// Transfer at most so many bytes in this call.
-    Short(usize),
-    /// Behave as if the file ended after so many bytes.
-    End(usize),
-    /// Fail.
-    Fail(Errno),
-}
 
 #[cfg(feature = "testing")]
 use super::faulty as hooks;
@@ -97,32 +58,8 @@ mod hooks {
     }
 }
 
-fn errno() -> Errno {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
-}
-
-/// Repeats a call that was interrupted by a signal.
-fn retried(mut call: impl FnMut() -> i64) -> Result<i64, Errno> {
-    loop {
-        let result = call();
-        if result >= 0 {
-            return Ok(result);
-        }
-        match errno() {
-            libc::EINTR => {}
-            other => return Err(other),
-        }
-    }
-}
-
 fn c_path(path: &Path) -> Result<CString, Errno> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)
-}
-
-/// Length of a regular file; `None` for anything else.
-pub(crate) fn regular_len(fd: RawFd) -> Option<i64> {
-    let found = stat(fd).ok()?;
-    (found.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(found.st_size)
 }
 
 /// One `pread` or `pwrite`, unseen by fault plans. What the threads of engines run.
@@ -311,18 +248,6 @@ pub(crate) fn make_folder(dir: RawFd, name: &CStr) -> Result<(), Errno> {
         Ok(_) | Err(libc::EEXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
-}
-
-/// `fstat`.
-///
-/// # Errors
-/// The system's error number.
-pub(crate) fn stat(fd: RawFd) -> Result<libc::stat, Errno> {
-    // SAFETY: all zeroes is a valid `stat`.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is valid for writing.
-    retried(|| unsafe { i64::from(libc::fstat(fd, &raw mut stat)) })?;
-    Ok(stat)
 }
 
 /// What a name leads to, or with `link` the link that it may be.

@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::progress::{Progress, Step};
+use super::request::{Completion, Engine, Request, Session};
 use super::sys;
-use super::{Completion, Engine, Progress, Request, Session, Step};
 use crate::error::StorageError;
 use crate::process::PerProcess;
 

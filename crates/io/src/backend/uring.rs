@@ -18,16 +18,18 @@ use std::time::Duration;
 
 use io_uring::{opcode, squeue, types, EnterFlags, IoUring};
 
+use super::progress::{Progress, Step};
+use super::request::{Completion, Engine, Request, Session};
 use super::threads::Threads;
-use super::{Completion, Engine, Progress, Request, Session, Step};
 use crate::error::StorageError;
+use crate::process::PerProcess;
 
 /// Most requests of one session in flight.
 pub const DEPTH: usize = 128;
 /// Rings that a thread keeps for its next sessions.
 const KEPT: usize = 2;
 
-/// The engine. Ask [`probe::uring`](crate::probe::uring) first.
+/// The engine. Ask [`permitted`] first.
 pub struct Uring;
 
 impl Engine for Uring {
@@ -100,6 +102,49 @@ pub(crate) fn make_ring() -> std::io::Result<IoUring> {
             IoUring::builder().setup_cqsize(cq).build(entries)
         }
         other => other,
+    }
+}
+
+/// Does io_uring work in this process? If not, why: a text for `explain`.
+///
+/// # Errors
+/// The reason, in words.
+pub fn permitted() -> Result<(), String> {
+    static ANSWER: PerProcess<Result<(), String>> = PerProcess::new(ask_uring);
+    ANSWER.get().clone()
+}
+
+fn ask_uring() -> Result<(), String> {
+    use io_uring::Probe;
+    let ring = make_ring().map_err(|error| why_no_ring(&error))?;
+    let mut probe = Probe::new();
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|error| format!("io_uring cannot be asked what it can do: {error}"))?;
+    if probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE) {
+        Ok(())
+    } else {
+        Err("io_uring of this kernel cannot read and write plain buffers (Linux 5.6)".to_owned())
+    }
+}
+
+fn why_no_ring(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOSYS) => "the kernel has no io_uring, or the container hides it".to_owned(),
+        Some(libc::EPERM | libc::EACCES) => {
+            let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+            match switch.as_deref().map(str::trim) {
+                Ok(level @ ("1" | "2")) => {
+                    format!("io_uring is switched off (sysctl kernel.io_uring_disabled = {level})")
+                }
+                _ => "io_uring is not permitted here (seccomp profile of the container)".to_owned(),
+            }
+        }
+        Some(libc::ENOMEM) => "no locked memory left for an io_uring (raise ulimit -l)".to_owned(),
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "no descriptor left for an io_uring (raise ulimit -n)".to_owned()
+        }
+        _ => format!("io_uring cannot be set up: {error}"),
     }
 }
 
@@ -305,7 +350,7 @@ mod tests {
 
     #[test]
     fn signals_do_not_end_the_wait_of_a_drop() {
-        if crate::probe::uring().is_err() {
+        if permitted().is_err() {
             eprintln!("skipped: no io_uring here");
             return;
         }
@@ -345,5 +390,66 @@ mod tests {
             // Until then the kernel could still have written to the memory.
             assert!(written.load(Ordering::SeqCst));
         });
+    }
+
+    /// Forbids one system call for this process, as containers do. For forked children.
+    fn forbid(call: libc::c_long) -> bool {
+        let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        let mut filter = [
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // the call's number
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, refuse),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+        // SAFETY: the program lives until the calls return.
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
+        }
+    }
+
+    #[test]
+    fn where_io_uring_is_forbidden_the_reason_is_given_and_threads_read() {
+        use crate::backend::memory;
+        let file = memory::file(b"some bytes").unwrap();
+        // SAFETY: the child leaves without unwinding.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut into = [0u8; 10];
+            let (fd, memory, len) = (file.as_raw_fd(), into.as_mut_ptr(), into.len());
+            let request =
+                Request { tag: 1, fd, offset: 0, len, memory, write: false, dontcache: false };
+            let mut done = Vec::new();
+            let mut read = || {
+                let mut session = Uring.session(4).ok()?;
+                // SAFETY: `into` outlives the session.
+                unsafe { session.submit(request) };
+                session.wait(1, &mut done).ok()
+            };
+            let status = if !forbid(libc::SYS_io_uring_setup) {
+                2
+            } else if !ask_uring().is_err_and(|why| why.contains("not permitted")) {
+                3
+            } else if read().is_none() || done[0].result != Ok(10) || &into != b"some bytes" {
+                4
+            } else {
+                0
+            };
+            // SAFETY: ends the child here.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child.
+        assert_eq!(child, unsafe { libc::waitpid(child, &mut status, 0) });
+        let code = libc::WEXITSTATUS(status);
+        if code == 2 {
+            eprintln!("this sandbox forbids system call filters: not tested");
+        }
+        assert!(libc::WIFEXITED(status) && (code == 0 || code == 2), "child ended with {code}");
+        if let Err(why) = permitted() {
+            assert!(why.contains("io_uring"), "{why}");
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! What is found is true, and what is kept gives way.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
+use std::time::SystemTime;
 
 use super::*;
-use crate::codec::Pipeline;
+use crate::chunk_shelf::FRUITLESS;
+use crate::codec::{CodecSpec, Pipeline};
 use crate::testdir::TestDir;
 
 /// Bytes of a chunk.

@@ -8,7 +8,10 @@ use std::ffi::{c_int, CStr};
 
 use blosc_src as sys;
 
-use super::{at_most, promised, zstd, Codec, CodecSpec, Context, Fault, Needs, Written};
+use super::fault::Fault;
+use super::spec::CodecSpec;
+use super::step::{at_most, promised, Codec, Context, Needs, Written};
+use super::zstd;
 
 /// Blosc with one inner compressor and shuffle.
 #[derive(Debug)]

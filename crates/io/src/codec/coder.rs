@@ -10,8 +10,9 @@
 //!
 //! Invariant. A context is used only by the codec that made it, in the memory it was made in.
 
-use super::pipeline::SUM;
-use super::{Checksum, Context, Fault, Needs, Pipeline, Step};
+use super::fault::Fault;
+use super::pipeline::Pipeline;
+use super::step::{Checksum, Context, Needs, Step, ALIGN, SUM};
 use crate::error::StorageError;
 use crate::pool::Arena;
 
@@ -205,6 +206,35 @@ impl<'a> Coder<'a> {
 }
 
 impl Pipeline {
+    /// Encodes one chunk alone, with contexts on the heap that nobody counts: for tests and tools.
+    /// Whoever codes many chunks has a [`Coder`].
+    ///
+    /// # Errors
+    /// As [`Coder::encode`].
+    pub fn encode<'s>(
+        &self,
+        chunk: &'s [u8],
+        scratch: &'s mut [u8],
+    ) -> Result<Encoded<'s>, StorageError> {
+        let mut memory = vec![0; self.needs(false, true).own + ALIGN];
+        Coder::new(self, aligned(&mut memory), false, true)?.encode(chunk, scratch)
+    }
+
+    /// Decodes one chunk alone, as [`encode`](Pipeline::encode) encodes one.
+    ///
+    /// # Errors
+    /// As [`Coder::decode`].
+    pub fn decode(
+        &self,
+        stored: &[u8],
+        mask: u32,
+        out: &mut [u8],
+        scratch: &mut [u8],
+    ) -> Result<(), StorageError> {
+        let mut memory = vec![0; self.needs(true, false).own + ALIGN];
+        Coder::new(self, aligned(&mut memory), true, false)?.decode(stored, mask, out, scratch)
+    }
+
     /// The size of what step `k` decodes to, if the steps before it leave no choice.
     fn exact(&self, k: usize, mask: u32) -> Option<usize> {
         let mut len = self.decoded_len();
@@ -225,6 +255,12 @@ impl Pipeline {
         let why = format!("the chunk decodes to {len} bytes instead of {}", self.decoded_len());
         Err(Fault::new(why).of(codec))
     }
+}
+
+/// The part of `memory` that begins where contexts may.
+fn aligned(memory: &mut [u8]) -> &mut [u8] {
+    let skipped = memory.as_ptr().align_offset(ALIGN);
+    memory.get_mut(skipped..).unwrap_or_default()
 }
 
 /// The context of step `k`.

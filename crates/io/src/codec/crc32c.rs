@@ -1,6 +1,6 @@
 //! CRC-32C (Castagnoli), little endian behind the data: Zarr v3 `crc32c`, numcodecs `CRC32C`.
 
-use super::Checksum;
+use super::step::Checksum;
 
 /// The checksum of Zarr v3.
 #[derive(Debug)]

@@ -9,7 +9,9 @@ use std::ffi::c_void;
 
 use libdeflate_sys as sys;
 
-use super::{Codec, CodecSpec, Context, Fault, Needs, Written};
+use super::fault::Fault;
+use super::spec::CodecSpec;
+use super::step::{Codec, Context, Needs, Written};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framing {

@@ -7,7 +7,7 @@
 //!
 //! Reference: `H5_checksum_fletcher32` and `H5Z__filter_fletcher32` in the HDF5 library.
 
-use super::Checksum;
+use super::step::Checksum;
 
 /// The checksum of HDF5.
 #[derive(Debug)]

@@ -12,7 +12,9 @@ use std::ffi::c_int;
 
 use lz4_sys as sys;
 
-use super::{at_most, promised, Codec, CodecSpec, Context, Fault, Written};
+use super::fault::Fault;
+use super::spec::CodecSpec;
+use super::step::{at_most, promised, Codec, Context, Written};
 
 /// The largest block that LZ4 takes (`LZ4_MAX_INPUT_SIZE`).
 const LARGEST: usize = 0x7e00_0000;

@@ -9,7 +9,8 @@
 //!
 //! Reference: Marc Lehmann, liblzf; `lzf_filter.c` in h5py.
 
-use super::{Codec, Context, Fault, Needs, Written};
+use super::fault::Fault;
+use super::step::{Codec, Context, Needs, Written};
 
 /// The LZF codec; it has no options.
 #[derive(Debug)]

@@ -13,14 +13,12 @@
 
 use std::sync::Arc;
 
-use super::{build, Codec, CodecSpec, Coder, Encoded, Fault, Needs, Step};
+use super::fault::Fault;
+use super::registry::build;
+use super::spec::CodecSpec;
+use super::step::{Codec, Needs, Step, ALIGN, SUM};
 use crate::error::StorageError;
-use crate::pool::PAGE;
-
-/// Bytes of a checksum.
-pub(super) const SUM: usize = 4;
-/// Where contexts may begin, in bytes.
-const ALIGN: usize = 64;
+use crate::page::PAGE;
 
 /// A list of codecs for chunks of one size.
 #[derive(Debug)]
@@ -112,7 +110,7 @@ impl Pipeline {
         self.bounds[self.steps.len()]
     }
 
-    /// The longest stored chunk that [`Coder::decode`] accepts, whoever wrote it.
+    /// The longest stored chunk that [`Coder::decode`](super::Coder::decode) accepts, whoever wrote it.
     /// Refuse longer ones before reading them.
     pub fn stored_limit(&self) -> usize {
         self.limits[self.steps.len()]
@@ -160,39 +158,4 @@ impl Pipeline {
                 .max(step.library.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX)),
         })
     }
-
-    /// Encodes one chunk alone, with contexts on the heap that nobody counts: for tests and tools.
-    /// Whoever codes many chunks has a [`Coder`].
-    ///
-    /// # Errors
-    /// As [`Coder::encode`].
-    pub fn encode<'s>(
-        &self,
-        chunk: &'s [u8],
-        scratch: &'s mut [u8],
-    ) -> Result<Encoded<'s>, StorageError> {
-        let mut memory = vec![0; self.needs(false, true).own + ALIGN];
-        Coder::new(self, aligned(&mut memory), false, true)?.encode(chunk, scratch)
-    }
-
-    /// Decodes one chunk alone, as [`encode`](Pipeline::encode) encodes one.
-    ///
-    /// # Errors
-    /// As [`Coder::decode`].
-    pub fn decode(
-        &self,
-        stored: &[u8],
-        mask: u32,
-        out: &mut [u8],
-        scratch: &mut [u8],
-    ) -> Result<(), StorageError> {
-        let mut memory = vec![0; self.needs(true, false).own + ALIGN];
-        Coder::new(self, aligned(&mut memory), true, false)?.decode(stored, mask, out, scratch)
-    }
-}
-
-/// The part of `memory` that begins where contexts may.
-fn aligned(memory: &mut [u8]) -> &mut [u8] {
-    let skipped = memory.as_ptr().align_offset(ALIGN);
-    memory.get_mut(skipped..).unwrap_or_default()
 }

@@ -3,7 +3,9 @@
 //! HDF5's filter 2 and numcodecs' `Shuffle`. Bytes after the last whole item stay where they are.
 //! Makes nothing smaller, but puts equal bytes together for the compressor that follows.
 
-use super::{Codec, CodecSpec, Context, Fault, Written};
+use super::fault::Fault;
+use super::spec::CodecSpec;
+use super::step::{Codec, Context, Written};
 
 /// Shuffle for items of one size.
 #[derive(Debug)]

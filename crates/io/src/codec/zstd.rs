@@ -5,7 +5,9 @@
 
 use ::zstd::zstd_safe::{self, zstd_sys as sys};
 
-use super::{Codec, CodecSpec, Context, Fault, Needs, Written};
+use super::fault::Fault;
+use super::spec::CodecSpec;
+use super::step::{Codec, Context, Needs, Written};
 
 /// Zstandard with one level.
 #[derive(Debug)]

@@ -340,7 +340,7 @@ impl<'a> Lane<'a> {
                     self.shared.send(&file, first as i64, (end - first) as i64);
                 }
             }
-            mapping.check(&file)
+            mapping.check(&*file)
         })?;
         self.report.mapped_bytes += loops.bytes() as i64;
         if side == Side::Destination {

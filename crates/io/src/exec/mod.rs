@@ -16,6 +16,7 @@
 
 mod deep;
 mod lane;
+pub(crate) mod report;
 mod side;
 mod writeback;
 
@@ -24,6 +25,7 @@ use std::sync::{Mutex, PoisonError};
 
 use outcore_plan::{Direction, Method, Plan};
 
+pub use self::report::Report;
 use self::writeback::Writeback;
 use crate::backend::Engine;
 pub use crate::chunk_cache::CacheUse;
@@ -31,7 +33,8 @@ use crate::codec::Pipeline;
 use crate::descriptors;
 use crate::error::StorageError;
 use crate::files::{FileTable, OpenFile};
-use crate::pool::{Arena, Buffer, Reservation, PAGE};
+use crate::page::PAGE;
+use crate::pool::{Arena, Buffer, Reservation};
 
 /// The caller's array: addresses are relative to its element `[0, ..., 0]`.
 #[derive(Debug, Clone, Copy)]
@@ -83,50 +86,6 @@ pub struct Job<'a> {
     /// Asked now and then on the calling thread; `true` ends the job with
     /// [`StorageError::Cancelled`].
     pub interrupted: &'a dyn Fn() -> bool,
-}
-
-/// What was really done; comparable with the plan's cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Report {
-    /// Read requests.
-    pub reads: i64,
-    /// Bytes they asked for.
-    pub read_bytes: i64,
-    /// Write requests.
-    pub writes: i64,
-    /// Bytes they wrote.
-    pub written_bytes: i64,
-    /// Bytes copied straight out of or into mapped files.
-    pub mapped_bytes: i64,
-    /// Of these, those that were copied into them.
-    pub mapped_written_bytes: i64,
-    /// Chunks decoded.
-    pub decodes: i64,
-    /// Chunks that were kept decoded: not read, not decoded.
-    pub kept: i64,
-    /// Chunks encoded.
-    pub encodes: i64,
-    /// Rounds.
-    pub rounds: i64,
-    /// Times that files were put on the disk, as was asked: no plan says so.
-    pub flushes: i64,
-}
-
-impl Report {
-    /// Adds what another run did.
-    pub fn add(&mut self, other: &Report) {
-        self.reads += other.reads;
-        self.read_bytes += other.read_bytes;
-        self.writes += other.writes;
-        self.written_bytes += other.written_bytes;
-        self.mapped_bytes += other.mapped_bytes;
-        self.mapped_written_bytes += other.mapped_written_bytes;
-        self.decodes += other.decodes;
-        self.kept += other.kept;
-        self.encodes += other.encodes;
-        self.rounds += other.rounds;
-        self.flushes += other.flushes;
-    }
 }
 
 /// Runs the plan to its end, or to the first error. Blocks.

@@ -95,7 +95,7 @@ fn bytes(len: i64) -> Vec<u8> {
 
 fn engines() -> Vec<Arc<dyn Engine>> {
     let mut all: Vec<Arc<dyn Engine>> = vec![Arc::new(Threads)];
-    if probe::uring().is_ok() {
+    if crate::backend::uring::permitted().is_ok() {
         all.push(backend::choose(backend::Choice::Uring).engine);
     }
     all

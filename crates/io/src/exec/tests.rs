@@ -143,7 +143,7 @@ fn engine_of(number: u8) -> Box<dyn Engine> {
     match number {
         0 => Box::new(Threads),
         #[cfg(target_os = "linux")]
-        1 if crate::probe::uring().is_ok() => Box::new(crate::backend::uring::Uring),
+        1 if crate::backend::uring::permitted().is_ok() => Box::new(crate::backend::uring::Uring),
         _ => Box::new(Memory { seed: u64::from(number) }),
     }
 }

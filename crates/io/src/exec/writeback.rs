@@ -20,7 +20,7 @@ use std::sync::mpsc::{sync_channel, SyncSender};
 use std::sync::Arc;
 
 use crate::backend::sys;
-use crate::files::OpenFile;
+use crate::open_file::OpenFile;
 
 /// Pieces that may wait; further ones are left to fsync.
 const WAITING: usize = 1024;

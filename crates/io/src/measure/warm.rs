@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
-use super::{next, per_second, Effort, Target, MIB};
+use super::target::{self, next, per_second, Effort, Target, MIB};
 use crate::backend::sys;
 use crate::error::StorageError;
 use crate::probe;
@@ -57,7 +57,7 @@ pub(super) fn cold_read(
 pub(super) fn write(file: &Target, from: &[u8]) -> Result<(u64, u64), StorageError> {
     let bytes = file.bytes.min(4 * from.len() as u64);
     let fd = file.cached.as_raw_fd();
-    super::sync(file)?;
+    target::sync(file)?;
     let started = Instant::now();
     for at in (0..bytes).step_by(from.len().min(MIB as usize)) {
         let part = &from[(at as usize) % from.len()..][..MIB as usize];
@@ -66,7 +66,7 @@ pub(super) fn write(file: &Target, from: &[u8]) -> Result<(u64, u64), StorageErr
         })?;
     }
     let written = started.elapsed().as_nanos() as u64;
-    super::sync(file)?;
+    target::sync(file)?;
     let synced = started.elapsed().as_nanos() as u64;
     Ok((per_second(bytes, written), per_second(bytes, synced)))
 }

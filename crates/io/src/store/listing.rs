@@ -12,7 +12,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::Naming;
+use super::naming::Naming;
 use crate::error::StorageError;
 use crate::pool::{Arena, Reservation};
 

@@ -36,13 +36,12 @@
 
 pub mod files;
 pub mod listing;
+mod naming;
 mod publish;
 pub mod root;
 pub mod shards;
 pub mod table;
 mod unsynced;
-
-use std::path::PathBuf;
 
 use outcore_plan::ChunkTable;
 
@@ -51,6 +50,7 @@ use crate::files::FileTable;
 use crate::lock::{FileLock, Patience};
 
 use listing::Listed;
+pub use naming::Naming;
 
 /// A box of chunks: grid coordinates `lo[d] .. lo[d] + count[d]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,36 +132,6 @@ pub struct ChunkSize {
     pub limit: i64,
     /// Whether chunks go through codecs. If not, each has exactly `decoded` bytes.
     pub encoded: bool,
-}
-
-/// How the files of chunks or shards are named: `root/prefix + separator.join(coordinates)`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Naming {
-    /// Folder of the array.
-    pub root: PathBuf,
-    /// What each name begins with, such as `c/`.
-    pub prefix: String,
-    /// What stands between coordinates, such as `/` or `.`.
-    pub separator: String,
-}
-
-impl Naming {
-    /// The file of one chunk or shard. An array without axes has one chunk: `c` after the prefix
-    /// `c/`, `0` after an empty prefix.
-    pub fn path(&self, coordinates: &[i64]) -> PathBuf {
-        let mut key = self.prefix.clone();
-        if coordinates.is_empty() {
-            let bare = self.prefix.trim_end_matches(['/', '.']);
-            key = if bare.is_empty() { "0".to_owned() } else { bare.to_owned() };
-        }
-        for (d, c) in coordinates.iter().enumerate() {
-            if d > 0 {
-                key.push_str(&self.separator);
-            }
-            key.push_str(&c.to_string());
-        }
-        self.root.join(key)
-    }
 }
 
 /// Where the chunks of a box are, and the open files they are in.

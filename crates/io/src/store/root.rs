@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Cells;
 use crate::backend::sys::{self, Spot};
 use crate::beneath::Beneath;
-use crate::chunk_cache::Stamp;
 use crate::descriptors::{self, Places};
 use crate::error::StorageError;
+use crate::stamp::Stamp;
 
 /// What the format finds when it reads the metadata again.
 #[derive(Debug, Clone)]

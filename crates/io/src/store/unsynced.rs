@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::sys;
 use crate::descriptors;
-use crate::error::StorageError;
+use crate::error::{self, StorageError};
 use crate::flush::{self, Flushes, Trouble};
 
 /// Names kept before they are synced without being asked.
@@ -145,7 +145,7 @@ impl Late {
 }
 
 fn lost(path: &Path, errno: i32) -> Trouble {
-    Trouble::Lost(StorageError::io(flush::OP, path, errno))
+    Trouble::Lost(StorageError::io(error::FLUSH, path, errno))
 }
 
 /// Files that are being written in place; remembered when this is dropped, after the writes.

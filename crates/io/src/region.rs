@@ -1,0 +1,116 @@
+//! Pieces of memory as the system gives them out: anonymous ones, and parts of shared mappings.
+
+use std::path::Path;
+use std::ptr::NonNull;
+
+use crate::error::StorageError;
+use crate::page::GRANULE;
+
+/// Buffers of at least this many bytes are aligned to, and asked to consist of, huge pages. Direct
+/// I/O into small pages is three times slower: a request then has hundreds of memory segments.
+const HUGE_FROM: usize = 1 << 20;
+
+/// A piece of anonymous memory.
+#[derive(Debug)]
+pub(crate) struct Region {
+    pub(crate) start: NonNull<u8>,
+    pub(crate) bytes: usize,
+}
+
+// SAFETY: a region is plain memory, owned by whoever holds the value.
+unsafe impl Send for Region {}
+// SAFETY: as above; a shared reference gives no access to the memory.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// The memory, to read.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: anonymous memory, so initialised, and owned by this value.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// The memory, to write.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above; `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// The first `bytes`, whole pages, and the rest.
+    pub(crate) fn cut(mut self, bytes: usize) -> (Region, Option<Region>) {
+        let rest = self.bytes.saturating_sub(bytes);
+        if rest == 0 {
+            return (self, None);
+        }
+        // SAFETY: `bytes` is less than the region has.
+        let start = unsafe { self.start.add(bytes) };
+        self.bytes = bytes;
+        (self, Some(Region { start, bytes: rest }))
+    }
+
+    pub(crate) fn map(bytes: usize) -> Result<Region, StorageError> {
+        let refused = || StorageError::last("mmap", Path::new(""));
+        let huge = bytes >= HUGE_FROM;
+        let slack = if huge { GRANULE } else { 0 };
+        let Some(mapped) = bytes.checked_add(slack) else {
+            return Err(StorageError::io("mmap", Path::new(""), libc::ENOMEM));
+        };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), mapped, protection, flags, -1, 0) }
+            .cast::<u8>();
+        if base as *mut libc::c_void == libc::MAP_FAILED {
+            return Err(refused());
+        }
+        let head = if huge { base.align_offset(GRANULE) } else { 0 };
+        // SAFETY: `head <= slack`, so all pieces lie in the mapping just made, which nobody else
+        // knows; what is unmapped is not used afterwards.
+        let start = unsafe {
+            let start = base.add(head);
+            if head > 0 {
+                libc::munmap(base.cast(), head);
+            }
+            if slack > head {
+                libc::munmap(start.add(bytes).cast(), slack - head);
+            }
+            if huge {
+                // Refusal is fine: small pages work as well, only slower.
+                libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE);
+            }
+            start
+        };
+        NonNull::new(start).map(|start| Region { start, bytes }).ok_or_else(refused)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the region is a mapping of ours, or whole pages of one, and this is its only owner.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// What is reclaimable: where, and how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reclaimable {
+    pub(crate) start: usize,
+    pub(crate) bytes: u64,
+}
+
+impl Reclaimable {
+    /// Takes the pages out of the mapping. A kernel that refuses keeps the memory; then it is not ours
+    /// to count.
+    pub(crate) fn remove(self) {
+        #[cfg(target_os = "linux")]
+        let _ = self.advise(libc::MADV_REMOVE);
+    }
+
+    pub(crate) fn advise(self, advice: i32) -> Result<(), i32> {
+        let start = self.start as *mut libc::c_void;
+        // SAFETY: whole pages of a mapping that lives; nobody relies on their content (`of_pages`).
+        match unsafe { libc::madvise(start, self.bytes as usize, advice) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+        }
+    }
+}
