@@ -43,6 +43,8 @@ pub(crate) const CACHED: i64 = 950;
 pub(crate) const SMALL: i64 = 256 << 10;
 
 const LINE: i64 = 64;
+/// What one page fault enters into a mapping of cached pages (Linux: `fault_around_bytes`).
+const AROUND: i64 = 64 << 10;
 /// A page that is written through a mapping makes its whole folio dirty, a `pwrite` only the blocks
 /// it changes. Folios are as large as the file was read ahead: a column of a 1 GiB array takes all
 /// of it to the disk, or 64 MiB.
@@ -60,7 +62,7 @@ impl Choice {
     fn cheapest(prices: [Option<(Method, i64)>; 4]) -> Choice {
         let best = prices.iter().flatten().min_by_key(|(_, price)| *price);
         let method = best.map_or(Method::List, |(method, _)| *method);
-        Choice { method, prices, forced: false, halves: false, past: false }
+        Choice { prices, ..Choice::only(method, false) }
     }
 }
 
@@ -160,6 +162,21 @@ pub(crate) fn choose(nest: &Nest, means: Means, terms: &Terms) -> Choice {
     }
 }
 
+/// What page faults add to a read through a new mapping.
+fn faults_ns(nest: &Nest, direction: Direction, terms: &Terms) -> i64 {
+    if !terms.fresh || direction == Direction::Write {
+        return 0;
+    }
+    times(neighbourhoods(nest), terms.rates.fault_ns)
+}
+
+/// Page faults of a nest in a new mapping.
+fn neighbourhoods(nest: &Nest) -> i64 {
+    let level = nest.level(AROUND);
+    let number: i64 = nest.axes[..level].iter().map(|a| a.count).product();
+    number.saturating_add(times(number, nest.extent(level) - 1) / AROUND)
+}
+
 /// Prices when the pages are in the page cache.
 fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, i64)>; 4] {
     let r = terms.rates;
@@ -189,6 +206,7 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
     let mapped = terms.mapping.then(|| {
         map.saturating_add(time(touched(nest, LINE), r.mapped))
             .saturating_add(times(touched(nest, PAGE) / PAGE, touch))
+            .saturating_add(faults_ns(nest, direction, terms))
             .saturating_add(pieces(nest, terms))
     });
     if direction == Direction::Write && terms.flushed {

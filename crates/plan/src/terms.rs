@@ -60,6 +60,8 @@ pub struct Terms {
     pub rates: Rates,
     /// What chunks that are encoded take besides themselves.
     pub coding: Coding,
+    /// Files are mapped for this access only: each neighbourhood of pages costs a page fault.
+    pub fresh: bool,
 }
 
 /// Where the caller's array is in memory.
@@ -138,6 +140,8 @@ pub struct Rates {
     pub piece_ps: i64,
     /// First touch of a mapped page, nanoseconds.
     pub touch_ns: i64,
+    /// A page fault: the kernel enters the cached pages around into a new mapping, nanoseconds.
+    pub fault_ns: i64,
     /// First write to a mapped page that is clean (the file system is asked), nanoseconds: 500 in
     /// order, 1000 to 1500 for one page in sixteen; 1500 where folios are pages.
     pub dirty_ns: i64,
@@ -162,6 +166,7 @@ impl Rates {
         copy: 20_000_000_000,
         piece_ps: 700,
         touch_ns: 25,
+        fault_ns: 1_500,
         dirty_ns: 750,
         map_ns: 1_500,
         map_write_ns: 12_000,
@@ -194,6 +199,7 @@ impl Terms {
             method: None,
             rates: Rates::MEASURED,
             coding: Coding::default(),
+            fresh: false,
         }
     }
 

@@ -134,6 +134,7 @@ impl Part<'_> {
             let (array, direction) = (&context.described.layout, access.direction);
             terms = terms::past_cache(terms, hints, context.found, array, direction);
         }
+        terms.fresh = own;
         let request = Request {
             layout: &context.described.layout,
             table: Some(&resolved.table),
