@@ -289,8 +289,8 @@ _LATER = {
     "outcore.assignment": "Assignment assign",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
-        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest ManyReport OwnerReport explain_all read_all "
-        "write_all"
+        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest ManyReport OwnerReport "
+        "explain_all read_all write_all"
     ),
     "outcore.dist": "Align DistArray Distribution ProcessGrid",
     "outcore.jobs": "ComputeReport Measured Planned",
