@@ -41,6 +41,7 @@ __all__ = [
     "kept_chunks",
     "keys_with_places",
     "learned_disks",
+    "lookup3",
     "measure_disk",
     "memory_limit",
     "memory_state",
