@@ -1,4 +1,5 @@
 //! Files that are mapped for one access only: page faults count.
+#![allow(clippy::unwrap_used)]
 
 use outcore_plan::layout::Part;
 use outcore_plan::{Direction, Layout, Method, Plan, Range, Request, Section, Strided, Terms};
