@@ -135,7 +135,6 @@ class InFlight:
                     return
                 call = self._waiting.popleft()
             call()
-            del call
 
     def _own(self) -> None:
         # No thread survives a fork, and what the parent started is the parent's.
