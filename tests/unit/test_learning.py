@@ -87,6 +87,55 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, figures, monkeypa
     measured.keep_learned()
 
 
+@pytest.fixture
+def learning(figures):
+    _core.set_learning(True)
+    yield
+    _core.set_learning(False)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        np.s_[::3, 5:40, ::2],
+        np.s_[1:, ::17, 3],
+        np.s_[:, ::11, 10:12],
+        np.s_[2, ::2, ::40],
+        np.s_[::-1, 90::-7, -3::-5],
+        np.s_[1:2, 0:1, :],
+    ],
+)
+def test_parts_of_a_read_are_in_their_places(tmp_path, learning, order, key):
+    """A trial comes first, and then what is left."""
+    path = tmp_path / "a.npy"
+    data = np.arange(6 * 100 * 900, dtype="i4").reshape(6, 100, 900, order=order)
+    np.save(path, data)
+    a = outcore.open(path)
+    for _ in range(2):
+        _core.set_disks({})
+        forget(path)
+        np.testing.assert_array_equal(a[key], data[key])
+        forget(path)
+        out = np.zeros(data[key].shape[::-1], "i4").T[..., ::-1]
+        a.read(key, out=out)
+        np.testing.assert_array_equal(out, data[key])
+
+
+def test_a_trial_comes_before_a_scattered_read(tmp_path, learning):
+    """Until such reads of this disk were timed."""
+    path, data = scattered(tmp_path)
+    a = outcore.open(path)
+    before = a.stats()["rounds"]
+    one = a.explain(ROWS).rounds
+    for more in (1, 0):
+        forget(path)
+        np.testing.assert_array_equal(a[ROWS], data[ROWS])
+        rounds = a.stats()["rounds"] - before
+        assert rounds >= one + more if more else rounds == one
+        before += rounds
+
+
 READ = """
 import sys, zlib, numpy as np, outcore
 sys.path.insert(0, sys.argv[1])
