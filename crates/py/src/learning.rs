@@ -17,6 +17,8 @@ use crate::terms;
 /// Requests of a trial, and of a read that is worth one.
 const TRIAL: i64 = 40;
 const WORTH: i64 = 128;
+/// Trials of a read: the second one if the first was a surprise.
+const TRIALS: i64 = 2;
 /// Up to this share in the page cache, in thousandths, a read goes to the disk: one look of four may be
 /// at the page of a header.
 const COLD: u32 = 300;
@@ -33,7 +35,7 @@ impl Open {
         Watch::begin(self.found.device(path)?, path, terms::assumed())
     }
 
-    /// Runs a step of a read, a small part of it first if the disk is not known and matters.
+    /// Runs a step, a small part of it first if it reads from a disk that is not known, and that matters.
     pub(crate) fn run_tried(
         &self,
         access: &Access,
@@ -47,17 +49,14 @@ impl Open {
         else {
             return self.run_step(access, step, interrupts);
         };
-        let mut left: Vec<Section> = vec![access.section.clone()];
-        let (mut trials, mut reads) = (1, step.plan.cost().reads);
+        let mut left = vec![access.section.clone()];
+        let (mut trials, mut reads) = (TRIALS, step.plan.cost().reads);
         drop(step);
-        while let Some(section) = left.pop() {
-            let mut section = section;
+        while let Some(mut section) = left.pop() {
             if trials > 0 {
-                let parts = trial::cut(layout, &section, reads, TRIAL)?;
-                let mut parts = parts.into_iter();
-                let Some(first) = parts.next() else { continue };
-                left.extend(parts.rev());
-                section = first;
+                let mut parts = trial::cut(layout, &section, reads, TRIAL)?;
+                section = parts.remove(0);
+                left.extend(parts.into_iter().rev());
             }
             let part = Access {
                 data: access.data.wrapping_offset(offset(access, &section)),
@@ -67,11 +66,8 @@ impl Open {
             self.dense(layout, files, &part, crate::admission::Mode::Run, &mut |step| {
                 self.run_step(&part, step, interrupts)
             })?;
-            if trials > 0 {
-                trials = i64::from(trials == 1 && self.is_surprising());
-                // What the first axis left of the requests, about.
-                reads = (reads - TRIAL).max(TRIAL + 1) * trials;
-            }
+            trials = if self.is_surprising() { (trials - 1).max(0) } else { 0 };
+            reads = (reads - TRIAL).max(1);
         }
         Ok(())
     }
