@@ -212,4 +212,18 @@ MUTANTS = [
         killed_by=f"{AT_EXIT}::test_a_read_is_cancelled_and_a_write_goes_on",
         why="a write that is under way would be cut in the middle by who cancels it",
     ),
+    Mutant(
+        file="crates/py/src/learning.rs",
+        before="(part.start - all.start) / all.step * stride",
+        after="(part.start - all.start) * stride",
+        killed_by="tests/unit/test_learning.py::test_parts_of_a_read_are_in_their_places",
+        why="what is read after a trial would be stored beside its place",
+    ),
+    Mutant(
+        file="crates/plan/src/trial.rs",
+        before="        rest.push(others);\n",
+        after="",
+        killed_by="cargo outcore-plan trial::tests::parts_are_the_section_and_do_not_overlap",
+        why="what a trial leaves of a read would not be read",
+    ),
 ]

@@ -52,8 +52,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ooc/reduce/quantities.py",
-        before='        named = ("where",) if choices else ()\n',
-        after="        named = ()\n",
+        before='        named = ("where",) if choices else names\n',
+        after="        named = names\n",
         killed_by=f"{CHOSEN}::test_an_interrupted_one_goes_on_from_its_journal",
         why="the call that is made again would take truth values for its axis",
     ),

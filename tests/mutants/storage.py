@@ -47,21 +47,21 @@ MUTANTS = [
         why="direct writes would be rounded outward, over what lies beside the section",
     ),
     Mutant(
-        file=f"{IO}/files.rs",
+        file=f"{IO}/open_file.rs",
         before="            Ok(_) => Err(self.short(offset, len)),",
         after="            Ok(_) => Ok(()),",
         killed_by=f"{CRASH} {ENDS}",
         why="the end of a read would be whatever was in memory",
     ),
     Mutant(
-        file=f"{IO}/files.rs",
+        file=f"{IO}/open_file.rs",
         before='            Ok(_) => Err(self.failed("write", offset, len, libc::EIO)),',
         after="            Ok(_) => Ok(()),",
         killed_by=f"{CRASH} {ENDS}",
         why="the end of a write would be missing without an error",
     ),
     Mutant(
-        file=f"{IO}/backend/mod.rs",
+        file=f"{IO}/backend/progress.rs",
         before="                if self.done == self.request.len || (!self.request.write && self.at_end()) {",
         after="                if self.done > 0 {",
         killed_by=f"{CRASH} {ENDS}",
@@ -150,7 +150,7 @@ MUTANTS = [
         why="the flush after one that failed would succeed without the bytes that were lost",
     ),
     Mutant(
-        file=f"{IO}/codec/mod.rs",
+        file=f"{IO}/codec/step.rs",
         before="        self.sum(data) == stored\n",
         after="        self.sum(data) == stored || data.len() < usize::MAX\n",
         killed_by="cargo outcore-io codec::tests::a_damaged_byte_is_noticed_by_each_checksum",
@@ -165,7 +165,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{IO}/claim.rs",
-        before="if !file.writable() || lease.forks != system::forks() {",
+        before="if !file.writable() || lease.forks != lease::forks() {",
         after="if !file.writable() {",
         killed_by="cargo outcore-io claim a_file_that_a_fork_may_share_is_not_claimed",
         why="a child would lose what it writes into windows that its parent rewrites",

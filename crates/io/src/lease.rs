@@ -39,8 +39,8 @@ extern "C" fn before_fork() {
     FORKS.fetch_add(1, Ordering::SeqCst);
 }
 
-#[cfg(target_os = "linux")]
 /// How often this process forked since it was first asked.
+#[cfg(target_os = "linux")]
 pub(crate) fn forks() -> u64 {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -54,6 +54,7 @@ pub(crate) fn forks() -> u64 {
     FORKS.load(Ordering::SeqCst)
 }
 
+/// No file is claimed there.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn forks() -> u64 {
     0
