@@ -356,7 +356,11 @@ def unprivileged(script: str, *words: str) -> str:
     """Run a script as a user whom file modes bind."""
     drop = "import os\nif os.geteuid() == 0: os.setgid(65534); os.setuid(65534)\n"
     # Imports come first: the folder of the library may be out of reach afterwards.
-    child = "import sys, numpy as np, outcore, encodings.utf_8_sig\n" + drop + script
+    child = (
+        "import sys, numpy as np, outcore, encodings.utf_8_sig, outcore.formats\n"
+        "[one.probe for one in outcore.formats.ALL]\n"
+    )
+    child += drop + script
     done = subprocess.run(
         [sys.executable, "-c", child, *words], capture_output=True, text=True, timeout=60
     )

@@ -130,6 +130,8 @@ class Awaited(Sent):
 
 
 class Datagrams:
+    threads = False
+
     def __init__(self, rank):
         self.rank, self.door, self.context, self.groups, self.heard = rank, doors[rank], 0, [], {}
         self.door.setblocking(False)
