@@ -12,6 +12,7 @@ import pytest
 import outcore
 from outcore.testing.sim import SimWorld
 from outcore.transport import watchdog
+from outcore.transport.place import SECOND
 from outcore.transport.timeouts import DeferredInterrupt, Patience, decode, encode
 from ranks import ranks
 
@@ -136,7 +137,9 @@ def test_a_leader_warns_of_other_nodes(capfd, warnings):
             # All others have come, and the leaders know that they wait for the last node alone.
             until(lambda: t._node_barrier.seen()[0][0] > steps)
             for leader in (0, 2):
-                until(lambda node_barrier=groups[leader]._node_barrier: node_barrier.noted() == [2])
+                node_barrier = groups[leader]._node_barrier
+                until(lambda n=node_barrier: n.seen()[1][0] > steps and n.seen()[1][1] == SECOND)
+                until(lambda n=node_barrier: n.noted() == [2])
             for rank in range(5):
                 impatient(groups[rank], warn=0.0)
             until(lambda: len(warnings) >= 3)
