@@ -150,20 +150,17 @@ def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
 
 @ranks(2, 4)
 def test_what_cannot_be_priced_keeps_nobody_waiting(world, folder, monkeypatch):
-    from outcore.collective import choose, independent, planning
+    from outcore.collective import price
 
     def broken(*_args, **_kwargs):
         raise OSError(errno.EIO, "input/output error")
 
     data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
-    for module in (independent, planning):
-        monkeypatch.setattr(module, "CACHED", 2000)  # nothing is cached: prices decide
-    monkeypatch.setattr(choose, "price", broken)
-    monkeypatch.setattr(choose, "of_counts", broken)
+    monkeypatch.setattr(price, "_priced", broken)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", data))
-        with outcore.open(folder / "a.npy", comm=t) as a:
+        with outcore.open(folder / "a.npy", comm=t, hints={"cache": "bypass"}) as a:
             np.testing.assert_array_equal(
                 data[t.rank :: t.size], a.read_all(np.s_[t.rank :: t.size])
             )

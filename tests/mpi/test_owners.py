@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective import planning
-from outcore.collective.choose import UNDECIDED
+from outcore.collective import call, planning
 from ranks import ranks
 
 NODES = (None, 1)
@@ -117,14 +116,14 @@ def test_bytes_that_ranks_share_are_one_load(world, folder):
 def test_hints_are_those_of_ranks_that_bring_something(world, folder, agree_on, monkeypatch):
     """Rank 0 has an empty list, and no hints: it does not say how the others' array is divided."""
     agree_on(slot=16384, least=1)
-    seen, plain = [], planning.groups_of
+    seen, plain = [], call.SharedPlan
 
-    def spy(plan, records):
+    def spy(plan, arrays, names, choice, groups, *rest):
         first = [plan.tile(1, n)[1][0] for n in (0, 1)]
-        seen.append((plain(plan, records), first[1][0] - first[0][0] > first[0][1]))
-        return plain(plan, records)
+        seen.append((groups, first[1][0] - first[0][0] > first[0][1]))
+        return plain(plan, arrays, names, choice, groups, *rest)
 
-    monkeypatch.setattr(planning, "groups_of", spy)
+    monkeypatch.setattr(call, "SharedPlan", spy)
 
     def body(t):
         make(t, folder, ["a.npy"], rows=4096)["a.npy"].close()
@@ -203,7 +202,7 @@ def test_only_a_proven_overlap_is_refused(world, folder, monkeypatch):
     warned = any("too many pairs" in str(warning.message) for warning in heard)
     assert warned == any(rank == 0 for rank, _ in reports)
     for _, told in reports:
-        assert (told.method, told.why) == ("two-phase", UNDECIDED)
+        assert (told.method, told.why) == ("two-phase", planning.UNDECIDED)
 
 
 @pytest.mark.parametrize("method", ["balanced", "greedy", "matching", "exact"])

@@ -36,8 +36,14 @@ pub(crate) struct Choice {
     pub past: bool,
 }
 
-/// Data is taken as cached from this share of pages on.
-pub(crate) const CACHED: i64 = 950;
+/// Data is taken as cached from this share of pages on, in thousandths: there is no disk to wait for.
+const CACHED: i64 = 950;
+
+/// Whether data counts as cached of which this share of pages is in the page cache, in thousandths.
+pub fn is_cached(permille: i64) -> bool {
+    permille >= CACHED
+}
+
 /// Accesses below this many bytes go through the page cache also when cold: what lies beside them
 /// is likely to be asked for next.
 pub(crate) const SMALL: i64 = 256 << 10;
@@ -125,7 +131,7 @@ pub(crate) fn need(
     mapped: bool,
     terms: &Terms,
 ) -> Option<(Need, i64)> {
-    if direction == Direction::Read || !terms.stored || terms.cached_permille >= CACHED {
+    if direction == Direction::Read || !terms.stored || is_cached(terms.cached_permille) {
         return None;
     }
     let price = |e: Extents| {
@@ -154,7 +160,7 @@ fn pieces(nest: &Nest, terms: &Terms) -> i64 {
 
 /// Chooses for one nest.
 pub(crate) fn choose(nest: &Nest, means: Means, terms: &Terms) -> Choice {
-    if terms.cached_permille >= CACHED {
+    if is_cached(terms.cached_permille) {
         let choice = Choice::cheapest(cached(nest, means.direction, terms));
         Choice { halves: halves(nest, means.direction, &choice, terms), ..choice }
     } else {

@@ -11,6 +11,7 @@
 //! | [`request`] | what is asked?                                                    |
 //! | [`planner`] | which method, which rounds: [`Plan`]                              |
 //! | `choose`    | what does each method cost here?                                  |
+//! | [`price`]   | what does an access cost, beside those of other ranks?             |
 //! | `address`   | pages, alignment, loops of strides: arithmetic                     |
 //! | `nest`      | loops over file and memory, the geometry of all strided planners  |
 //! | `method`    | how is a nest cut for a method?                                   |
@@ -55,6 +56,7 @@ mod nest;
 mod piece;
 pub mod plan;
 pub mod planner;
+pub mod price;
 pub mod request;
 pub mod section;
 pub mod simulate;
@@ -64,6 +66,7 @@ pub mod trial;
 
 pub use address::nests;
 pub use check::{check, Bounds, CheckedRound};
+pub use choose::is_cached;
 pub use error::PlanError;
 pub use layout::{
     Batch, ChunkBatches, ChunkTable, Chunked, GridBox, Layout, Order, Part, Stored, Strided,
@@ -72,6 +75,7 @@ pub use plan::{
     Channel, ChunkRead, ChunkWrite, Cost, Direction, Family, Method, Move, Place, Round, Transfer,
 };
 pub use planner::Plan;
+pub use price::Priced;
 pub use request::Request;
 pub use section::{Range, Section};
 pub use terms::{Coding, Home, Rates, Terms};

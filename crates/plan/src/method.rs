@@ -191,7 +191,7 @@ const EXTENTS: i64 = 64;
 const FLYING: i64 = 16;
 
 fn window(nest: &Nest, means: Means, terms: &Terms) -> Wanted {
-    let cached = terms.cached_permille >= choose::CACHED;
+    let cached = choose::is_cached(terms.cached_permille);
     let wide = if cached { terms.cached_gap } else { terms.gap };
     let gap = match means.direction {
         Direction::Read => terms.cached_gap,

@@ -145,6 +145,14 @@ pub struct Rates {
     /// First write to a mapped page that is clean (the file system is asked), nanoseconds: 500 in
     /// order, 1000 to 1500 for one page in sixteen; 1500 where folios are pages.
     pub dirty_ns: i64,
+    /// The same while other processes do so in this file, nanoseconds: 65536 pages took four ranks 355 ms,
+    /// 32768 calls of 8 KiB 164 ms.
+    pub contended_dirty_ns: i64,
+    /// The same on average over ranks that write side by side, for prices of collectives, nanoseconds
+    /// (record 0019: of 42 rows the method with the lower price was the faster one, or a tenth off, in 41).
+    pub ranks_dirty_ns: i64,
+    /// Bytes per second that go through a codec.
+    pub codec: i64,
     /// Setting a mapping up for one read, nanoseconds.
     pub map_ns: i64,
     /// The same for one write, so that a few small ones are plain calls, nanoseconds.
@@ -168,6 +176,9 @@ impl Rates {
         touch_ns: 25,
         fault_ns: 1_500,
         dirty_ns: 750,
+        contended_dirty_ns: 5_000,
+        ranks_dirty_ns: 1_750,
+        codec: 800_000_000,
         map_ns: 1_500,
         map_write_ns: 12_000,
     };

@@ -24,7 +24,7 @@ use outcore_io::pool::PAGE;
 use outcore_io::store::listing::Listed;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
 use outcore_plan::{
-    Chunked, Cost, Direction, Home, Layout, Plan, Request, Section, Strided, Terms,
+    is_cached, Chunked, Cost, Direction, Home, Layout, Plan, Rates, Request, Section, Strided, Terms,
 };
 use pyo3::prelude::*;
 
@@ -80,10 +80,6 @@ pub struct Open {
     windows: Arc<Windows>,
     done: Arc<Mutex<Report>>,
 }
-
-/// First write to a mapped page while other processes do the same in this file: 65536 pages took four
-/// ranks 355 ms, 32768 calls of 8 KiB 164 ms.
-const CONTENDED_DIRTY_NS: i64 = 5_000;
 
 pub(crate) enum Place {
     Files(Box<FileTable>),
@@ -188,6 +184,12 @@ impl Open {
         found.unwrap_or_else(|| (terms::assumed(), Origin::Assumed))
     }
 
+    /// The rates of that disk, and of this machine.
+    pub fn rates(&self) -> Rates {
+        let Figures { latency_ns, device, stream, .. } = self.disk().0;
+        Rates { latency_ns, device, stream, ..Rates::MEASURED }
+    }
+
     /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
     pub fn past_cache(&self, hints: &Hints) -> i64 {
         let terms = match (&self.place, &self.described.source) {
@@ -236,24 +238,18 @@ impl Open {
         &self,
         py: Python<'_>,
         access: &Access,
-        least: u32,
     ) -> Result<bool, Fault> {
-        self.outside(py, |interrupts| self.if_cached(access, least, interrupts))
+        self.outside(py, |interrupts| self.if_cached(access, interrupts))
     }
 
     /// The same for a caller who has released the GIL.
-    pub fn if_cached(
-        &self,
-        access: &Access,
-        least: u32,
-        interrupts: &Interrupts,
-    ) -> Result<bool, Fault> {
+    pub fn if_cached(&self, access: &Access, interrupts: &Interrupts) -> Result<bool, Fault> {
         if !self.is_plain() || access.hints.cache == Cache::Bypass {
             return Ok(false);
         }
         let mut if_cached = true;
         self.each(access, Mode::Run, interrupts, &mut |step| {
-            if_cached = step.cached.unwrap_or(0) >= least;
+            if_cached = step.cached.is_some_and(|permille| is_cached(permille.into()));
             if if_cached {
                 self.run_step(access, step, interrupts)?;
             }
@@ -536,13 +532,13 @@ impl Open {
         terms.home = home(&self.described.layout, access);
         let (array, direction) = (&self.described.layout, access.direction);
         terms = terms::past_cache(terms, access.hints, &self.found, array, direction);
-        if direction == Direction::Write && terms.cached_permille < 950 {
+        if direction == Direction::Write && !is_cached(terms.cached_permille) {
             terms.stored = terms::stored(layout, access.section, files);
         }
         if direction == Direction::Write
             && access.hints.concurrent_writers.load(Ordering::Relaxed) > 0
         {
-            terms.rates.dirty_ns = terms.rates.dirty_ns.max(CONTENDED_DIRTY_NS);
+            terms.rates.dirty_ns = terms.rates.dirty_ns.max(terms.rates.contended_dirty_ns);
         }
         let request = Request {
             layout: &self.described.layout,
@@ -681,7 +677,7 @@ impl Open {
             arena: &Arena::global(),
             chunk_cache: step.chunk_cache,
             threads: terms::lanes(access.hints) as usize,
-            cached: step.cached.is_some_and(|permille| permille >= 950),
+            cached: step.cached.is_some_and(|permille| is_cached(permille.into())),
             flushed,
             interrupted: &interrupted,
         };

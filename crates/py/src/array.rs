@@ -57,8 +57,8 @@ enum State {
 #[derive(Clone, Copy)]
 enum Manner {
     Any,
-    /// If at least this share of it, in thousandths, is in the page cache.
-    IfCached(u32),
+    /// If it is in the page cache.
+    IfCached,
     /// Through the page cache.
     Kept,
 }
@@ -136,17 +136,15 @@ impl Array {
         self.fetch(py, key, Some(out), Manner::Kept).map(|_| ())
     }
 
-    /// The same if at least this share of it, in thousandths, is in the page cache; otherwise None, and
-    /// nothing was read.
-    #[pyo3(signature = (key, out, least))]
+    /// The same if it is in the page cache; otherwise None, and nothing was read.
+    #[pyo3(signature = (key, out))]
     fn read_if_cached<'py>(
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
-        least: u32,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (result, read) = self.fetch(py, key, out, Manner::IfCached(least))?;
+        let (result, read) = self.fetch(py, key, out, Manner::IfCached)?;
         Ok(read.then_some(result))
     }
 
@@ -277,10 +275,22 @@ impl Array {
         self.look(key, write, |open, access| crate::report::explain(py, &self.path, open, access))
     }
 
-    /// The same in a few numbers, for prices (`report::counts`).
+    /// The same in a few numbers (`report::counts`).
     #[pyo3(signature = (key, write = false))]
-    fn counts(&self, py: Python<'_>, key: &Bound<'_, PyAny>, write: bool) -> PyResult<[i64; 8]> {
+    fn counts(&self, py: Python<'_>, key: &Bound<'_, PyAny>, write: bool) -> PyResult<[i64; 5]> {
         self.look(key, write, |open, access| crate::report::counts(py, open, access))
+    }
+
+    /// What it would cost in nanoseconds, and the share that is cached, in thousandths (`report::price`).
+    #[pyo3(signature = (key, write = false, cold = false))]
+    fn price(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        write: bool,
+        cold: bool,
+    ) -> PyResult<(i64, i64)> {
+        self.look(key, write, |open, access| crate::report::price(py, open, access, cold))
     }
 
     /// Whether a write of a section would leave gaps between pages that a flush then writes along.
@@ -577,7 +587,7 @@ impl Array {
             hints,
         };
         match manner {
-            Manner::IfCached(least) => open.run_if_cached(py, &access, least),
+            Manner::IfCached => open.run_if_cached(py, &access),
             _ => open.run(py, &access).map(|()| true),
         }
     }

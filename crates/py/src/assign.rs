@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use crate::errors::{detached, Class, Fault};
 
 /// Shares of each file as (rank, bytes); load and comm of each rank; traffic, cost, method, why.
-type Answer = (Vec<Vec<(usize, i64)>>, Vec<i64>, Vec<i64>, i64, i64, &'static str, String);
+pub(crate) type Answer = (Vec<Vec<(usize, i64)>>, Vec<i64>, Vec<i64>, i64, i64, &'static str, String);
 
 /// Gives files to ranks; `outcore.assign` explains the arguments.
 #[pyfunction]
@@ -71,7 +71,7 @@ pub fn assign(
         }
         None => None,
     };
-    let answer = detached(py, || {
+    let solved = detached(py, || {
         let mut all = Requests::new(ranks, files, bytes)?;
         if let Some(sizes) = sizes {
             all = all.with_sizes(sizes)?;
@@ -87,12 +87,16 @@ pub fn assign(
         }
         Ok(solve(&all, solver, &Aim { alpha, beta, objective })?)
     })?;
+    Ok(answer(solved))
+}
+
+/// An assignment as Python gets it.
+pub(crate) fn answer(given: outcore_plan::assign::Assignment) -> Answer {
     let pairs = |shares: Vec<outcore_plan::assign::Share>| {
         shares.into_iter().map(|share| (share.rank, share.bytes)).collect()
     };
-    let shares = answer.shares.into_iter().map(pairs).collect();
-    let name = answer.solver.name();
-    Ok((shares, answer.load, answer.comm, answer.traffic, answer.cost, name, answer.why))
+    let shares = given.shares.into_iter().map(pairs).collect();
+    (shares, given.load, given.comm, given.traffic, given.cost, given.solver.name(), given.why)
 }
 
 fn bad(text: String) -> Fault {

@@ -6,7 +6,8 @@
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_io::slot::{self, Slot, UserBuffer};
 use outcore_plan::collective::{
-    self as plan, Access, Agreed, ArrayDescriptor, Cut, Job, Overlap, Packets, Piece, Share, Tile,
+    self as plan, Access, Agreed, ArrayDescriptor, ExchangeCosts, Job, Overlap, Packets, Piece, Prices,
+    Share, Tile, Why,
 };
 use outcore_plan::{Direction, PlanError, Section};
 use pyo3::prelude::*;
@@ -14,7 +15,7 @@ use pyo3::types::PyList;
 
 use crate::buffers::{self, Memory};
 use crate::errors::{Class, Fault};
-use crate::records::Records;
+use crate::records::{chosen, cut_of, Chosen};
 
 /// Start, count and step of each axis.
 type Ranges = Vec<(i64, i64, i64)>;
@@ -34,15 +35,6 @@ fn ranges(section: &Section) -> Ranges {
 
 fn wrong(text: String) -> Fault {
     Fault::new(Class::Internal, "broken-plan", text)
-}
-
-fn cut_of(name: &str) -> Cut {
-    match name {
-        "fixed" => Cut::Fixed,
-        "bounding" => Cut::Bounding,
-        "cyclic" => Cut::Cyclic,
-        _ => Cut::Requested,
-    }
 }
 
 pub(crate) fn job(
@@ -93,43 +85,6 @@ impl Collective {
         Ok(Collective { plan: plan.map_err(Fault::from)? })
     }
 
-    /// From what the ranks told each other (`Records.compare` was asked); `shares`: of each array, in
-    /// the order of `Records.names`.
-    #[staticmethod]
-    #[pyo3(signature = (records, shares, *, slot, gap, align, least, cut, write = false))]
-    #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
-    fn of_records(
-        py: Python<'_>,
-        records: &Bound<'_, Records>,
-        shares: Vec<Vec<(u32, i64)>>,
-        slot: i64,
-        gap: i64,
-        align: i64,
-        least: i64,
-        cut: &str,
-        write: bool,
-    ) -> PyResult<Collective> {
-        let records = records.get();
-        if shares.len() != records.wanted().len() {
-            return Err(wrong(format!("shares of {} arrays", shares.len())).into());
-        }
-        let ranks =
-            u32::try_from(records.ranks()).map_err(|_| wrong("too many ranks".to_owned()))?;
-        let agreed = Agreed { ranks, slot, gap, align, least, cut: cut_of(cut), write };
-        let plan = py.detach(|| {
-            let jobs = records.wanted().iter().zip(&shares).map(|(wanted, shares)| Job {
-                descriptor: wanted.descriptor.clone(),
-                accesses: wanted.accesses.clone(),
-                shares: shares
-                    .iter()
-                    .map(|(rank, part)| Share { rank: *rank, part: *part })
-                    .collect(),
-            });
-            plan::Collective::new(jobs.collect(), &agreed)
-        });
-        Ok(Collective { plan: plan.map_err(Fault::from)? })
-    }
-
     /// Number of rounds.
     #[getter]
     fn rounds(&self) -> i64 {
@@ -167,13 +122,51 @@ impl Collective {
     /// Bytes that all ranks give, together, without what later ones give.
     #[getter]
     fn given_bytes(&self) -> i64 {
-        let of_array = |array: u32| {
-            let item = self.item(array);
-            let bytes =
-                |access: &Access| access.section.count().unwrap_or(i64::MAX).saturating_mul(item);
-            self.plan.accesses(array).iter().map(bytes).fold(0, i64::saturating_add)
-        };
-        (0..self.plan.arrays() as u32).map(of_array).fold(0, i64::saturating_add)
+        self.plan.given_bytes()
+    }
+
+    /// The cheapest method, and why. `own`: what each rank's accesses cost, and the share that is cached;
+    /// `parts`: what those of all owners cost. With `lacking` memory there is no two-phase;
+    /// `order` as for `Records.decide`.
+    #[pyo3(signature = (own, parts, nodes, *, oversubscription, arrays, write, lacking = None, order = None))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
+    fn cheapest(
+        &self,
+        py: Python<'_>,
+        own: Vec<(i64, i64)>,
+        parts: i64,
+        nodes: Vec<i64>,
+        oversubscription: i64,
+        arrays: i64,
+        write: bool,
+        lacking: Option<(i64, i64)>,
+        order: Option<bool>,
+    ) -> Chosen {
+        let costs = ExchangeCosts::shared(oversubscription);
+        let prices = Prices { own, parts, costs, nodes, arrays };
+        let lacking = lacking.map(|(slot, room)| Why::NoMemory(slot, room));
+        chosen(py.detach(|| self.plan.cheapest(&prices, write, lacking, order)))
+    }
+
+    /// What two-phase costs, nanoseconds summed over the ranks; as `cheapest`.
+    #[pyo3(signature = (own, parts, nodes, *, oversubscription, arrays, write))]
+    #[allow(clippy::too_many_arguments, reason = "named in Python; each is one thing agreed on")]
+    fn two_phase_price(
+        &self,
+        own: Vec<(i64, i64)>,
+        parts: i64,
+        nodes: Vec<i64>,
+        oversubscription: i64,
+        arrays: i64,
+        write: bool,
+    ) -> i64 {
+        let costs = ExchangeCosts::shared(oversubscription);
+        self.plan.two_phase_price(&Prices { own, parts, costs, nodes, arrays }, write)
+    }
+
+    /// How many slots each rank has, if two may have `offered` bytes each.
+    fn slots(&self, offered: i64) -> i64 {
+        self.plan.slots(offered)
     }
 
     /// Number of arrays.
@@ -451,6 +444,12 @@ impl Chosen {
     fn next(&mut self, bytes: i64) -> bool {
         self.0.as_mut().is_none_or(|(number, packets)| packets.next(bytes) == *number)
     }
+}
+
+/// Whether a rank has read its sections sooner than a plan of them is made and exchanged by.
+#[pyfunction]
+pub fn reads_sooner(own: i64, ranks: i64, arrays: i64, oversubscription: i64) -> bool {
+    plan::reads_sooner(own, ranks, arrays, oversubscription)
 }
 
 fn short(at: usize, len: usize) -> Fault {

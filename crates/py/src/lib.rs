@@ -82,7 +82,7 @@ mod _core {
     #[pymodule_export]
     use crate::assign::assign;
     #[pymodule_export]
-    use crate::collective::Collective;
+    use crate::collective::{reads_sooner, Collective};
     #[pymodule_export]
     use crate::compute::merge::{
         cut_runs, decode_words, keys_with_places, merge_runs, merge_scratch, sort_words,
@@ -120,7 +120,7 @@ mod _core {
     use crate::table::lookup3;
 
     #[pymodule_export]
-    use crate::records::{brief_record, failed_record, record, Records};
+    use crate::records::{brief_record, failed_record, record, settings, Records};
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use outcore_io::cpu;
-use outcore_plan::Direction;
+use outcore_plan::{is_cached, Direction};
 use pyo3::prelude::*;
 
 use crate::access::{reach, Access, Open};
@@ -29,19 +29,15 @@ use crate::terms;
 /// An array, a key, and where to read it to.
 type Request<'py> = (Bound<'py, Array>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
-/// From this share of cached pages on, in thousandths, there is no disk to wait for.
-const CACHED: u32 = 950;
-
 /// Reads sections of many arrays: those that are small and not cached `lanes` at a time, beginning at
-/// the part of the list that `turn` (number, of how many) names. With `least`, only if of each section
-/// at least that share, in thousandths, is in the page cache: otherwise None, and what was read counts
-/// for nothing.
+/// the part of the list that `turn` (number, of how many) names. With `cached`, only if all are in the
+/// page cache: otherwise None, and what was read counts for nothing.
 #[pyfunction]
-#[pyo3(signature = (requests, *, least = 0, lanes = 1, turn = None))]
+#[pyo3(signature = (requests, *, cached = false, lanes = 1, turn = None))]
 pub fn read_many<'py>(
     py: Python<'py>,
     requests: Vec<Request<'py>>,
-    least: u32,
+    cached: bool,
     lanes: usize,
     turn: Option<(usize, usize)>,
 ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
@@ -50,14 +46,14 @@ pub fn read_many<'py>(
     let mut rest = &requests[..];
     while !rest.is_empty() {
         // If it is not the first that is missing, most are there.
-        let number = if least > 0 && results.is_empty() { 1 } else { rest.len() };
+        let number = if cached && results.is_empty() { 1 } else { rest.len() };
         let (some, after) = rest.split_at(number);
         rest = after;
         let mut wanted = Vec::with_capacity(some.len());
         for (array, key, out) in some {
             wanted.push(array.get().wanted(py, key, out.as_ref())?);
         }
-        if !run(py, some, &wanted, least, lanes, turn)? {
+        if !run(py, some, &wanted, cached, lanes, turn)? {
             return Ok(None);
         }
         for one in &wanted {
@@ -72,7 +68,7 @@ fn run(
     py: Python<'_>,
     requests: &[Request<'_>],
     wanted: &[Wanted<'_>],
-    least: u32,
+    cached: bool,
     lanes: usize,
     turn: (usize, usize),
 ) -> Result<bool, Fault> {
@@ -92,11 +88,11 @@ fn run(
         }
     }
     let interrupts = Interrupts::default();
-    let result = detached(py, || match least {
-        0 => each(&jobs, lanes, turn, &interrupts).map(|()| true),
-        _ => {
+    let result = detached(py, || match cached {
+        false => each(&jobs, lanes, turn, &interrupts).map(|()| true),
+        true => {
             for (open, access) in &jobs {
-                let there = open.if_cached(access, least, &interrupts);
+                let there = open.if_cached(access, &interrupts);
                 if !there.map_err(|fault| open.failure(fault))? {
                     return Ok(false);
                 }
@@ -150,7 +146,7 @@ fn each(
 }
 
 fn is_cold((open, access): &(&Open, Access)) -> bool {
-    open.cached(access.section, access.hints) < CACHED
+    !is_cached(open.cached(access.section, access.hints).into())
 }
 
 /// Whether any two of them go into memory that overlaps, or may.

@@ -4,7 +4,7 @@ use outcore_io::exec::CacheUse;
 use outcore_io::lock::Patience;
 use outcore_io::store::{Cells, Resolved};
 use outcore_io::{probe, Arena, FileRef, FileTable, Reservation, StorageError};
-use outcore_plan::{ChunkTable, Coding, Direction, Plan, PlanError, Request, Section, Stored};
+use outcore_plan::{is_cached, ChunkTable, Coding, Direction, Plan, PlanError, Request, Section, Stored};
 
 use crate::access::{Access, Step};
 use crate::admission::Mode;
@@ -125,7 +125,7 @@ impl Part<'_> {
         let cached = cached(&resolved.table, &resolved.files);
         let (hints, files) = (access.hints, &resolved.files);
         let mut terms = terms::terms(hints, context.found, files, cached, self.codecs, self.budget);
-        if access.direction == Direction::Write && terms.cached_permille < 950 {
+        if access.direction == Direction::Write && !is_cached(terms.cached_permille) {
             terms.stored = on_disk(&resolved.table, files);
         }
         // Chunks in files of their own: a page of one file is never next to another chunk.

@@ -3,14 +3,97 @@
 use std::sync::{Arc, OnceLock};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use outcore_plan::collective::{self as plan, Mismatch, Said, Stage, Wanted};
+use outcore_plan::assign::Solver;
+use outcore_plan::collective::{
+    self as plan, Choice, Cut, Decision, Method, Mismatch, Owners, Said, Settings, Stage, Wanted, Why,
+};
 use pyo3::prelude::*;
 
+use crate::assign::{answer, Answer};
 use crate::buffers;
+use crate::collective::Collective;
 use crate::errors::{Class, Fault};
 
 /// Of an item: names of its array and its file, words of the array, words of the section.
 type Words = (i64, i64, Vec<i64>, Vec<i64>);
+
+/// A method, and why: a word and two numbers that belong to it.
+pub(crate) type Chosen = (&'static str, Reason);
+type Reason = (&'static str, i64, i64);
+
+/// The settings of a rank, as words of its record.
+#[pyfunction]
+#[pyo3(signature = (*, method, offered, io_ranks, cut, refuses_overlap, durable, stripe, cached, groups, gap, solver))]
+#[allow(clippy::too_many_arguments, reason = "named in Python; each is a setting")]
+pub fn settings(
+    method: i64,
+    offered: i64,
+    io_ranks: i64,
+    cut: &str,
+    refuses_overlap: bool,
+    durable: bool,
+    stripe: i64,
+    cached: i64,
+    groups: i64,
+    gap: i64,
+    solver: &str,
+) -> Vec<i64> {
+    let (method, cut, solver) = (Method::of_number(method), cut_of(cut), solver_of(solver));
+    let settings = Settings {
+        method,
+        offered,
+        io_ranks,
+        cut,
+        refuses_overlap,
+        durable,
+        stripe,
+        cached,
+        groups,
+        gap,
+        solver,
+    };
+    settings.words().to_vec()
+}
+
+pub(crate) fn cut_of(name: &str) -> Cut {
+    match name {
+        "fixed" => Cut::Fixed,
+        "bounding" => Cut::Bounding,
+        "cyclic" => Cut::Cyclic,
+        _ => Cut::Requested,
+    }
+}
+
+fn solver_of(name: &str) -> Solver {
+    match name {
+        "greedy" => Solver::Greedy,
+        "matching" => Solver::Matching,
+        "exact" => Solver::Exact,
+        _ => Solver::Balanced,
+    }
+}
+
+/// Why a method was chosen, as a word and numbers.
+pub(crate) fn reason(why: Why) -> Reason {
+    match why {
+        Why::Asked => ("asked", 0, 0),
+        Why::FewTouchFiles(few) => ("few-touch-files", few, 0),
+        Why::OneRank => ("one-rank", 0, 0),
+        Why::NoMemory(slot, room) => ("no-memory", slot, room),
+        Why::InOrder { undecided, instead_of } => {
+            let word = if undecided { "undecided" } else { "in-order" };
+            (word, instead_of.map_or(0, |method| method as i64), 0)
+        }
+        Why::Cached => ("cached", 0, 0),
+        Why::SharedBlocks => ("shared-blocks", 0, 0),
+        Why::TooSmall => ("too-small", 0, 0),
+        Why::Cheaper(alone, both) => ("cheaper", alone, both),
+    }
+}
+
+pub(crate) fn chosen(choice: Choice) -> Chosen {
+    (choice.method.name(), reason(choice.why))
+}
 
 /// The records of all ranks.
 #[pyclass(module = "outcore._core", frozen)]
@@ -102,15 +185,88 @@ impl Records {
         self.records.setting(number).collect()
     }
 
-    /// One of the settings, of the first rank that brought an item.
-    fn first_setting(&self, number: usize) -> i64 {
-        self.records.first_setting(number)
+    /// The method that each rank asks for.
+    #[getter]
+    fn methods(&self) -> Vec<&'static str> {
+        self.records.methods().map(Method::name).collect()
     }
 
-    /// Whether all ranks made the same call, have what they want, and said the same of a setting. With
-    /// `one`, each must have brought one section of the same array.
-    fn settled(&self, same: usize, one: bool) -> bool {
-        self.records.settled(same, one)
+    /// Bytes that a slot of any rank may have.
+    #[getter]
+    fn offered(&self) -> i64 {
+        self.records.offered()
+    }
+
+    /// In how many groups so many owners take turns.
+    fn groups(&self, owners: i64) -> i64 {
+        self.records.groups(owners)
+    }
+
+    /// Whether any rank refuses that ranks write the same elements.
+    #[getter]
+    fn refuses_overlap(&self) -> bool {
+        self.records.refuses_overlap()
+    }
+
+    /// Whether any rank wants what is written to be on the disk.
+    #[getter]
+    fn durable(&self) -> bool {
+        self.records.durable()
+    }
+
+    /// Whether all ranks made the same call, and have what they want by the same method. With `one`, each
+    /// must have brought one section of the same array.
+    fn settled(&self, one: bool) -> bool {
+        self.records.all_done(one)
+    }
+
+    /// How ranks read if nothing has to be planned for that; None if it has.
+    fn unplanned(&self) -> Option<Chosen> {
+        self.records.unplanned(self.encoded()).map(chosen)
+    }
+
+    /// What a hint leaves of `"auto"`; None if there is something to choose.
+    fn few_touch_files(&self) -> Option<Chosen> {
+        self.records.few_touch_files().map(chosen)
+    }
+
+    /// Why there is no memory for two phases with slots of so many bytes; None if there is.
+    fn lacking(&self, slot: i64) -> Option<Reason> {
+        self.records.lacking(slot).map(reason)
+    }
+
+    /// What all ranks do with slots of so many bytes: whether there is a way; and the choice, or why that
+    /// way must be two-phase. None: what is cheapest. `order`: ranks write in their order, and whether nobody
+    /// could find out if they have to.
+    #[pyo3(signature = (slot, order))]
+    fn decide(&self, slot: i64, order: Option<bool>) -> (bool, Option<Chosen>) {
+        match self.records.decide(slot, order) {
+            Decision::Chosen(choice) => (true, Some(chosen(choice))),
+            Decision::ByPrice => (true, None),
+            Decision::NoMemory(why) => (false, why.map(|why| ("two-phase", reason(why)))),
+        }
+    }
+
+    /// The plan; slots of `slot` bytes at most but for blocks, no tile smaller than `least`.
+    fn planned(&self, py: Python<'_>, slot: i64, least: i64, write: bool) -> PyResult<Collective> {
+        let plan = py.detach(|| {
+            plan::Collective::of_records(&self.records, self.wanted(), (slot, least), write)
+        });
+        Ok(Collective { plan: plan.map_err(Fault::from)? })
+    }
+
+    /// Which arrays were given to which ranks, as `assign` tells it; None if nothing was assigned.
+    fn assigned(&self, py: Python<'_>, write: bool) -> PyResult<Option<Answer>> {
+        let given = py.detach(|| {
+            let owners = Owners::new(&self.records, self.wanted(), write);
+            owners.assigned(&self.records, self.wanted(), self.records.solver())
+        });
+        Ok(given.map_err(Fault::from)?.map(answer))
+    }
+
+    /// Of how many arrays a rank wants anything, at most.
+    fn most_arrays(&self, py: Python<'_>) -> i64 {
+        py.detach(|| plan::most_arrays(self.wanted(), self.records.ranks()))
     }
 
     /// Whether any rank has still to say its items.
@@ -139,24 +295,6 @@ impl Records {
         self.wanted().iter().map(|wanted| wanted.name).collect()
     }
 
-    /// Names of their files; odd where only one process at a time may write it.
-    #[getter]
-    fn files(&self) -> Vec<i64> {
-        self.wanted().iter().map(|wanted| wanted.file).collect()
-    }
-
-    /// Whether any array is stored in blocks that are encoded.
-    #[getter]
-    fn encoded(&self) -> bool {
-        self.wanted().iter().any(|wanted| wanted.descriptor.encoded)
-    }
-
-    /// Bytes of the largest block that has one owner.
-    #[getter]
-    fn block(&self) -> i64 {
-        self.wanted().iter().map(Wanted::block).max().unwrap_or(0)
-    }
-
     /// The same ranks and settings, as if they had brought this array alone.
     fn alone(&self, array: usize) -> Records {
         let wanted: Vec<Wanted> = self.wanted().get(array).into_iter().cloned().collect();
@@ -166,11 +304,6 @@ impl Records {
     /// Ranks that have an array.
     fn have(&self, array: usize) -> Vec<u32> {
         self.wanted().get(array).map_or_else(Vec::new, |wanted| wanted.have.clone())
-    }
-
-    /// Bytes that anybody wants of each array, each once.
-    fn union(&self, py: Python<'_>) -> Vec<i64> {
-        py.detach(|| self.wanted().iter().map(Wanted::union).collect())
     }
 
     /// Bytes that each rank wants of each array: of all ranks of the first array, then of the next.
@@ -185,6 +318,11 @@ impl Records {
     /// The arrays; none before `compare`.
     pub fn wanted(&self) -> &[Wanted] {
         self.arrays.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether any array is stored in blocks that are encoded.
+    fn encoded(&self) -> bool {
+        self.wanted().iter().any(|wanted| wanted.descriptor.encoded)
     }
 
     /// Number of ranks.

@@ -1,10 +1,11 @@
 //! A plan in numbers, as the fields of `outcore.report.Report`.
 
-use outcore_plan::{Cost, Direction, Section};
+use outcore_plan::{Cost, Direction, Layout, Priced, Section};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::access::{Access, Open};
+use crate::hints::Cache;
 
 /// The fields of a `Report`.
 pub fn explain<'py>(
@@ -52,21 +53,32 @@ pub fn explain<'py>(
     Ok(fields)
 }
 
-/// What a price is made of: reads and their bytes, writes and theirs, bytes through mappings and pages of
-/// these, chunks through codecs, and the share that is cached in thousandths (-1: not looked at).
-pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 8]> {
+/// What an access takes in a few numbers: reads and their bytes, writes and theirs, bytes through mappings.
+pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 5]> {
+    let cost = open.survey(py, access)?.cost;
+    Ok([cost.reads, cost.read_bytes, cost.writes, cost.written_bytes, cost.mapped_bytes])
+}
+
+/// What an access costs in nanoseconds, beside those of other ranks, and the share of it that is cached, in
+/// thousandths; with `cold`, as if nothing were.
+pub fn price(py: Python<'_>, open: &Open, access: &Access, cold: bool) -> PyResult<(i64, i64)> {
     let survey = open.survey(py, access)?;
-    let cost = survey.cost;
-    Ok([
-        cost.reads,
-        cost.read_bytes,
-        cost.writes,
-        cost.written_bytes,
-        cost.mapped_bytes,
-        survey.pages,
-        cost.decodes.saturating_add(cost.encodes),
-        survey.cached.map_or(-1, i64::from),
-    ])
+    let past = cold || access.hints.cache == Cache::Bypass;
+    let cached = if past { 0 } else { survey.cached.map_or(0, i64::from) };
+    let chunk = match &open.described.layout {
+        Layout::Chunked(chunked) => {
+            chunked.chunk.iter().fold(chunked.item, |bytes, n| bytes.saturating_mul(*n))
+        }
+        Layout::Strided(_) => 0,
+    };
+    let priced = Priced {
+        direction: access.direction,
+        cost: &survey.cost,
+        pages: survey.pages,
+        chunk,
+        cached,
+    };
+    Ok((priced.nanoseconds(&open.rates()), cached))
 }
 
 /// Adds the cost of so many equal steps to what an access costs.

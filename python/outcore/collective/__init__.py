@@ -13,9 +13,7 @@ Collective access: many ranks, each byte across the disk once.
 | `agreement.py` | the synchronisations: what ranks tell each other; how all fail together |
 | `planning.py`  | settings of the ranks, and the plan and the method that follow from the records |
 | `items.py`     | one rank's sections and their memory |
-| `owners.py`    | who owns how much of which array |
-| `choose.py`, `price.py` | direct or two-phase |
-| `communication_costs.py`      | what synchronisations, copies and messages take, measured |
+| `price.py`     | what a rank's own accesses cost, and its part as an owner |
 | `independent.py`     | each rank on its own: direct, sieve, what is cached |
 | `rounds.py`    | the rounds of two-phase |
 | `holes.py`     | what nobody gives of a tile that is written |
@@ -24,7 +22,7 @@ Collective access: many ranks, each byte across the disk once.
 | `slots.py`     | memory that the ranks of a node share |
 | `report.py`    | what `explain_all` tells |
 
-The plan itself is made in ``crates/plan/src/collective``.
+Plan, owners and method are decided in ``crates/plan/src/collective``.
 """
 
 from outcore.collective.array import CollectiveArray

@@ -23,8 +23,8 @@ from outcore import _core
 from outcore.collective import items, planning
 from outcore.collective.agreement import Since, Unsure, brief
 from outcore.collective.call import Attempt, run
-from outcore.collective.choose import METHODS
 from outcore.collective.independent import read_if_cheap
+from outcore.collective.planning import METHODS
 from outcore.disk import DiskArray
 from outcore.formats.layout import ArrayInfo
 from outcore.transport import Transport
@@ -70,7 +70,7 @@ class Reader:
                 # Only now is it known whether there is another step, in which to say what failed.
                 with Unsure(self._group, _CALL):
                     heads = _core.Records(self._group.allgather(head))
-                    done = planning.settled(heads, one=True)
+                    done = heads.settled(True)
                 if done:
                     self._since.synchronised(written)
                     return got

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective import independent, owners, planning
+from outcore.collective import independent, planning
 from outcore.collective import items as brought
 from outcore.collective.agreement import (
     Announced,
@@ -30,18 +30,10 @@ from outcore.collective.agreement import (
     gather,
     name_of,
 )
-from outcore.collective.choose import (
-    METHODS,
-    UNDECIDED,
-    Choice,
-    Exchange,
-    Prices,
-    own_price,
-    share_of_price,
-)
-from outcore.collective.communication_costs import agreed, clock_of
 from outcore.collective.durable import flush_what_asks
 from outcore.collective.items import Item
+from outcore.collective.planning import METHODS, UNDECIDED, Choice, Prices
+from outcore.collective.price import oversubscription, own_price, share_of_price
 from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
 from outcore.collective.slots import unpin_slots
 from outcore.disk import DiskArray
@@ -170,7 +162,7 @@ def run(
         return _core.record(call_of(call).number, settings, words, done)
 
     def settled(records: _core.Records) -> bool:
-        return reads and planning.settled(records, one=one)
+        return reads and records.settled(one)
 
     # The other ranks wait for all of a collective.
     with DeferredInterrupt():
@@ -214,7 +206,7 @@ def run(
 
 def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseException | None:
     """Do what was planned; returns this rank's failure, if any rank failed."""
-    durable = write and planning.durable(shared.records)
+    durable = write and shared.records.durable
     if shared.choice.method == "two-phase":
         work = Work(
             group, shared.plan, shared.arrays, shared.mine, shared.groups, shared.slots, shared.room
@@ -235,8 +227,8 @@ def _synchronise(
     group: Transport, records: _core.Records, mine: list[Item], *, write: bool
 ) -> SharedPlan:
     """Plan, from the records of all ranks."""
-    plan = planning.planned(records, group.size, write=write)
-    overlap = plan.overlap() if write and planning.refused(records) else False
+    plan = planning.planned(records, write=write)
+    overlap = plan.overlap() if write and records.refuses_overlap else False
     if overlap is None and group.rank == 0:
         warnings.warn(UNDECIDED, stacklevel=2)
     if overlap:
@@ -254,15 +246,15 @@ def _synchronise(
     def prices() -> Prices:
         own = own_price(left, write=write)
         part = share_of_price(plan, arrays, group.rank, write=write)
-        words = [*own, part, *clock_of(group).words()]
+        words = [*own, part, oversubscription(group)]
         said = group.allgather(np.array(words, np.int64))
         each = [(row[0], row[1]) for row in said[:, :2].tolist()]
-        exchange = Exchange(group.nodes, agreed(said[:, 3:]))
-        most = owners.most_arrays(records, group.size)
-        return Prices(each, int(said[:, 2].sum()), exchange, most)
+        parts, sharing = int(said[:, 2].sum()), int(said[:, 3].max())
+        return Prices(each, parts, group.nodes, sharing, records.most_arrays())
 
     far = len(set(group.nodes)) > 1
     choice = planning.decided(plan, records, prices, write=write, far=far)
-    groups, slots = planning.groups_of(plan, records), planning.slots_for(plan, records)
-    room = planning.room_of(records)
+    groups, slots = records.groups(len(plan.owners())), plan.slots(records.offered)
+    # Of all slots of a rank together.
+    room = 2 * records.offered
     return SharedPlan(plan, arrays, names, choice, groups, slots, room, records, mine, left)

@@ -22,18 +22,10 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective import items as brought
 from outcore.collective import planning
-from outcore.collective.choose import (
-    IMPOSSIBLE,
-    METHODS,
-    Exchange,
-    Prices,
-    own_price,
-    share_of_price,
-)
-from outcore.collective.communication_costs import ASSUMED
 from outcore.collective.holes import Ranges, key_of
 from outcore.collective.items import Item
-from outcore.collective.price import counts, of_counts
+from outcore.collective.planning import METHODS, Prices
+from outcore.collective.price import IMPOSSIBLE, own_price, price, share_of_price
 from outcore.collective.report import CollectiveReport, tell
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, UsageError
@@ -214,26 +206,19 @@ def dry_run(
         )
     records = _core.Records(_rows(rows))
     records.compare(True)
-    plan = planning.planned(records, size, write=write)
-    exchange = Exchange((0,) * size, ASSUMED)
+    plan = planning.planned(records, write=write)
     own = [[item] for item in all_items]
     left = [brought.left_of(o, plan, r) for r, o in enumerate(own)] if write else own
 
     def prices() -> Prices:
         owners = plan.owners()
-        if not cold:
-            alone = [own_price(items, write=write) for items in left]
-            parts = (share_of_price(plan, [array], rank, write=write) for rank in owners)
-            return Prices(alone, sum(parts), exchange)
-        if len(owners) > _OWNERS:
-            parts = (_cold(array, key_of(box), write=write) for box in _boxes(plan))
+        alone = [own_price(items, write=write, cold=cold) for items in left]
+        if cold and len(owners) > _OWNERS:
+            parts = sum(_cold(array, key_of(box), write=write) for box in _boxes(plan))
         else:
-            each = partial(share_of_price, plan, [array], write=write, priced=_cold)
-            parts = (each(rank) for rank in owners)
-        alone = [
-            (sum(_cold(array, i.key, write=write) for i in own if i.nbytes), 0) for own in left
-        ]
-        return Prices(alone, sum(parts), exchange)
+            each = partial(share_of_price, plan, [array], write=write, cold=cold)
+            parts = sum(each(rank) for rank in owners)
+        return Prices(alone, parts, (0,) * size)
 
     choice = planning.decided(plan, records, prices, write=write)
     return DryRun(
@@ -246,8 +231,8 @@ def dry_run(
         report=tell(
             size,
             plan,
-            planning.groups_of(plan, records),
-            planning.slots_for(plan, records),
+            records.groups(len(plan.owners())),
+            plan.slots(records.offered),
             choice,
             write=write,
         ),
@@ -288,7 +273,6 @@ def _ranges(section: list[int]) -> Ranges:
 def _cold(array: DiskArray, key: Any, *, write: bool) -> int:
     """Price an access to data that is not in the page cache."""
     try:
-        found = counts(array, key, write=write)._replace(cached=0)
-        return of_counts(found, array, write=write)
+        return price(array, key, write=write, cold=True)
     except OutcoreError:
         return IMPOSSIBLE

@@ -19,20 +19,12 @@ import numpy as np
 
 from outcore import _core
 from outcore.collective import items as brought
-from outcore.collective import owners, planning
+from outcore.collective import planning
 from outcore.collective.call import SharedPlan, run
-from outcore.collective.choose import (
-    Choice,
-    Exchange,
-    Prices,
-    choose,
-    own_price,
-    share_of_price,
-)
-from outcore.collective.communication_costs import WORDS, agreed, clock_of
 from outcore.collective.items import Item
 from outcore.collective.many import an_array, group_of, hints_of
-from outcore.collective.planning import Method
+from outcore.collective.planning import Choice, Method, Prices
+from outcore.collective.price import oversubscription, own_price, share_of_price
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport, tell
 from outcore.errors import UsageError
 from outcore.hints import Hints
@@ -40,10 +32,10 @@ from outcore.transport import Transport
 
 __all__ = ["explain", "explain_all"]
 
-# Words of each rank: price of its part, its communication costs; and for each array price of its own
+# Words of each rank: price of its part, how many ranks share its processor; and for each array price of its own
 # accesses, share that is cached, price of its part if the array had a call of its own, then bytes of
 # its part in the plan: held, and given to itself and to others; and to others with a call of its own.
-_HEAD, _EACH = 1 + WORDS, 7
+_HEAD, _EACH = 2, 7
 
 
 def explain_all(
@@ -138,7 +130,7 @@ class _Teller:
         self.size, self.rank = group.size, group.rank
         # Each array in a call of its own.
         self.apart = [
-            planning.planned(shared.records.alone(number), group.size, write=write)
+            planning.planned(shared.records.alone(number), write=write)
             for number in range(len(shared.names))
         ]
 
@@ -152,7 +144,7 @@ class _Teller:
     def _fill(self, words: Any) -> None:
         shared = self.shared
         words[0] = share_of_price(shared.plan, shared.arrays, self.rank, write=self.write)
-        words[1:_HEAD] = clock_of(self.group).words()
+        words[1] = oversubscription(self.group)
         each = words[_HEAD:].reshape(len(shared.names), _EACH)
         named = list(zip(brought.names(shared.left), shared.left, strict=True))
         for number, name in enumerate(shared.names):
@@ -179,12 +171,12 @@ class _Teller:
     def _report(self, said: Any, paths: list[str]) -> ManyReport:
         shared = self.shared
         each = said[:, _HEAD:].reshape(self.size, len(shared.names), _EACH)
-        given = planning.assigned(shared.records, self.size, write=self.write)
-        exchange = Exchange(self.group.nodes, agreed(said[:, 1:_HEAD]))
+        given = shared.records.assigned(self.write)
+        sharing = int(said[:, 1].max())
         arrays, alone_ns = [], 0
-        wanted = owners.requests_of(shared.records, self.size)
+        wanted = shared.records.requests().reshape(len(shared.names), self.size).T
         for number in range(len(shared.names)):
-            choice, cost = self._own_call(number, each[:, number], exchange)
+            choice, cost = self._own_call(number, each[:, number], sharing)
             alone_ns += cost
             held = each[:, number, 3]
             arrays.append(
@@ -199,11 +191,10 @@ class _Teller:
                     alone_ns=cost,
                 )
             )
-        two_phase = shared.choice.method == "two-phase"
         alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
-        most = owners.most_arrays(shared.records, self.size)
-        prices = Prices(alone, int(said[:, 0].sum()), exchange, most)
-        cost = prices.rounds(shared.plan, write=self.write) if two_phase else prices.direct()
+        most, parts = shared.records.most_arrays(), int(said[:, 0].sum())
+        prices = Prices(alone, parts, self.group.nodes, sharing, most)
+        cost = prices.of(shared.plan, shared.choice.method, write=self.write)
         loads = []
         for rank in shared.plan.owners():
             held, kept, sent = (int(each[rank, :, k].sum()) for k in (3, 4, 5))
@@ -217,8 +208,8 @@ class _Teller:
             why=shared.choice.why,
             arrays=tuple(arrays),
             owners=tuple(loads),
-            assignment="" if given is None else given.method,
-            assignment_why="" if given is None else given.why,
+            assignment="" if given is None else given[5],
+            assignment_why="" if given is None else given[6],
             rounds=shared.plan.rounds,
             slots=shared.slots,
             slot_bytes=shared.plan.slot_bytes,
@@ -230,21 +221,19 @@ class _Teller:
             alone_ns=alone_ns,
         )
 
-    def _own_call(self, number: int, each: Any, exchange: Exchange) -> tuple[Choice, int]:
+    def _own_call(self, number: int, each: Any, sharing: int) -> tuple[Choice, int]:
         """What a call for this array alone would do, and its price."""
-        plan, asked = self.apart[number], planning.asked_method(self.shared.records)
+        plan, records = self.apart[number], self.shared.records
+        asked = records.methods[0]
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
-        prices = Prices(alone, int(each[:, 2].sum()), exchange)
-        if asked == "auto":
-            lacks = planning.lacking(plan, self.shared.records)
-            choice = planning.forced(self.shared.records) or choose(
-                plan, prices, write=self.write, lacks=lacks
-            )
+        prices = Prices(alone, int(each[:, 2].sum()), self.group.nodes, sharing)
+        if asked == "auto" and records.few_touch_files() is not None:
+            choice = self.shared.choice
+        elif asked == "auto":
+            choice = planning.choose(plan, records, prices, write=self.write)
         else:
             choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
-        if choice.method == "two-phase":
-            return choice, prices.rounds(plan, write=self.write)
-        return choice, prices.direct()
+        return choice, prices.of(plan, choice.method, write=self.write)
 
 
 def _given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]]:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.collective.price import price
 from outcore.disk import DiskArray
 
 if TYPE_CHECKING:
@@ -86,9 +85,9 @@ def rewrites(array: DiskArray, held: Ranges, pieces: list[Ranges], given: int) -
         return False
     if len(pieces) > _PRICED:
         return True
-    key = key_of(held)
-    both = price(array, key) + price(array, key, write=True)
-    return both < sum(price(array, key_of(piece), write=True) for piece in pieces)
+    core, key = array._core, key_of(held)
+    both = core.price(key)[0] + core.price(key, True)[0]
+    return both < sum(core.price(key_of(piece), True)[0] for piece in pieces)
 
 
 def has_holes(held: Ranges, given: int) -> bool:

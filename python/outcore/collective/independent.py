@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from outcore import _core
-from outcore.collective.choose import CACHED, sooner
-from outcore.collective.communication_costs import clock_of
 from outcore.collective.items import Item
-from outcore.collective.price import price
+from outcore.collective.price import oversubscription, price
 from outcore.collective.rounds import Elsewhere
 from outcore.disk import DiskArray
 from outcore.transport import Transport
@@ -37,7 +35,7 @@ def read_if_cached(array: DiskArray, key: Any, out: Any, method: str) -> Any:
         return array._core.read(key, out)
     if method == "sieve":
         return array._core.sieving().read(key, out)
-    return array._core.read_if_cached(key, out, CACHED)
+    return array._core.read_if_cached(key, out)
 
 
 def read_if_cheap(group: Transport, array: DiskArray, key: Any, out: Any, method: str) -> Any:
@@ -56,13 +54,13 @@ def read_many_if_cached(
         return [read_if_cached(array, key, out, method) for array, key, out in wanted]
     cores = [(array._core, key, out) for array, key, out in wanted]
 
-    def read(least: int) -> list[Any] | None:
+    def read(*, cached: bool) -> list[Any] | None:
         turn = group.rank, group.size
-        return _core.read_many(cores, least=least, lanes=LANES, turn=turn)
+        return _core.read_many(cores, cached=cached, lanes=LANES, turn=turn)
 
-    got = read(0 if method == "direct" else CACHED)
+    got = read(cached=method != "direct")
     if got is None and _are_small(group, [(array, key) for array, key, _ in wanted]):
-        return read(0)
+        return read(cached=False)
     return got
 
 
@@ -79,7 +77,7 @@ def read_all_if_cached(group: Transport, items: list[Item], method: str) -> bool
 
 
 def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any]]) -> bool:
-    oversubscription = clock_of(group).oversubscription
+    sharing = oversubscription(group)
     # Of all arrays: there may be fewer that cost anything.
     most, cost, some = len({array.path for array, _ in wanted}), 0, set()
     try:
@@ -88,11 +86,11 @@ def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any]]) -> bool:
             cost += this
             if this:
                 some.add(array.path)
-            if not sooner(cost, group.size, most, oversubscription):
+            if not _core.reads_sooner(cost, group.size, most, sharing):
                 return False  # large sections say so soon
     except Exception:
         return False  # whoever reads them will say what is wrong
-    return sooner(cost, group.size, len(some), oversubscription)
+    return _core.reads_sooner(cost, group.size, len(some), sharing)
 
 
 def each_independently(

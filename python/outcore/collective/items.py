@@ -61,8 +61,6 @@ class Item:
         key makes it.
     scalar
         The caller gets an element instead.
-    fresh
-        `given` is memory that nobody has touched.
     """
 
     array: DiskArray
@@ -71,7 +69,6 @@ class Item:
     given: NDArray[Any]
     axes: Sequence[tuple[int, bool] | None]
     scalar: bool = False
-    fresh: bool = False
 
     @cached_property
     def memory(self) -> NDArray[Any]:
@@ -199,7 +196,7 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
     section, axes, scalar = array._core.section_of(key)
     shape = _shape(section, axes)
     result = array._core.empty(key) if out is None else _checked(array, out, shape)
-    return Item(array, key, section, result, axes, scalar, fresh=out is None)
+    return Item(array, key, section, result, axes, scalar)
 
 
 def looking(array: DiskArray, key: Any) -> Item:

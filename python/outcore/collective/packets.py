@@ -115,8 +115,7 @@ class Packets:
                 with caught():
                     meanwhile()
                 done = True
-            with self.work.clock.receiving(back):
-                under_way.wait()
+            under_way.wait()
             with caught():
                 self._unpack(packet)
         if not done:

@@ -1,63 +1,61 @@
 """
-What ranks tell each other of a collective call, and the plan that follows from it.
+What ranks tell each other of a collective call, and the plan and the method that follow from it.
 
-A record has the settings of its rank (method, memory, hints) and its sections. From the records of all
-ranks each makes the same plan (``crates/plan/src/collective``) and the same choice of method: nothing
-here looks at files, or talks to other ranks.
+Decisions are pure functions of the records of all ranks, in the core: settings, owners and methods in
+``crates/plan/src/collective/{settings,owners,choice}.rs``. Here are the words for them: settings of this
+rank, reasons in sentences, errors. Nothing here looks at files, or talks to other ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from outcore import _core
-from outcore.assignment import Assignment
-from outcore.assignment import Method as Solver
-from outcore.collective import owners
-from outcore.collective.choose import CACHED, METHODS, Choice, Prices, choose, in_order
 from outcore.collective.items import Item
-from outcore.collective.slots import number_of
 from outcore.errors import BudgetError, CollectiveError
 from outcore.hints import Hints
-from outcore.report import human
+from outcore.report import human, human_time
 from outcore.transport.checks import few
 
 __all__ = [
     "AGREED",
     "CACHED_SETTING",
-    "METHOD_SETTING",
+    "IN_ORDER",
+    "METHODS",
+    "TOO_SMALL",
+    "UNDECIDED",
+    "Choice",
     "Method",
-    "asked_method",
-    "assigned",
+    "Prices",
+    "choose",
     "compare",
     "decided",
-    "durable",
     "few_touch_files",
-    "forced",
-    "groups_of",
-    "lacking",
+    "in_order",
     "planned",
-    "refused",
-    "room_of",
     "settings_of",
-    "slots_for",
     "unplanned",
 ]
 
 Method = Literal["auto", "direct", "sieve", "two-phase"]
+METHODS = ("auto", "direct", "sieve", "two-phase")
 
-# Settings in records, by number.
-METHOD_SETTING, _OFFERED, _IO_RANKS, _CUT, _FLAGS, _STRIPE = range(6)
-CACHED_SETTING, _GROUPS, _GAP, _ASSIGN = range(6, 10)
-# Flags: elements may not be given by several ranks; what is written is to be on the disk.
-_REFUSES, _DURABLE = 1, 2
+#: Number of the setting that tells the share that is in the page cache.
+CACHED_SETTING = 6
 # Of the budget a slot is such a part: two slots or three, and what reading or writing a tile takes; with
 # ranks on other nodes also two that messages need.
 _SHARES = {False: 4, True: 6}
-_CUTS = ("requested", "bounding", "fixed", "cyclic")
-_SOLVERS: tuple[Solver, ...] = ("balanced", "greedy", "matching", "exact")
+
+IN_ORDER = (
+    "ranks write the same elements, too entangled to be cut: the highest rank has to come last"
+)
+UNDECIDED = (
+    "there are too many pairs of sections to find out whether ranks write the same elements: it is "
+    "written in the order of the ranks, and where they do the highest one wins"
+)
+TOO_SMALL = "to plan so little takes longer than to read it"
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,54 @@ class _Agreed:
 AGREED = _Agreed()
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A method, and the reason in one sentence."""
+
+    method: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Prices:
+    """
+    What the ways cost, in nanoseconds; equal on all ranks.
+
+    Parameters
+    ----------
+    own
+        What each rank's own accesses cost, and the share of them that is cached, in thousandths.
+    parts
+        What all owners need for their parts, summed over the ranks.
+    nodes
+        The node of each rank.
+    oversubscription
+        Ranks that share a processor, in thousandths: 1000 and more.
+    arrays
+        Of how many arrays a rank has sections, at most.
+    """
+
+    own: Sequence[tuple[int, int]]
+    parts: int
+    nodes: Sequence[int]
+    oversubscription: int = 1000
+    arrays: int = 1
+
+    def of(self, plan: _core.Collective, method: str, *, write: bool) -> int:
+        """Tell what a method costs, summed over the ranks."""
+        if method != "two-phase":
+            return sum(cost for cost, _ in self.own)
+        return plan.two_phase_price(*self._words, write=write, **self._more)
+
+    @property
+    def _words(self) -> tuple[list[tuple[int, int]], int, list[int]]:
+        return list(self.own), self.parts, list(self.nodes)
+
+    @property
+    def _more(self) -> dict[str, int]:
+        return {"oversubscription": self.oversubscription, "arrays": self.arrays}
+
+
 def settings_of(
     method: str,
     size: int,
@@ -87,23 +133,19 @@ def settings_of(
 ) -> list[int]:
     """Give the settings of a rank's record: is all known to be cached, are ranks on other nodes?"""
     cached = 1000 if if_cached else min((item.cached() for item in items), default=1000)
-    return [
-        METHODS.index(method),
-        _offered(hints, far=far),
-        hints.io_ranks or size,
-        _CUTS.index(hints.domains),
-        _REFUSES * (hints.overlap == "error") | _DURABLE * any(i.array.hints.sync for i in items),
-        hints.stripe or AGREED.align,
-        cached,
-        hints.io_groups or 1,
-        max((item.core.disk()[0] for item in items), default=0),
-        _SOLVERS.index(hints.assign),
-    ]
-
-
-def settled(records: _core.Records, *, one: bool) -> bool:
-    """Whether all ranks have read what they want, by the same method; if `one`, of the same array."""
-    return records.settled(METHOD_SETTING, one)
+    return _core.settings(
+        method=METHODS.index(method),
+        offered=_offered(hints, far=far),
+        io_ranks=hints.io_ranks or size,
+        cut=hints.domains,
+        refuses_overlap=hints.overlap == "error",
+        durable=any(bool(item.array.hints.sync) for item in items),
+        stripe=hints.stripe or AGREED.align,
+        cached=cached,
+        groups=hints.io_groups or 1,
+        gap=max((item.core.disk()[0] for item in items), default=0),
+        solver=hints.assign,
+    )
 
 
 def few_touch_files(hints: Hints, size: int) -> bool:
@@ -135,53 +177,25 @@ def compare(records: _core.Records, *, one: bool) -> None:
             code="mismatched-call",
             ranks=tuple(odd[1]),
         )
-    methods = records.setting(METHOD_SETTING)
+    methods = records.methods
     for rank, method in enumerate(methods):
         if method != methods[0]:
             raise CollectiveError(
-                f"rank 0 asked for method={METHODS[methods[0]]!r}, rank {rank} for "
-                f"{METHODS[method]!r}. Give all ranks the same",
+                f"rank 0 asked for method={methods[0]!r}, rank {rank} for {method!r}. Give all ranks "
+                "the same",
                 code="mismatched-call",
                 ranks=(rank,),
             )
 
 
-def planned(records: _core.Records, size: int, *, write: bool) -> _core.Collective:
+def planned(records: _core.Records, *, write: bool) -> _core.Collective:
     """
-    Make the plan of `size` ranks with these records: a pure function.
+    Make the plan of the ranks with these records: a pure function.
 
     Slots are as large as the budgets allow, but hold a block at least: whether there is memory for that
-    `lacking` tells.
+    the records tell (`_core.Records.lacking`).
     """
-    offered = min(records.setting(_OFFERED))
-    slot = max(min(AGREED.slot, offered), min(records.block, offered))
-    shares = _shares(records, size, write=write)
-    while True:
-        try:
-            return _core.Collective.of_records(
-                records,
-                shares,
-                slot=slot,
-                gap=max(records.setting(_GAP)),
-                align=max(records.setting(_STRIPE)),
-                least=AGREED.least,
-                cut=_CUTS[records.first_setting(_CUT)],
-                write=write,
-            )
-        except BudgetError as error:
-            # The block of another array may be larger still; or it needs a little more than its bytes.
-            if error.needed is None:
-                raise
-            slot = error.needed if error.needed > slot else slot + 4096
-
-
-def lacking(plan: _core.Collective, records: _core.Records) -> str:
-    """Tell why there is no memory for two-phase; nothing if there is."""
-    offered = min(records.setting(_OFFERED))
-    if plan.slot_bytes <= offered:
-        return ""
-    slot, room = human(plan.slot_bytes), human(offered)
-    return f"two-phase needs slots of {slot}, as large as a block, and a rank has {room} for one"
+    return records.planned(AGREED.slot, AGREED.least, write)
 
 
 def decided(
@@ -196,94 +210,78 @@ def decided(
     at_once = None if write else unplanned(records)
     if at_once is not None:
         return at_once
-    method, lacks = asked_method(records), lacking(plan, records)
-    only = forced(records) if method == "auto" else None
-    ordered = in_order(plan) if write and plan.in_order else ""
-    # One rank puts its own sections in order.
-    alone = len(records.setting(METHOD_SETTING)) == 1 and method == "auto"
-    if lacks and (method == "two-phase" or only is not None or (ordered and not alone)):
-        needed = plan.slot_bytes * _SHARES[far]
-        told = f"{ordered}; " if ordered else ""
+    slot = plan.slot_bytes
+    possible, found = records.decide(slot, _order(plan, write=write))
+    if not possible:
+        ordered, lacks = found and _told(found[1]), records.lacking(slot)
+        told = "; ".join(filter(None, (ordered, lacks and _told(lacks))))
+        needed = slot * _SHARES[far]
         raise BudgetError(
-            f"{told}{lacks}. Raise outcore.memory() and Hints(memory=...) so that {needed} bytes are "
+            f"{told}. Raise outcore.memory() and Hints(memory=...) so that {needed} bytes are "
             f"free on every rank{'' if ordered else ', or choose another method'}",
             code="budget-too-small",
             needed=needed,
         )
-    if only is not None:
-        return only
-    if method == "auto":
-        return choose(plan, prices(), write=write, lacks=lacks)
-    if ordered and method != "two-phase":
-        return Choice("two-phase", f"{method} was asked for, but {ordered}")
-    return Choice(method, "asked for")
+    if found is None:
+        return choose(plan, records, prices(), write=write)
+    return _choice(found, len(records.methods))
+
+
+def choose(
+    plan: _core.Collective, records: _core.Records | None, prices: Prices, *, write: bool
+) -> Choice:
+    """Choose what is cheapest; equal on all ranks. Without `records` there is memory for all methods."""
+    lacks = None if records is None else records.lacking(plan.slot_bytes)
+    found = plan.cheapest(
+        *prices._words,
+        write=write,
+        lacking=lacks and lacks[1:],
+        order=_order(plan, write=write),
+        **prices._more,
+    )
+    return _choice(found, len(prices.own))
+
+
+def _order(plan: _core.Collective, *, write: bool) -> bool | None:
+    """Whether it is not known if ranks have to write in their order; None if they have not."""
+    return plan.overlap() is None if write and plan.in_order else None
 
 
 def unplanned(records: _core.Records) -> Choice | None:
     """Choose how ranks read if nothing has to be planned for that."""
-    method = asked_method(records)
-    if method == "auto" and forced(records) is not None:
-        return None
-    cached = min(records.setting(CACHED_SETTING)) >= CACHED
-    if method == "auto" and not records.encoded and cached:
-        return Choice("direct", "what the ranks want is in the page cache")
-    return Choice(method, "asked for") if method in ("direct", "sieve") else None
+    found = records.unplanned()
+    return None if found is None else _choice(found, len(records.methods))
 
 
-def forced(records: _core.Records) -> Choice | None:
-    """Tell what a hint leaves of ``"auto"``; None if there is something to choose."""
-    said = records.setting(_IO_RANKS)
-    if min(said) >= len(said):
-        return None
-    return Choice("two-phase", f"a hint says that {min(said)} of {len(said)} ranks touch files")
+def in_order(plan: _core.Collective) -> str:
+    """Tell why ranks write in their order."""
+    return UNDECIDED if plan.overlap() is None else IN_ORDER
 
 
-def asked_method(records: _core.Records) -> str:
-    """Tell which method all ranks asked for."""
-    return METHODS[records.setting(METHOD_SETTING)[0]]
+def _choice(found: tuple[str, tuple[str, int, int]], ranks: int) -> Choice:
+    method, (reason, number, other) = found
+    return Choice(method, _told((reason, number, other), ranks))
 
 
-def groups_of(plan: _core.Collective, records: _core.Records) -> int:
-    """Tell in how many groups owners take turns."""
-    return min(records.first_setting(_GROUPS), max(len(plan.owners()), 1))
-
-
-def slots_for(plan: _core.Collective, records: _core.Records) -> int:
-    """Tell how many slots each rank has."""
-    return number_of(plan.slot_bytes, min(records.setting(_OFFERED)))
-
-
-def room_of(records: _core.Records) -> int:
-    """Tell how many bytes the slots of a rank may have, all together."""
-    return 2 * min(records.setting(_OFFERED))
-
-
-def refused(records: _core.Records) -> bool:
-    """Tell whether a hint of any rank refuses that ranks write the same elements."""
-    return any(flags & _REFUSES for flags in records.setting(_FLAGS))
-
-
-def durable(records: _core.Records) -> bool:
-    """Tell whether a hint of any rank says that what is written is to be on the disk."""
-    return any(flags & _DURABLE for flags in records.setting(_FLAGS))
-
-
-def assigned(records: _core.Records, size: int, *, write: bool) -> Assignment | None:
-    """Tell which arrays were given to which ranks; None if nothing was assigned."""
-    return owners.assigned(records, size, _owners(records, size, write=write), _solver(records))
-
-
-def _solver(records: _core.Records) -> Solver:
-    return _SOLVERS[records.first_setting(_ASSIGN)]
-
-
-def _owners(records: _core.Records, size: int, *, write: bool) -> owners.Owners:
-    io_ranks = max(1, min(records.setting(_IO_RANKS)))
-    return owners.owners_of(records, size, io_ranks, write=write)
-
-
-def _shares(records: _core.Records, size: int, *, write: bool) -> list[list[tuple[int, int]]]:
-    """Which ranks own how much of each array."""
-    able = _owners(records, size, write=write)
-    given = owners.assigned(records, size, able, _solver(records))
-    return [owners.shares_of(given, able, number) for number in range(len(able.able))]
+def _told(why: tuple[str, int, int], ranks: int = 0) -> str:
+    """Tell a reason in a sentence."""
+    reason, number, other = why
+    match reason:
+        case "in-order" | "undecided":
+            told = IN_ORDER if reason == "in-order" else UNDECIDED
+            return f"{METHODS[number]} was asked for, but {told}" if number else told
+        case "no-memory":
+            slot, room = human(number), human(other)
+            return f"two-phase needs slots of {slot}, as large as a block, and a rank has {room} for one"
+        case "cheaper":
+            alone, both = human_time(number), human_time(other)
+            return f"{alone} for each rank on its own, {both} together"
+        case "few-touch-files":
+            return f"a hint says that {number} of {ranks} ranks touch files"
+    return {
+        "asked": "asked for",
+        "one-rank": "there is one rank",
+        "cached": "what the ranks want is in the page cache",
+        "shared-blocks": "several ranks change the same encoded blocks",
+        "too-small": TOO_SMALL,
+    }[reason]

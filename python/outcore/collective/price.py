@@ -1,104 +1,101 @@
 """
-What an access costs, in nanoseconds: integers, so that what ranks add up is equal on all of them.
+What accesses of this rank cost, in nanoseconds: integers, so that sums over ranks are equal on all of them.
 
-Figures of the disk are those that `outcore bench` measured, where it did; those of the processor are
-assumed. Only the order of methods counts.
+The core prices one access by the state of the page cache and the figures of its disk
+(``crates/plan/src/price.rs``). Here are the sums that ranks tell each other: of their own sections, and of
+their parts as owners.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+import os
+from collections.abc import Iterable
+from typing import Any
 
+from outcore import _core
+from outcore.collective.holes import Ranges, elements_in, has_holes, is_dense, key_of
+from outcore.collective.items import Item
 from outcore.disk import DiskArray
+from outcore.transport import Transport
 
-__all__ = ["DISK", "Counts", "counts", "of_counts", "of_requests", "price"]
+__all__ = ["IMPOSSIBLE", "oversubscription", "own_price", "price", "share_of_price"]
 
-# As in crates/plan/src/terms.rs.
-_CACHED = 9_000_000_000
-_CALL_NS = 300
-_WRITE = 4_000_000_000
-_WRITE_CALL_NS = 6_000
-_DIRTY_NS = 1_750
-_DECODE = 800_000_000
-# Of a disk that nobody measured: nanoseconds a request, bytes per second of one, and of a stream.
-DISK = (9_500, 2_600_000_000, 2_800_000_000)
+#: What cannot be priced (it does not fit the budget, the file is gone). The others wait for a price, so
+#: nothing is raised; the access itself says what is wrong.
+IMPOSSIBLE = 1 << 50
+# Of a tile that is written in pieces so many are priced. An owner writes them one after the other; a
+# rank on its own has all its requests under way (measured: 3 to 7 times as long on a slow device).
+_PIECES, _IN_TURN = 16, 3
 
 
-class Counts(NamedTuple):
-    """
-    What a price is made of.
-
-    Parameters
-    ----------
-    reads, read, writes, written
-        Requests to the system, and bytes that they carry.
-    mapped, pages
-        Bytes copied out of or into mapped files, and pages that these are in.
-    coded
-        Chunks that go through a codec.
-    cached
-        Share that is in the page cache, in thousandths; -1 if not looked at.
-    """
-
-    reads: int
-    read: int
-    writes: int
-    written: int
-    mapped: int
-    pages: int
-    coded: int
-    cached: int
+def price(array: DiskArray, key: Any, *, write: bool = False, cold: bool = False) -> int:
+    """Tell what an access costs as the page cache is now; with `cold`, as if nothing were in it."""
+    return _priced(array, key, write=write, cold=cold)[0]
 
 
-def counts(array: DiskArray, key: Any, *, write: bool = False) -> Counts:
-    """Count what an access to a section would take, as the page cache is now."""
-    found = Counts(*array._core.counts(key, write))
-    past = array.hints.cache == "bypass"
-    return found._replace(cached=0) if past or found.cached < 0 else found
+def _priced(array: DiskArray, key: Any, *, write: bool, cold: bool) -> tuple[int, int]:
+    """Give the price, and the share that is cached, in thousandths."""
+    return array._core.price(key, write, cold)
 
 
-def price(array: DiskArray, key: Any, *, write: bool = False) -> int:
-    """Tell what an access to a section would cost, as the page cache is now."""
-    return of_counts(counts(array, key, write=write), array, write=write)
+def own_price(items: Iterable[Item], *, write: bool, cold: bool = False) -> tuple[int, int]:
+    """Tell what these accesses cost, and the least share that is cached, in thousandths."""
+    total, cached = 0, 1000
+    for item in items:
+        if not item.nbytes:
+            continue
+        try:
+            cost, share = _priced(item.array, item.key, write=write, cold=cold)
+        except Exception:
+            cost, share = IMPOSSIBLE, 0
+        total, cached = total + cost, min(cached, share)
+    return total, cached
 
 
-def of_counts(found: Counts, array: DiskArray, *, write: bool) -> int:
-    """Tell what such an access costs on the disk of its array."""
-    _, request_ns, device, stream = array._core.disk()
-    reads, read, writes, written, mapped, pages, coded, cached = found
-    second, disk = 1_000_000_000, (request_ns, device, stream)
-    requests, moved = reads + writes, read + written
-    if write:
-        # Side by side with other ranks.
-        warm = requests * _WRITE_CALL_NS + moved * second // _WRITE
-        warm += pages * _DIRTY_NS + mapped * second // _CACHED
-    else:
-        warm = requests * _CALL_NS + (moved + mapped) * second // _CACHED
-    if write and reads and not coded:
-        # What has been read is changed in the page cache. What the disk gets of that is the same in all
-        # ways: pages, from all ranks together.
-        cold = of_requests(reads, read, disk) + warm
-    else:
-        cold = of_requests(requests, moved, disk)
-    # Of a chunk there is no part that could be decoded alone.
-    codecs = coded * _chunk_bytes(array) * second // _DECODE
-    return (cold * (1000 - cached) + warm * cached) // 1000 + codecs
+def share_of_price(
+    plan: _core.Collective,
+    arrays: list[DiskArray | None],
+    rank: int,
+    *,
+    write: bool,
+    cold: bool = False,
+) -> int:
+    """Tell what a rank's part of the files costs as an owner."""
+    total = 0
+    for number, held, given in plan.needed(rank):
+        array = arrays[number]
+        if array is not None:
+            try:
+                total += price(array, key_of(held), write=write, cold=cold)
+                if write and has_holes(held, given):
+                    total += _holes(plan, rank, array, held, given, cold=cold)
+            except Exception:
+                total += IMPOSSIBLE
+    return total
 
 
-def _chunk_bytes(array: DiskArray) -> int:
-    return math.prod(array.chunks or ()) * array.dtype.itemsize
+def _holes(
+    plan: _core.Collective, rank: int, array: DiskArray, held: Ranges, given: int, *, cold: bool
+) -> int:
+    """Tell what holes add to the price of writing: they are read first, or are between pieces."""
+    read = price(array, key_of(held), cold=cold)
+    # Pieces are those of the first tile, which may be of another array.
+    if plan.arrays > 1 or plan.encoded(0) or is_dense(array, held, given):
+        return read
+    pieces = [piece for _, _, piece in plan.table(rank, 0)[:_PIECES]]
+    cost = sum(price(array, key_of(piece), write=True, cold=cold) for piece in pieces)
+    apart = _IN_TURN * cost * given // max(sum(map(elements_in, pieces)), 1)
+    return max(read, apart - price(array, key_of(held), write=True, cold=cold))
 
 
-def of_requests(requests: int, moved: int, disk: tuple[int, int, int] = DISK) -> int:
-    """
-    Tell what requests cost that move so many bytes, none of them cached.
+def oversubscription(group: Transport) -> int:
+    """Tell how many ranks of this node share a processor, in thousandths: 1000 and more."""
+    near = group.nodes.count(group.nodes[group.rank])
+    return max(near * 1000 // _processors(), 1000)
 
-    Parameters
-    ----------
-    disk
-        Nanoseconds a request, bytes per second of one, and of a stream.
-    """
-    second = 1_000_000_000
-    request_ns, device, stream = disk
-    return max(requests * request_ns + moved * second // device, moved * second // stream)
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

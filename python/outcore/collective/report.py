@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outcore import _core
-from outcore.collective.choose import Choice
+from outcore.collective.planning import Choice
 from outcore.report import human, human_time
 
 __all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]

@@ -38,7 +38,6 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.collective.agreement import Unsure
-from outcore.collective.communication_costs import clock_of
 from outcore.collective.holes import Ranges, key_of, ways, within
 from outcore.collective.items import Item
 from outcore.collective.packets import Packets
@@ -127,13 +126,10 @@ class Work:
         self.far_ranks = [r for r in range(len(nodes)) if nodes[r] != nodes[self.rank]]
         self.group = {rank: number % self.groups for number, rank in enumerate(owners)}
         self.steps = self.plan.rounds * self.groups
-        self.clock = clock_of(self.transport)
-        # What a copy into new memory takes is the memory's.
-        self.fresh = any(item.fresh for item in self.items)
 
     def agree(self, failures: _Failures, number: int) -> int | None:
         """Agree on the largest number of any rank; None if a rank failed."""
-        largest = self.clock.synchronise(self.transport.agree, _FAILED if failures.code else number)
+        largest = self.transport.agree(_FAILED if failures.code else number)
         return None if largest == _FAILED else largest
 
     def synchronise(self, failures: _Failures) -> bool:
@@ -143,14 +139,7 @@ class Work:
     def copy(self, step: Step, slots: Slots, *, write: bool = False) -> None:
         """Copy between this rank's sections and the slots of its node."""
         near = [(owner, slots.of(owner, step.k)) for owner in step.near]
-
-        def work() -> int:
-            return self.plan.copy(step.k, self.rank, near, self.memory, write)
-
-        if self.fresh:
-            work()
-        else:
-            self.clock.copy(work)
+        self.plan.copy(step.k, self.rank, near, self.memory, write)
 
     def awaited(self, what: str) -> AbstractContextManager[None]:
         """While ranks of other nodes wait for messages: what is raised then stops them."""

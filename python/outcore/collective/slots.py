@@ -18,19 +18,12 @@ from numpy.typing import NDArray
 
 from outcore.transport import Shared, Transport
 
-__all__ = ["MOST", "Slots", "number_of", "slots_of", "unpin_slots"]
+__all__ = ["Slots", "slots_of", "unpin_slots"]
 
 _PAGE = 4096
 # Slots that have to be filled before huge pages are worth it: putting one together takes about as long
 # as copying it (more where the system looks for huge pages first), and to fill it 10 to 40 % less then.
 _MANY = 8
-# Slots of a rank where there is room: others look at one, and two are read ahead.
-MOST = 3
-
-
-def number_of(nbytes: int, offered: int) -> int:
-    """Tell how many slots a rank has, if two may have `offered` bytes each."""
-    return MOST if MOST * nbytes <= 2 * offered else 2
 
 
 class Slots:

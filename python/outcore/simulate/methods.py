@@ -28,10 +28,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from outcore import _core
-from outcore.collective.choose import in_order
 from outcore.collective.holes import SPARSE
-from outcore.collective.planning import AGREED
-from outcore.collective.slots import MOST, number_of
+from outcore.collective.planning import AGREED, in_order
 from outcore.errors import UsageError
 from outcore.model.machine import Machine
 from outcore.report import human_time
@@ -295,7 +293,7 @@ def _together(
 
 def _slots(made: _core.Collective, slot: int | None) -> int:
     """How many slots a rank has: three, unless there is only memory for two."""
-    return MOST if slot is None else number_of(made.slot_bytes, slot)
+    return made.slots(2 * made.slot_bytes if slot is None else slot)
 
 
 def _outcome(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:

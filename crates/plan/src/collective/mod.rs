@@ -25,20 +25,28 @@ use alloc::vec::Vec;
 mod access;
 mod batches;
 mod block_cyclic;
+mod choice;
 mod domains;
 mod overlap;
+mod owners;
 mod packets;
 mod parts;
 mod records;
 mod regions;
+mod settings;
 mod tiles;
 
 pub use access::{section_from_words, section_words, Access, ArrayDescriptor};
+pub use choice::{
+    reads_sooner, Choice, Decision, ExchangeCosts, Method, Prices, Why,
+};
 pub use domains::{Cut, Share};
 pub use overlap::{leave_out, overlap, Left, Overlap};
+pub use owners::{most_arrays, Owners};
 pub use packets::Packets;
 pub use records::{failed, record, unsaid, Mismatch, Records, Said, Stage, Wanted, HEAD};
 pub use regions::{hull, regions, Region};
+pub use settings::Settings;
 pub use tiles::Tiling;
 
 use alloc::collections::BTreeMap;
@@ -237,6 +245,48 @@ impl Collective {
         let slot = owned.iter().map(Batches::bytes).max().unwrap_or(0).max(slot);
         let leads = leads(agreed);
         Ok(Collective { jobs: planned, owned, rounds, slot, leads })
+    }
+
+    /// Plans from the records of all ranks: a pure function.
+    ///
+    /// Slots are as large as the memory of all ranks allows, and `slot` at most, but hold a block at least:
+    /// whether there is memory for that, [`Records::lacking`] tells. No tile is smaller than `least`, unless
+    /// there is no more.
+    pub fn of_records(
+        records: &Records,
+        wanted: &[Wanted],
+        (slot, least): (i64, i64),
+        write: bool,
+    ) -> Result<Collective, PlanError> {
+        let owners = Owners::new(records, wanted, write);
+        let given = owners.assigned(records, wanted, records.solver())?;
+        let jobs = wanted.iter().enumerate().map(|(number, one)| Job {
+            descriptor: one.descriptor.clone(),
+            accesses: one.accesses.clone(),
+            shares: owners.shares(given.as_ref(), number),
+        });
+        let jobs: Vec<Job> = jobs.collect();
+        let offered = records.offered();
+        let block = wanted.iter().map(Wanted::block).max().unwrap_or(0);
+        let mut agreed = Agreed {
+            ranks: u32::try_from(records.ranks()).map_err(|_| PlanError::TooLarge("the ranks"))?,
+            slot: slot.max(block).min(offered),
+            gap: records.gap(),
+            align: records.stripe(),
+            least,
+            cut: records.cut(),
+            write,
+        };
+        loop {
+            match Collective::new(jobs.clone(), &agreed) {
+                // The block of another array may be larger still; or it needs a little more than its bytes.
+                Err(PlanError::BudgetTooSmall { needed, .. }) => {
+                    let more = agreed.slot.saturating_add(PAGE);
+                    agreed.slot = if needed > agreed.slot { needed } else { more };
+                }
+                planned => return planned,
+            }
+        }
     }
 
     /// Number of rounds: that of the rank with most batches.
