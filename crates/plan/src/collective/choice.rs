@@ -31,6 +31,8 @@ const PLAN_NS: i64 = 65_000;
 const ARRAY_NS: i64 = 50_000;
 /// What any two-phase costs a processor besides: slots, threads that fill them, rounds as such.
 const ROUNDS_NS: i64 = 300_000;
+/// Bytes of a cache line: a copy of an element moves one.
+const LINE: i64 = 64;
 /// What a processor does for one rank alone, in thousandths.
 const ONE: i64 = 1000;
 
@@ -123,7 +125,7 @@ pub enum Decision {
 pub struct ExchangeCosts {
     /// A synchronisation of all ranks, nanoseconds.
     pub barrier_ns: i64,
-    /// Bytes per second that a rank copies out of a slot, or into it.
+    /// Bytes per second of the cache lines that a rank copies out of a slot, or into it.
     pub copy: i64,
     /// Bytes per second that go between nodes, all ranks together.
     pub messages: i64,
@@ -256,6 +258,31 @@ impl Collective {
         (0..self.arrays() as u32).map(of_array).fold(0, i64::saturating_add)
     }
 
+    /// Bytes of the cache lines of slots in which all that ranks give or get lies, each as often as a rank
+    /// copies from it: of elements that lie far apart many times their bytes.
+    pub fn touched_bytes(&self) -> i64 {
+        let mut touched = 0_i64;
+        for planned in &self.jobs {
+            let descriptor = &planned.job.descriptor;
+            let Some(&inner) = descriptor.order.last() else { continue };
+            for region in &planned.regions {
+                let lattice = region.section.ranges()[inner].step.max(1);
+                for member in &region.members {
+                    let section = &planned.accesses()[*member as usize].section;
+                    let range = &section.ranges()[inner];
+                    let elements = section.count().unwrap_or(i64::MAX);
+                    let apart = descriptor.item.saturating_mul(range.step / lattice);
+                    // Up to a line for each; and at least a line for what lies in a row.
+                    let each = apart.clamp(descriptor.item, descriptor.item.max(LINE));
+                    let rows = elements.checked_div(range.count).unwrap_or(0);
+                    let row = range.count.saturating_mul(each).max(LINE);
+                    touched = touched.saturating_add(rows.saturating_mul(row));
+                }
+            }
+        }
+        touched
+    }
+
     /// How many of the given bytes go from node to node, as if all owners gave alike: counting them would
     /// take every rank a walk over all rounds.
     pub fn between_nodes(&self, nodes: &[i64]) -> i64 {
@@ -280,7 +307,9 @@ impl Collective {
     pub fn two_phase_price(&self, prices: &Prices, write: bool) -> i64 {
         let costs = &prices.costs;
         let far = self.between_nodes(&prices.nodes);
-        let copied = time(self.given_bytes() - far, costs.copy);
+        let given = self.given_bytes();
+        let near = i128::from(self.touched_bytes()) * i128::from(given - far) / i128::from(given.max(1));
+        let copied = time(i64::try_from(near).unwrap_or(i64::MAX), costs.copy);
         let sent = time(far, costs.messages);
         let rounds = self.rounds();
         let barriers = rounds.saturating_mul((1 + i64::from(write)) * costs.barrier_ns);

@@ -60,7 +60,7 @@ fn shared(mut prices: Prices, oversubscription: i64) -> Prices {
 #[test]
 fn the_disk_works_while_other_rounds_are_copied() {
     let plan = plan(false);
-    let moved = time(plan.given_bytes(), ExchangeCosts::shared(1000).copy);
+    let moved = time(plan.touched_bytes(), ExchangeCosts::shared(1000).copy);
     for oversubscription in [1000, 2000, 4000] {
         let beside = moved * oversubscription / (1000 * 4);
         let little = 600_000 * oversubscription / 1000;
@@ -83,7 +83,7 @@ fn ranks_copy_side_by_side() {
     for (oversubscription, method) in [(2000, Method::TwoPhase), (4000, Method::Direct)] {
         let mut found = shared(prices(180 * MS), oversubscription);
         found.own = vec![(90 * MS, 0); 4];
-        found.costs.copy = plan.given_bytes() * 1000 / 480;
+        found.costs.copy = plan.touched_bytes() * 1000 / 480;
         assert_eq!(method, plan.cheapest(&found, false, None, None).method);
     }
 }
@@ -146,8 +146,50 @@ fn messages_between_nodes_are_slower_than_copies() {
     let both = (plan.two_phase_price(&apart, true), plan.two_phase_price(&prices(MS), true));
     let (copy, messages) = (apart.costs.copy, apart.costs.messages);
     let far = given * 3 / 4;
-    let more = time(far, messages) + time(given - far, copy) - time(given, copy);
+    let touched = plan.touched_bytes();
+    let more = time(far, messages) + time(touched / 4, copy) - time(touched, copy);
     assert_eq!(more, both.0 - both.1);
+}
+
+#[test]
+fn copies_move_cache_lines() {
+    let of = |shape: [i64; 2], item: i64, section: Section| {
+        let descriptor = ArrayDescriptor {
+            shape: shape.to_vec(),
+            item,
+            order: vec![0, 1],
+            grain: vec![1, 1],
+            encoded: false,
+            lead: None,
+        };
+        let whole = Section::new(shape.map(|count| Range { start: 0, count, step: 1 }).to_vec());
+        let accesses = [section, whole.unwrap()]
+            .into_iter()
+            .enumerate()
+            .map(|(k, section)| Access { rank: k as u32, item: 0, section })
+            .collect();
+        let job = Job { descriptor, accesses, shares: vec![Share { rank: 0, part: 1 }] };
+        let agreed = Agreed {
+            ranks: 2,
+            slot: MIB,
+            gap: 0,
+            align: 1,
+            least: 1,
+            cut: Cut::Requested,
+            write: false,
+        };
+        let all: i64 = shape.iter().product::<i64>() * item;
+        Collective::new(vec![job], &agreed).unwrap().touched_bytes() - all
+    };
+    let section = |rows: i64, columns: i64, step: i64| {
+        let range = |count, step| Range { start: 0, count, step };
+        Section::new(vec![range(rows, 1), range(columns, step)]).unwrap()
+    };
+    assert_eq!(5 * 100 * 4, of([10, 100], 4, section(5, 100, 1)), "in a row");
+    assert_eq!(5 * 50 * 8, of([10, 100], 4, section(5, 50, 2)), "every second");
+    assert_eq!(5 * 5 * 64, of([10, 100], 4, section(5, 5, 20)), "a line each");
+    assert_eq!(5 * 64, of([10, 100], 4, section(5, 1, 1)), "at least a line a row");
+    assert_eq!(5 * 5 * 100, of([10, 100], 100, section(5, 5, 20)), "elements of several lines");
 }
 
 #[test]
