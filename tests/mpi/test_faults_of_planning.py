@@ -205,7 +205,7 @@ def strike_calls(world, folder, faults, errors, victims, some=None):
     def body(t):
         once(t, lambda: [np.save(folder / f"{name}.npy", data) for name in "ab"])
         arrays = [
-            outcore.open(folder / f"{name}.npy", "r+", comm=t, hints={"sync": sync})
+            outcore.open(folder / f"{name}.npy", "r+", comm=t, hints={"sync": sync, "cache": "bypass"})
             for name, sync in (("a", False), ("b", False), ("a", True))
         ]
 
@@ -226,33 +226,31 @@ def strike_calls(world, folder, faults, errors, victims, some=None):
 
 
 @pytest.fixture
-def uncached(monkeypatch):
-    """Nothing counts as cached, so that prices decide; and slots are small, so that there are rounds."""
-    for module in (independent, planning):
-        monkeypatch.setattr(module, "CACHED", 2000)
+def small_slots(monkeypatch):
+    """Slots are small, so that there are rounds."""
     monkeypatch.setattr(planning, "AGREED", replace(planning.AGREED, slot=1000, least=1))
 
 
 @ranks(1, 3, 4, per_node=(None, 2))
-def test_what_fails_between_synchronisations_fails_on_all_ranks(world, folder, faults, uncached):
+def test_what_fails_between_synchronisations_fails_on_all_ranks(world, folder, faults, small_slots):
     names = ("read two-phase", "write auto", "write durable", "flush")
     strike_calls(world, folder, faults, ["memory"], [-1], names)
 
 
 @ranks(2, per_node=(None, 1))
-def test_explaining_and_reading_directly_fail_on_all_ranks(world, folder, faults, uncached):
+def test_explaining_and_reading_directly_fail_on_all_ranks(world, folder, faults, small_slots):
     names = ("read direct", "explain", "explain many")
     strike_calls(world, folder, faults, ["interrupt", "outcore"], [0], names)
 
 
 @ranks(1, 2, 3, 4, per_node=(None, 2))
-def test_what_fails_between_synchronisations_of_all_calls_slow(world, folder, faults, uncached):
+def test_what_fails_between_synchronisations_of_all_calls_slow(world, folder, faults, small_slots):
     errors = [list(ERRORS)[world.size % len(ERRORS)]]
     strike_calls(world, folder, faults, errors, [0, -1])
 
 
 @ranks(*range(5, 17), per_node=(None, 3))
-def test_what_fails_between_synchronisations_of_more_ranks_slow(world, folder, faults, uncached):
+def test_what_fails_between_synchronisations_of_more_ranks_slow(world, folder, faults, small_slots):
     names = ("read two-phase", "write auto", "explain", "write tangled", "read auto")
     errors = [list(ERRORS)[world.size % len(ERRORS)]]
     some = (names[world.size % len(names)],)

@@ -143,7 +143,7 @@ def test_a_failure_ahead_is_raised_by_all(world, folder, kind, groups, agree_on,
 
 def test_only_who_may_rewrites_and_only_where_it_is_cheaper(tmp_path, monkeypatch):
     prices = {}
-    monkeypatch.setattr(holes, "price", lambda a, key, write=False: prices[key[0].step, write])
+    monkeypatch.setattr(holes, "_price", lambda a, key, write=False: prices[key[0].step, write])
     held, pieces = [(0, 99, 1)], [[(k, 10, 9)] for k in range(4)]
     outcore.create(tmp_path / "a.npy", (99,), "i4").close()
     for exclusive in (False, True):

@@ -24,7 +24,8 @@ use outcore_io::pool::PAGE;
 use outcore_io::store::listing::Listed;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
 use outcore_plan::{
-    is_cached, Chunked, Cost, Direction, Home, Layout, Plan, Rates, Request, Section, Strided, Terms,
+    is_cached, Chunked, Cost, Direction, Home, Layout, Plan, Rates, Request, Section, Strided,
+    Terms,
 };
 use pyo3::prelude::*;
 
@@ -234,11 +235,7 @@ impl Open {
 
     /// Reads the section if at least the share `least` of it, in thousandths, is in the page cache, and
     /// says whether it did. Chunks are never cached: they may have to be decoded.
-    pub fn run_if_cached(
-        &self,
-        py: Python<'_>,
-        access: &Access,
-    ) -> Result<bool, Fault> {
+    pub fn run_if_cached(&self, py: Python<'_>, access: &Access) -> Result<bool, Fault> {
         self.outside(py, |interrupts| self.if_cached(access, interrupts))
     }
 

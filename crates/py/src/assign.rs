@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use crate::errors::{detached, Class, Fault};
 
 /// Shares of each file as (rank, bytes); load and comm of each rank; traffic, cost, method, why.
-pub(crate) type Answer = (Vec<Vec<(usize, i64)>>, Vec<i64>, Vec<i64>, i64, i64, &'static str, String);
+pub(crate) type Answer =
+    (Vec<Vec<(usize, i64)>>, Vec<i64>, Vec<i64>, i64, i64, &'static str, String);
 
 /// Gives files to ranks; `outcore.assign` explains the arguments.
 #[pyfunction]

@@ -6,8 +6,8 @@
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_io::slot::{self, Slot, UserBuffer};
 use outcore_plan::collective::{
-    self as plan, Access, Agreed, ArrayDescriptor, ExchangeCosts, Job, Overlap, Packets, Piece, Prices,
-    Share, Tile, Why,
+    self as plan, Access, Agreed, ArrayDescriptor, ExchangeCosts, Job, Overlap, Packets, Piece,
+    Prices, Share, Tile, Why,
 };
 use outcore_plan::{Direction, PlanError, Section};
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ use pyo3::types::PyList;
 
 use crate::buffers::{self, Memory};
 use crate::errors::{Class, Fault};
-use crate::records::{chosen, cut_of, Chosen};
+use crate::records::{chosen, cut_of, Decided};
 
 /// Start, count and step of each axis.
 type Ranges = Vec<(i64, i64, i64)>;
@@ -141,11 +141,15 @@ impl Collective {
         write: bool,
         lacking: Option<(i64, i64)>,
         order: Option<bool>,
-    ) -> Chosen {
+    ) -> Decided {
         let costs = ExchangeCosts::shared(oversubscription);
         let prices = Prices { own, parts, costs, nodes, arrays };
         let lacking = lacking.map(|(slot, room)| Why::NoMemory(slot, room));
-        chosen(py.detach(|| self.plan.cheapest(&prices, write, lacking, order)))
+        let decided = py.detach(|| {
+            let moved = self.plan.exchanged(&prices.nodes);
+            prices.cheapest(&moved, write, lacking, order)
+        });
+        chosen(decided)
     }
 
     /// What two-phase costs, nanoseconds summed over the ranks; as `cheapest`.
@@ -161,7 +165,8 @@ impl Collective {
         write: bool,
     ) -> i64 {
         let costs = ExchangeCosts::shared(oversubscription);
-        self.plan.two_phase_price(&Prices { own, parts, costs, nodes, arrays }, write)
+        let moved = self.plan.exchanged(&nodes);
+        Prices { own, parts, costs, nodes, arrays }.two_phase(&moved, write)
     }
 
     /// How many slots each rank has, if two may have `offered` bytes each.

@@ -4,7 +4,9 @@ use outcore_io::exec::CacheUse;
 use outcore_io::lock::Patience;
 use outcore_io::store::{Cells, Resolved};
 use outcore_io::{probe, Arena, FileRef, FileTable, Reservation, StorageError};
-use outcore_plan::{is_cached, ChunkTable, Coding, Direction, Plan, PlanError, Request, Section, Stored};
+use outcore_plan::{
+    is_cached, ChunkTable, Coding, Direction, Plan, PlanError, Request, Section, Stored,
+};
 
 use crate::access::{Access, Step};
 use crate::admission::Mode;

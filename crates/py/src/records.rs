@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_plan::assign::Solver;
 use outcore_plan::collective::{
-    self as plan, Choice, Cut, Decision, Method, Mismatch, Owners, Said, Settings, Stage, Wanted, Why,
+    self as plan, Choice, Cut, Decision, Method, Mismatch, Owners, Said, Settings, Stage, Wanted,
+    Why,
 };
 use pyo3::prelude::*;
 
@@ -18,7 +19,7 @@ use crate::errors::{Class, Fault};
 type Words = (i64, i64, Vec<i64>, Vec<i64>);
 
 /// A method, and why: a word and two numbers that belong to it.
-pub(crate) type Chosen = (&'static str, Reason);
+pub(crate) type Decided = (&'static str, Reason);
 type Reason = (&'static str, i64, i64);
 
 /// The settings of a rank, as words of its record.
@@ -91,7 +92,7 @@ pub(crate) fn reason(why: Why) -> Reason {
     }
 }
 
-pub(crate) fn chosen(choice: Choice) -> Chosen {
+pub(crate) fn chosen(choice: Choice) -> Decided {
     (choice.method.name(), reason(choice.why))
 }
 
@@ -221,12 +222,12 @@ impl Records {
     }
 
     /// How ranks read if nothing has to be planned for that; None if it has.
-    fn unplanned(&self) -> Option<Chosen> {
+    fn unplanned(&self) -> Option<Decided> {
         self.records.unplanned(self.encoded()).map(chosen)
     }
 
     /// What a hint leaves of `"auto"`; None if there is something to choose.
-    fn few_touch_files(&self) -> Option<Chosen> {
+    fn few_touch_files(&self) -> Option<Decided> {
         self.records.few_touch_files().map(chosen)
     }
 
@@ -239,7 +240,7 @@ impl Records {
     /// way must be two-phase. None: what is cheapest. `order`: ranks write in their order, and whether nobody
     /// could find out if they have to.
     #[pyo3(signature = (slot, order))]
-    fn decide(&self, slot: i64, order: Option<bool>) -> (bool, Option<Chosen>) {
+    fn decide(&self, slot: i64, order: Option<bool>) -> (bool, Option<Decided>) {
         match self.records.decide(slot, order) {
             Decision::Chosen(choice) => (true, Some(chosen(choice))),
             Decision::ByPrice => (true, None),

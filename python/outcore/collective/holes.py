@@ -85,9 +85,13 @@ def rewrites(array: DiskArray, held: Ranges, pieces: list[Ranges], given: int) -
         return False
     if len(pieces) > _PRICED:
         return True
-    core, key = array._core, key_of(held)
-    both = core.price(key)[0] + core.price(key, True)[0]
-    return both < sum(core.price(key_of(piece), True)[0] for piece in pieces)
+    key = key_of(held)
+    both = _price(array, key) + _price(array, key, write=True)
+    return both < sum(_price(array, key_of(piece), write=True) for piece in pieces)
+
+
+def _price(array: DiskArray, key: Any, *, write: bool = False) -> int:
+    return array._core.price(key, write)[0]
 
 
 def has_holes(held: Ranges, given: int) -> bool:

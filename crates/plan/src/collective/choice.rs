@@ -14,15 +14,13 @@
 //!
 //! Where memory is too short for slots that hold a block, it is direct, whatever that costs. Where sections
 //! of a write overlap, each rank leaves out what a higher one gives, so all methods will do. Only where the
-//! plan cannot say what is left ([`Collective::in_order`]) it has to be two-phase.
+//! plan cannot say what is left it has to be two-phase.
 //!
 //! Invariants. Integers that all ranks have from all ranks, and no clock: equal calls choose equally.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::records::Records;
-use super::Collective;
 use crate::choose::{is_cached, time};
 
 /// What each of many arrays costs a rank's processor: until it is planned, which ends with a choice, and
@@ -31,8 +29,6 @@ const PLAN_NS: i64 = 65_000;
 const ARRAY_NS: i64 = 50_000;
 /// What any two-phase costs a processor besides: slots, threads that fill them, rounds as such.
 const ROUNDS_NS: i64 = 300_000;
-/// Bytes of a cache line: a copy of an element moves one.
-const LINE: i64 = 64;
 /// What a processor does for one rank alone, in thousandths.
 const ONE: i64 = 1000;
 
@@ -113,7 +109,7 @@ pub struct Choice {
 pub enum Decision {
     /// This method.
     Chosen(Choice),
-    /// What is cheapest: [`Collective::cheapest`].
+    /// What is cheapest: [`Prices::cheapest`].
     ByPrice,
     /// There is no way with the memory that ranks have. Tells why nothing but two-phase would do, if that is
     /// because of the order of the ranks.
@@ -161,6 +157,23 @@ pub struct Prices {
     pub arrays: i64,
 }
 
+/// What a plan in two phases moves between ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exchanged {
+    /// Bytes that all ranks give or get.
+    pub given: i64,
+    /// Bytes of the cache lines of slots in which these lie.
+    pub touched: i64,
+    /// Those of the given bytes that go from node to node.
+    pub far: i64,
+    /// Rounds of the plan.
+    pub rounds: i64,
+    /// Whether any array is stored in blocks that are encoded.
+    pub encoded: bool,
+    /// Whether several ranks may touch the same of these blocks.
+    pub shared_blocks: bool,
+}
+
 impl Prices {
     /// What it costs if each rank goes by itself.
     pub fn alone(&self) -> i64 {
@@ -178,7 +191,9 @@ impl Records {
     pub fn unplanned(&self, encoded: bool) -> Option<Choice> {
         let method = self.asked();
         match method {
-            Method::Auto if self.few_touch_files().is_none() && !encoded && is_cached(self.cached()) => {
+            Method::Auto
+                if self.few_touch_files().is_none() && !encoded && is_cached(self.cached()) =>
+            {
                 Some(Choice { method: Method::Direct, why: Why::Cached })
             }
             Method::Direct | Method::Sieve => Some(Choice { method, why: Why::Asked }),
@@ -242,105 +257,42 @@ fn scaled(ns: i64, thousandths: i64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
-impl Collective {
-    /// Whether any array is stored in blocks that are encoded.
-    pub fn encoded(&self) -> bool {
-        self.jobs.iter().any(|planned| planned.job.descriptor.encoded)
-    }
-
-    /// Bytes that all ranks give, together, without what later ones give.
-    pub fn given_bytes(&self) -> i64 {
-        let of_array = |array: u32| {
-            let item = self.job(array).map_or(0, |job| job.descriptor.item);
-            let counts = self.accesses(array).iter().map(|a| a.section.count().unwrap_or(i64::MAX));
-            counts.fold(0, |sum: i64, n| sum.saturating_add(n.saturating_mul(item)))
-        };
-        (0..self.arrays() as u32).map(of_array).fold(0, i64::saturating_add)
-    }
-
-    /// Bytes of the cache lines of slots in which all that ranks give or get lies, each as often as a rank
-    /// copies from it: of elements that lie far apart many times their bytes.
-    pub fn touched_bytes(&self) -> i64 {
-        let mut touched = 0_i64;
-        for planned in &self.jobs {
-            let descriptor = &planned.job.descriptor;
-            let Some(&inner) = descriptor.order.last() else { continue };
-            for region in &planned.regions {
-                let lattice = region.section.ranges()[inner].step.max(1);
-                for member in &region.members {
-                    let section = &planned.accesses()[*member as usize].section;
-                    let range = &section.ranges()[inner];
-                    let elements = section.count().unwrap_or(i64::MAX);
-                    let apart = descriptor.item.saturating_mul(range.step / lattice);
-                    // Up to a line for each; and at least a line for what lies in a row.
-                    let each = apart.clamp(descriptor.item, descriptor.item.max(LINE));
-                    let rows = elements.checked_div(range.count).unwrap_or(0);
-                    let row = range.count.saturating_mul(each).max(LINE);
-                    touched = touched.saturating_add(rows.saturating_mul(row));
-                }
-            }
-        }
-        touched
-    }
-
-    /// How many of the given bytes go from node to node, as if all owners gave alike: counting them would
-    /// take every rank a walk over all rounds.
-    pub fn between_nodes(&self, nodes: &[i64]) -> i64 {
-        let mut ranks_of: BTreeMap<i64, i128> = BTreeMap::new();
-        for node in nodes {
-            *ranks_of.entry(*node).or_default() += 1;
-        }
-        let (mut owners, mut near) = (0_i128, 0_i128);
-        for owner in self.owners() {
-            owners += 1;
-            near += nodes.get(owner as usize).and_then(|node| ranks_of.get(node)).copied().unwrap_or(0);
-        }
-        if owners == 0 || ranks_of.len() < 2 {
-            return 0;
-        }
-        let given = self.given_bytes();
-        let near = i128::from(given) * near / (owners * nodes.len() as i128);
-        given - i64::try_from(near).unwrap_or(given)
-    }
-
+impl Prices {
     /// What two-phase costs, nanoseconds.
-    pub fn two_phase_price(&self, prices: &Prices, write: bool) -> i64 {
-        let costs = &prices.costs;
-        let far = self.between_nodes(&prices.nodes);
-        let given = self.given_bytes();
-        let near = i128::from(self.touched_bytes()) * i128::from(given - far) / i128::from(given.max(1));
+    pub fn two_phase(&self, moved: &Exchanged, write: bool) -> i64 {
+        let (costs, &Exchanged { given, touched, far, rounds, .. }) = (&self.costs, moved);
+        let near = i128::from(touched) * i128::from(given - far) / i128::from(given.max(1));
         let copied = time(i64::try_from(near).unwrap_or(i64::MAX), costs.copy);
         let sent = time(far, costs.messages);
-        let rounds = self.rounds();
         let barriers = rounds.saturating_mul((1 + i64::from(write)) * costs.barrier_ns);
         let sum = |a: i64, b: i64| a.saturating_add(b);
-        let mut total = sum(sum(prices.parts, copied), sum(sent, barriers));
-        if !write && !self.encoded() {
+        let mut total = sum(sum(self.parts, copied), sum(sent, barriers));
+        if !write && !moved.encoded {
             // The disk is one for all, processors are several; and while a round is exchanged the disk
             // reads the next ones. What is copied out of the page cache, or decoded, takes the processors
             // that exchange: there, all that processors do is summed.
-            let beside = scaled(copied, costs.oversubscription) / (prices.own.len().max(1) as i64);
-            let overlapped = i128::from(prices.parts.min(sum(beside, sent)));
+            let beside = scaled(copied, costs.oversubscription) / (self.own.len().max(1) as i64);
+            let overlapped = i128::from(self.parts.min(sum(beside, sent)));
             let hidden = overlapped * i128::from(rounds - 1) / i128::from(rounds.max(1));
             let saved = i128::from(copied - beside) + hidden;
-            let saved = saved * i128::from(ONE - prices.cached()) / i128::from(ONE);
+            let saved = saved * i128::from(ONE - self.cached()) / i128::from(ONE);
             total -= i64::try_from(saved).unwrap_or(total);
         }
-        let each = ROUNDS_NS.saturating_add(prices.arrays.saturating_mul(ARRAY_NS));
+        let each = ROUNDS_NS.saturating_add(self.arrays.saturating_mul(ARRAY_NS));
         sum(total, scaled(each, costs.oversubscription))
     }
 
     /// Chooses by price. `lacking`: why there is no memory for two-phase; `order` as for [`Records::decide`].
     pub fn cheapest(
         &self,
-        prices: &Prices,
+        moved: &Exchanged,
         write: bool,
         lacking: Option<Why>,
         order: Option<bool>,
     ) -> Choice {
         let direct = |why| Choice { method: Method::Direct, why };
         let two_phase = |why| Choice { method: Method::TwoPhase, why };
-        if prices.own.len() == 1 {
+        if self.own.len() == 1 {
             return direct(Why::OneRank);
         }
         if let Some(why) = lacking {
@@ -349,20 +301,18 @@ impl Collective {
         if let Some(undecided) = order {
             return two_phase(in_order(undecided, None));
         }
-        let encoded = self.encoded();
-        if !encoded && !write && is_cached(prices.cached()) {
+        if !moved.encoded && !write && is_cached(self.cached()) {
             return direct(Why::Cached);
         }
-        if write && encoded && self.shared_blocks() {
+        if write && moved.encoded && moved.shared_blocks {
             return two_phase(Why::SharedBlocks);
         }
-        let dearest = prices.own.iter().map(|(cost, _)| *cost).max().unwrap_or(0);
-        let ranks = prices.own.len() as i64;
-        let oversubscription = prices.costs.oversubscription;
-        if !write && reads_sooner(dearest, ranks, prices.arrays, oversubscription) {
+        let dearest = self.own.iter().map(|(cost, _)| *cost).max().unwrap_or(0);
+        let ranks = self.own.len() as i64;
+        if !write && reads_sooner(dearest, ranks, self.arrays, self.costs.oversubscription) {
             return direct(Why::TooSmall);
         }
-        let (alone, both) = (prices.alone(), self.two_phase_price(prices, write));
+        let (alone, both) = (self.alone(), self.two_phase(moved, write));
         let why = Why::Cheaper(alone, both);
         if both < alone {
             two_phase(why)

@@ -37,9 +37,7 @@ mod settings;
 mod tiles;
 
 pub use access::{section_from_words, section_words, Access, ArrayDescriptor};
-pub use choice::{
-    reads_sooner, Choice, Decision, ExchangeCosts, Method, Prices, Why,
-};
+pub use choice::{reads_sooner, Choice, Decision, ExchangeCosts, Exchanged, Method, Prices, Why};
 pub use domains::{Cut, Share};
 pub use overlap::{leave_out, overlap, Left, Overlap};
 pub use owners::{most_arrays, Owners};
@@ -59,6 +57,8 @@ use crate::address::PAGE;
 use crate::error::PlanError;
 use crate::section::Section;
 
+/// Bytes of a cache line: a copy of an element moves one.
+const LINE: i64 = 64;
 /// A page more does not matter in slots of so many bytes.
 const LEADS: i64 = 16 * PAGE;
 
@@ -287,6 +287,79 @@ impl Collective {
                 planned => return planned,
             }
         }
+    }
+
+    /// Bytes that all ranks give, together, without what later ones give.
+    pub fn given_bytes(&self) -> i64 {
+        let of_array = |array: u32| {
+            let item = self.job(array).map_or(0, |job| job.descriptor.item);
+            let counts = self.accesses(array).iter().map(|a| a.section.count().unwrap_or(i64::MAX));
+            counts.fold(0, |sum: i64, n| sum.saturating_add(n.saturating_mul(item)))
+        };
+        (0..self.arrays() as u32).map(of_array).fold(0, i64::saturating_add)
+    }
+
+    /// Bytes of the cache lines of slots in which all that ranks give or get lies, each as often as a rank
+    /// copies from it: of elements that lie far apart many times their bytes.
+    pub fn touched_bytes(&self) -> i64 {
+        let mut touched = 0_i64;
+        for planned in &self.jobs {
+            let descriptor = &planned.job.descriptor;
+            let Some(&inner) = descriptor.order.last() else { continue };
+            for region in &planned.regions {
+                let lattice = region.section.ranges()[inner].step.max(1);
+                for member in &region.members {
+                    let section = &planned.accesses()[*member as usize].section;
+                    let range = &section.ranges()[inner];
+                    let elements = section.count().unwrap_or(i64::MAX);
+                    let apart = descriptor.item.saturating_mul(range.step / lattice);
+                    // Up to a line for each; and at least a line for what lies in a row.
+                    let each = apart.clamp(descriptor.item, descriptor.item.max(LINE));
+                    let rows = elements.checked_div(range.count).unwrap_or(0);
+                    let row = range.count.saturating_mul(each).max(LINE);
+                    touched = touched.saturating_add(rows.saturating_mul(row));
+                }
+            }
+        }
+        touched
+    }
+
+    /// How many of the given bytes go from node to node, as if all owners gave alike: counting them would
+    /// take every rank a walk over all rounds.
+    fn between_nodes(&self, nodes: &[i64]) -> i64 {
+        let mut ranks_of: BTreeMap<i64, i128> = BTreeMap::new();
+        for node in nodes {
+            *ranks_of.entry(*node).or_default() += 1;
+        }
+        let (mut owners, mut near) = (0_i128, 0_i128);
+        for owner in self.owners() {
+            owners += 1;
+            near +=
+                nodes.get(owner as usize).and_then(|node| ranks_of.get(node)).copied().unwrap_or(0);
+        }
+        if owners == 0 || ranks_of.len() < 2 {
+            return 0;
+        }
+        let given = self.given_bytes();
+        let near = i128::from(given) * near / (owners * nodes.len() as i128);
+        given - i64::try_from(near).unwrap_or(given)
+    }
+
+    /// What two-phase moves between ranks on these nodes.
+    pub fn exchanged(&self, nodes: &[i64]) -> Exchanged {
+        Exchanged {
+            given: self.given_bytes(),
+            touched: self.touched_bytes(),
+            far: self.between_nodes(nodes),
+            rounds: self.rounds(),
+            encoded: self.jobs.iter().any(|planned| planned.job.descriptor.encoded),
+            shared_blocks: self.shared_blocks(),
+        }
+    }
+
+    /// How many slots each rank has, if two may have `offered` bytes each.
+    pub fn slots(&self, offered: i64) -> i64 {
+        settings::slots(self.slot, offered)
     }
 
     /// Number of rounds: that of the rank with most batches.

@@ -40,7 +40,10 @@ impl Owners {
         let mut everything: BTreeMap<i64, BTreeSet<u32>> = BTreeMap::new();
         for (one, _) in wanted.iter().zip(&whole).filter(|(_, whole)| **whole) {
             let have: BTreeSet<u32> = one.have.iter().copied().collect();
-            everything.entry(one.file).and_modify(|all| all.retain(|r| have.contains(r))).or_insert(have);
+            everything
+                .entry(one.file)
+                .and_modify(|all| all.retain(|r| have.contains(r)))
+                .or_insert(have);
         }
         let of_array = |one: &Wanted| {
             let all = everything.get(&one.file);
@@ -123,7 +126,8 @@ impl Owners {
             return String::new();
         }
         let pairs = self.files.iter().zip(&self.whole);
-        let alone: BTreeSet<i64> = pairs.filter(|(_, whole)| **whole).map(|(file, _)| *file).collect();
+        let alone: BTreeSet<i64> =
+            pairs.filter(|(_, whole)| **whole).map(|(file, _)| *file).collect();
         let one = match alone.len() {
             0 => String::new(),
             n => format!(", {n} of them with one writer each"),
@@ -194,9 +198,11 @@ mod tests {
                 lead: None,
             }
             .words(),
-            section: section_words(
-                &Section::new(vec![Range { start: 1000 * rank as i64, count, step: 1 }]).unwrap(),
-            ),
+            section: section_words(&Section::new(vec![Range {
+                start: 1000 * rank as i64,
+                count,
+                step: 1,
+            }])),
         };
         let rows: Vec<Vec<i64>> = (0..ranks.len())
             .map(|k| {
@@ -232,7 +238,10 @@ mod tests {
         let ranks = [vec![(1, 3, 9)], vec![(1, 3, 9), (2, 3, 9)], vec![(2, 3, 9)]];
         let (records, wanted) = brought(&ranks, 3);
         let owners = Owners::new(&records, &wanted, true);
-        assert_eq!((vec![vec![1], vec![1]], vec![true; 2]), (owners.able.clone(), owners.whole.clone()));
+        assert_eq!(
+            (vec![vec![1], vec![1]], vec![true; 2]),
+            (owners.able.clone(), owners.whole.clone())
+        );
         assert_eq!(None, owners.assigned(&records, &wanted, Solver::Balanced).unwrap());
         assert_eq!(vec![Share { rank: 1, part: 1 }], owners.shares(None, 0));
         // Reading needs no such thing.

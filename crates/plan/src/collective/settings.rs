@@ -6,7 +6,6 @@
 use super::choice::Method;
 use super::domains::Cut;
 use super::records::Records;
-use super::Collective;
 use crate::assign::Solver;
 
 /// Number of settings in a record.
@@ -150,15 +149,13 @@ impl Records {
     }
 }
 
-impl Collective {
-    /// How many slots each rank has, if two may have `offered` bytes each: three where these fit.
-    pub fn slots(&self, offered: i64) -> i64 {
-        let fits = self.slot_bytes().saturating_mul(MOST_SLOTS) <= offered.saturating_mul(2);
-        if fits {
-            MOST_SLOTS
-        } else {
-            2
-        }
+/// How many slots each rank has, if one has so many bytes and two may have `offered` each: three where
+/// these fit.
+pub(super) fn slots(slot: i64, offered: i64) -> i64 {
+    if slot.saturating_mul(MOST_SLOTS) <= offered.saturating_mul(2) {
+        MOST_SLOTS
+    } else {
+        2
     }
 }
 
@@ -202,7 +199,9 @@ mod tests {
         assert!(all.durable() && all.refuses_overlap(), "what any rank says");
         assert_eq!(Solver::Matching, all.solver());
         assert_eq!((3, 2, 1), (all.groups(8), all.groups(2), all.groups(0)));
-        let neither = of(&[words(Settings { refuses_overlap: false, ..said(1, Cut::Fixed, false) })]);
+        assert_eq!((3, 2), (slots(33, 50), slots(34, 50)), "three only where they fit");
+        let neither =
+            of(&[words(Settings { refuses_overlap: false, ..said(1, Cut::Fixed, false) })]);
         assert!(!neither.durable() && !neither.refuses_overlap());
     }
 

@@ -1,5 +1,5 @@
 use super::super::records::{record, Said, Stage};
-use super::super::{section_words, Agreed, ArrayDescriptor, Cut, Job, Share, Wanted};
+use super::super::{section_words, Agreed, ArrayDescriptor, Collective, Cut, Job, Share, Wanted};
 use super::*;
 use crate::assign::Solver;
 use crate::collective::{Access, Settings};
@@ -10,8 +10,9 @@ const MIB: i64 = 1 << 20;
 const MS: i64 = 1_000_000;
 
 fn columns(shape: [i64; 2], rank: u32) -> Section {
-    let columns = Range { start: rank.into(), count: shape[1] / i64::from(RANKS), step: RANKS.into() };
-    Section::new(vec![Range { start: 0, count: shape[0], step: 1 }, columns]).unwrap()
+    let columns =
+        Range { start: rank.into(), count: shape[1] / i64::from(RANKS), step: RANKS.into() };
+    Section::new(vec![Range { start: 0, count: shape[0], step: 1 }, columns])
 }
 
 /// 64 MiB by columns: several rounds of four owners.
@@ -42,6 +43,14 @@ fn plan(write: bool) -> Collective {
     plan
 }
 
+fn price(plan: &Collective, prices: &Prices, write: bool) -> i64 {
+    prices.two_phase(&plan.exchanged(&prices.nodes), write)
+}
+
+fn cheapest(plan: &Collective, prices: &Prices, write: bool) -> Choice {
+    prices.cheapest(&plan.exchanged(&prices.nodes), write, None, None)
+}
+
 fn prices(parts: i64) -> Prices {
     let costs = ExchangeCosts { barrier_ns: 1_000, ..ExchangeCosts::shared(1000) };
     Prices { own: vec![(1_000_000 * MS, 0); 4], parts, costs, nodes: vec![0; 4], arrays: 1 }
@@ -60,18 +69,18 @@ fn shared(mut prices: Prices, oversubscription: i64) -> Prices {
 #[test]
 fn the_disk_works_while_other_rounds_are_copied() {
     let plan = plan(false);
-    let moved = time(plan.touched_bytes(), ExchangeCosts::shared(1000).copy);
+    let moved = time(plan.exchanged(&[]).touched, ExchangeCosts::shared(1000).copy);
     for oversubscription in [1000, 2000, 4000] {
         let beside = moved * oversubscription / (1000 * 4);
         let little = 600_000 * oversubscription / 1000;
         for parts in [10 * moved, moved, moved / 10] {
-            let both = plan.two_phase_price(&shared(prices(parts), oversubscription), false);
+            let both = price(&plan, &shared(prices(parts), oversubscription), false);
             let alone = parts.min(beside) / plan.rounds(); // the first read, or the last copy
             let least = parts.max(beside) + alone;
             assert!((least..=least + little).contains(&both), "{both} {least} {little}");
             // Copies out of the page cache take the processors that the exchange takes.
-            assert!(plan.two_phase_price(&cached(prices(parts)), false) >= parts + moved);
-            assert!(plan.two_phase_price(&prices(parts), true) >= parts + moved);
+            assert!(price(&plan, &cached(prices(parts)), false) >= parts + moved);
+            assert!(price(&plan, &prices(parts), true) >= parts + moved);
         }
     }
 }
@@ -83,8 +92,8 @@ fn ranks_copy_side_by_side() {
     for (oversubscription, method) in [(2000, Method::TwoPhase), (4000, Method::Direct)] {
         let mut found = shared(prices(180 * MS), oversubscription);
         found.own = vec![(90 * MS, 0); 4];
-        found.costs.copy = plan.touched_bytes() * 1000 / 480;
-        assert_eq!(method, plan.cheapest(&found, false, None, None).method);
+        found.costs.copy = plan.exchanged(&[]).touched * 1000 / 480;
+        assert_eq!(method, cheapest(&plan, &found, false).method);
     }
 }
 
@@ -93,7 +102,7 @@ fn each_array_costs_a_processor_that_ranks_share() {
     let plan = plan(false);
     let of = |arrays, sharing| {
         let prices = Prices { arrays, ..cached(shared(prices(MS), sharing)) };
-        plan.two_phase_price(&prices, false)
+        price(&plan, &prices, false)
     };
     assert_eq!(100 * ARRAY_NS, of(101, 1000) - of(1, 1000));
     assert_eq!(302 * ARRAY_NS + 2 * ROUNDS_NS, of(101, 3000) - of(1, 1000));
@@ -106,9 +115,9 @@ fn what_the_disk_hardly_notices_is_not_exchanged() {
     let mut found = prices(300_000);
     found.own = vec![(150_000, 0); 4];
     found.costs.copy = 1_000_000_000_000;
-    assert_eq!(Method::Direct, plan.cheapest(&found, false, None, None).method);
+    assert_eq!(Method::Direct, cheapest(&plan, &found, false).method);
     found.parts = 10_000;
-    assert_eq!(Method::TwoPhase, plan.cheapest(&found, false, None, None).method);
+    assert_eq!(Method::TwoPhase, cheapest(&plan, &found, false).method);
 }
 
 #[test]
@@ -128,25 +137,25 @@ fn small_sections_are_not_planned() {
         let mut found = Prices { arrays, ..shared(prices(0), sharing) };
         found.own = vec![(own, 0); 4];
         found.costs.copy = 1_000_000_000_000;
-        let chosen = plan.cheapest(&found, false, None, None);
+        let chosen = cheapest(&plan, &found, false);
         assert_eq!(method, chosen.method, "{own} {arrays} {sharing}");
         assert_eq!(method == Method::Direct, chosen.why == Why::TooSmall);
-        assert_ne!(Why::TooSmall, plan.cheapest(&found, true, None, None).why);
+        assert_ne!(Why::TooSmall, cheapest(&plan, &found, true).why);
     }
 }
 
 #[test]
 fn messages_between_nodes_are_slower_than_copies() {
     let plan = plan(false);
-    let given = plan.given_bytes();
-    assert_eq!(0, plan.between_nodes(&[7; 4]));
-    assert_eq!(given / 2, plan.between_nodes(&[0, 0, 1, 1]));
-    assert_eq!(given * 3 / 4, plan.between_nodes(&[0, 1, 2, 3]));
+    let given = plan.exchanged(&[]).given;
+    assert_eq!(0, plan.exchanged(&[7; 4]).far);
+    assert_eq!(given / 2, plan.exchanged(&[0, 0, 1, 1]).far);
+    assert_eq!(given * 3 / 4, plan.exchanged(&[0, 1, 2, 3]).far);
     let apart = Prices { nodes: vec![0, 1, 2, 3], ..prices(MS) };
-    let both = (plan.two_phase_price(&apart, true), plan.two_phase_price(&prices(MS), true));
+    let both = (price(&plan, &apart, true), price(&plan, &prices(MS), true));
     let (copy, messages) = (apart.costs.copy, apart.costs.messages);
     let far = given * 3 / 4;
-    let touched = plan.touched_bytes();
+    let touched = plan.exchanged(&[]).touched;
     let more = time(far, messages) + time(touched / 4, copy) - time(touched, copy);
     assert_eq!(more, both.0 - both.1);
 }
@@ -163,7 +172,7 @@ fn copies_move_cache_lines() {
             lead: None,
         };
         let whole = Section::new(shape.map(|count| Range { start: 0, count, step: 1 }).to_vec());
-        let accesses = [section, whole.unwrap()]
+        let accesses = [section, whole]
             .into_iter()
             .enumerate()
             .map(|(k, section)| Access { rank: k as u32, item: 0, section })
@@ -179,11 +188,11 @@ fn copies_move_cache_lines() {
             write: false,
         };
         let all: i64 = shape.iter().product::<i64>() * item;
-        Collective::new(vec![job], &agreed).unwrap().touched_bytes() - all
+        Collective::new(vec![job], &agreed).unwrap().exchanged(&[]).touched - all
     };
     let section = |rows: i64, columns: i64, step: i64| {
         let range = |count, step| Range { start: 0, count, step };
-        Section::new(vec![range(rows, 1), range(columns, step)]).unwrap()
+        Section::new(vec![range(rows, 1), range(columns, step)])
     };
     assert_eq!(5 * 100 * 4, of([10, 100], 4, section(5, 100, 1)), "in a row");
     assert_eq!(5 * 50 * 8, of([10, 100], 4, section(5, 50, 2)), "every second");
@@ -198,7 +207,7 @@ fn what_counts_before_any_price() {
     let dear = prices(i64::MAX / 4);
     let lone = Prices { own: vec![(MS, 0)], nodes: vec![0], ..dear.clone() };
     let choose = |prices: &Prices, write, lacking, order| {
-        let choice = plan.cheapest(prices, write, lacking, order);
+        let choice = prices.cheapest(&plan.exchanged(&prices.nodes), write, lacking, order);
         (choice.method, choice.why)
     };
     let (direct, both) = (Method::Direct, Method::TwoPhase);
@@ -268,7 +277,11 @@ fn a_caller_and_a_hint_decide_before_prices_do() {
     let chosen = Choice { method: Method::TwoPhase, why: Why::FewTouchFiles(1) };
     assert_eq!(Decision::Chosen(chosen), records(&few).0.decide(100, None));
     let direct = Settings { io_ranks: 1, ..settings(Method::Direct) };
-    assert_eq!(asked(Method::Direct), records(&direct).0.decide(100, None), "a caller before a hint");
+    assert_eq!(
+        asked(Method::Direct),
+        records(&direct).0.decide(100, None),
+        "a caller before a hint"
+    );
     let instead_of = Some(Method::Sieve);
     let why = Why::InOrder { undecided: true, instead_of };
     let chosen = Choice { method: Method::TwoPhase, why };
@@ -318,10 +331,13 @@ fn a_plan_of_records_has_the_largest_slots_that_all_can_have() {
         },
         64 * 8 * 4,
     );
-    assert!(plan_of(1 << 20, 1).slot_bytes() <= 512 && plan_of(1 << 20, 1).rounds() == bytes / 2 / 512);
+    assert!(
+        plan_of(1 << 20, 1).slot_bytes() <= 512 && plan_of(1 << 20, 1).rounds() == bytes / 2 / 512
+    );
     assert!(plan_of(256, 1).slot_bytes() <= 256, "of the rank that has least memory");
     let blocks = plan_of(1 << 20, 32);
-    assert_eq!(32 * 8 * 4, blocks.slot_bytes(), "a block is not cut");
+    // Of the columns that anybody wants, six lie side by side.
+    assert_eq!(32 * 6 * 4, blocks.slot_bytes(), "a block is not cut");
     // There is no memory for it: the plan says what there would have to be.
-    assert!(plan_of(128, 32).slot_bytes() >= 32 * 8 * 4);
+    assert_eq!(32 * 6 * 4, plan_of(128, 32).slot_bytes());
 }
