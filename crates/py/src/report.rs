@@ -1,10 +1,11 @@
 //! A plan in numbers, as the fields of `outcore.report.Report`.
 
-use outcore_plan::{Cost, Direction, Section};
+use outcore_access::Access;
+use outcore_plan::{Direction, Section};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::access::{Access, Open};
+use crate::open::Open;
 
 /// The fields of a `Report`.
 pub fn explain<'py>(
@@ -67,21 +68,6 @@ pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 8]
         cost.decodes.saturating_add(cost.encodes),
         survey.cached.map_or(-1, i64::from),
     ])
-}
-
-/// Adds the cost of so many equal steps to what an access costs.
-pub fn add(sum: &mut Cost, part: &Cost, times: i64) {
-    let add = |sum: &mut i64, part: i64| *sum = sum.saturating_add(part.saturating_mul(times));
-    add(&mut sum.reads, part.reads);
-    add(&mut sum.read_bytes, part.read_bytes);
-    add(&mut sum.writes, part.writes);
-    add(&mut sum.written_bytes, part.written_bytes);
-    add(&mut sum.mapped_bytes, part.mapped_bytes);
-    add(&mut sum.useful_bytes, part.useful_bytes);
-    add(&mut sum.decodes, part.decodes);
-    add(&mut sum.encodes, part.encodes);
-    add(&mut sum.rounds, part.rounds);
-    sum.peak_bytes = sum.peak_bytes.max(part.peak_bytes);
 }
 
 /// What was really done, as the fields of a `Report` that count.
