@@ -5,13 +5,11 @@ use super::*;
 use crate::hints::Hints;
 use crate::testing::{budget, dense, open, section, Never, TestDir};
 
+/// Reads what is listed.
+type Read<'a> = dyn Fn(&[(&Open, Access)]) -> Result<(), Fault> + 'a;
+
 /// Reads a section of each file into its part of one piece of memory, `apart` bytes further each.
-fn read_all(
-    arrays: &[Open],
-    apart: usize,
-    hints: &Hints,
-    read: &dyn Fn(&[(&Open, Access)]) -> Result<(), Fault>,
-) -> Result<Vec<u8>, Fault> {
+fn read_all(arrays: &[Open], apart: usize, hints: &Hints, read: &Read) -> Result<Vec<u8>, Fault> {
     let (section, mut memory) = (section(&[(100, 500, 2)]), vec![0; 500 * arrays.len()]);
     let len = memory.len() as i64;
     let all = User::of(&mut memory, 0);
