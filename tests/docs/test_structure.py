@@ -53,6 +53,6 @@ def test_circles_are_found(tmp_path):
     assert Crate(tmp_path).circles() == []
 
 
-@pytest.mark.parametrize("crate", ["plan", "io", "compute"])
+@pytest.mark.parametrize("crate", ["plan", "io", "access", "compute"])
 def test_files_of_a_crate_use_each_other_in_no_circle(crate):
     assert Crate(ROOT / "crates" / crate / "src").circles() == []

@@ -2,7 +2,7 @@
 
 from mutants import Mutant
 
-ACCESS = "crates/py/src/access.rs"
+ACCESS = "crates/access/src/open.rs"
 ARRAY = "crates/py/src/array.rs"
 HAZARDS = "tests/unit/test_disk_hazards.py"
 WHOLE = "tests/unit/test_whole_or_refused.py::test_"
@@ -54,8 +54,8 @@ MUTANTS = [
     ),
     Mutant(
         file=ACCESS,
-        before="        WRITES.fetch_add(1, Ordering::SeqCst);\n        let result = self.outside(py, work);",
-        after="        let result = self.outside(py, work);",
+        before="        WRITES.fetch_add(1, Ordering::SeqCst);\n        let result = work();",
+        after="        let result = work();",
         killed_by=f"{HAZARDS}::test_a_write_counts_from_its_beginning",
         why="the same for writes that are cast",
     ),
@@ -81,14 +81,14 @@ MUTANTS = [
         why="a window that is written back would undo what another thread wrote into its holes",
     ),
     Mutant(
-        file="crates/py/src/chunks.rs",
+        file="crates/access/src/chunks.rs",
         before="let _guard = batch.patiently(|patience| match &self.store {",
         after="let _ = batch.patiently(|patience| match &self.store {",
         killed_by="tests/conformance/test_two_processes.py::test_two_writers_of_one_compressed_zarr_chunk_lose_nothing",
         why="of two processes that change a part of the same encoded chunk one would lose it",
     ),
     Mutant(
-        file="crates/py/src/chunks.rs",
+        file="crates/access/src/chunks.rs",
         before="            Mode::Run if replacing => self.assure(&each)?,",
         after="            Mode::Run if replacing => None::<Promise>,",
         killed_by=(
@@ -98,21 +98,21 @@ MUTANTS = [
         why="a write could be refused memory after it changed most of its section",
     ),
     Mutant(
-        file="crates/py/src/cast.rs",
+        file="crates/access/src/cast.rs",
         before="            return self.admits(&hints);",
         after="            return Ok(());",
         killed_by=f"{WHOLE}a_cast_that_cuts_chunks_is_refused_before_it_changes_anything[options0]",
         why="a value of another type could be refused memory after most of it was written",
     ),
     Mutant(
-        file="crates/py/src/part.rs",
+        file="crates/access/src/part.rs",
         before="        self.all_axes(cell, |held, has| held == has)",
         after="        self.all_axes(cell, |held, _| held > 0)",
         killed_by="tests/property/test_equality.py::test_sections_of_every_format_equal_numpy",
         why="the rest of a chunk that is written in part would be replaced by the fill value",
     ),
     Mutant(
-        file="crates/py/src/table.rs",
+        file="crates/access/src/table.rs",
         before="            let held = self.hold()?;\n            let now",
         after="            let held: Option<Held> = None;\n            let now",
         killed_by="tests/conformance/test_hdf5_writers.py::test_a_chunk_that_another_program_makes_meanwhile_is_not_made_again",
@@ -149,7 +149,7 @@ MUTANTS = [
         why="an append inside an append would wait for itself, or take its place",
     ),
     Mutant(
-        file="crates/py/src/windows.rs",
+        file="crates/access/src/windows.rs",
         before="            if nesting::is_nested() || self.holders()",
         after="            if false && self.holders()",
         killed_by=f"{NESTED}::test_a_handler_writes_into_windows_that_are_being_written",
@@ -163,21 +163,21 @@ MUTANTS = [
         why="pages that are made dirty beside direct writes may reach into these: the flush fails",
     ),
     Mutant(
-        file="crates/py/src/terms.rs",
+        file="crates/access/src/terms.rs",
         before="    if !terms.direct || !hints.exclusive {\n",
         after="    if !terms.direct {\n",
         killed_by=f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
         why="direct writes beside those of other programs may make a flush fail",
     ),
     Mutant(
-        file="crates/py/src/terms.rs",
+        file="crates/access/src/terms.rs",
         before="    let block = if pages { terms.block.max(probe::page_size()) } else { terms.block };\n",
         after="    let block = terms.block;\n",
         killed_by=f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
         why="a page would be written past the page cache and through it",
     ),
     Mutant(
-        file="crates/py/src/guard.rs",
+        file="crates/access/src/guard.rs",
         before="    let nested = nesting::is_nested();\n",
         after="    let nested = false;\n",
         killed_by=f"{NESTED}::test_a_handler_changes_the_file_whose_chunks_are_read",
@@ -213,7 +213,7 @@ MUTANTS = [
         why="a write that is under way would be cut in the middle by who cancels it",
     ),
     Mutant(
-        file="crates/py/src/learning.rs",
+        file="crates/access/src/learning.rs",
         before="(part.start - all.start) / all.step * stride",
         after="(part.start - all.start) * stride",
         killed_by="tests/unit/test_learning.py::test_parts_of_a_read_are_in_their_places",

@@ -147,14 +147,14 @@ MUTANTS = [
     ),
     # NetCDF4: what is shorter than its dimension
     Mutant(
-        file="crates/py/src/chunks.rs",
+        file="crates/access/src/chunks.rs",
         before="                    table.stretch()?;\n                }\n                let (place, guard) =",
         after="                }\n                let (place, guard) =",
         killed_by=f"{UNLIMITED}::test_writes_behind_what_is_stored_are_seen_by_all",
         why="what is written behind the stored end of a NetCDF4 variable nobody would ever read",
     ),
     Mutant(
-        file="crates/py/src/chunks.rs",
+        file="crates/access/src/chunks.rs",
         before="        if let Store::Table(table) = &self.store {\n            table.stretch()?;\n        }\n",
         after="",
         killed_by=f"{UNLIMITED}::test_writes_behind_what_is_stored_are_seen_by_all",

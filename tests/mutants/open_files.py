@@ -17,7 +17,7 @@ MUTANTS = [
         why="files that are only kept would take all places",
     ),
     Mutant(
-        file="crates/py/src/chunks.rs",
+        file="crates/access/src/chunks.rs",
         before="        descriptors::take(u64::try_from(number).unwrap_or(u64::MAX)).ok_or_else(|| {",
         after="        Some(descriptors::take_some(u64::from(number < 0))).ok_or_else(|| {",
         killed_by=THREADS,

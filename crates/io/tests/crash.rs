@@ -707,7 +707,7 @@ fn what_threads_wrote_through_mappings_is_safe_after_their_flush() {
         let plan = Plan::new(&request, &terms).unwrap();
         assert_eq!(Method::Mapped, plan.method());
         let mut memory = content(seed, FILES * ROW as usize / 2);
-        let user = User { origin: memory.as_mut_ptr(), low: 0, high: memory.len() as i64 };
+        let user = User::of(&mut memory[..], 0);
         let job = Job {
             plan: &plan,
             direction: Direction::Write,
@@ -724,8 +724,7 @@ fn what_threads_wrote_through_mappings_is_safe_after_their_flush() {
             flushed: false,
             interrupted: &|| false,
         };
-        // SAFETY: the memory is as large as told, and ours until the end of the call.
-        unsafe { run(&job) }.unwrap();
+        run(&job).unwrap();
         table.sync().unwrap();
         let after = before.after_crash(&faults.log(), Loss::Unsynced);
         for (path, new) in paths.iter().zip(memory.chunks(ROW as usize / 2)) {

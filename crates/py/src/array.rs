@@ -1,7 +1,7 @@
 //! `_core.Array`: one array on disk, as `DiskArray` uses it.
 //!
 //! Each call parses its key, finds the memory on the Python side (a new result, `out`, the value to
-//! be written), and lets [`crate::access`] plan and run without the GIL.
+//! be written), and lets `outcore_access` plan and run without the GIL.
 //!
 //! The metadata may change under the accesses of other threads (`append`, `resize`). What is open
 //! then is replaced ([`Array::adopt`]) and, if accesses still run on it or a flush is due, retired: it
@@ -16,20 +16,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArray1, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use outcore_access::described::Source;
+use outcore_access::{placed, Access, Cache, Hints};
+use outcore_io::exec::User;
 use outcore_io::process;
 use outcore_plan::collective::{section_words, ArrayDescriptor};
-use outcore_plan::{nests, Direction, Layout, Method};
+use outcore_plan::{nests, Direction, Method};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
 
-use crate::access::{self, Access, Open};
+use crate::block_loops::{self, Loop};
 use crate::buffers::{self, Memory};
-use crate::cast::Cast;
+use crate::casting::{self, Value};
 use crate::errors::{Class, Fault};
-use crate::hints::{Cache, Hints};
+use crate::hints;
 use crate::key::{self, Axis, Selection};
-use crate::layout::{describe, Described, Source};
-use crate::loops::{Loop, Start};
+use crate::layout::{describe, Described};
+use crate::open::Open;
 
 /// An array on disk.
 #[pyclass(module = "outcore._core", frozen)]
@@ -69,7 +72,7 @@ impl Array {
     #[new]
     fn new(info: &Bound<'_, PyAny>, writable: bool, hints: &Bound<'_, PyAny>) -> PyResult<Array> {
         let described = Arc::new(describe(info)?);
-        let hints = Hints::read(hints)?;
+        let hints = hints::read(hints)?;
         let path = described.path.clone();
         Ok(Array::around(Open::new(described, writable)?, path, writable, hints))
     }
@@ -85,7 +88,7 @@ impl Array {
     fn view(&self, info: &Bound<'_, PyAny>, hints: &Bound<'_, PyAny>) -> PyResult<Array> {
         let open = self.open()?.view(Arc::new(describe(info)?), self.writable)?;
         let path = open.described.path.clone();
-        Ok(Array::around(open, path, self.writable, Hints::read(hints)?))
+        Ok(Array::around(open, path, self.writable, hints::read(hints)?))
     }
 
     /// The same array, in all but the way of access: through windows (data sieving).
@@ -281,7 +284,7 @@ impl Array {
         self.look(key, write, |open, access| crate::report::counts(py, open, access))
     }
 
-    /// What it would cost in nanoseconds, and the share that is cached, in thousandths (`report::price`).
+    /// What it would cost in nanoseconds, and the share that is cached, in thousandths .
     #[pyo3(signature = (key, write = false, cold = false))]
     fn price(
         &self,
@@ -290,7 +293,7 @@ impl Array {
         write: bool,
         cold: bool,
     ) -> PyResult<(i64, i64)> {
-        self.look(key, write, |open, access| crate::report::price(py, open, access, cold))
+        self.look(key, write, |open, access| Ok(open.price(py, access, cold)?))
     }
 
     /// Whether a write of a section would leave gaps between pages that a flush then writes along.
@@ -316,7 +319,7 @@ impl Array {
             direction: Direction::Read,
             section: &selection.section,
             strides: &walk.strides,
-            data: std::ptr::null_mut(),
+            data: User::none(),
             hints: &self.hints,
         };
         open.prefetch(py, &access)?;
@@ -411,7 +414,7 @@ impl Array {
         matches!(*self.lock(), State::Closed)
     }
 
-    /// Begin a loop over blocks; see `loops::Start`. `writes_to` is the array to which the caller
+    /// Begin a loop over blocks; see `block_loops::begin`. `writes_to` is the array to which the caller
     /// copies each block, if he does.
     #[pyo3(signature = (choose, writes_to = None))]
     fn begin_loop(
@@ -422,11 +425,9 @@ impl Array {
     ) -> PyResult<Loop> {
         let open = self.open()?;
         let target = writes_to.map(|target| target.get().open_for_writing()).transpose()?;
-        let (path, hints) = (self.path.as_str(), &self.hints);
         let choose = &choose.clone().unbind();
-        let elements = open.shape().iter().fold(1, |all: i64, n| all.saturating_mul(*n));
-        let start = Start { open: &open, path, hints, choose, target, elements };
-        Ok(open.outside(py, |interrupts| start.begin(interrupts))?)
+        let array = (&open, self.path.as_str(), &self.hints);
+        Ok(block_loops::begin(py, array, choose, target.as_ref())?)
     }
 
     /// Bytes of buffer that one operation may hold now.
@@ -504,7 +505,7 @@ impl Array {
             direction: if write { Direction::Write } else { Direction::Read },
             section: &selection.section,
             strides: &walk.strides,
-            data: std::ptr::null_mut(),
+            data: User::none(),
             hints: &self.hints,
         };
         tell(&open, &access)
@@ -571,6 +572,7 @@ impl Array {
             return Ok(true);
         }
         let walk = selection.walk(&memory.strides);
+        let (section, item) = (&selection.section, open.described.item());
         let keeping;
         let hints = match manner {
             Manner::Kept if self.hints.cache == Cache::Auto => {
@@ -581,9 +583,11 @@ impl Array {
         };
         let access = Access {
             direction,
-            section: &selection.section,
+            section,
             strides: &walk.strides,
-            data: memory.data.wrapping_offset(walk.shift as isize),
+            // SAFETY: the memory was found, or made, for this selection, and the Python frame that waits
+            // for us refers to it; results and `out` may be written.
+            data: unsafe { memory.user(walk.shift, section, &walk.strides, item) },
             hints,
         };
         match manner {
@@ -623,15 +627,11 @@ impl Array {
             self.transfer(py, open, Direction::Write, selection, size, &memory, Manner::Any)
                 .map(|_| ())
         } else {
-            let cast = Cast {
-                described: &open.described,
-                hints: &self.hints,
-                open,
-                walk: selection.walk(&memory.strides),
-                data: memory.data,
-                from: array.dtype().unbind(),
-            };
-            cast.write(py, &selection.section, size)
+            let walk = selection.walk(&memory.strides);
+            let data = memory.data.wrapping_offset(walk.shift as isize);
+            let memory = Memory { data, strides: walk.strides };
+            let value = Value { memory, dtype: array.dtype().unbind() };
+            casting::write(py, (open, &self.hints), &value, &selection.section, size)
         };
         // Before the caller releases `open`: what was written to something idle is counted.
         self.written.fetch_add(1, Ordering::SeqCst);
@@ -684,7 +684,7 @@ fn made_for<'py>(
     open.admit(&selection.section)?;
     let described = &open.described;
     let (dtype, shape) = (described.dtype.bind(py), selection.shape());
-    match access::placed(&described.layout, &selection.section, selection.size()?) {
+    match placed(&described.layout, &selection.section, selection.size()?) {
         Some(at) => buffers::empty_at(py, &shape, dtype, described.fortran, at),
         None => buffers::empty(py, &shape, dtype, described.fortran),
     }
@@ -725,45 +725,4 @@ fn check_out<'a, 'py>(
         return Err(bad(text).into());
     }
     Ok(array)
-}
-
-/// Byte strides of a packed array.
-pub fn packed(shape: &[i64], item: i64, fortran: bool) -> Vec<i64> {
-    let mut strides = vec![0; shape.len()];
-    let mut step = item;
-    let mut place = |d: usize| {
-        strides[d] = step;
-        step = step.saturating_mul(shape[d].max(1));
-    };
-    if fortran {
-        (0..shape.len()).for_each(&mut place);
-    } else {
-        (0..shape.len()).rev().for_each(&mut place);
-    }
-    strides
-}
-
-impl Open {
-    /// Length of each axis.
-    pub fn shape(&self) -> &[i64] {
-        match &self.described.layout {
-            Layout::Strided(strided) => &strided.shape,
-            Layout::Chunked(chunked) => &chunked.shape,
-        }
-    }
-}
-
-impl Described {
-    /// Byte strides of a packed array of this shape, in the order of the file.
-    pub fn packed(&self, shape: &[i64]) -> Vec<i64> {
-        packed(shape, self.item(), self.fortran)
-    }
-
-    /// Bytes of an element.
-    pub fn item(&self) -> i64 {
-        match &self.layout {
-            Layout::Strided(strided) => strided.item,
-            Layout::Chunked(chunked) => chunked.item,
-        }
-    }
 }

@@ -13,7 +13,10 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMet
 use pyo3::prelude::*;
 use pyo3::PyTypeInfo;
 
+use outcore_access::reach;
+use outcore_io::exec::User;
 use outcore_io::pool::PAGE;
+use outcore_plan::Section;
 
 use crate::errors::{Class, Fault};
 
@@ -30,6 +33,26 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// The elements of a section for the core, from `shift` bytes behind the first element on, walked by
+    /// these strides.
+    ///
+    /// # Safety
+    /// The array has these strides, and the shape of the section; it is kept alive until the core is done,
+    /// and may be written if it is read into.
+    pub unsafe fn user<'a>(
+        &'a self,
+        shift: i64,
+        section: &Section,
+        strides: &[i64],
+        item: i64,
+    ) -> User<'a> {
+        let (low, high) = reach(section, strides, item);
+        // SAFETY: all elements of the array lie in low..high around this one.
+        unsafe { User::new(self.data.wrapping_offset(shift as isize), low, high) }
+    }
+}
 
 fn fields(array: &Bound<'_, PyUntypedArray>) -> (*mut u8, i32) {
     let object: *mut PyArrayObject = array.as_array_ptr();

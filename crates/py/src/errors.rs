@@ -4,14 +4,18 @@
 //! The matches below have no catch-all, so a new variant of the core does not compile until somebody
 //! has decided what Python sees.
 
+use std::sync::Arc;
+
+use outcore_access::error::TOO_MANY_OPEN;
+use outcore_access::nesting::Inside;
+use outcore_access::Reason;
+use outcore_io::error::Foreign;
 use outcore_io::StorageError;
 use outcore_plan::PlanError;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
-
-use crate::nesting::Inside;
 
 /// Which class of `errors.py` a failure belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,34 +83,6 @@ impl Fault {
         self
     }
 
-    /// Whether memory was refused, which may be different a moment later.
-    pub fn is_about_memory(&self) -> bool {
-        self.0.class == Class::Budget
-    }
-
-    /// Whether too many files are open, which may be different a moment later.
-    pub fn is_about_files(&self) -> bool {
-        self.0.code == TOO_MANY_OPEN
-    }
-
-    /// Whether there is too little of what others may give back.
-    pub fn is_about_room(&self) -> bool {
-        self.is_about_memory() || self.is_about_files()
-    }
-
-    /// Whether the work was told to stop.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.class == Class::Interrupt
-    }
-
-    /// Of a refusal: so much more memory is needed, for `what`.
-    pub fn beside(mut self, what: &str, bytes: i64) -> Fault {
-        for (_, value) in self.0.details.iter_mut().filter(|(name, _)| *name == "needed") {
-            *value = value.saturating_add(bytes);
-        }
-        self.hint(&format!("Add {bytes} bytes for {what}."))
-    }
-
     /// A number for those who handle the error: `offset`, `length`, `errno`, `needed`.
     pub fn with(mut self, name: &'static str, value: i64) -> Fault {
         self.0.details.push((name, value));
@@ -114,17 +90,50 @@ impl Fault {
     }
 }
 
-impl Fault {
-    /// What Python code of ours raised; a refusal of memory is one again.
-    pub fn of_python(py: Python<'_>, error: PyErr) -> Fault {
-        let needed = error.value(py).getattr("needed").and_then(|needed| needed.extract());
-        match needed {
-            Ok(needed) => {
-                let text = error.value(py).getattr("message").and_then(|text| text.extract());
-                let text: String = text.unwrap_or_default();
-                Fault::new(Class::Budget, "budget-too-small", text).with("needed", needed)
+/// What Python code raised that the core called: a refusal of memory is one again.
+pub fn of_python(py: Python<'_>, error: PyErr) -> outcore_access::Fault {
+    let needed = error.value(py).getattr("needed").and_then(|needed| needed.extract());
+    match needed {
+        Ok(needed) => {
+            let text = error.value(py).getattr("message").and_then(|text| text.extract());
+            Reason::NoRoom { text: text.unwrap_or_default(), needed }.into()
+        }
+        Err(_) => foreign(error).into(),
+    }
+}
+
+/// What the format raised.
+pub fn foreign(error: PyErr) -> StorageError {
+    let text = format!("the format raised {error}");
+    StorageError::Foreign(Foreign { text, raised: Arc::new(error) })
+}
+
+impl From<outcore_access::Fault> for Fault {
+    fn from(fault: outcore_access::Fault) -> Fault {
+        let mut found = Fault::from(fault.reason().clone());
+        if let Some(path) = fault.path() {
+            found = found.at(path);
+        }
+        for (_, value) in found.0.details.iter_mut().filter(|(name, _)| *name == "needed") {
+            *value = value.saturating_add(fault.beside_bytes());
+        }
+        fault.hints().iter().fold(found, |found, hint| found.hint(hint))
+    }
+}
+
+impl From<Reason> for Fault {
+    fn from(reason: Reason) -> Fault {
+        let (code, text) = (reason.code(), reason.to_string());
+        let new = |class| Fault::new(class, code, text);
+        match reason {
+            Reason::Storage(error) => error.into(),
+            Reason::Nested { .. } => new(Class::Usage),
+            Reason::MissingChunk { .. } => new(Class::Storage),
+            Reason::Busy => new(Class::Budget),
+            Reason::BlockTooLarge { needed, .. } => {
+                new(Class::Budget).with("needed", i64::try_from(needed).unwrap_or(i64::MAX))
             }
-            Err(_) => error.into(),
+            Reason::NoRoom { needed, .. } => new(Class::Budget).with("needed", needed),
         }
     }
 }
@@ -286,9 +295,6 @@ pub fn detached<T: Send>(
     })
 }
 
-/// The code of a shortage of open files.
-const TOO_MANY_OPEN: &str = "too-many-open-files";
-
 /// Every code that the compiled module can raise, with its class.
 #[rustfmt::skip]
 pub const CODES: &[(&str, Class)] = &[
@@ -324,6 +330,10 @@ pub const CODES: &[(&str, Class)] = &[
     ("locked", Class::Storage),
     ("unavailable", Class::Usage),
     ("internal-job", Class::Internal),
+    // outcore-access
+    ("missing-chunk", Class::Storage),
+    ("block-too-large", Class::Budget),
+    ("nested-call", Class::Usage),
     // this crate
     ("bad-index", Class::Section),
     ("too-many-indices", Class::Section),
@@ -335,9 +345,6 @@ pub const CODES: &[(&str, Class)] = &[
     ("closed", Class::Usage),
     ("bad-layout-info", Class::Internal),
     ("object-dtype", Class::Unsupported),
-    ("missing-chunk", Class::Storage),
-    ("block-too-large", Class::Budget),
-    ("nested-call", Class::Usage),
     ("panic", Class::Internal),
     ("bad-block", Class::Internal),
 ];

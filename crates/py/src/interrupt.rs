@@ -9,11 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use outcore_io::StorageError;
+use outcore_access::admission::Handling;
+use outcore_access::Interrupts;
 use pyo3::prelude::*;
-
-use crate::admission::Handling;
-use crate::errors::Fault;
 
 pyo3::import_exception!(concurrent.futures, CancelledError);
 
@@ -54,7 +52,7 @@ const PERIOD: Duration = Duration::from_millis(50);
 const FAR: Duration = Duration::from_secs(3600);
 
 /// The exception that a signal handler raised, if one did; or that another thread asked for.
-pub struct Interrupts {
+pub struct Signals {
     stop: Option<Arc<AtomicBool>>,
     state: Mutex<State>,
 }
@@ -64,21 +62,27 @@ struct State {
     raised: Option<PyErr>,
 }
 
-impl Default for Interrupts {
-    fn default() -> Interrupts {
+impl Default for Signals {
+    fn default() -> Signals {
         let state = State { next: Instant::now() + PERIOD, raised: None };
         let stop = STOPS.with_borrow(|stops| stops.last().cloned());
-        Interrupts { stop, state: Mutex::new(state) }
+        Signals { stop, state: Mutex::new(state) }
     }
 }
 
-impl Interrupts {
+impl Signals {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether to stop.
-    pub fn check(&self) -> bool {
+    /// What was raised.
+    pub fn take(&self) -> Option<PyErr> {
+        self.lock().raised.take()
+    }
+}
+
+impl Interrupts for Signals {
+    fn check(&self) -> bool {
         let mut state = self.lock();
         if state.raised.is_some() {
             return true;
@@ -106,21 +110,7 @@ impl Interrupts {
         state.raised.is_some()
     }
 
-    /// The same as an error.
-    pub fn stop(&self) -> Result<(), Fault> {
-        match self.check() {
-            true => Err(StorageError::Cancelled.into()),
-            false => Ok(()),
-        }
-    }
-
-    /// Whether a handler raised something.
-    pub fn raised(&self) -> bool {
+    fn raised(&self) -> bool {
         self.lock().raised.is_some()
-    }
-
-    /// What was raised.
-    pub fn take(&self) -> Option<PyErr> {
-        self.lock().raised.take()
     }
 }

@@ -1,98 +1,50 @@
 //! From `ArrayInfo` (`outcore/formats/layout.py`) to the core's own types.
 //!
-//! Reads the dataclass attributes by name, once, when an array is opened. Nothing in it is trusted:
-//! the planner checks the layout against itself, the executor every extent against the files.
+//! Reads the dataclass attributes by name, once, when an array is opened.
 
 use std::io::Error;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
+use outcore_access::described::{Described as Core, Identities, Originals, Shard, Source};
+use outcore_access::guard::Guard;
 use outcore_io::chunk_cache::Stamp;
 use outcore_io::codec::{CodecSpec, OptionValue, Pipeline};
 use outcore_io::original::{FileId, Original};
 use outcore_io::store::root::{Found, Identity};
-use outcore_io::{Arena, FileTable, Reservation, StorageError};
+use outcore_io::{Arena, StorageError};
 use outcore_plan::{Chunked, Layout, Part, Strided};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::calls::python;
 use crate::errors::{Class, Fault};
-use crate::guard::Guard;
-use crate::nesting;
+use crate::library::{Calls, Locks};
 
 /// Elements of so many bytes are counted in the budget where one is kept.
 const LARGE_ITEM: i64 = 4096;
 
-/// What the core knows about an array, before any file is open.
+/// What is known about an array, before any file is open.
 pub struct Described {
-    /// What the user calls it.
-    pub path: String,
-    /// Where the elements are.
-    pub layout: Layout,
     /// Type of an element; keeps the file's byte order.
     pub dtype: Py<PyArrayDescr>,
-    /// Whether the first axis runs fastest.
-    pub fortran: bool,
-    /// One element of the fill value; empty for strided layouts.
-    pub fill: Vec<u8>,
-    /// Counts it, where a header claims elements of kilobytes.
-    pub fill_held: Option<Reservation>,
-    /// The files of a strided layout, in the numbering of its parts.
-    pub files: Vec<PathBuf>,
-    /// What was known of each when its metadata were read.
-    pub origins: Vec<Option<Origin>>,
-    /// Whether they hold nothing but this array and are never opened by a library that keeps the GIL
-    /// while it waits (HDF5).
-    pub plain: bool,
-    /// Keeps others out of a strided layout's file while it is written; `None` if nobody needs to.
-    pub guard: Option<Guard>,
-    /// Where chunks are.
-    pub source: Option<Source>,
-    /// Codecs of a chunk, in the order of writing; empty for strided layouts.
-    pub pipeline: Pipeline,
+    /// All that the core knows.
+    pub core: Arc<Core>,
 }
 
-/// How stored chunks are found.
-pub enum Source {
-    /// Through callables of the format (HDF5).
-    Table {
-        /// The file.
-        path: PathBuf,
-        /// Where chunks lie besides, while the file is being changed.
-        log: Option<PathBuf>,
-        /// `fetch(lo, count)`.
-        fetch: Py<PyAny>,
-        /// `stored(lo, count)`.
-        stored: Py<PyAny>,
-        /// `commit(chunks)`, or None.
-        commit: Option<Py<PyAny>>,
-        /// How the file is kept from others.
-        guard: Option<Guard>,
-        /// `load(new)`, or None.
-        load: Option<Py<PyAny>>,
-        /// `stretch()`, or None.
-        stretch: Option<Py<PyAny>>,
-    },
-    /// One file per chunk, or per shard.
-    Files {
-        /// Folder.
-        root: PathBuf,
-        /// Before the coordinates.
-        prefix: String,
-        /// Between the coordinates.
-        separator: String,
-        /// A file whose byte ranges serve as locks.
-        lock: PathBuf,
-        /// Which array they are of.
-        identity: Option<Known>,
-        /// Present if the files are shards.
-        shard: Option<Shard>,
-    },
+impl Deref for Described {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 /// What was known of an array of chunk files when its metadata were read.
-pub struct Known {
+struct Known {
     file: PathBuf,
     folder: Option<(u64, u64)>,
     document: Option<Stamp>,
@@ -120,7 +72,7 @@ impl Known {
     }
 
     /// For the core, which asks the format through Python.
-    pub fn identity(&self, py: Python<'_>) -> Identity {
+    fn identity(&self, py: Python<'_>) -> Identity {
         let check = self.check.clone_ref(py);
         let again = move || {
             Python::attach(|py| {
@@ -135,8 +87,13 @@ impl Known {
     }
 }
 
+/// What the core asks for when it makes a store of these files.
+fn identities(known: Known) -> Identities {
+    Box::new(move || Python::attach(|py| known.identity(py)))
+}
+
 /// What was known of a file when its metadata were read.
-pub struct Origin {
+struct Origin {
     id: FileId,
     /// First byte, bytes, and what reads them again.
     header: Option<(i64, Vec<u8>, Py<PyAny>)>,
@@ -160,12 +117,12 @@ impl Origin {
     }
 
     /// For the core, which asks the format through Python.
-    pub fn original(&self, py: Python<'_>, path: &Path) -> Original {
+    fn original(&self, py: Python<'_>, path: &Path) -> Original {
         let original = Original::new(self.id);
         let Some((at, bytes, check)) = &self.header else { return original };
         let (check, path) = (check.clone_ref(py), path.to_path_buf());
         let again = move || {
-            nesting::python(|py| {
+            python(|py| {
                 let found = check.call0(py).and_then(|found| found.extract(py));
                 found.map_err(|error| refusal(py, &error, &path))
             })
@@ -204,25 +161,14 @@ pub fn file_id(file: &Bound<'_, PyAny>) -> PyResult<(u64, u64, i128)> {
     Ok((device, inode, born))
 }
 
-impl Described {
-    /// The files of a strided layout, as files that are opened when they are needed.
-    pub fn table(&self, writable: bool) -> FileTable {
-        let known = self.origins.iter().zip(&self.files);
-        let originals = Python::attach(|py| {
+/// What the core asks for when it makes a table of these files.
+fn originals(origins: Vec<Option<Origin>>, files: Vec<PathBuf>) -> Originals {
+    Box::new(move || {
+        let known = origins.iter().zip(&files);
+        Python::attach(|py| {
             known.map(|(origin, path)| Some(origin.as_ref()?.original(py, path))).collect()
-        });
-        FileTable::new(self.files.clone(), writable).known(originals)
-    }
-}
-
-/// The inside of a shard file.
-pub struct Shard {
-    /// Chunks per axis.
-    pub per_shard: Vec<i64>,
-    /// Whether the index comes first.
-    pub index_at_start: bool,
-    /// Whether the index ends with its crc32c.
-    pub index_crc32c: bool,
+        })
+    })
 }
 
 /// Reads an `ArrayInfo`.
@@ -239,15 +185,14 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
     }
     let item = dtype.itemsize() as i64;
     let layout = info.getattr("layout")?;
-    let mut described = Described {
+    let mut described = Core {
         fill: vec![],
         fill_held: None,
         fortran: info.getattr("order")?.extract::<String>()? == "F",
-        dtype: dtype.clone().unbind(),
         layout: Layout::Strided(Strided { shape: vec![], item, strides: vec![], parts: vec![] }),
         path,
         files: vec![],
-        origins: vec![],
+        originals: Box::new(Vec::new),
         plain: matches!(info.getattr("format")?.extract()?, "npy" | "raw"),
         guard: None,
         source: None,
@@ -255,7 +200,9 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
     };
     let strides: Vec<i64> = layout.getattr("strides")?.extract()?;
     if layout.hasattr("parts")? {
-        let parts = parts(&layout, &mut described.files, &mut described.origins)?;
+        let mut origins = vec![];
+        let parts = parts(&layout, &mut described.files, &mut origins)?;
+        described.originals = originals(origins, described.files.clone());
         described.guard = guard(&layout.getattr("guard")?)?;
         let strided = Strided::new(shape, item, strides, parts);
         described.layout =
@@ -281,7 +228,7 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
         described.layout =
             Layout::Chunked(chunked.map_err(|e| Fault::from(e).at(&described.path))?);
     }
-    Ok(described)
+    Ok(Described { dtype: dtype.unbind(), core: Arc::new(described) })
 }
 
 fn guard(guard: &Bound<'_, PyAny>) -> PyResult<Option<Guard>> {
@@ -290,7 +237,8 @@ fn guard(guard: &Bound<'_, PyAny>) -> PyResult<Option<Guard>> {
     }
     let call = |name: &str| guard.getattr(name).map(Bound::unbind);
     let log = guard.getattr("log")?.extract()?;
-    Ok(Some(Guard { log, recover: call("recover")?, hold: call("hold")? }))
+    let keeper = Arc::new(Locks { recover: call("recover")?, hold: call("hold")? });
+    Ok(Some(Guard { log, keeper }))
 }
 
 fn parts(
@@ -344,14 +292,17 @@ fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
         let some = |name: &str| -> PyResult<Option<Py<PyAny>>> {
             Ok(Some(source.getattr(name)?).filter(|call| !call.is_none()).map(Bound::unbind))
         };
-        return Ok(Source::Table {
-            path: source.getattr("path")?.extract()?,
-            log: source.getattr("log")?.extract()?,
+        let calls = Calls {
             fetch: source.getattr("fetch")?.unbind(),
             stored: source.getattr("stored")?.unbind(),
             commit: some("commit")?,
             load: some("load")?,
             stretch: some("stretch")?,
+        };
+        return Ok(Source::Table {
+            path: source.getattr("path")?.extract()?,
+            log: source.getattr("log")?.extract()?,
+            library: Arc::new(calls),
             guard: guard(&source.getattr("guard")?)?,
         });
     }
@@ -372,7 +323,7 @@ fn source(source: &Bound<'_, PyAny>) -> PyResult<Source> {
         prefix: source.getattr("prefix")?.extract()?,
         separator: source.getattr("separator")?.extract()?,
         lock: source.getattr("lock")?.extract()?,
-        identity: Known::read(&source.getattr("identity")?)?,
+        identity: Known::read(&source.getattr("identity")?)?.map(identities),
         shard,
     })
 }

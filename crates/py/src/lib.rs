@@ -3,26 +3,22 @@
 //! | file | translates |
 //! |---|---|
 //! | `array.rs`   | the calls of `DiskArray` |
+//! | `open.rs`    | an open array: the GIL, Ctrl-C, the type of elements |
 //! | `key.rs`     | `a[key]` to a section |
 //! | `buffers.rs` | NumPy arrays to memory |
 //! | `layout.rs`  | `ArrayInfo` to a layout |
 //! | `hints.rs`   | `Hints` to hints |
-//! | `access.rs`  | an access to plans that run |
-//! | `chunks.rs`  | a chunked array to batches |
+//! | `library.rs` | callables of a format to a table of chunks and its locks |
 //! | `collective.rs` | the plan of a collective, and its copies |
 //! | `compute/`   | kernels on blocks that are in memory
 //! | `records.rs` | what ranks told each other, to what is wanted of each array |
-//! | `table.rs`   | a chunk table kept by a format's library |
-//! | `terms.rs`   | the machine and the hints to terms |
-//! | `prefetch.rs`| a plan to read-ahead |
-//! | `many.rs`    | sections of many arrays to one loop over accesses |
-//! | `admission.rs`    | several accesses to one budget |
-//! | `windows.rs` | writes that read, change and write back |
-//! | `nesting.rs` | a call inside a call of the same thread |
+//! | `read_many.rs` | keys of many arrays to one list of accesses |
+//! | `casting.rs` | a value of another type, cast by NumPy |
+//! | `block_loops.rs` | loops over blocks |
+//! | `turn.rs`    | a turn at the memory for Python code |
+//! | `calls.rs`   | calls inside calls of the same thread |
 //! | `interrupt.rs`| Ctrl-C |
 //! | `node_barrier.rs`   | steps of the ranks of one node |
-//! | `cast.rs`    | a value of another type to the array's |
-//! | `slabs.rs`   | a large cast to small ones |
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
 //! | `simulate.rs`| a modelled machine, and what an access takes on it |
 //! | `report.rs`  | a plan to what `explain` shows |
@@ -33,40 +29,30 @@
 
 use pyo3::prelude::*;
 
-mod access;
-mod admission;
 mod array;
 mod assign;
+mod block_loops;
 mod buffers;
-mod cast;
-mod chunks;
+mod calls;
+mod casting;
 mod collective;
 mod compute;
 mod distribution;
-mod empty;
 mod errors;
-mod guard;
-mod habit;
 mod hints;
 mod interrupt;
 mod key;
 mod layout;
-mod learning;
-mod loops;
-mod many;
+mod library;
 mod measure;
 mod memory;
-mod nesting;
 mod node_barrier;
-mod part;
-mod prefetch;
+mod open;
+mod read_many;
 mod records;
 mod report;
 mod simulate;
-mod slabs;
-mod table;
-mod terms;
-mod windows;
+mod turn;
 
 /// The core of outcore.
 #[pymodule]
@@ -74,13 +60,13 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::access::writes;
-    #[pymodule_export]
-    use crate::admission::whole_in_turn;
-    #[pymodule_export]
     use crate::array::Array;
     #[pymodule_export]
     use crate::assign::assign;
+    #[pymodule_export]
+    use crate::block_loops::{wait_for_loops, Loop};
+    #[pymodule_export]
+    use crate::calls::{is_inside, reads_here, refuse_nested, Call, Changing};
     #[pymodule_export]
     use crate::collective::{reads_sooner, Collective};
     #[pymodule_export]
@@ -100,9 +86,7 @@ mod _core {
     #[pymodule_export]
     use crate::layout::file_id;
     #[pymodule_export]
-    use crate::loops::{wait_for_loops, Loop};
-    #[pymodule_export]
-    use crate::many::read_many;
+    use crate::library::lookup3;
     #[pymodule_export]
     use crate::measure::{learned_disks, measure_disk, set_disks, set_learning};
     #[pymodule_export]
@@ -111,20 +95,22 @@ mod _core {
         set_memory_limit, Reservation, SharedMemory,
     };
     #[pymodule_export]
-    use crate::nesting::{is_inside, reads_here, refuse_nested, Call, Changing};
-    #[pymodule_export]
     use crate::node_barrier::NodeBarrier;
+    #[pymodule_export]
+    use crate::open::writes;
+    #[pymodule_export]
+    use crate::read_many::read_many;
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};
     #[pymodule_export]
-    use crate::table::lookup3;
+    use crate::turn::whole_in_turn;
 
     #[pymodule_export]
     use crate::records::{brief_record, failed_record, record, settings, Records};
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::terms::default_budget();
+        outcore_access::terms::default_budget();
         m.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

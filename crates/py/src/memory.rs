@@ -4,6 +4,7 @@ use std::os::raw::c_int;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use outcore_access::loops;
 use outcore_io::{Arena, Segment};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -12,7 +13,6 @@ use pyo3::types::PyMemoryView;
 
 use crate::buffers;
 use crate::errors::Fault;
-use crate::loops;
 
 /// The budget of this process, bytes.
 #[pyfunction]

@@ -1,11 +1,11 @@
 //! A plan in numbers, as the fields of `outcore.report.Report`.
 
-use outcore_plan::{Cost, Direction, Layout, Priced, Section};
+use outcore_access::Access;
+use outcore_plan::{Direction, Section};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::access::{Access, Open};
-use crate::hints::Cache;
+use crate::open::Open;
 
 /// The fields of a `Report`.
 pub fn explain<'py>(
@@ -57,43 +57,6 @@ pub fn explain<'py>(
 pub fn counts(py: Python<'_>, open: &Open, access: &Access) -> PyResult<[i64; 5]> {
     let cost = open.survey(py, access)?.cost;
     Ok([cost.reads, cost.read_bytes, cost.writes, cost.written_bytes, cost.mapped_bytes])
-}
-
-/// What an access costs in nanoseconds, beside those of other ranks, and the share of it that is cached, in
-/// thousandths; with `cold`, as if nothing were.
-pub fn price(py: Python<'_>, open: &Open, access: &Access, cold: bool) -> PyResult<(i64, i64)> {
-    let survey = open.survey(py, access)?;
-    let past = cold || access.hints.cache == Cache::Bypass;
-    let cached = if past { 0 } else { survey.cached.map_or(0, i64::from) };
-    let chunk = match &open.described.layout {
-        Layout::Chunked(chunked) => {
-            chunked.chunk.iter().fold(chunked.item, |bytes, n| bytes.saturating_mul(*n))
-        }
-        Layout::Strided(_) => 0,
-    };
-    let priced = Priced {
-        direction: access.direction,
-        cost: &survey.cost,
-        pages: survey.pages,
-        chunk,
-        cached,
-    };
-    Ok((priced.nanoseconds(&open.rates()), cached))
-}
-
-/// Adds the cost of so many equal steps to what an access costs.
-pub fn add(sum: &mut Cost, part: &Cost, times: i64) {
-    let add = |sum: &mut i64, part: i64| *sum = sum.saturating_add(part.saturating_mul(times));
-    add(&mut sum.reads, part.reads);
-    add(&mut sum.read_bytes, part.read_bytes);
-    add(&mut sum.writes, part.writes);
-    add(&mut sum.written_bytes, part.written_bytes);
-    add(&mut sum.mapped_bytes, part.mapped_bytes);
-    add(&mut sum.useful_bytes, part.useful_bytes);
-    add(&mut sum.decodes, part.decodes);
-    add(&mut sum.encodes, part.encodes);
-    add(&mut sum.rounds, part.rounds);
-    sum.peak_bytes = sum.peak_bytes.max(part.peak_bytes);
 }
 
 /// What was really done, as the fields of a `Report` that count.

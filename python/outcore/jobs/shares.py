@@ -35,7 +35,7 @@ __all__ = ["Cut", "Settled", "least", "sampled", "settle"]
 # What an operation on uncompressed data is given at least, unless there are very many at once.
 _LITTLE = 256 * 2**10
 _LEAST = 4 * 2**10
-# What a write holds besides if it casts: a page at least (crates/py/src/cast.rs).
+# What a write holds besides if it casts: a page at least (crates/access/src/cast.rs).
 _CAST = 4 * 2**10
 # One part in so many is for what codecs hold besides, and for tables of chunks.
 _SLACK = 8

@@ -148,7 +148,7 @@ fn access_within(
         plan: &plan,
         direction,
         files: &files,
-        user: User { origin: memory.as_mut_ptr(), low: 0, high: memory.len() as i64 },
+        user: User::of(&mut memory[..], 0),
         fill: &FILL,
         pipeline: Some(&disk.pipeline),
         sink: Some(&sink),
@@ -160,8 +160,7 @@ fn access_within(
         flushed: false,
         interrupted: &|| false,
     };
-    // SAFETY: the memory is borrowed for the call and as large as told.
-    let report = unsafe { run(&job) };
+    let report = run(&job);
     assert_eq!(0, arena.used());
     let report = report?;
     let cost = plan.cost();
@@ -325,7 +324,7 @@ fn a_panic_on_a_worker_ends_the_job_with_an_error() {
         plan: &plan,
         direction: Direction::Write,
         files: &files,
-        user: User { origin: memory.as_mut_ptr(), low: 0, high: memory.len() as i64 },
+        user: User::of(&mut memory[..], 0),
         fill: &FILL,
         pipeline: None,
         sink: Some(&sink),
@@ -337,8 +336,7 @@ fn a_panic_on_a_worker_ends_the_job_with_an_error() {
         flushed: false,
         interrupted: &|| false,
     };
-    // SAFETY: the memory is as large as the section.
-    let error = unsafe { run(&job) }.unwrap_err();
+    let error = run(&job).unwrap_err();
     assert_eq!("internal-job", error.code());
     assert_eq!(0, arena.used());
 }

@@ -20,6 +20,7 @@ pub(crate) mod report;
 mod side;
 mod writeback;
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -38,19 +39,76 @@ use crate::pool::{Arena, Buffer, Reservation};
 
 /// The caller's array: addresses are relative to its element `[0, ..., 0]`.
 #[derive(Debug, Clone, Copy)]
-pub struct User {
+pub struct User<'a> {
     /// Element `[0, ..., 0]`.
-    pub origin: *mut u8,
+    origin: *mut u8,
     /// Lowest byte; 0 or less.
-    pub low: i64,
+    low: i64,
     /// One past the highest byte.
-    pub high: i64,
+    high: i64,
+    memory: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: plain addresses; what may be done with them is the contract of `run`.
-unsafe impl Send for User {}
+// SAFETY: plain addresses; what may be done with them is the contract of `User::new`.
+unsafe impl Send for User<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for User {}
+unsafe impl Sync for User<'_> {}
+
+impl<'a> User<'a> {
+    /// The bytes `low..high` around `origin`.
+    ///
+    /// # Safety
+    /// For as long as `'a` they are valid memory: for reading and writing, and touched by nobody else,
+    /// while a plan runs that reads into them; for reading, and changed by nobody, while one runs that
+    /// writes them to files. Two plans that read into the same bytes do not run at once.
+    pub unsafe fn new(origin: *mut u8, low: i64, high: i64) -> User<'a> {
+        User { origin, low, high, memory: PhantomData }
+    }
+
+    /// All of `memory`, with its byte `origin` as the first element.
+    pub fn of(memory: &'a mut [u8], origin: usize) -> User<'a> {
+        let (low, high) = (-(origin as i64), memory.len() as i64 - origin as i64);
+        User { origin: memory.as_mut_ptr().wrapping_add(origin), low, high, memory: PhantomData }
+    }
+
+    /// No memory, for plans that nobody runs.
+    pub const fn none() -> User<'static> {
+        User { origin: std::ptr::null_mut(), low: 0, high: 0, memory: PhantomData }
+    }
+
+    /// Whether it is no memory.
+    pub fn is_none(&self) -> bool {
+        self.origin.is_null()
+    }
+
+    /// Where its first element lies.
+    pub fn address(&self) -> i64 {
+        self.origin as i64
+    }
+
+    /// The same bytes, with another one as the first element: so many after it.
+    #[must_use]
+    pub fn shifted(self, by: i64) -> User<'a> {
+        if self.is_none() {
+            return self;
+        }
+        let origin = self.origin.wrapping_offset(by as isize);
+        User { origin, low: self.low - by, high: self.high - by, ..self }
+    }
+
+    /// The bytes `low..high` around the first element, and no others.
+    ///
+    /// # Errors
+    /// `BadJob` if some of them are not the caller's.
+    pub fn within(self, low: i64, high: i64) -> Result<User<'a>, StorageError> {
+        if low < self.low || high > self.high {
+            let (all, some) = (self.low..self.high, low..high);
+            let text = format!("bytes {some:?} of the caller's array, which has {all:?}");
+            return Err(StorageError::BadJob(text));
+        }
+        Ok(User { low, high, ..self })
+    }
+}
 
 /// Takes an encoded chunk: grid coordinates, filter mask, bytes. Called from several threads.
 pub type Sink<'a> = dyn Fn(&[i64], u32, &[u8]) -> Result<(), StorageError> + Sync + 'a;
@@ -64,7 +122,7 @@ pub struct Job<'a> {
     /// The files that the plan numbers.
     pub files: &'a FileTable,
     /// The caller's array.
-    pub user: User,
+    pub user: User<'a>,
     /// One element of the fill value; may be empty if the plan has no use for it.
     pub fill: &'a [u8],
     /// How chunks are encoded; `None` or empty: they are stored as they are.
@@ -96,12 +154,7 @@ pub struct Job<'a> {
 /// # Errors
 /// `Budget` if the arena cannot hold a single slot, `ShortRead` and `Shrunk` for files that are not
 /// as long as the plan says, `Codec` for damaged chunks, `Cancelled`, and what the system says.
-///
-/// # Safety
-/// `user.low..user.high` around `user.origin` is valid memory for the whole call: for reading and
-/// writing, and touched by nobody else, if the plan reads; for reading, and changed by nobody, if it
-/// writes.
-pub unsafe fn run(job: &Job) -> Result<Report, StorageError> {
+pub fn run(job: &Job) -> Result<Report, StorageError> {
     // Encoded chunks leave through the sink; their old files are only read.
     let in_place = job.direction == Direction::Write && job.sink.is_none();
     if in_place && !job.files.writable() && !job.files.is_empty() {

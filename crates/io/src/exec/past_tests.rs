@@ -56,7 +56,8 @@ fn plan_from(
 fn written(plan: &Plan, file: &std::path::Path, memory: &[u8], engine: &dyn Engine) -> Report {
     let files = FileTable::new(vec![file.to_path_buf()], true);
     let arena = Arena::new(64 << 20);
-    let user = User { origin: memory.as_ptr().cast_mut(), low: 0, high: memory.len() as i64 };
+    // SAFETY: the memory is borrowed for the call and is only read.
+    let user = unsafe { User::new(memory.as_ptr().cast_mut(), 0, memory.len() as i64) };
     let job = Job {
         plan,
         direction: Direction::Write,
@@ -73,8 +74,7 @@ fn written(plan: &Plan, file: &std::path::Path, memory: &[u8], engine: &dyn Engi
         flushed: false,
         interrupted: &|| false,
     };
-    // SAFETY: the memory is borrowed for the call and is only read.
-    let report = unsafe { run(&job) }.unwrap();
+    let report = run(&job).unwrap();
     files.sync().unwrap();
     report
 }

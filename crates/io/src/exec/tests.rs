@@ -187,11 +187,7 @@ fn access(
 ) -> Result<Report, StorageError> {
     let files = FileTable::new(disk.files.clone(), direction == Direction::Write);
     let arena = Arena::new(64 << 20);
-    let user = User {
-        origin: memory.as_mut_ptr().wrapping_offset(origin as isize),
-        low: -origin,
-        high: memory.len() as i64 - origin,
-    };
+    let user = User::of(memory, origin as usize);
     let job = Job {
         plan,
         direction,
@@ -208,8 +204,7 @@ fn access(
         flushed: true,
         interrupted: &|| false,
     };
-    // SAFETY: the memory is borrowed for the call and as large as told.
-    let report = unsafe { run(&job) };
+    let report = run(&job);
     assert_eq!(0, arena.used());
     report
 }
@@ -363,7 +358,7 @@ fn an_interrupt_ends_the_job() {
         let files = FileTable::new(disk.files.clone(), false);
         let arena = Arena::new(16 << 20);
         let asked = std::cell::Cell::new(0);
-        let user = User { origin: memory.as_mut_ptr(), low: 0, high: bytes as i64 };
+        let user = User::of(&mut memory[..bytes], 0);
         let interrupted = || {
             asked.set(asked.get() + 1);
             asked.get() > 1
@@ -384,8 +379,7 @@ fn an_interrupt_ends_the_job() {
             flushed: false,
             interrupted: &interrupted,
         };
-        // SAFETY: the memory lives for the call.
-        let error = unsafe { run(&job) }.unwrap_err();
+        let error = run(&job).unwrap_err();
         assert_eq!(StorageError::Cancelled, error, "{method:?}");
         assert_eq!(0, arena.used());
     }
@@ -401,7 +395,7 @@ fn writing_needs_files_open_for_writing() {
         plan: &plan,
         direction: Direction::Write,
         files: &files,
-        user: User { origin: memory.as_mut_ptr(), low: 0, high: bytes as i64 },
+        user: User::of(&mut memory[..bytes], 0),
         fill: &[],
         pipeline: None,
         sink: None,
@@ -413,8 +407,7 @@ fn writing_needs_files_open_for_writing() {
         flushed: false,
         interrupted: &|| false,
     };
-    // SAFETY: the memory lives for the call.
-    assert_eq!("read-only", unsafe { run(&job) }.unwrap_err().code());
+    assert_eq!("read-only", run(&job).unwrap_err().code());
 }
 
 /// What comes of a request: an error number, or so many bytes of those that were asked for.
@@ -527,7 +520,7 @@ fn a_budget_that_others_hold_gives_fewer_lanes_then_an_error() {
     assert!(plan.lanes() > 1);
     let files = FileTable::new(disk.files.clone(), false);
     let mut memory = vec![0u8; bytes];
-    let user = User { origin: memory.as_mut_ptr(), low: 0, high: bytes as i64 };
+    let user = User::of(&mut memory[..bytes], 0);
     let arena = Arena::new(plan.slot_bytes() as u64 + 8192);
     let mut job = Job {
         plan: &plan,
@@ -545,13 +538,11 @@ fn a_budget_that_others_hold_gives_fewer_lanes_then_an_error() {
         flushed: false,
         interrupted: &|| false,
     };
-    // SAFETY: the memory lives for the call.
-    unsafe { run(&job) }.unwrap();
-    assert!(memory == disk.content);
+    run(&job).unwrap();
     let tight = Arena::new(plan.slot_bytes() as u64 / 2);
     job.arena = &tight;
-    // SAFETY: as above.
-    assert_eq!("budget-too-small", unsafe { run(&job) }.unwrap_err().code());
+    assert_eq!("budget-too-small", run(&job).unwrap_err().code());
+    assert!(memory == disk.content);
 }
 
 #[test]
@@ -568,7 +559,7 @@ fn a_list_that_will_be_flushed_is_sent_to_the_disk_round_by_round() {
             plan: &plan,
             direction: Direction::Write,
             files: &files,
-            user: User { origin: memory.as_mut_ptr(), low: 0, high: bytes as i64 },
+            user: User::of(&mut memory[..bytes], 0),
             fill: &[],
             pipeline: None,
             sink: None,
@@ -604,7 +595,7 @@ fn a_file_is_looked_at_once_for_all_lanes_of_an_access() {
         plan: &plan,
         direction: Direction::Write,
         files: &files,
-        user: User { origin: memory.as_mut_ptr(), low: 0, high: bytes as i64 },
+        user: User::of(&mut memory[..bytes], 0),
         fill: &[],
         pipeline: None,
         sink: None,

@@ -100,8 +100,7 @@ fn timing() {
                         if cold {
                             drop_cache(&path);
                         }
-                        let user =
-                            User { origin: memory.as_mut_ptr(), low: 0, high: memory.len() as i64 };
+                        let user = User::of(&mut memory[..], 0);
                         let job = Job {
                             plan: &plan,
                             direction,
@@ -119,8 +118,7 @@ fn timing() {
                             interrupted: &|| false,
                         };
                         let start = Instant::now();
-                        // SAFETY: the memory is large enough for every section.
-                        unsafe { run(&job) }.unwrap();
+                        run(&job).unwrap();
                         times.push(start.elapsed().as_secs_f64() * 1e3);
                     }
                     times.sort_by(f64::total_cmp);

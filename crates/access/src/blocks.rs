@@ -1,0 +1,42 @@
+//! Blocks of an open array: what a loop over them needs.
+
+use outcore_io::pool::PAGE;
+use outcore_plan::Direction;
+
+use crate::error::Fault;
+use crate::loops::Blocks;
+use crate::open::Open;
+use crate::terms;
+
+/// Takes the bytes that blocks may have together, returns those that they will have, or would need.
+pub type Choose<'a> = dyn Fn(u64) -> Result<u64, Fault> + 'a;
+
+/// Blocks of an array that are read, and perhaps written to another one.
+pub struct OfArray<'a> {
+    /// The array.
+    pub open: &'a Open,
+    /// Chooses them; what was chosen last counts.
+    pub choose: &'a Choose<'a>,
+    /// Where each block is copied to, if it is.
+    pub target: Option<&'a Open>,
+    /// Elements of the array.
+    pub elements: i64,
+}
+
+impl Blocks for OfArray<'_> {
+    fn least(&self) -> Result<u64, Fault> {
+        let read = self.open.least_to_read()?;
+        let write = self.target.map(|target| target.least_to_cast(self.elements));
+        Ok(u64::try_from(write.transpose()?.unwrap_or(0).max(read)).unwrap_or(0))
+    }
+
+    fn least_besides_tables(&self) -> u64 {
+        let write = self.target.map(|target| target.least(Direction::Write));
+        let least = self.open.least(Direction::Read).max(write.unwrap_or(0));
+        u64::try_from(terms::pages(least).saturating_add(2 * PAGE as i64)).unwrap_or(0)
+    }
+
+    fn choose(&self, room: u64) -> Result<u64, Fault> {
+        (self.choose)(room)
+    }
+}

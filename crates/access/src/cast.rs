@@ -1,0 +1,292 @@
+//! Writing a value of another type.
+//!
+//! Problem. The caller (NumPy) casts whole arrays; a copy of the whole value would break the memory
+//! promise. And a buffer that is taken before the write waits for its turn is held while it waits, by each thread:
+//! together they fill the budget, and nobody can go on.
+//!
+//! Idea. Part by part: cast into a buffer, write from there. A part is one turn at the memory
+//! (`admission.rs`), and its buffer is taken and given back inside of the turn. Parts are made of whole shards, or else whole
+//! chunks, if the buffer and the write of one fit the budget: what is cut is read, decoded, encoded and
+//! stored once for each part.
+//!
+//! Invariants. The buffer and the buffers of the write itself stay within the budget together. A part
+//! whose turn begins again goes on behind the pieces that are written; a piece that is done twice writes
+//! the same bytes.
+
+use outcore_io::exec::User;
+use outcore_io::pool::PAGE;
+use outcore_io::Arena;
+use outcore_plan::{Chunked, Direction, Layout, PlanError, Section};
+
+use crate::admission::{self, Mode};
+use crate::error::Fault;
+use crate::hints::Hints;
+use crate::interrupt::Interrupts;
+use crate::loops::{self, Promise};
+use crate::open::Open;
+use crate::slabs::{self, Slab};
+use crate::step::Access;
+use crate::terms;
+
+/// Bytes that are cast before they are written: they should still be in the processor's cache then.
+const AT_ONCE: i64 = 4 << 20;
+
+/// What of a part was written before its turn had to begin again.
+#[derive(Default)]
+struct Written {
+    /// Elements of the buffer.
+    limit: i64,
+    pieces: usize,
+}
+
+/// Casts a box of the value into memory that begins with its first element.
+pub type Assign<'a> = dyn Fn(&Piece<'_>, &mut [u8]) -> Result<(), Fault> + 'a;
+
+/// A box of elements of a value, and how they lie in the memory into which it is cast.
+pub struct Piece<'a> {
+    /// Bytes from the value's element for the first index of the section to the first one of the box.
+    pub shift: i64,
+    /// Elements per axis.
+    pub count: &'a [i64],
+    /// Byte strides of what is cast.
+    pub strides: &'a [i64],
+}
+
+/// A value on its way into an array of another type.
+pub struct Cast<'a> {
+    /// The array.
+    pub open: &'a Open,
+    /// Its hints.
+    pub hints: &'a Hints,
+    /// Byte strides of the value along the axes of the section.
+    pub strides: &'a [i64],
+    /// Casts a part of the value.
+    pub assign: &'a Assign<'a>,
+}
+
+impl Cast<'_> {
+    /// Writes a section of `size` elements.
+    ///
+    /// # Errors
+    /// As a write of the section, before its first byte where memory is refused.
+    pub fn write(
+        &self,
+        section: &Section,
+        size: i64,
+        interrupts: &dyn Interrupts,
+    ) -> Result<(), Fault> {
+        let mut limit = self.elements(section, Arena::global().limit()).min(size);
+        self.open.write_in_parts(|| {
+            let most = limit;
+            let _promise = self.assure(section, (most, size), interrupts)?;
+            self.each_part(section, most, &mut |part| {
+                let mut written = Written::default();
+                admission::in_turn(interrupts, || {
+                    limit = self.part(part, limit, &mut written, Mode::Nested, interrupts)?;
+                    Ok(())
+                })?;
+                interrupts.stop()
+            })
+        })
+    }
+
+    /// Makes sure, before the first byte goes out, that no part is refused memory for good: most find
+    /// free what any may need, others are gone through first.
+    fn assure(
+        &self,
+        section: &Section,
+        (most, size): (i64, i64),
+        interrupts: &dyn Interrupts,
+    ) -> Result<Promise, Fault> {
+        let free = || terms::budget(self.hints);
+        let item = terms::pages(self.open.described.item());
+        let one = self.open.least(Direction::Write).saturating_add(item);
+        let promise = loops::promise(one);
+        if size <= most && free() >= one {
+            return Ok(promise);
+        }
+        drop(promise);
+        let mut promise = loops::promise(0);
+        admission::in_turn(interrupts, || {
+            let least = self.open.least_to_cast(size)?;
+            promise = loops::promise(least.min(free()));
+            let mut limit = most;
+            match free() >= least {
+                true => Ok(()),
+                false => self.each_part(section, most, &mut |part| {
+                    let mut written = Written::default();
+                    limit = self.part(part, limit, &mut written, Mode::Look, interrupts)?;
+                    Ok(())
+                }),
+            }
+        })?;
+        Ok(promise)
+    }
+
+    /// Grids whose cells are better not cut, the coarse one first.
+    fn grids(&self) -> impl Iterator<Item = &Chunked> {
+        let chunks = match &self.open.described.layout {
+            Layout::Chunked(chunked) => Some(chunked),
+            Layout::Strided(_) => None,
+        };
+        let shards = self.open.shards();
+        let encoded = chunks.filter(|chunked| chunked.encoded || shards.is_some());
+        shards.into_iter().chain(encoded)
+    }
+
+    /// Elements of the section that a cell of each grid holds, the coarse one first.
+    fn cells<'a>(&'a self, section: &'a Section) -> impl Iterator<Item = (&'a Chunked, i64)> + 'a {
+        self.grids().map(|grid| {
+            let along = section.ranges().iter().zip(&grid.chunk);
+            let held = along.map(|(range, n)| range.count.min((n - 1) / range.step + 1).max(1));
+            (grid, held.fold(1, i64::saturating_mul))
+        })
+    }
+
+    /// Elements that are cast at once where so many bytes are free: a quarter for the cast at most, the
+    /// rest for the write. But a chunk, or a shard, is better not cut.
+    fn elements(&self, section: &Section, free: u64) -> i64 {
+        let item = self.open.described.item().max(1);
+        let free = self.hints.memory.map_or(free, |hint| hint.min(free));
+        let free = i64::try_from(free).unwrap_or(i64::MAX);
+        let usual = ((free / 4).min(AT_ONCE) / item).max(1);
+        // If the write needs more than that, it says so.
+        let most = (free - self.open.least(Direction::Write)).max(free / 4 * 3) / item;
+        let mut whole = self.cells(section).map(|(_, cell)| cell);
+        whole.find(|cell| *cell <= most).map_or(usual, |cell| cell.max(usual))
+    }
+
+    /// The next smaller number of elements to try.
+    fn fewer(&self, section: &Section, limit: i64) -> i64 {
+        let least = (PAGE as i64 / self.open.described.item().max(1)).max(1);
+        let mut whole = self.cells(section).map(|(_, cell)| cell);
+        whole.find(|cell| *cell < limit).map_or(limit / 4, |cell| cell.max(limit / 4)).max(least)
+    }
+
+    /// Calls `work` for parts of at most `limit` elements, which are made of whole shards or chunks if
+    /// one has no more.
+    fn each_part(
+        &self,
+        section: &Section,
+        limit: i64,
+        work: &mut dyn FnMut(&Slab) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let fortran = self.open.described.fortran;
+        let Some((grid, cell)) = self.cells(section).find(|(_, cell)| *cell <= limit) else {
+            return slabs::cut(section, fortran, limit).try_for_each(|slab| work(&slab?));
+        };
+        for batch in grid.batches(section, limit / cell)? {
+            let count = batch.section.ranges().iter().map(|range| range.count).collect();
+            work(&Slab { lo: batch.at, count, section: batch.section })?;
+        }
+        Ok(())
+    }
+
+    /// Casts and writes one part, in smaller ones if others hold much of the memory for long, or if
+    /// the write leaves little room for the cast; returns how many elements to begin with next time.
+    fn part(
+        &self,
+        part: &Slab,
+        most: i64,
+        written: &mut Written,
+        mode: Mode,
+        interrupts: &dyn Interrupts,
+    ) -> Result<i64, Fault> {
+        admission::refuse_crumbs(self.hints)?;
+        let page = PAGE as i64;
+        let now = self.elements(&part.section, Arena::global().available());
+        let cuts = self.cells(&part.section).any(|(_, cell)| now < cell && cell <= most);
+        if cuts && !admission::is_alone() {
+            return Err(admission::crumbs());
+        }
+        let mut limit = most.min(now);
+        loop {
+            let bytes = limit.saturating_mul(self.open.described.item());
+            if written.limit != limit {
+                *written = Written { limit, pieces: 0 };
+            }
+            match self.pieces(part, written, mode, interrupts) {
+                Err(refused) if refused.is_about_memory() => {
+                    if bytes <= page || limit == 1 {
+                        let whole = bytes.saturating_add(page - 1) & -page;
+                        return Err(refused.beside("the cast", whole));
+                    }
+                    if !admission::is_alone() {
+                        return Err(refused);
+                    }
+                }
+                // What others hold now they may not hold then.
+                other => return other.map(|()| if now < most { most } else { limit }),
+            }
+            limit = self.fewer(&part.section, limit);
+        }
+    }
+
+    /// Casts and writes what is left of one part, or looks whether its buffer would do.
+    fn pieces(
+        &self,
+        slab: &Slab,
+        written: &mut Written,
+        mode: Mode,
+        interrupts: &dyn Interrupts,
+    ) -> Result<(), Fault> {
+        let limit = written.limit;
+        let bytes = limit.min(slab.count.iter().product::<i64>());
+        let bytes = bytes.saturating_mul(self.open.described.item());
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let mut buffer = Arena::global().buffer("casting a value", bytes).map_err(|refused| {
+            Fault::from(refused).beside("the write", self.open.least(Direction::Write))
+        })?;
+        // What one operation may hold is for both, the cast and the write.
+        let mut hints = self.hints.clone();
+        let rounded = bytes.next_multiple_of(PAGE) as u64;
+        hints.memory = hints.memory.map(|hint| hint.saturating_sub(rounded));
+        let cut = self.cells(&slab.section).any(|(_, cell)| limit < cell);
+        if mode == Mode::Look && cut {
+            // Of a chunk that is missing now, the second piece finds the first.
+            return self.admits(&hints);
+        }
+        let mut number = 0;
+        self.each_part(&slab.section, limit, &mut |piece| {
+            number += 1;
+            if number <= written.pieces {
+                return Ok(());
+            }
+            let first = |lo: &[i64]| -> i64 {
+                lo.iter().zip(self.strides).map(|(n, stride)| n * stride).sum()
+            };
+            let shift = first(&slab.lo) + first(&piece.lo);
+            let strides = self.open.described.packed(&piece.count);
+            if mode != Mode::Look {
+                let part = Piece { shift, count: &piece.count, strides: &strides };
+                (self.assign)(&part, buffer.as_mut_slice())?;
+            }
+            let access = Access {
+                direction: Direction::Write,
+                section: &piece.section,
+                strides: &strides,
+                data: User::of(buffer.as_mut_slice(), 0),
+                hints: &hints,
+            };
+            if mode == Mode::Look {
+                return self.open.look(&access, interrupts);
+            }
+            self.open.run_nested(&access, interrupts)?;
+            written.pieces = number;
+            Ok(())
+        })
+    }
+
+    /// Refuses where a write of any part of a chunk would be.
+    fn admits(&self, hints: &Hints) -> Result<(), Fault> {
+        let (needed, budget) = (self.open.least(Direction::Write), terms::budget(hints));
+        if needed <= budget {
+            return Ok(());
+        }
+        let error = PlanError::BudgetTooSmall { what: "a part of a chunk", needed, budget };
+        Err(terms::refused(error, hints, i64::MAX).into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! Why an access was not done.
+//!
+//! What the layers below say, what this crate refuses, and what code above it refused when it was
+//! called from here are one [`Reason`]. A [`Fault`] is a reason on its way up: whoever passes it on may
+//! name the array, add what to do about it, and how much memory is needed beside.
+
+use std::fmt;
+
+use outcore_io::StorageError;
+use outcore_plan::PlanError;
+use thiserror::Error;
+
+/// The code of a shortage of open files.
+pub const TOO_MANY_OPEN: &str = "too-many-open-files";
+
+/// Every reason for which an access is not done.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Reason {
+    /// It could not be planned, or not be run.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A call inside another one of its thread cannot have what it needs, as that one may hold it.
+    #[error(
+        "'{path}': this call was made inside another one of the same thread (by a signal handler, a \
+         finalizer or another callback), and {what}, perhaps by that one, which cannot end before this \
+         one has. Let the callback only take a note, and make the call when the other one has returned"
+    )]
+    Nested {
+        /// The array, or the file.
+        path: String,
+        /// What is in the way.
+        what: String,
+    },
+    /// A chunk that was never written, where that is to be an error.
+    #[error(
+        "chunk {chunk:?} of '{path}' was never written, and Hints(missing='error') asks for an error. \
+         Use missing='fill' to read the fill value."
+    )]
+    MissingChunk {
+        /// The array.
+        path: String,
+        /// Its place in the grid of chunks.
+        chunk: Vec<i64>,
+    },
+    /// Others hold the memory for a moment: whoever has a turn tries again alone.
+    #[error("others hold the memory budget. Wait for them, or raise outcore.memory()")]
+    Busy,
+    /// The blocks of a loop do not fit the budget beside what reading them takes.
+    #[error(
+        "a loop over blocks of '{path}' needs a budget of {needed} bytes, {least} of them to read with, \
+         and the budget is {limit}: {why}. Raise outcore.memory() or Hints(memory=...) to that or more, \
+         or pass a smaller shape="
+    )]
+    BlockTooLarge {
+        /// The array.
+        path: String,
+        /// A budget that would do.
+        needed: u64,
+        /// What of it reading takes.
+        least: u64,
+        /// The budget.
+        limit: u64,
+        /// What holds the rest.
+        why: &'static str,
+    },
+    /// Code above this crate that was called from here was refused memory, in its words.
+    #[error("{text}")]
+    NoRoom {
+        /// The words.
+        text: String,
+        /// A budget that would do.
+        needed: i64,
+    },
+}
+
+impl Reason {
+    /// Stable code; append-only, listed in `docs/status/error-codes.md`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Reason::Storage(error) => error.code(),
+            Reason::Nested { .. } => "nested-call",
+            Reason::MissingChunk { .. } => "missing-chunk",
+            Reason::Busy | Reason::NoRoom { .. } => "budget-too-small",
+            Reason::BlockTooLarge { .. } => "block-too-large",
+        }
+    }
+}
+
+/// A reason, and what was added to it on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault(Box<Inner>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Inner {
+    reason: Reason,
+    path: Option<String>,
+    hints: Vec<String>,
+    beside: i64,
+}
+
+impl Fault {
+    /// The file or array concerned, unless it is known.
+    #[must_use]
+    pub fn at(mut self, path: &str) -> Fault {
+        self.0.path.get_or_insert_with(|| path.to_owned());
+        self
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(mut self, text: &str) -> Fault {
+        self.0.hints.push(text.to_owned());
+        self
+    }
+
+    /// Of a refusal: so much more memory is needed, for `what`.
+    #[must_use]
+    pub fn beside(mut self, what: &str, bytes: i64) -> Fault {
+        self.0.beside = self.0.beside.saturating_add(bytes);
+        self.hint(&format!("Add {bytes} bytes for {what}."))
+    }
+
+    /// Whether memory was refused, which may be different a moment later.
+    pub fn is_about_memory(&self) -> bool {
+        match &self.0.reason {
+            Reason::Storage(StorageError::Budget(_)) => true,
+            Reason::Storage(StorageError::Plan(error)) => {
+                matches!(error, PlanError::BudgetTooSmall { .. })
+            }
+            Reason::Busy | Reason::BlockTooLarge { .. } | Reason::NoRoom { .. } => true,
+            Reason::Storage(_) | Reason::Nested { .. } | Reason::MissingChunk { .. } => false,
+        }
+    }
+
+    /// Whether too many files are open, which may be different a moment later.
+    pub fn is_about_files(&self) -> bool {
+        self.0.reason.code() == TOO_MANY_OPEN
+    }
+
+    /// Whether there is too little of what others may give back.
+    pub fn is_about_room(&self) -> bool {
+        self.is_about_memory() || self.is_about_files()
+    }
+
+    /// Whether the work was told to stop.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.0.reason, Reason::Storage(StorageError::Cancelled))
+    }
+
+    /// The reason.
+    pub fn reason(&self) -> &Reason {
+        &self.0.reason
+    }
+
+    /// The file or array concerned.
+    pub fn path(&self) -> Option<&str> {
+        self.0.path.as_deref()
+    }
+
+    /// What to do about it, each in a sentence.
+    pub fn hints(&self) -> &[String] {
+        &self.0.hints
+    }
+
+    /// Bytes that are needed beside those that the reason tells.
+    pub fn beside_bytes(&self) -> i64 {
+        self.0.beside
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.reason)?;
+        self.0.hints.iter().try_for_each(|hint| write!(f, "; {hint}"))
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl From<Reason> for Fault {
+    fn from(reason: Reason) -> Fault {
+        Fault(Box::new(Inner { reason, path: None, hints: vec![], beside: 0 }))
+    }
+}
+
+impl From<StorageError> for Fault {
+    fn from(error: StorageError) -> Fault {
+        let path = error.path().map(|path| path.to_string_lossy().into_owned());
+        let mut fault = Fault::from(Reason::Storage(error));
+        fault.0.path = path;
+        fault
+    }
+}
+
+impl From<PlanError> for Fault {
+    fn from(error: PlanError) -> Fault {
+        Reason::Storage(error.into()).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use outcore_io::BudgetFailure;
+
+    use super::*;
+
+    fn refused() -> Fault {
+        let failure = BudgetFailure { what: "a test", needed: 10, limit: 8, used: 1 };
+        StorageError::Budget(failure).into()
+    }
+
+    #[test]
+    fn refusals_of_memory_are_told_from_others() {
+        let too_small = PlanError::BudgetTooSmall { what: "a test", needed: 2, budget: 1 };
+        let no_room = Reason::NoRoom { text: "full".to_owned(), needed: 3 };
+        for fault in [refused(), too_small.into(), Reason::Busy.into(), no_room.into()] {
+            assert!(fault.is_about_memory() && fault.is_about_room(), "{fault}");
+            assert!(!fault.is_about_files() && !fault.is_cancelled());
+        }
+        let files: Fault = StorageError::no_place("open", Path::new("a")).into();
+        assert!(files.is_about_files() && files.is_about_room() && !files.is_about_memory());
+        let nested = Reason::Nested { path: "a".to_owned(), what: "it is locked".to_owned() };
+        for fault in [StorageError::Cancelled.into(), Fault::from(nested)] {
+            assert!(!fault.is_about_room());
+        }
+        assert!(Fault::from(StorageError::Cancelled).is_cancelled());
+    }
+
+    #[test]
+    fn the_file_that_failed_is_named_before_the_array() {
+        let failed: Fault = StorageError::io("read", Path::new("a/c.0"), 5).into();
+        assert_eq!(Some("a/c.0"), failed.at("a").path());
+        assert_eq!(Some("a"), refused().at("a").at("b").path());
+    }
+
+    #[test]
+    fn what_is_needed_beside_is_added_and_said() {
+        let fault = refused().beside("the cast", 100).beside("the write", i64::MAX);
+        assert_eq!(i64::MAX, fault.beside_bytes());
+        let text = fault.to_string();
+        assert!(text.contains("Add 100 bytes for the cast."), "{text}");
+        assert_eq!(2, fault.hints().len());
+    }
+
+    #[test]
+    fn an_error_of_a_plan_has_its_own_code() {
+        let fault = Fault::from(PlanError::TooLarge("a section"));
+        assert_eq!(PlanError::TooLarge("a section").code(), fault.reason().code());
+    }
+}

@@ -1,0 +1,93 @@
+//! How an array is written: flushed after each write, or after many.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Whether writes to this array are flushed one by one: then the next one will be, too.
+///
+/// Why it matters: what is fastest for a write into the page cache (a mapping) makes the flush of
+/// sparse data slow, and the other way round.
+#[derive(Default)]
+pub struct Habit {
+    /// Writes since the last flush.
+    unflushed: AtomicU64,
+    /// The last flush that had anything to do came after one write.
+    each: AtomicBool,
+    /// Somebody said so.
+    told: AtomicBool,
+}
+
+impl Habit {
+    /// Whether a flush will follow the next write.
+    pub fn flushed(&self) -> bool {
+        let each = self.each.load(Ordering::Relaxed) && self.unflushed.load(Ordering::Relaxed) == 0;
+        each || self.told.load(Ordering::Relaxed)
+    }
+
+    /// Somebody says that each write will be flushed.
+    pub fn tell(&self) {
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// A write was made.
+    pub fn write(&self) {
+        self.unflushed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A flush was made.
+    pub fn flush(&self) {
+        match self.unflushed.swap(0, Ordering::Relaxed) {
+            0 => {}
+            writes => self.each.store(writes == 1, Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_after_one_write_is_expected_after_the_next() {
+        let habit = Habit::default();
+        assert!(!habit.flushed(), "nothing was flushed yet");
+        habit.write();
+        habit.flush();
+        assert!(habit.flushed());
+        habit.write();
+        assert!(!habit.flushed(), "the flush of that write is still to come");
+        habit.flush();
+        assert!(habit.flushed());
+    }
+
+    #[test]
+    fn a_flush_after_many_writes_is_not_expected_after_one() {
+        let habit = Habit::default();
+        habit.write();
+        habit.flush();
+        habit.write();
+        habit.write();
+        habit.flush();
+        assert!(!habit.flushed());
+    }
+
+    #[test]
+    fn a_flush_of_nothing_tells_nothing() {
+        let habit = Habit::default();
+        habit.flush();
+        assert!(!habit.flushed());
+        habit.write();
+        habit.flush();
+        habit.flush();
+        assert!(habit.flushed());
+    }
+
+    #[test]
+    fn who_says_so_is_believed() {
+        let habit = Habit::default();
+        habit.tell();
+        habit.write();
+        habit.write();
+        habit.flush();
+        assert!(habit.flushed());
+    }
+}

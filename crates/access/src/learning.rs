@@ -1,0 +1,92 @@
+//! Reads that tell what a disk is like, and the first part of those that had better know it.
+//!
+//! Problem. A scattered read of a disk that nobody knows is planned for a fast one: ten times as long as
+//! data sieving takes on a slow one. Idea. A small part of it comes first, as a trial; what is left is
+//! planned with what that told. If the disk was far from what was assumed there is a second trial, so
+//! that one stall does not decide.
+
+use outcore_io::disks::{self, Watch};
+use outcore_io::Pipeline;
+use outcore_plan::{trial, Direction, Method, Section, Strided};
+
+use crate::error::Fault;
+use crate::step::{Access, Step};
+use crate::terms::{self, Found};
+
+/// Requests of a trial, and of a read that is worth one.
+const TRIAL: i64 = 40;
+const WORTH: i64 = 128;
+/// Trials of a read: the second one if the first was a surprise.
+const TRIALS: i64 = 2;
+/// Up to this share in the page cache, in thousandths, a read goes to the disk: one look of four may be
+/// at the page of a header.
+const COLD: u32 = 300;
+
+/// Times a step that goes to the disk, if there is something to learn from it.
+pub fn watch(pipeline: &Pipeline, found: &Found, access: &Access, step: &Step) -> Option<Watch> {
+    let cold = step.cached.is_some_and(|cached| cached <= COLD);
+    let moves = step.plan.method() != Method::Mapped && pipeline.is_empty();
+    if access.direction == Direction::Write || !cold || !moves || step.files.is_empty() {
+        return None;
+    }
+    let path = step.files.path(0).ok()?;
+    Watch::begin(found.device(path)?, path, terms::assumed())
+}
+
+/// Reads in parts, a trial first, and hands each part to `read`; `reads` is what a plan of all of it has,
+/// `surprising` tells after a trial whether it was one.
+pub fn in_parts(
+    layout: &Strided,
+    access: &Access,
+    mut reads: i64,
+    surprising: &dyn Fn() -> bool,
+    read: &mut dyn FnMut(&Access) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut left = vec![access.section.clone()];
+    let mut trials = TRIALS;
+    while let Some(mut section) = left.pop() {
+        if trials > 0 {
+            let mut parts = trial::cut(layout, &section, reads, TRIAL)?;
+            section = parts.remove(0);
+            left.extend(parts.into_iter().rev());
+        }
+        let part = Access {
+            data: access.data.shifted(offset(access, &section)),
+            section: &section,
+            ..*access
+        };
+        read(&part)?;
+        trials = if surprising() { (trials - 1).max(0) } else { 0 };
+        reads = (reads - TRIAL).max(1);
+    }
+    Ok(())
+}
+
+/// Whether a step had better begin with a trial.
+pub fn wants_trial(layout: &Strided, found: &Found, access: &Access, step: &Step) -> bool {
+    if access.hints.method.is_some() {
+        return false;
+    }
+    let cold = step.cached.is_some_and(|cached| cached <= COLD);
+    let moves = step.plan.method() != Method::Mapped;
+    if access.direction == Direction::Write || !cold || !moves {
+        return false;
+    }
+    let cost = step.plan.cost();
+    cost.reads >= WORTH
+        && trial::is_scattered(layout, step.section, cost.read_bytes)
+        && step
+            .files
+            .path(0)
+            .is_ok_and(|path| found.device(path).is_some_and(|device| !disks::is_known(device)))
+}
+
+/// Bytes from the caller's element for the first index of the access to that of a part.
+fn offset(access: &Access, part: &Section) -> i64 {
+    let both = part.ranges().iter().zip(access.section.ranges()).zip(access.strides);
+    let bytes = both.map(|((part, all), stride)| (part.start - all.start) / all.step * stride);
+    bytes.sum()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Sections of many arrays in one call.
+//!
+//! Problem. Cold, one read after the other waits two hundred times for the disk, which could serve a dozen
+//! at once; and where several ranks read parts of the same files in the same order, all of them wait for
+//! the same file.
+//!
+//! Idea. Small sections that are not cached are read by a few threads, which take them in turn, and each
+//! rank begins elsewhere in the list. Large ones have depth of their own and go one after the other.
+//!
+//! Invariants. Nothing is read side by side that goes into the same memory: what is listed later is
+//! read later. The first failure ends the call.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use outcore_io::cpu;
+use outcore_plan::is_cached;
+
+use crate::error::Fault;
+use crate::interrupt::Interrupts;
+use crate::open::Open;
+use crate::step::{reach, Access};
+use crate::terms;
+
+/// Reads all of them if each is in the page cache; says whether it did. If not, some may have been read.
+///
+/// # Errors
+/// The first one, with the name of its array.
+pub fn read_if_cached(
+    jobs: &[(&Open, Access)],
+    interrupts: &dyn Interrupts,
+) -> Result<bool, Fault> {
+    for (open, access) in jobs {
+        let there = open.run_if_cached(access, interrupts);
+        if !there.map_err(|fault| open.failure(fault))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Reads all of them: those that are small and not cached `lanes` at a time, beginning at the part of the
+/// list that `turn` (number, of how many) names.
+///
+/// # Errors
+/// The first one, with the name of its array.
+pub fn read(
+    jobs: &[(&Open, Access)],
+    lanes: usize,
+    turn: (usize, usize),
+    interrupts: &dyn Interrupts,
+) -> Result<(), Fault> {
+    let one = |(open, access): &(&Open, Access)| {
+        open.run(access, interrupts).map_err(|f| open.failure(f))
+    };
+    let is_small = |(open, access): &&(&Open, Access)| {
+        let bytes = access.section.count().unwrap_or(i64::MAX);
+        open.is_plain() && bytes.saturating_mul(open.described.item()) < terms::SMALL
+    };
+    if lanes < 2 || !jobs.iter().any(|job| is_small(&job) && is_cold(job)) || share_memory(jobs) {
+        return jobs.iter().try_for_each(one);
+    }
+    let (small, large): (Vec<_>, Vec<_>) = jobs.iter().partition(is_small);
+    let first = small.len() * turn.0 / turn.1.max(1);
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let failure = Mutex::new(None);
+    cpu::side_by_side(lanes.min(small.len()), &|_| {
+        while !failed.load(Ordering::Relaxed) {
+            let k = next.fetch_add(1, Ordering::Relaxed);
+            if k >= small.len() {
+                return;
+            }
+            if let Err(fault) = one(small[(first + k) % small.len()]) {
+                failed.store(true, Ordering::Relaxed);
+                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+            }
+        }
+    });
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(fault) => Err(fault),
+        None => large.into_iter().try_for_each(one),
+    }
+}
+
+fn is_cold((open, access): &(&Open, Access)) -> bool {
+    !is_cached(open.cached(access.section, access.hints).into())
+}
+
+/// Whether any two of them go into memory that overlaps, or may.
+fn share_memory(jobs: &[(&Open, Access)]) -> bool {
+    let place = |(open, access): &(&Open, Access)| {
+        let (low, high) = reach(access.section, access.strides, open.described.item());
+        let data = access.data.address();
+        (data + low, data + high)
+    };
+    let mut places: Vec<(i64, i64)> = jobs.iter().map(place).collect();
+    places.sort_unstable();
+    places.windows(2).any(|pair| pair[1].0 < pair[0].1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,725 @@
+//! One access: from a section and memory to plans that run.
+//!
+//! Problem. A strided array is one plan; a chunked one is a walk over batches of chunks, each of
+//! which must be found (and, to be written, locked) before it can be planned.
+//!
+//! Idea. [`Open`] holds what an open array needs. `Open::each` produces the steps of an access,
+//! one plan and the files it numbers at a time; reading, writing, explaining and prefetching are
+//! different things to do with each step.
+//!
+//! Invariants. Memory of the caller is touched by `exec::run` only, within the bounds computed from shape
+//! and strides.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use outcore_io::backend::{self, Chosen};
+use outcore_io::chunk_cache;
+use outcore_io::disks::{Figures, Origin};
+use outcore_io::exec::{self, CacheUse, Job, Report};
+use outcore_io::gaps::{self, Written};
+use outcore_io::lock::FileLock;
+use outcore_io::pool::PAGE;
+use outcore_io::store::listing::Listed;
+use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
+use outcore_plan::{
+    is_cached, Chunked, Cost, Direction, Layout, Plan, Priced, Rates, Request, Section, Strided,
+    Terms,
+};
+
+use crate::admission::{self, Mode};
+use crate::chunks::Chunks;
+use crate::described::{Described, Source};
+use crate::error::Fault;
+use crate::guard;
+use crate::habit::Habit;
+use crate::hints::{Cache, Hints};
+use crate::interrupt::Interrupts;
+use crate::learning;
+use crate::nesting::Reading;
+use crate::part::Context;
+use crate::prefetch;
+use crate::step::{home, reach, Access, Alone, Step};
+use crate::terms::{self, Found};
+use crate::windows::{Turn, Windows};
+
+/// An array that is open in this process.
+pub struct Open {
+    /// The process it belongs to.
+    pub pid: u32,
+    /// The array.
+    pub described: Arc<Described>,
+    place: Place,
+    engine: OnceLock<Chosen>,
+    found: Found,
+    habit: Habit,
+    /// What was written in place since the last flush.
+    written: Written,
+    /// Pages of gaps that flushes made dirty.
+    filled: AtomicU64,
+    /// Who writes in place, and who through windows that are written back.
+    windows: Arc<Windows>,
+    done: Arc<Mutex<Report>>,
+}
+
+enum Place {
+    Files(Box<FileTable>),
+    Chunks(Box<Chunks>),
+}
+
+/// Writes of this process, begun and ended.
+static WRITES: AtomicU64 = AtomicU64::new(0);
+
+/// A number that changes with every write of this process.
+pub fn writes() -> u64 {
+    WRITES.load(Ordering::SeqCst)
+}
+
+/// What `explain` tells.
+pub struct Survey {
+    /// Summed over all steps, without chunks that are kept decoded.
+    pub cost: Cost,
+    /// Pages of mapped files, about.
+    pub pages: i64,
+    /// Chunks that are kept.
+    pub kept: i64,
+    /// Of the first step.
+    pub method: String,
+    /// Of the first step.
+    pub why: String,
+    /// Of the first step.
+    pub cached: Option<u32>,
+}
+
+impl Open {
+    /// The same array as its metadata say from now on, while accesses to what they said before may
+    /// still run: writes of both wait for each other where they must, and what is done is counted in
+    /// one place.
+    pub fn beside(&self, described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
+        let (windows, done) = (Arc::clone(&self.windows), Arc::clone(&self.done));
+        Ok(Open { windows, done, ..Open::new(described, writable)? })
+    }
+
+    /// The same elements with other metadata: writes of both wait for each other where they must, and
+    /// each counts what is done by itself.
+    pub fn view(&self, described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
+        Ok(Open { windows: Arc::clone(&self.windows), ..Open::new(described, writable)? })
+    }
+
+    /// Opens nothing yet: files are opened when they are first used.
+    pub fn new(described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
+        let place = match (&described.layout, &described.source) {
+            (Layout::Chunked(layout), Some(source)) => {
+                let chunks = Chunks::new(layout, source, &described.pipeline);
+                Place::Chunks(Box::new(chunks.map_err(|e| Fault::from(e).at(&described.path))?))
+            }
+            _ => Place::Files(Box::new(described.table(writable))),
+        };
+        let (engine, found, habit) = (OnceLock::new(), Found::default(), Habit::default());
+        let (windows, done) = (Arc::default(), Arc::default());
+        let (written, filled) = (Written::default(), AtomicU64::new(0));
+        let pid = std::process::id();
+        Ok(Open { pid, described, place, engine, found, habit, written, filled, windows, done })
+    }
+
+    /// The figures of the disk that holds the array, and where they come from.
+    pub fn disk(&self) -> (Figures, Origin) {
+        let path = match &self.place {
+            Place::Files(files) => files.path(0).ok(),
+            Place::Chunks(_) => None,
+        };
+        // An array in a file (`a.h5::/x`) is where the file is.
+        let outer = self.described.path.split("::").next().unwrap_or_default();
+        let found = self.found.disk_of(path.unwrap_or(Path::new(outer)));
+        found.unwrap_or_else(|| (terms::assumed(), Origin::Assumed))
+    }
+
+    /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
+    pub fn past_cache(&self, hints: &Hints) -> i64 {
+        let terms = match (&self.place, &self.described.source) {
+            (Place::Files(files), _) => terms::terms(hints, &self.found, files, None, None, 0),
+            // Before the first chunk is there, a file of the array's own tells what the disk wants.
+            (Place::Chunks(_), Some(Source::Files { shard: None, lock, .. }))
+                if self.described.pipeline.is_empty() =>
+            {
+                terms::of_new_files(hints, &self.found, lock)
+            }
+            (Place::Chunks(_), _) => return 0,
+        };
+        let (array, direction) = (&self.described.layout, Direction::Write);
+        let terms = terms::past_cache(terms, hints, &self.found, array, direction);
+        i64::from(terms.scarce && hints.method.is_none()) * terms.block
+    }
+
+    /// The engine for this array.
+    pub fn engine(&self, hints: &Hints) -> &Chosen {
+        self.engine.get_or_init(|| {
+            backend::choose(match hints.engine.as_str() {
+                "threads" => backend::Choice::Threads,
+                "uring" => backend::Choice::Uring,
+                _ => backend::Choice::Auto,
+            })
+        })
+    }
+
+    /// Moves the section between the files and the caller's memory.
+    pub fn run(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<(), Fault> {
+        let write = access.direction == Direction::Write;
+        if write {
+            WRITES.fetch_add(1, Ordering::SeqCst);
+        }
+        let result = self.run_as(Mode::Run, access, interrupts);
+        if write {
+            WRITES.fetch_add(1, Ordering::SeqCst);
+            self.habit.write();
+        }
+        result
+    }
+
+    /// Reads the section if it is in the page cache, and says whether it did. Chunks are never cached: they may have to be decoded.
+    pub fn run_if_cached(
+        &self,
+        access: &Access,
+        interrupts: &dyn Interrupts,
+    ) -> Result<bool, Fault> {
+        if !self.is_plain() || access.hints.cache == Cache::Bypass {
+            return Ok(false);
+        }
+        let mut if_cached = true;
+        self.each(access, Mode::Run, interrupts, &mut |step| {
+            if_cached = step.cached.is_some_and(|permille| is_cached(permille.into()));
+            if if_cached {
+                self.run_step(access, step, interrupts)?;
+            }
+            Ok(())
+        })?;
+        Ok(if_cached)
+    }
+
+    /// Whether the elements lie in files as they are, not in chunks.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.place, Place::Files(_))
+    }
+
+    /// The grid of shards, if chunks lie in shards.
+    pub fn shards(&self) -> Option<&Chunked> {
+        match &self.place {
+            Place::Files(_) => None,
+            Place::Chunks(chunks) => chunks.shards(),
+        }
+    }
+
+    /// Writes in parts: `work` makes what it writes and hands it to [`Open::run_nested`], inside
+    /// turns of its own. Counts as one write.
+    pub fn write_in_parts(&self, work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+        WRITES.fetch_add(1, Ordering::SeqCst);
+        let result = work();
+        WRITES.fetch_add(1, Ordering::SeqCst);
+        self.habit.write();
+        result
+    }
+
+    /// Moves the section, for a caller who is in a turn.
+    pub fn run_nested(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<(), Fault> {
+        self.run_as(Mode::Nested, access, interrupts)
+    }
+
+    /// Whether the section could be moved now, for a caller who is in a turn.
+    ///
+    /// # Errors
+    /// As moving it, before the first byte.
+    pub fn look(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<(), Fault> {
+        self.each(access, Mode::Look, interrupts, &mut |_| Ok(()))
+    }
+
+    fn run_as(
+        &self,
+        mode: Mode,
+        access: &Access,
+        interrupts: &dyn Interrupts,
+    ) -> Result<(), Fault> {
+        self.each(access, mode, interrupts, &mut |step| match mode {
+            Mode::Run => self.run_tried(access, step, interrupts),
+            _ => self.run_step(access, step, interrupts),
+        })
+    }
+
+    /// What running would take.
+    pub fn survey(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<Survey, Fault> {
+        let mut survey: Option<Survey> = None;
+        self.each(access, Mode::Look, interrupts, &mut |step| {
+            let mut cost = step.plan.cost();
+            cost.peak_bytes = cost.peak_bytes.saturating_add(step.tables);
+            let kept = self.spare(&step, &mut cost)?;
+            match &mut survey {
+                Some(survey) => {
+                    add(&mut survey.cost, &cost, step.times);
+                    survey.pages = survey.pages.saturating_add(step.plan.mapped_pages());
+                    survey.kept += kept;
+                }
+                // The first is alone of its kind.
+                None => {
+                    survey = Some(Survey {
+                        cost,
+                        pages: step.plan.mapped_pages(),
+                        kept,
+                        method: format!("{:?}", step.plan.method()).to_lowercase(),
+                        why: match step.alone {
+                            Some(_) => format!("{}; nobody else has the file", step.plan.why()),
+                            None => step.plan.why(),
+                        },
+                        cached: step.cached,
+                    });
+                }
+            }
+            Ok(())
+        })?;
+        Ok(survey.unwrap_or_else(|| Survey {
+            cost: Cost::default(),
+            pages: 0,
+            kept: 0,
+            method: "none".to_owned(),
+            why: "the section is empty".to_owned(),
+            cached: None,
+        }))
+    }
+
+    /// What an access costs in nanoseconds, beside those of other ranks, and the share of it that is cached, in
+    /// thousandths; with `cold`, as if nothing were.
+    pub fn price(
+        &self,
+        access: &Access,
+        cold: bool,
+        interrupts: &dyn Interrupts,
+    ) -> Result<(i64, i64), Fault> {
+        let survey = self.survey(access, interrupts)?;
+        let past = cold || access.hints.cache == Cache::Bypass;
+        let cached = if past { 0 } else { survey.cached.map_or(0, i64::from) };
+        let chunk = match &self.described.layout {
+            Layout::Chunked(chunked) => {
+                chunked.chunk.iter().fold(chunked.item, |bytes, n| bytes.saturating_mul(*n))
+            }
+            Layout::Strided(_) => 0,
+        };
+        let (direction, cost, pages) = (access.direction, &survey.cost, survey.pages);
+        let Figures { latency_ns, device, stream, .. } = self.disk().0;
+        let rates = Rates { latency_ns, device, stream, ..Rates::MEASURED };
+        let priced = Priced { direction, cost, pages, chunk, cached };
+        Ok((priced.nanoseconds(&rates), cached))
+    }
+
+    /// Takes from a cost what need not be read, because it is kept; returns the number of chunks.
+    fn spare(&self, step: &Step, cost: &mut Cost) -> Result<i64, Fault> {
+        if step.chunk_cache == CacheUse::Never {
+            return Ok(0);
+        }
+        let (pipeline, arena) = (&self.described.pipeline, Arena::global());
+        let spared = chunk_cache::spared(&step.plan, step.files, pipeline, &arena)?;
+        cost.reads -= spared.reads;
+        cost.read_bytes -= spared.read_bytes;
+        cost.decodes -= spared.decodes;
+        Ok(spared.kept)
+    }
+
+    /// Refuses a section that no access takes on, before there is memory for it.
+    pub fn admit(&self, section: &Section) -> Result<(), Fault> {
+        match &self.described.layout {
+            Layout::Chunked(layout) => layout.admit(section).map_err(|e| self.failure(e.into())),
+            Layout::Strided(_) => Ok(()),
+        }
+    }
+
+    /// Where something is stored (`Chunks::stored`); None if the elements lie in files as they are.
+    pub fn stored(&self, interrupts: &dyn Interrupts) -> Result<Option<(Vec<i64>, Listed)>, Fault> {
+        let (Layout::Chunked(layout), Place::Chunks(chunks)) =
+            (&self.described.layout, &self.place)
+        else {
+            return Ok(None);
+        };
+        let (described, found) = (&*self.described, &self.found);
+        chunks.stored(&Context { layout, described, found, interrupts }).map(Some)
+    }
+
+    /// Asks the system to read ahead what the section needs.
+    pub fn prefetch(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<(), Fault> {
+        let mut left = prefetch::MOST;
+        let done = self
+            .each(access, Mode::Look, interrupts, &mut |step| prefetch::ahead(&step, &mut left));
+        match done {
+            Err(fault) if left == 0 && fault.is_cancelled() && !interrupts.raised() => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Hands what was written to the disk, and waits for it.
+    pub fn flush(&self) -> Result<(), Fault> {
+        self.habit.flush();
+        self.count(&Report { flushes: 1, ..Report::default() });
+        match &self.place {
+            Place::Files(files) => {
+                let filled = self.fill_gaps(files, false);
+                files.sync()?;
+                filled
+            }
+            Place::Chunks(chunks) => Ok(chunks.flush()?),
+        }
+    }
+
+    /// Does what a flush does before it waits for the disk: makes gaps between written pages dirty where
+    /// that makes fewer and larger requests (`gaps`), and with `send` lets all begin its way to the disk.
+    /// Tells the file (device and inode) if a flush of it by any process of this machine is one of ours.
+    pub fn before_flush(&self, send: bool) -> Result<Option<(u64, u64)>, Fault> {
+        match &self.place {
+            Place::Files(files) => {
+                self.fill_gaps(files, send)?;
+                Ok(files.shared_flush())
+            }
+            Place::Chunks(_) => Ok(None),
+        }
+    }
+
+    /// Another process has flushed the file that `before_flush` told.
+    pub fn flushed_by_another(&self) {
+        self.habit.flush();
+    }
+
+    fn fill_gaps(&self, files: &FileTable, send: bool) -> Result<(), Fault> {
+        let prices = self.found.prices(files);
+        let pages = self.written.fill(files, &prices, &Arena::global(), send)?;
+        self.filled.fetch_add(pages, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Pages of gaps that flushes made dirty since the array was opened.
+    pub fn filled(&self) -> u64 {
+        self.filled.load(Ordering::Relaxed)
+    }
+
+    /// A failure with the name of the array.
+    pub fn failure(&self, fault: Fault) -> Fault {
+        fault.at(&self.described.path)
+    }
+
+    /// Calls `work` for each step of the access. Unless it only looks, chunks to be written are
+    /// locked and created.
+    fn each(
+        &self,
+        access: &Access,
+        mode: Mode,
+        interrupts: &dyn Interrupts,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        match (&self.described.layout, &self.place) {
+            (Layout::Strided(layout), Place::Files(files)) => {
+                // In the turn: who waits for one must not keep a writer of the file out.
+                mode.step(interrupts, || {
+                    let guard = self.keep_out(files, access, mode, interrupts)?;
+                    let _reading = Reading::of(guard.as_ref());
+                    self.dense(layout, files, access, mode, work)
+                })
+            }
+            (Layout::Chunked(layout), Place::Chunks(chunks)) => {
+                let context =
+                    Context { layout, described: &self.described, found: &self.found, interrupts };
+                chunks.each(&context, access, mode, work)
+            }
+            // `new` pairs them.
+            _ => Err(StorageError::BadJob("layout and files do not match".into()).into()),
+        }
+    }
+
+    /// Before elements are written in place into a file of a library: keeps it out of the file.
+    fn keep_out(
+        &self,
+        files: &FileTable,
+        access: &Access,
+        mode: Mode,
+        interrupts: &dyn Interrupts,
+    ) -> Result<Option<FileLock>, Fault> {
+        let guard = match &self.described.guard {
+            Some(guard) if access.direction == Direction::Write && mode != Mode::Look => guard,
+            _ => return Ok(None),
+        };
+        let path = files.path(0)?;
+        guard::patiently(&self.described.path, interrupts, |patience| guard.share(path, patience))
+    }
+
+    /// Runs a step, a small part of it first if it reads from a disk that is not known, and that matters.
+    fn run_tried(
+        &self,
+        access: &Access,
+        step: Step,
+        interrupts: &dyn Interrupts,
+    ) -> Result<(), Fault> {
+        let (Layout::Strided(layout), Place::Files(files)) = (&self.described.layout, &self.place)
+        else {
+            return self.run_step(access, step, interrupts);
+        };
+        if !learning::wants_trial(layout, &self.found, access, &step) {
+            return self.run_step(access, step, interrupts);
+        }
+        let reads = step.plan.cost().reads;
+        drop(step);
+        // A surprise: the disk is not what was assumed.
+        let surprising = || self.disk().1 == Origin::Learned;
+        learning::in_parts(layout, access, reads, &surprising, &mut |part| {
+            self.dense(layout, files, part, Mode::Run, &mut |step| {
+                self.run_step(part, step, interrupts)
+            })
+        })
+    }
+
+    /// The one step of an access to a dense array.
+    fn dense(
+        &self,
+        layout: &Strided,
+        files: &FileTable,
+        access: &Access,
+        mode: Mode,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let cached = terms::cached(layout, access.section, files);
+        let budget = terms::budget(access.hints);
+        let mut terms = terms::terms(access.hints, &self.found, files, cached, None, budget);
+        terms.flushed = self.flushed(access);
+        terms.home = home(&self.described.layout, access);
+        let (array, direction) = (&self.described.layout, access.direction);
+        terms = terms::past_cache(terms, access.hints, &self.found, array, direction);
+        if direction == Direction::Write && !is_cached(terms.cached_permille) {
+            terms.stored = terms::stored(layout, access.section, files);
+        }
+        if direction == Direction::Write
+            && access.hints.concurrent_writers.load(Ordering::Relaxed) > 0
+        {
+            terms.rates.dirty_ns = terms.rates.dirty_ns.max(terms.rates.contended_dirty_ns);
+        }
+        let request = Request {
+            layout: &self.described.layout,
+            table: None,
+            section: access.section,
+            user_stride: access.strides,
+            direction: access.direction,
+        };
+        let plan = Plan::new(&request, &terms);
+        // What is held for an access that this one is a part of, that one tells.
+        let ours = if mode == Mode::Nested { i64::MAX } else { 0 };
+        let plan = plan.map_err(|error| terms::refused(error, access.hints, ours))?;
+        let (plan, alone) = self.alone(plan, &request, terms, access, files)?;
+        let Access { section, data, .. } = *access;
+        let (sink, tables, chunk_cache) = (None, 0, CacheUse::Never);
+        let times = 1;
+        work(Step { plan, files, data, section, cached, sink, tables, chunk_cache, alone, times })
+    }
+
+    /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows, or where
+    /// accesses go past it.
+    pub fn cached(&self, section: &Section, hints: &Hints) -> u32 {
+        match (&self.described.layout, &self.place) {
+            (Layout::Strided(layout), Place::Files(files)) if hints.cache != Cache::Bypass => {
+                terms::cached(layout, section, files).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Bytes of buffer with which any section can be read, or written.
+    pub fn least(&self, direction: Direction) -> i64 {
+        match (&self.described.layout, &self.place) {
+            (Layout::Chunked(layout), Place::Chunks(chunks)) => {
+                chunks.least(layout, &self.described, direction)
+            }
+            _ => PAGE as i64,
+        }
+    }
+
+    /// The same for many reads, also if others change the file meanwhile. What the first of them would
+    /// keep is there afterwards. In a turn of the caller's.
+    pub fn least_to_read(&self) -> Result<i64, Fault> {
+        self.least_for_many(Direction::Read, 0)
+    }
+
+    /// The same for writes of `elements` in all, of another type: cast one at a time at least.
+    pub fn least_to_cast(&self, elements: i64) -> Result<i64, Fault> {
+        let cast = terms::pages(self.described.item());
+        Ok(self.least_for_many(Direction::Write, elements)?.saturating_add(cast))
+    }
+
+    fn least_for_many(&self, direction: Direction, new: i64) -> Result<i64, Fault> {
+        let again = match &self.place {
+            Place::Files(_) => 0,
+            Place::Chunks(chunks) => chunks.prepare(new)?,
+        };
+        Ok(terms::pages(self.least(direction).saturating_add(again)))
+    }
+
+    /// The plan for a file that nobody else has open, if that is so and makes a difference: windows
+    /// may be read, changed and written back then. It does for writes that a flush follows.
+    fn alone<'a>(
+        &self,
+        plan: Plan,
+        request: &Request,
+        terms: Terms,
+        access: &Access,
+        files: &'a FileTable,
+    ) -> Result<(Plan, Option<Alone<'a>>), Fault> {
+        let hints = access.hints;
+        let of_use = terms.flushed && !hints.exclusive && hints.method.is_none();
+        if !of_use || !self.described.plain || files.len() != 1 {
+            return Ok((plan, None));
+        }
+        let patched = match Plan::new(request, &Terms { exclusive: true, ..terms }) {
+            Ok(patched) if patched.writes_back() => patched,
+            _ => return Ok((plan, None)), // It is no other, or has no room.
+        };
+        let claim = match files.open(0)? {
+            FileRef::Kept(file) => Claim::new(file),
+            FileRef::Shared(_) | FileRef::Once(_) => None,
+        };
+        Ok(match claim {
+            Some(claim) => (patched, Some(Alone { claim, otherwise: plan })),
+            None => (plan, None),
+        })
+    }
+
+    fn run_step(
+        &self,
+        access: &Access,
+        mut step: Step,
+        interrupts: &dyn Interrupts,
+    ) -> Result<(), Fault> {
+        if let Some(Alone { claim, otherwise }) = step.alone.take() {
+            let wanted = || claim.is_wanted();
+            let result = self.run_plan(access, &step, interrupts, &wanted);
+            let cancelled = matches!(&result, Err(fault) if fault.is_cancelled());
+            if !cancelled || interrupts.raised() {
+                return result;
+            }
+            // Somebody waits for the file: let him in, and begin again beside him.
+            drop(claim);
+            step.plan = otherwise;
+        }
+        self.run_plan(access, &step, interrupts, &|| false)
+    }
+
+    /// Runs the plan of a step, until it is interrupted or `wanted`.
+    fn run_plan(
+        &self,
+        access: &Access,
+        step: &Step,
+        interrupts: &dyn Interrupts,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<(), Fault> {
+        if step.plan.slot_bytes() > 0 {
+            admission::refuse_crumbs(access.hints)?;
+        }
+        let _turn = self.turn(access, step, interrupts)?;
+        let (low, high) = reach(step.section, access.strides, self.described.item());
+        let user = step.data.within(low, high)?;
+        let waits = self.remember(access, step);
+        let past = step.plan.past_cache().is_some();
+        let flushed = self.flushed(access) && !waits && !past;
+        let interrupted = || wanted() || interrupts.check();
+        let job = Job {
+            plan: &step.plan,
+            direction: access.direction,
+            files: step.files,
+            user,
+            fill: &self.described.fill,
+            pipeline: Some(&self.described.pipeline),
+            sink: step.sink,
+            engine: &*self.engine(access.hints).engine,
+            arena: &Arena::global(),
+            chunk_cache: step.chunk_cache,
+            threads: terms::lanes(access.hints) as usize,
+            cached: step.cached.is_some_and(|permille| is_cached(permille.into())),
+            flushed,
+            interrupted: &interrupted,
+        };
+        let watch = learning::watch(&self.described.pipeline, &self.found, access, step);
+        let done = exec::run(&job)?;
+        if let Some(watch) = watch {
+            watch.end(done.reads, done.read_bytes);
+        }
+        self.count(&done);
+        Ok(())
+    }
+
+    fn count(&self, done: &Report) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).add(done);
+    }
+
+    /// Remembers what a write in place is about to leave; says whether it had better wait for the flush,
+    /// which will make gaps of it dirty.
+    fn remember(&self, access: &Access, step: &Step) -> bool {
+        let through_cache = access.hints.cache != Cache::Bypass;
+        if access.direction == Direction::Read || step.sink.is_some() || !through_cache {
+            return false;
+        }
+        let written = step.plan.written();
+        let waits = gaps::waits(&written, &self.found.prices(step.files));
+        self.written.add(written);
+        waits
+    }
+
+    /// Whether a write would leave gaps that a flush then makes dirty.
+    pub fn leaves_gaps(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<bool, Fault> {
+        let mut found = false;
+        self.each(access, Mode::Look, interrupts, &mut |step| {
+            found |= gaps::waits(&step.plan.written(), &self.found.prices(step.files));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// A turn at the windows, for writes that need one.
+    fn turn(
+        &self,
+        access: &Access,
+        step: &Step,
+        interrupts: &dyn Interrupts,
+    ) -> Result<Option<Turn<'_>>, Fault> {
+        let in_place = access.direction == Direction::Write && step.sink.is_none();
+        let alone = step.plan.writes_back() || step.plan.past_cache().is_some();
+        let path = &self.described.path;
+        in_place.then(|| self.windows.turn(alone, path, interrupts)).transpose()
+    }
+
+    /// From now on a flush follows each write, or many of them.
+    pub fn expect_flush(&self) {
+        self.habit.tell();
+    }
+
+    /// Whether a flush will follow, so far as one can know.
+    fn flushed(&self, access: &Access) -> bool {
+        access.direction == Direction::Write && (access.hints.sync || self.habit.flushed())
+    }
+
+    /// What was really done since the array was opened.
+    pub fn done(&self) -> Report {
+        *self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Length of each axis.
+    pub fn shape(&self) -> &[i64] {
+        self.described.shape()
+    }
+}
+
+/// Adds the cost of so many equal steps to what an access costs.
+fn add(sum: &mut Cost, part: &Cost, times: i64) {
+    let add = |sum: &mut i64, part: i64| *sum = sum.saturating_add(part.saturating_mul(times));
+    add(&mut sum.reads, part.reads);
+    add(&mut sum.read_bytes, part.read_bytes);
+    add(&mut sum.writes, part.writes);
+    add(&mut sum.written_bytes, part.written_bytes);
+    add(&mut sum.mapped_bytes, part.mapped_bytes);
+    add(&mut sum.useful_bytes, part.useful_bytes);
+    add(&mut sum.decodes, part.decodes);
+    add(&mut sum.encodes, part.encodes);
+    add(&mut sum.rounds, part.rounds);
+    sum.peak_bytes = sum.peak_bytes.max(part.peak_bytes);
+}
+
+#[cfg(test)]
+mod tests;

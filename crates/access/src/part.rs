@@ -1,0 +1,208 @@
+//! A batch of chunks: what it holds, what the section has of them, its plan.
+
+use outcore_io::exec::{CacheUse, Sink, User};
+use outcore_io::lock::Patience;
+use outcore_io::store::{Cells, Resolved};
+use outcore_io::{probe, Arena, FileRef, FileTable, Reservation, StorageError};
+use outcore_plan::{
+    is_cached, ChunkTable, Chunked, Coding, Direction, Plan, PlanError, Request, Section, Stored,
+};
+
+use crate::admission::Mode;
+use crate::described::{Described, Source};
+use crate::error::Fault;
+use crate::guard::patiently;
+use crate::interrupt::Interrupts;
+use crate::step::{Access, Step};
+use crate::terms::{self, Found};
+
+/// Looks at the page cache per batch, and bytes per look.
+const LOOKS: usize = 8;
+const LOOK: i64 = 64 << 10;
+
+/// What the steps of an access share.
+pub struct Context<'a> {
+    /// The layout.
+    pub layout: &'a Chunked,
+    /// The array.
+    pub described: &'a Described,
+    /// What is known about its files.
+    pub found: &'a Found,
+    /// Ctrl-C.
+    pub interrupts: &'a dyn Interrupts,
+}
+
+/// A batch of one access.
+pub struct Part<'a> {
+    /// The array, and Ctrl-C.
+    pub context: &'a Context<'a>,
+    /// What is asked.
+    pub access: &'a Access<'a>,
+    /// The part of it that lies in these chunks.
+    pub section: &'a Section,
+    /// The chunks.
+    pub cells: &'a Cells,
+    /// The caller's element for index `[0, ..., 0]` of the part.
+    pub data: User<'a>,
+    /// What coding takes, if chunks go through codecs.
+    pub codecs: Option<Coding>,
+    /// Bytes that the plan may hold.
+    pub budget: i64,
+    /// Bytes of the tables beside them.
+    pub tables: i64,
+    /// A budget of the plan that does whatever is stored.
+    pub least: i64,
+    /// Whether other batches belong to the same access.
+    pub more_follow: bool,
+    /// What it does with decoded chunks that are kept.
+    pub chunk_cache: CacheUse,
+    /// Whether it only looks.
+    pub mode: Mode,
+    /// Batches that are like this one, itself included.
+    pub times: i64,
+}
+
+impl Part<'_> {
+    /// As [`patiently`], for the array of the batch.
+    pub fn patiently<T>(
+        &self,
+        attempt: impl FnMut(Patience) -> Result<T, StorageError>,
+    ) -> Result<T, Fault> {
+        patiently(&self.context.described.path, self.context.interrupts, attempt)
+    }
+
+    /// Counts the tables, before there are any; only looking needs none to be free.
+    pub fn reserve_tables(&self) -> Result<Option<Reservation>, Fault> {
+        let what = "the table of its chunks";
+        if self.budget < 0 {
+            let needed = self.tables.saturating_add(self.least);
+            let error = PlanError::BudgetTooSmall { what, needed, budget: 0 };
+            return Err(terms::refused(error, self.access.hints, self.ours(0)).into());
+        }
+        if self.mode == Mode::Look {
+            return Ok(None);
+        }
+        Ok(Some(Arena::global().reserve(what, self.tables as u64)?))
+    }
+
+    /// Whether what would do for this batch does for the whole access, and for the same once more: a
+    /// chunk that is missing now, and written in part, is read the next time.
+    pub fn lasts(&self) -> bool {
+        let whole = |cell: &Vec<i64>| !self.touches(cell) || self.covers(cell);
+        let reads = self.access.direction == Direction::Read;
+        !self.more_follow && (reads || self.cells.iter().all(|cell| whole(&cell)))
+    }
+
+    /// Of the memory that is held now, what is ours. What is held for an access that this one is a
+    /// part of, that one tells.
+    pub fn ours(&self, tables: i64) -> i64 {
+        match self.mode {
+            Mode::Nested => i64::MAX,
+            Mode::Look => 0,
+            Mode::Run => tables,
+        }
+    }
+
+    /// Whether the section holds an element of a chunk.
+    pub fn touches(&self, cell: &[i64]) -> bool {
+        self.all_axes(cell, |held, _| held > 0)
+    }
+
+    /// Whether the section holds all elements of a chunk that the array has.
+    pub fn covers(&self, cell: &[i64]) -> bool {
+        self.all_axes(cell, |held, has| held == has)
+    }
+
+    /// Whether `test` holds for all axes of a chunk: how many of its indices the section holds, and
+    /// how many the array has.
+    pub fn all_axes(&self, cell: &[i64], test: impl Fn(i64, i64) -> bool) -> bool {
+        let layout = self.context.layout;
+        let axes =
+            cell.iter().zip(self.section.ranges()).zip(layout.chunk.iter().zip(&layout.shape));
+        let mut axes = axes.map(|((k, r), (c, n))| {
+            let (low, high) = (k * c, ((k + 1) * c).min(*n));
+            // Steps of the range below an index.
+            let below = |i: i64| (((i - r.start).max(0) + r.step - 1) / r.step).min(r.count);
+            (below(high) - below(low), high - low)
+        });
+        axes.all(|(held, has)| test(held, has))
+    }
+
+    /// Plans it, and hands the plan to `work`.
+    pub fn step(
+        &self,
+        resolved: &Resolved,
+        sink: Option<&Sink>,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let (access, context) = (self.access, self.context);
+        let cached = cached(&resolved.table, &resolved.files);
+        let (hints, files) = (access.hints, &resolved.files);
+        let mut terms = terms::terms(hints, context.found, files, cached, self.codecs, self.budget);
+        if access.direction == Direction::Write && !is_cached(terms.cached_permille) {
+            terms.stored = on_disk(&resolved.table, files);
+        }
+        // Chunks in files of their own: a page of one file is never next to another chunk.
+        let own = matches!(&context.described.source, Some(Source::Files { shard: None, .. }));
+        if access.direction == Direction::Write && self.codecs.is_none() && own {
+            let (array, direction) = (&context.described.layout, access.direction);
+            terms = terms::past_cache(terms, hints, context.found, array, direction);
+        }
+        terms.fresh = own;
+        let request = Request {
+            layout: &context.described.layout,
+            table: Some(&resolved.table),
+            section: self.section,
+            user_stride: access.strides,
+            direction: access.direction,
+        };
+        let plan = Plan::new(&request, &terms).map_err(|error| match error {
+            PlanError::BudgetTooSmall { what, needed, budget } => {
+                let least = if self.lasts() { 0 } else { self.least };
+                let needed = needed.max(least).saturating_add(self.tables);
+                let error = PlanError::BudgetTooSmall { what, needed, budget };
+                terms::refused(error, hints, self.ours(self.tables))
+            }
+            error => error,
+        })?;
+        work(Step {
+            plan,
+            files: &resolved.files,
+            data: self.data,
+            section: self.section,
+            cached,
+            sink,
+            tables: self.tables,
+            chunk_cache: self.chunk_cache,
+            alone: None,
+            times: self.times,
+        })
+    }
+}
+
+/// The share of stored chunks that is in the page cache, in thousandths, from a few of them.
+fn cached(table: &ChunkTable, files: &FileTable) -> Option<u32> {
+    let stored: Vec<_> = table.stored.iter().flatten().collect();
+    if stored.is_empty() {
+        return Some(1000);
+    }
+    let step = stored.len().div_ceil(LOOKS);
+    let (mut sum, mut number) = (0, 0);
+    for at in stored.iter().step_by(step) {
+        let file = files.open(at.file).ok()?;
+        sum += probe::cached(file.fd(), at.offset, at.len.min(LOOK))?;
+        number += 1;
+    }
+    Some(sum / number)
+}
+
+/// Whether any of the chunks is on the disk, so far as a few of them tell; the others are holes.
+fn on_disk(table: &ChunkTable, files: &FileTable) -> bool {
+    let stored: Vec<_> = table.stored.iter().flatten().collect();
+    let mut few = stored.iter().step_by(stored.len().div_ceil(LOOKS).max(1));
+    let hole = |file: FileRef, at: &Stored| probe::hole(file.fd(), at.offset, at.len);
+    few.any(|at| files.open(at.file).map_or(true, |file| !hole(file, at)))
+}
+
+#[cfg(test)]
+mod tests;

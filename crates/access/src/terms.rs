@@ -1,0 +1,340 @@
+//! What the planner is told: the machine, the file as it is cached now, the user's hints.
+//!
+//! Looking at the page cache costs a system call a look, so a section of a page is taken as cached, one
+//! of a few pages is looked at as a whole, and a larger one is judged by a handful of its elements at
+//! regular distances.
+
+use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use outcore_io::disks::{self, Figures, Origin};
+use outcore_io::pool::PAGE;
+use outcore_io::{cpu, probe, Arena, FileTable, Pipeline};
+use outcore_plan::gaps::Prices;
+use outcore_plan::{
+    Chunked, Coding, Direction, Layout, Method, PlanError, Rates, Section, Strided, Terms,
+};
+
+use crate::hints::{Cache, Hints};
+
+/// Sections that span less than this are looked at as a whole.
+const GLANCE: i64 = 64 << 10;
+/// Looks per access, and for a small one: a look costs as much as reading a page.
+const LOOKS: i64 = 16;
+const FEW_LOOKS: i64 = 4;
+/// Bytes of a small access.
+pub const SMALL: i64 = 256 << 10;
+/// Bytes per look, where neighbours are wanted as well.
+const LOOK: i64 = 64 << 10;
+
+/// Slots for data that comes from the disk: some are being read while others are being copied.
+const DEEP: i64 = 4;
+
+/// What was found out about the files of an array, once.
+#[derive(Debug, Default)]
+pub struct Found {
+    block: OnceLock<Option<i64>>,
+    device: OnceLock<Option<u64>>,
+    scarce: OnceLock<bool>,
+}
+
+impl Found {
+    /// The block of direct I/O on these files; none where the first of them refuses it.
+    fn block(&self, files: &FileTable) -> Option<i64> {
+        if files.is_empty() {
+            return None; // Missing chunks only: nothing to ask yet, and nothing to remember.
+        }
+        self.block_at(files.path(0).ok()?)
+    }
+
+    fn block_at(&self, path: &Path) -> Option<i64> {
+        *self.block.get_or_init(|| {
+            let alignment = probe::direct_alignment(path)?;
+            Some(i64::from(alignment.memory.max(alignment.offset)).max(512))
+        })
+    }
+
+    /// Whether the page cache is too small for an array of so many bytes; asked once, so that writes do
+    /// not change their ways for what other programs do.
+    fn scarce(&self, bytes: i64) -> bool {
+        let (bytes, held) = (u64::try_from(bytes).unwrap_or(0), Arena::global().limit());
+        *self.scarce.get_or_init(|| !probe::memory().caches(bytes, held))
+    }
+
+    /// The figures of the disk of the first file, if anything is known of it.
+    fn disk(&self, files: &FileTable) -> Option<Figures> {
+        if files.is_empty() {
+            return None;
+        }
+        Some(self.disk_of(files.path(0).ok()?)?.0)
+    }
+
+    /// What gaps between written pages cost on the disk of these files, and requests.
+    pub fn prices(&self, files: &FileTable) -> Prices {
+        let mut terms = Terms::new(0);
+        if let Some(Figures { latency_ns, device, stream, .. }) = self.disk(files) {
+            terms.rates = Rates { latency_ns, device, stream, ..terms.rates };
+        }
+        Prices::new(probe::page_size(), &terms)
+    }
+
+    /// The figures of the disk that holds `path` as they are now, if anything is known of it.
+    pub fn disk_of(&self, path: &Path) -> Option<(Figures, Origin)> {
+        disks::figures(self.device(path)?)
+    }
+
+    /// The number of the disk that holds `path`; looked for once.
+    pub fn device(&self, path: &Path) -> Option<u64> {
+        *self.device.get_or_init(|| Some(std::fs::metadata(path).ok()?.dev()))
+    }
+}
+
+/// What chunks of this pipeline take while they are coded; `collected` is how many encoded bytes are
+/// worth keeping in memory before they are stored.
+pub fn coding(pipeline: &Pipeline, collected: Option<usize>) -> Coding {
+    let fit = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX / 8).min(i64::MAX / 8);
+    let contexts = |decodes, encodes| fit(pipeline.needs(decodes, encodes).bytes());
+    // One to collect chunks in, and one on its way to the format.
+    let chunk = fit(pipeline.encoded_bound().next_multiple_of(PAGE));
+    Coding {
+        decode_scratch: fit(pipeline.decode_scratch()),
+        encode_scratch: fit(pipeline.encode_scratch()),
+        decoder: contexts(true, false),
+        encoder: contexts(false, true),
+        both: contexts(true, true),
+        held: if collected.is_some() { 2 * chunk } else { 0 },
+        spare: collected.map_or(0, fit),
+    }
+}
+
+/// What an access to any one chunk may take, whatever is stored: a budget of this, and of what its
+/// tables take, always does.
+pub fn least(layout: &Chunked, pipeline: &Pipeline, coding: &Coding, direction: Direction) -> i64 {
+    let (page, chunk) = (PAGE as i64, layout.chunk_bytes());
+    if !layout.encoded {
+        return page; // Plain bytes go through buffers of any size.
+    }
+    let limit = i64::try_from(pipeline.stored_limit()).unwrap_or(i64::MAX / 8);
+    let decoding = limit.saturating_add(coding.decode_scratch);
+    let (staged, contexts, held) = match direction {
+        Direction::Read => (decoding, coding.decoder, 0),
+        Direction::Write => (decoding.max(coding.encode_scratch), coding.both, coding.held),
+    };
+    // Each part begins at a line of the processor's cache.
+    let parts = [staged, chunk, contexts, held, 3 * 64 + page - 1];
+    parts.into_iter().fold(0, i64::saturating_add) & -page
+}
+
+/// Bytes of buffer that an access may hold now, in whole pages as the buffers are.
+pub fn budget(hints: &Hints) -> i64 {
+    i64::try_from(hints.budget()).unwrap_or(i64::MAX) & -(PAGE as i64)
+}
+
+/// Whole pages, as buffers are: what is left beside them is a budget in whole pages again.
+pub fn pages(bytes: i64) -> i64 {
+    bytes.saturating_add(PAGE as i64 - 1) & -(PAGE as i64)
+}
+
+/// A refusal, in terms of the budget that was set: `needed` is what would do beside the bytes that
+/// this access holds (`ours`) and those that others keep.
+pub fn refused(error: PlanError, hints: &Hints, ours: i64) -> PlanError {
+    let PlanError::BudgetTooSmall { what, needed, .. } = error else { return error };
+    let arena = Arena::global();
+    let by_hint = hints.memory.is_some_and(|hint| hint <= arena.available());
+    let used = i64::try_from(arena.used()).unwrap_or(i64::MAX);
+    let others = if by_hint { 0 } else { (used - ours).max(0) };
+    // Buffers take whole pages, whatever the others hold.
+    let needed = pages(pages(needed).saturating_add(others));
+    let budget = i64::try_from(hints.budget()).unwrap_or(i64::MAX);
+    PlanError::BudgetTooSmall { what, needed, budget }
+}
+
+/// The terms for an access of so many bytes; `codecs` is there if chunks go through codecs.
+pub fn terms(
+    hints: &Hints,
+    found: &Found,
+    files: &FileTable,
+    cached: Option<u32>,
+    codecs: Option<Coding>,
+    budget: i64,
+) -> Terms {
+    let mut terms = Terms::new(budget);
+    terms.lanes = if codecs.is_some() { lanes(hints) } else { lanes(hints).max(DEEP) };
+    if let Some(Figures { gap, latency_ns, device, stream }) = found.disk(files) {
+        terms.gap = gap;
+        terms.rates = Rates { latency_ns, device, stream, ..terms.rates };
+    }
+    terms.coding = codecs.unwrap_or_default();
+    terms.threads = lanes(hints);
+    terms.exclusive = hints.exclusive;
+    // A hint that this layout cannot fulfil is none: hints never change results.
+    terms.method = hints.method.filter(|_| codecs.is_none());
+    terms.cached_permille = i64::from(cached.unwrap_or(0));
+    terms.mapping = hints.cache != Cache::Bypass || terms.method == Some(Method::Mapped);
+    if hints.cache == Cache::Bypass {
+        terms.cached_permille = 0;
+    }
+    if hints.cache != Cache::Keep {
+        if let Some(block) = found.block(files) {
+            terms.block = block;
+            terms.direct = true;
+        }
+    }
+    terms
+}
+
+/// The terms for files that are still to be made, on the disk of `beside`: whether they can be written
+/// past the page cache, and in which blocks.
+pub fn of_new_files(hints: &Hints, found: &Found, beside: &Path) -> Terms {
+    let mut terms = Terms::new(0);
+    if hints.cache != Cache::Keep {
+        if let Some(block) = found.block_at(beside) {
+            (terms.block, terms.direct) = (block, true);
+        }
+    }
+    terms
+}
+
+/// The terms for an access to an array, which may pass the page cache where nobody else writes the array,
+/// and the page cache would not hold it or is not wanted.
+pub fn past_cache(
+    terms: Terms,
+    hints: &Hints,
+    found: &Found,
+    layout: &Layout,
+    direction: Direction,
+) -> Terms {
+    let bytes = match layout {
+        Layout::Strided(layout) => layout.parts.iter().map(|part| part.len).sum(),
+        Layout::Chunked(layout) => {
+            layout.shape.iter().fold(layout.item, |all, n| all.saturating_mul(*n))
+        }
+    };
+    if !terms.direct || !hints.exclusive {
+        return terms;
+    }
+    let scarce = hints.cache == Cache::Bypass || found.scarce(bytes);
+    // A page is either written past the page cache, or through it.
+    let pages = scarce && direction == Direction::Write;
+    let block = if pages { terms.block.max(probe::page_size()) } else { terms.block };
+    Terms { scarce, block, ..terms }
+}
+
+/// The figures of a disk of which nothing is known.
+pub fn assumed() -> Figures {
+    let (gap, rates) = (Terms::new(0).gap, Rates::MEASURED);
+    let Rates { latency_ns, device, stream, .. } = rates;
+    Figures { gap, latency_ns, device, stream }
+}
+
+/// Rounds side by side.
+pub fn lanes(hints: &Hints) -> i64 {
+    hints.threads.unwrap_or_else(cpu::cores).max(1) as i64
+}
+
+/// The share of a section that is in the page cache, in thousandths; `None` if nobody knows.
+pub fn cached(layout: &Strided, section: &Section, files: &FileTable) -> Option<u32> {
+    let (mut sum, mut number) = (0_u64, 0_u64);
+    let looks = look(layout, section, files, &mut |fd, offset, len| {
+        sum += u64::from(probe::cached(fd, offset, len)?);
+        number += 1;
+        Some(())
+    });
+    match looks? {
+        0 => Some(1000),
+        _ => u32::try_from(sum / number.max(1)).ok(),
+    }
+}
+
+/// Whether more than a quarter of a section is on the disk; if not, what is not cached is mostly
+/// holes (the first look is often at the page of the header).
+pub fn stored(layout: &Strided, section: &Section, files: &FileTable) -> bool {
+    let mut stored = 0;
+    let looks = look(layout, section, files, &mut |fd, offset, len| {
+        stored += i64::from(!probe::hole(fd, offset, len));
+        Some(())
+    });
+    looks.is_none_or(|looks| 4 * stored > looks)
+}
+
+/// Looks at elements at regular distances, with dense neighbours; none where the section is small.
+/// Returns how many there were, or nothing if a look could not be had.
+fn look(
+    layout: &Strided,
+    section: &Section,
+    files: &FileTable,
+    one: &mut dyn FnMut(RawFd, i64, i64) -> Option<()>,
+) -> Option<i64> {
+    let mut axes: Vec<(i64, i64)> = section
+        .ranges()
+        .iter()
+        .zip(&layout.strides)
+        .map(|(range, stride)| (range.count, range.step * stride))
+        .filter(|(count, _)| *count > 1)
+        .collect();
+    axes.sort_by_key(|(_, stride)| std::cmp::Reverse(*stride));
+    let base: i64 = section.ranges().iter().zip(&layout.strides).map(|(r, s)| r.start * s).sum();
+    let span: i64 = axes.iter().map(|(count, stride)| (count - 1) * stride).sum();
+    if span < PAGE as i64 {
+        return Some(0); // A page or two: to fetch them is one request in any case.
+    }
+    if span < GLANCE {
+        let (file, offset, room) = locate(layout, base)?;
+        let file = files.open(file).ok()?;
+        one(file.fd(), offset, (span + layout.item).min(room))?;
+        return Some(1);
+    }
+    // Dense neighbours at the fast end: that much can be looked at in one call.
+    let mut run = layout.item;
+    for (count, stride) in axes.iter().rev() {
+        if *stride > run {
+            break;
+        }
+        run = run.max(stride * (count - 1) + run);
+    }
+    let bytes = axes.iter().fold(layout.item, |all, (count, _)| all.saturating_mul(*count));
+    let looks = if bytes < SMALL { FEW_LOOKS } else { LOOKS };
+    for look in 0..looks {
+        let at = base + element(&axes, look, looks);
+        let (file, offset, room) = locate(layout, at)?;
+        let file = files.open(file).ok()?;
+        one(file.fd(), offset, run.min(LOOK).min(room))?;
+    }
+    Some(looks)
+}
+
+/// Bytes from the first element to the one `look / looks` of the way through the section.
+fn element(axes: &[(i64, i64)], look: i64, looks: i64) -> i64 {
+    // A mixed-radix fraction: each axis takes what the slower ones left over, so that looks are
+    // spread over all axes.
+    let (mut offset, mut left) = (0, look);
+    for (count, stride) in axes {
+        let scaled = i128::from(left) * i128::from(*count);
+        let index = (scaled / i128::from(looks)) as i64;
+        left = (scaled % i128::from(looks)) as i64;
+        offset += index * stride;
+    }
+    offset
+}
+
+/// File, offset there, and bytes left in the part that holds byte `at` of the concatenation.
+fn locate(layout: &Strided, at: i64) -> Option<(u32, i64, i64)> {
+    let mut first = 0;
+    for part in &layout.parts {
+        if at < first + part.len {
+            return Some((part.file, part.offset + at - first, first + part.len - at));
+        }
+        first += part.len;
+    }
+    None
+}
+
+/// The memory budget of a new process, from its control group and what is free.
+pub fn default_budget() {
+    Arena::global().set_limit(probe::memory().default_budget());
+}
+
+#[cfg(test)]
+mod tests;

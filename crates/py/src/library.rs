@@ -1,0 +1,155 @@
+//! The callables of a format whose library owns the table of chunks (HDF5), as the core calls them.
+//!
+//! Each takes the GIL for one call. An exception travels through the core and is raised as it was.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use numpy::{PyArray1, PyArray2, PyArrayMethods};
+use outcore_access::guard::{Held, Keeper};
+use outcore_access::table::{Library, Staged};
+use outcore_io::store::listing::Listed;
+use outcore_io::store::Cells;
+use outcore_io::StorageError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::calls::python;
+use crate::errors::{foreign, of_python};
+
+/// The callables of a `TableSource`.
+#[derive(Debug)]
+pub struct Calls {
+    /// `fetch(lo, count, locked)`.
+    pub fetch: Py<PyAny>,
+    /// `stored(lo, count, locked)`.
+    pub stored: Py<PyAny>,
+    /// `commit(chunks)`.
+    pub commit: Option<Py<PyAny>>,
+    /// `load(new)`.
+    pub load: Option<Py<PyAny>>,
+    /// `stretch()`.
+    pub stretch: Option<Py<PyAny>>,
+}
+
+impl Library for Calls {
+    fn fetch(&self, cells: &Cells, locked: bool) -> Result<Vec<i64>, StorageError> {
+        let rows = python(|py| {
+            let lo = PyTuple::new(py, &cells.lo)?;
+            let count = PyTuple::new(py, &cells.count)?;
+            let rows = self.fetch.bind(py).call1((lo, count, locked))?;
+            let rows: Bound<'_, PyArray2<i64>> = rows.cast_into()?;
+            let view = rows.readonly();
+            Ok(view.as_array().iter().copied().collect())
+        });
+        rows.map_err(foreign)
+    }
+
+    fn stored(&self, lo: &[i64], count: &[i64], locked: bool) -> Result<Listed, StorageError> {
+        let found = Python::attach(|py| {
+            let (lo, count) = (PyTuple::new(py, lo)?, PyTuple::new(py, count)?);
+            let places = self.stored.bind(py).call1((lo, count, locked))?;
+            let places: Bound<'_, PyArray1<i64>> = places.cast_into()?;
+            Ok(Listed::from_places(places.readonly().as_array().iter().copied()))
+        });
+        found.map_err(foreign)?
+    }
+
+    fn commits(&self) -> bool {
+        self.commit.is_some()
+    }
+
+    fn commit(&self, staged: Staged) -> Result<Staged, StorageError> {
+        let Some(commit) = &self.commit else { return Ok(staged) };
+        python(|py| {
+            let chunks = EncodedChunks { staged: Mutex::new(staged), next: AtomicUsize::new(0) };
+            let chunks = Bound::new(py, chunks)?;
+            let done = commit.bind(py).call1((&chunks,));
+            // Taken out before anything else: the traceback of a failure keeps `chunks` alive.
+            let staged = std::mem::take(&mut *lock(&chunks.get().staged));
+            done.map(|_| staged)
+        })
+        .map_err(foreign)
+    }
+
+    fn load(&self, new: i64) -> Result<i64, outcore_access::Fault> {
+        let Some(load) = &self.load else { return Ok(0) };
+        python(|py| {
+            let loaded = load.bind(py).call1((new,)).and_then(|bytes| bytes.extract());
+            loaded.map_err(|error| of_python(py, error))
+        })
+    }
+
+    fn stretches(&self) -> bool {
+        self.stretch.is_some()
+    }
+
+    fn stretch(&self) -> Result<(), StorageError> {
+        let Some(stretch) = &self.stretch else { return Ok(()) };
+        python(|py| stretch.call0(py).map(drop)).map_err(foreign)
+    }
+}
+
+/// Grid coordinates, filter mask, bytes.
+type PyRow<'py> = (Bound<'py, PyTuple>, u32, Bound<'py, PyBytes>);
+
+/// What `commit` is given: makes one bytes object at a time, so that the chunks exist only once.
+#[pyclass(module = "outcore._core", frozen)]
+struct EncodedChunks {
+    staged: Mutex<Staged>,
+    next: AtomicUsize,
+}
+
+#[pymethods]
+impl EncodedChunks {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<PyRow<'py>>> {
+        let staged = lock(&self.staged);
+        let chunk = staged.chunk(self.next.fetch_add(1, Ordering::Relaxed));
+        let Some((cell, mask, bytes)) = chunk else { return Ok(None) };
+        Ok(Some((PyTuple::new(py, cell)?, mask, PyBytes::new(py, bytes))))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The callables of a `Guard`.
+#[derive(Debug)]
+pub struct Locks {
+    /// Completes, or forgets, a change of the file that was interrupted.
+    pub recover: Py<PyAny>,
+    /// Takes the library's lock for writing; what it returns gives it back when called.
+    pub hold: Py<PyAny>,
+}
+
+impl Keeper for Locks {
+    fn recover(&self) -> Result<(), StorageError> {
+        python(|py| self.recover.call0(py).map(drop)).map_err(foreign)
+    }
+
+    fn hold(&self) -> Result<Held, StorageError> {
+        let release = python(|py| self.hold.call0(py)).map_err(foreign)?;
+        Ok(Box::new(Release(release)))
+    }
+}
+
+/// Gives the library's lock back when it is dropped.
+struct Release(Py<PyAny>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        // Giving a lock back closes a descriptor: nothing that could be told to anybody.
+        python(|py| self.0.call0(py).map(drop).unwrap_or_default());
+    }
+}
+
+/// The checksum of HDF5's own structures.
+#[pyfunction]
+pub fn lookup3(data: &[u8]) -> u32 {
+    outcore_io::lookup3::lookup3(data)
+}

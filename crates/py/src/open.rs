@@ -1,0 +1,124 @@
+//! An open array for Python: the core's, called without the GIL and with Ctrl-C, and the type of its
+//! elements.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use outcore_access::nesting;
+use outcore_access::open::Survey;
+use outcore_access::{Access, Open as Core};
+use outcore_io::store::listing::Listed;
+use outcore_plan::Section;
+use pyo3::prelude::*;
+
+use crate::errors::{detached, Fault};
+use crate::interrupt::Signals;
+use crate::layout::Described;
+
+/// An array that is open in this process.
+pub struct Open {
+    core: Core,
+    /// The array.
+    pub described: Arc<Described>,
+}
+
+impl Deref for Open {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+/// A number that changes with every write of this process.
+#[pyfunction]
+pub fn writes() -> u64 {
+    outcore_access::open::writes()
+}
+
+impl Open {
+    /// As [`Core::new`].
+    pub fn new(described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
+        Ok(Open { core: Core::new(described.core.clone(), writable)?, described })
+    }
+
+    /// As [`Core::beside`].
+    pub fn beside(&self, described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
+        Ok(Open { core: self.core.beside(described.core.clone(), writable)?, described })
+    }
+
+    /// As [`Core::view`].
+    pub fn view(&self, described: Arc<Described>, writable: bool) -> Result<Open, Fault> {
+        Ok(Open { core: self.core.view(described.core.clone(), writable)?, described })
+    }
+
+    /// Moves the section between the files and the caller's memory.
+    pub fn run(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
+        self.outside(py, |signals| self.core.run(access, signals))
+    }
+
+    /// As [`Core::run_if_cached`].
+    pub fn run_if_cached(&self, py: Python<'_>, access: &Access) -> Result<bool, Fault> {
+        self.outside(py, |signals| self.core.run_if_cached(access, signals))
+    }
+
+    /// What running would take.
+    pub fn survey(&self, py: Python<'_>, access: &Access) -> Result<Survey, Fault> {
+        self.outside(py, |signals| self.core.survey(access, signals))
+    }
+
+    /// What it costs, and the share that is cached.
+    pub fn price(&self, py: Python<'_>, access: &Access, cold: bool) -> Result<(i64, i64), Fault> {
+        self.outside(py, |signals| self.core.price(access, cold, signals))
+    }
+
+    /// Refuses a section that no access takes on, before there is memory for it.
+    pub fn admit(&self, section: &Section) -> Result<(), Fault> {
+        Ok(self.core.admit(section)?)
+    }
+
+    /// Where something is stored.
+    pub fn stored(&self, py: Python<'_>) -> Result<Option<(Vec<i64>, Listed)>, Fault> {
+        self.outside(py, |signals| self.core.stored(signals))
+    }
+
+    /// Asks the system to read ahead what the section needs.
+    pub fn prefetch(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
+        self.outside(py, |signals| self.core.prefetch(access, signals))
+    }
+
+    /// Hands what was written to the disk, and waits for it if `durable`.
+    pub fn flush(&self, py: Python<'_>, durable: bool) -> Result<(), Fault> {
+        if !durable {
+            return Ok(());
+        }
+        self.outside(py, |_| self.core.flush())
+    }
+
+    /// As [`Core::before_flush`].
+    pub fn before_flush(&self, py: Python<'_>, send: bool) -> Result<Option<(u64, u64)>, Fault> {
+        self.outside(py, |_| self.core.before_flush(send))
+    }
+
+    /// Whether a write would leave gaps that a flush then makes dirty.
+    pub fn leaves_gaps(&self, py: Python<'_>, access: &Access) -> Result<bool, Fault> {
+        self.outside(py, |signals| self.core.leaves_gaps(access, signals))
+    }
+
+    /// Runs `work` without the GIL, and names the array in what it raises.
+    pub fn outside<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Signals) -> Result<T, outcore_access::Fault> + Send,
+    ) -> Result<T, Fault> {
+        let signals = Signals::default();
+        let result = detached(py, || Ok(work(&signals)));
+        if let Some(raised) = signals.take() {
+            return Err(raised.into());
+        }
+        match result {
+            Ok(done) => Ok(done.map_err(|fault| nesting::hint(self.core.failure(fault)))?),
+            Err(bug) => Err(bug.at(&self.described.path)),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! A turn at the memory for work of Python code: see `outcore_access::admission`.
+
+use outcore_access::admission;
+use pyo3::prelude::*;
+
+use crate::errors::{of_python, Fault};
+use crate::interrupt::Signals;
+
+/// Calls `work`, which takes locks on files and makes accesses, in one turn: who holds such a lock never
+/// waits for a turn, which others keep who wait for the lock. If it is refused memory that others hold, it
+/// is called again, alone.
+#[pyfunction]
+pub fn whole_in_turn(py: Python<'_>, work: Py<PyAny>) -> PyResult<()> {
+    let signals = Signals::default();
+    let mut raised = None;
+    let result = py.detach(|| {
+        admission::in_turn(&signals, || {
+            Python::attach(|py| {
+                let error = work.call0(py).map(drop).err();
+                raised = error.as_ref().map(|error| error.clone_ref(py));
+                error.map_or(Ok(()), |error| Err(of_python(py, error)))
+            })
+        })
+    });
+    match (result, signals.take().or(raised)) {
+        (Ok(()), _) => Ok(()),
+        (Err(_), Some(raised)) => Err(raised),
+        (Err(fault), None) => Err(Fault::from(fault).into()),
+    }
+}
