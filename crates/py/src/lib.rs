@@ -66,6 +66,7 @@ mod simulate;
 mod slabs;
 mod table;
 mod terms;
+mod traffic;
 mod windows;
 
 /// The core of outcore.
@@ -92,7 +93,7 @@ mod _core {
     #[pymodule_export]
     use crate::compute::stencil::{Rank, StencilPass};
     #[pymodule_export]
-    use crate::distribution::{exchange_plan, Distribution, Grid};
+    use crate::distribution::{Distribution, Grid};
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
@@ -118,6 +119,8 @@ mod _core {
     use crate::simulate::{simulate_alone, simulate_together};
     #[pymodule_export]
     use crate::table::lookup3;
+    #[pymodule_export]
+    use crate::traffic::{accumulate_plan, exchange_plan, Traffic};
 
     #[pymodule_export]
     use crate::records::{brief_record, failed_record, record, Records};
