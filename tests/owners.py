@@ -66,6 +66,32 @@ class Case:
             for n, axis, (low, high) in zip(self.shape, self.has(rank), widths, strict=True)
         ]
 
+    def accumulated(self, parts, widths, combine):
+        """
+        The array after ghosts were combined with the elements of their owners, one by one.
+
+        Parts, ghosts included, are those of all ranks. By coordinates along the grid axes that are not
+        used: each copy of the array has its own ghosts.
+        """
+        copies = {}
+        for rank, part in enumerate(parts):
+            whole = copies.setdefault(self.copy(rank), np.zeros(self.shape, part.dtype))
+            has = self.has(rank)
+            places = map(np.searchsorted, self.near(rank, widths), has)
+            whole[np.ix_(*has)] = part[np.ix_(*places)]
+        for rank, part in enumerate(parts):
+            whole, near, has = copies[self.copy(rank)], self.near(rank, widths), self.has(rank)
+            for place in np.ndindex(part.shape):
+                index = tuple(axis[k] for axis, k in zip(near, place, strict=True))
+                if any(i not in axis for i, axis in zip(index, has, strict=True)):
+                    whole[index] = combine(whole[index], part[place])
+        return copies
+
+    def copy(self, rank):
+        """Coordinates of a rank along the grid axes that are not used."""
+        at = np.unravel_index(rank, self.grid)
+        return tuple(int(at[g]) for g in range(len(self.grid)) if g not in self.axes)
+
     def is_owner(self, rank):
         """Whether no lower rank has the same: along grid axes that are not used there are copies."""
         at = np.unravel_index(rank, self.grid)

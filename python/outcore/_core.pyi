@@ -26,7 +26,9 @@ __all__ = [
     "SharedMemory",
     "StencilPass",
     "Stop",
+    "Traffic",
     "__version__",
+    "accumulate_plan",
     "accumulate_products",
     "assign",
     "brief_record",
@@ -142,7 +144,6 @@ class Grid:
 _Axis = tuple[str, int | None, list[int], int | None, int, int, int | None]
 _Widths = Sequence[tuple[int, int]]
 _Sections = NDArray[np.int64]
-_Crossing = tuple[int, _Sections, list[int]]
 
 @final
 class Distribution:
@@ -158,6 +159,27 @@ class Distribution:
     def local_shape(self, rank: int, widths: _Widths) -> list[int]: ...
     def pieces(self, rank: int, widths: _Widths, all: bool) -> tuple[_Sections, _Sections]: ...
 
+_Messages = list[tuple[int, _Sections]]
+
+@final
+class Traffic:
+    @property
+    def operation(self) -> str: ...
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def messages(self) -> int: ...
+    @property
+    def elements(self) -> tuple[int, int]: ...
+    @property
+    def peak(self) -> int: ...
+    def bound(self, limit: int) -> int: ...
+    def limit(self, room: int) -> int: ...
+    def sends(self, round: int) -> _Messages: ...
+    def receives(self, round: int) -> _Messages: ...
+    @property
+    def own(self) -> tuple[_Sections, _Sections]: ...
+
 def exchange_plan(
     source: Distribution,
     source_ghosts: _Widths,
@@ -166,7 +188,14 @@ def exchange_plan(
     me: int,
     only: int | None = None,
     limit: int | None = None,
-) -> tuple[list[_Crossing], list[_Crossing], tuple[_Sections, _Sections]]: ...
+) -> Traffic: ...
+def accumulate_plan(
+    distribution: Distribution,
+    widths: _Widths,
+    operation: str,
+    me: int,
+    limit: int | None = None,
+) -> Traffic: ...
 
 @final
 class Reduction:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -27,7 +28,7 @@ from numpy.typing import DTypeLike, NDArray
 from outcore.collective.call import run
 from outcore.collective.items import Item, reading, writing
 from outcore.collective.planning import Method
-from outcore.collective.request import CollectiveRequest, start
+from outcore.collective.request import CollectiveRequest, start, start_call
 from outcore.disk import DiskArray
 from outcore.distribution import (
     Align,
@@ -40,11 +41,14 @@ from outcore.distribution import (
     widths,
 )
 from outcore.errors import DistributionError, UnsupportedError
-from outcore.redistribution import Part, bring_all
+from outcore.redistribution import Combination, Part, accumulate_all, bring_all
+from outcore.requests import Started
 from outcore.transport import Transport
 from outcore.transport import transport as join
 
 __all__ = ["Align", "DistArray", "Distribution", "ProcessGrid"]
+
+T = TypeVar("T")
 
 
 class DistArray:
@@ -125,6 +129,7 @@ class DistArray:
                 code="bad-distribution",
             )
         self._local = local
+        self._started = Started()
 
     @classmethod
     def empty(
@@ -442,9 +447,8 @@ class DistArray:
         >>> a.owned[2, 1]
         np.float64(9.0)
         """
-        return start(
-            self._transport, array, lambda: self._read(array, ghosts, method), writes=False
-        )
+        call = partial(self._read, array, ghosts, method)
+        return start(self._transport, array, call, writes=False)
 
     def _read(self, array: DiskArray, ghosts: bool, method: Method) -> None:
         def bring() -> list[Item]:
@@ -592,13 +596,36 @@ class DistArray:
                [22, 23],
                [32, 33]])
         """
-
-        def make() -> DistArray:
-            return DistArray.empty(
-                distribution, self.dtype, transport=self._transport, ghosts=ghosts
-            )
-
+        make = partial(
+            DistArray.empty, distribution, self.dtype, transport=self._transport, ghosts=ghosts
+        )
         return self._bring_all("redistribute_all", make)
+
+    def iredistribute_all(
+        self, distribution: Distribution, *, ghosts: Ghosts = 0
+    ) -> CollectiveRequest[DistArray]:
+        """
+        Start to make the same array in another distribution. Every rank must call this.
+
+        Parameters
+        ----------
+        distribution, ghosts
+            As for `redistribute_all`. Do not change `local` before the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` gives the new array, and raises what `redistribute_all` would.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> a = DistArray.from_function(lambda i: i * i, Distribution(4, ["block"], 1), "i8")
+        >>> a.iredistribute_all(Distribution(4, ["cyclic"], 1)).wait().local
+        array([0, 1, 4, 9])
+        """
+        call = partial(self.redistribute_all, distribution, ghosts=ghosts)
+        return self._start("redistribution", call)
 
     def update_ghosts_all(self) -> None:
         """
@@ -633,6 +660,67 @@ class DistArray:
         [[0, 0, 1], [0, 1, 1, 2], [1, 2, 2]]
         """
         self._bring_all("update_ghosts_all", lambda: self)
+
+    def iupdate_ghosts_all(self) -> CollectiveRequest[None]:
+        """
+        Start to set the ghosts to what their owners have. Every rank must call this.
+
+        Until it is done, leave the ghosts alone, and do not change what others have as ghosts.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` returns when the ghosts are here, and raises what `update_ghosts_all` would.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> a = DistArray.zeros(Distribution(6, ["block"], 1), ghosts=1)
+        >>> request = a.iupdate_ghosts_all()
+        >>> inner = a.owned[1:-1].sum()  # while ghosts are on their way
+        >>> request.wait()
+        """
+        return self._start("update of ghosts", self.update_ghosts_all)
+
+    def accumulate_ghosts_all(self, operation: Combination = "add") -> None:
+        """
+        Combine what ranks have in their ghosts with the elements of the owners; ghosts stay as they are.
+
+        The reverse of `update_ghosts_all`. Every rank must call this.
+
+        Parameters
+        ----------
+        operation
+            ``"add"``, ``"minimum"`` or ``"maximum"``, as NumPy does; ``"last"``: the ghost of the
+            highest rank takes the place of the element.
+
+        Raises
+        ------
+        DistributionError, CollectiveError
+            On all ranks, as `redistribute_all`. What the elements are is then undefined.
+        UsageError, UnsupportedError
+            ``bad-option``: no such operation; ``bad-dtype``: none for this dtype.
+
+        Notes
+        -----
+        To the element come the ghosts of other ranks, in the order of ranks: sums have the same bits
+        whatever comes first and however large the memory budget is. Of an array with copies each is
+        combined with its own ghosts. Memory as for `update_ghosts_all`; because of the order there may
+        be more rounds. ``MPI_Accumulate`` of all ghosts at once; in PETSc ``SCATTER_REVERSE``.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> def contributions(comm):
+        ...     a = DistArray.zeros(Distribution(6, ["block"], comm.size), transport=comm, ghosts=1)
+        ...     a.local[...] = 1  # also to elements of the neighbours
+        ...     a.accumulate_ghosts_all("add")
+        ...     return a.owned.tolist()
+        >>> SimWorld(3).run(contributions)
+        [[1.0, 2.0], [2.0, 2.0], [2.0, 1.0]]
+        """
+        accumulate_all(self._transport, operation, self._part())
 
     def gather_all(self, root: int | None = None) -> NDArray[Any] | None:
         """
@@ -697,6 +785,9 @@ class DistArray:
 
         bring_all(self._transport, operation, self._part(), wanted, only)
         return made[0]
+
+    def _start(self, what: str, call: Callable[[], T]) -> CollectiveRequest[T]:
+        return start_call(self._transport, self._started, f"{what} of a DistArray", call)
 
     def _part(self) -> Part:
         return Part(self._distribution, self._widths, self._local)

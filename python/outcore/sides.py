@@ -26,11 +26,11 @@ __all__ = [
     "ASSUMED",
     "Cells",
     "Disk",
+    "DiskCost",
     "Edges",
     "Order",
     "Shape",
     "Side",
-    "Traffic",
     "fastest_first",
 ]
 
@@ -82,7 +82,7 @@ ASSUMED = Disk(1 << 15, 15e-6, float(2 << 30))
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class DiskCost:
     """
     What reading or writing all of an array, tile by tile, makes one side do; for each of many tiles.
 
@@ -257,7 +257,7 @@ class Side:
         """Bytes of a chunk that has to be held whole; 0 if there is none."""
         return math.prod(self.chunks) * self.itemsize if self.chunks and self.whole else 0
 
-    def traffic(self, shape: Shape, tiles: NDArray[np.int64], gap: int, *, write: bool) -> Traffic:
+    def cost(self, shape: Shape, tiles: NDArray[np.int64], gap: int, *, write: bool) -> DiskCost:
         """
         What tiles of some shapes make of an array of this side, if no chunk has to be handled whole.
 
@@ -275,7 +275,7 @@ class Side:
         Examples
         --------
         >>> tiles = np.array([[64, 1024], [1024, 64]])
-        >>> Side(8, "C").traffic((1024, 1024), tiles, 0, write=False).requests.tolist()
+        >>> Side(8, "C").cost((1024, 1024), tiles, 0, write=False).requests.tolist()
         [16.0, 16384.0]
         """
         runs, length, useful = self._extents(shape, tiles, 1 if write else max(gap, 1))
@@ -283,17 +283,17 @@ class Side:
         requests = runs * np.ceil(length / _REQUEST)
         none = np.zeros(len(tiles))
         if not write:
-            return Traffic(requests, total * (length / useful) + runs * _BLOCK, none, none)
+            return DiskCost(requests, total * (length / useful) + runs * _BLOCK, none, none)
         if self.pages is None:
             # They become long requests there.
-            return Traffic(none + -(-total // _REQUEST), none + total, none, runs)
+            return DiskCost(none + -(-total // _REQUEST), none + total, none, runs)
         page, _ = self.pages
         ends = self._ends(shape, tiles, runs)
         past = length >= _PAST * page
         # An end that another run shares is one more write where the page cache is passed; and the page
         # is read before the second of both.
         requests = np.where(past, requests + ends, runs) + ends / 2
-        return Traffic(requests, total + ends * page, ends * page / 2, np.where(past, 0, runs))
+        return DiskCost(requests, total + ends * page, ends * page / 2, np.where(past, 0, runs))
 
     def _extents(
         self, shape: Shape, tiles: NDArray[np.int64], gap: int

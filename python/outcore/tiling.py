@@ -9,7 +9,7 @@ Idea. A tile is made of whole units of both sides, if the budget allows: the lea
 the chunks that must be handled whole, with its edges where both sides have theirs. Where the two have
 no edge in common, or their multiple does not fit, it is made of whole units of the target, and grows
 where that saves most decoding of the source. From there on all shapes that divide the axes about evenly
-are compared, coarsely, by what they have the disk do on both sides (`Side.traffic`) and the figures of
+are compared, coarsely, by what they have the disk do on both sides (`Side.cost`) and the figures of
 that disk: a transposition ends in tiles with long runs on both sides, or in whole rows of one of them,
 and a plain copy in slabs. Where one tile is read while another is written, the first read and the last
 write have nothing beside them, so tiles are no larger than they have to be. Where the page cache is too
@@ -415,9 +415,7 @@ class _Choice:
         took = np.zeros(len(sizes))
         for side, write in ((self.source, False), (self.target, True)):
             if not side.whole:
-                took += side.traffic(self.shape, sizes, self.disk.gap, write=write).seconds(
-                    self.disk
-                )
+                took += side.cost(self.shape, sizes, self.disk.gap, write=write).seconds(self.disk)
         tiles = self.count(sizes)
         if self.axis is not None and self.overlap:
             took *= 1 + self.overlap / sizes[:, self.axis]

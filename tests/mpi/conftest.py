@@ -6,6 +6,7 @@ what came of it: a test that fails on one rank fails on all, and all go on with 
 """
 
 import os
+import threading
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from disks import SLOW
 from outcore import _core, measured
 from outcore.collective import planning
+from outcore.collective.packets import Packets
+from outcore.collective.traffic import PackedExchange
 from outcore.transport.group import Group
 from outcore.transport.serial import SerialTransport
 from ranks import UNDER_MPI, World, tell_all
@@ -57,6 +60,30 @@ def agree_on(monkeypatch):
         monkeypatch.setattr(planning, "AGREED", changed)
 
     return change
+
+
+@pytest.fixture
+def on_packets(monkeypatch):
+    """Calls a function for each part of packets before it is sent: the packets, and the exchange."""
+    here, exchange, start = threading.local(), Packets.exchange, PackedExchange.start
+
+    def hook(seen):
+        def noted(self, *args):
+            here.packets = self
+            try:
+                return exchange(self, *args)
+            finally:
+                here.packets = None
+
+        def sends(self, *args):
+            if getattr(here, "packets", None) is not None:
+                seen(here.packets, self)
+            return start(self, *args)
+
+        monkeypatch.setattr(Packets, "exchange", noted)
+        monkeypatch.setattr(PackedExchange, "start", sends)
+
+    return hook
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 import outcore
 from mpi.collective_cases import Case
 from outcore.collective import call, holes, independent, rounds
-from outcore.collective.packets import Packets
 from outcore.errors import BudgetError, CollectiveError
 from ranks import UNDER_MPI, once, ranks
 
@@ -156,16 +155,16 @@ def test_ranks_of_a_node_do_not_write_through_mappings_together(world, folder, m
 
 @pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
 @ranks(4, 8, per_node=(1, 2, 3))
-def test_messages_of_each_round_are_as_planned(world, folder, write, agree_on, monkeypatch):
+def test_messages_of_each_round_are_as_planned(
+    world, folder, write, agree_on, on_packets, monkeypatch
+):
     """Who sends how many bytes to whom, counted element by element; nothing within a node."""
     agree_on(slot=8192 if world.size < 16 else 4096, least=1)  # several rounds
-    here, start = threading.local(), Packets.start
-    works = {}
+    here, works = threading.local(), {}
 
-    def sends(self, transport):
-        sent = here.sent.setdefault(self.step.k, Counter())
-        sent.update({int(r): int(self.to[r]) for r in np.flatnonzero(self.to)})
-        return start(self, transport)
+    def sends(packets, part):
+        sent = here.sent.setdefault(packets.step.k, Counter())
+        sent.update({int(r): int(part.to[r]) for r in np.flatnonzero(part.to)})
 
     def noted(plain):
         def run(work, *more):
@@ -174,7 +173,7 @@ def test_messages_of_each_round_are_as_planned(world, folder, write, agree_on, m
 
         return run
 
-    monkeypatch.setattr(Packets, "start", sends)
+    on_packets(sends)
     for name in ("read_rounds", "write_rounds"):
         monkeypatch.setattr(call, name, noted(getattr(call, name)))
     data = np.arange(96 * 200, dtype="i4").reshape(96, 200)

@@ -13,6 +13,7 @@ import pytest
 import outcore
 from mpi.test_collective import once
 from outcore import DistArray, Distribution, _core, redistribution
+from outcore.collective import traffic
 from outcore.errors import CollectiveError, DistributionError, StorageError, UsageError
 from outcore.transport.place import TAG_STOP
 from ranks import ranks
@@ -207,14 +208,16 @@ def steps_of_dist(monkeypatch):
         return call
 
     class Kernel:
+        accumulate_plan = staticmethod(stepwise(_core.accumulate_plan))
         exchange_plan = staticmethod(stepwise(_core.exchange_plan))
         Reservation = staticmethod(stepwise(_core.Reservation))
 
         def __getattr__(self, name):
             return getattr(_core, name)
 
-    monkeypatch.setattr(redistribution, "_core", Kernel())
-    monkeypatch.setattr(redistribution, "views", stepwise(redistribution.views))
+    for module in (redistribution, traffic):
+        monkeypatch.setattr(module, "_core", Kernel())
+    monkeypatch.setattr(traffic, "views", stepwise(traffic.views))
     return here
 
 
@@ -237,9 +240,14 @@ def strike_redistributions(world, here, budget, errors, sparse):
         def gathered():
             np.testing.assert_array_equal(whole, a.gather_all())
 
+        def combined():
+            made = DistArray.from_function(value, rows, transport=t, ghosts=((1, 1), (0, 0)))
+            made.accumulate_ghosts_all("maximum")
+            np.testing.assert_array_equal(whole[made.global_slices[0]], made.owned)
+
         found = []
         for call, error in itertools.product(
-            (redistributed, a.update_ghosts_all, gathered), errors
+            (redistributed, a.update_ghosts_all, gathered, combined), errors
         ):
             steps = struck_at_every_step(
                 t,
@@ -280,15 +288,15 @@ def test_redistributions_fail_on_all_ranks_slow(world, budget, error, steps_of_d
 
 def interrupted(t, monkeypatch):
     """Ctrl-C on rank 0 in the midst of a redistribution: it is whole on all ranks, then it is raised."""
-    plain, seen = redistribution._Moves.exchange, []
+    plain, seen = traffic.Run._send, []
 
-    def exchange(self, *args):
+    def send(self, *args):
         if t.rank == 0:
             os.kill(os.getpid(), signal.SIGINT)
         plain(self, *args)
         seen.append("sent")
 
-    monkeypatch.setattr(redistribution._Moves, "exchange", exchange)
+    monkeypatch.setattr(traffic.Run, "_send", send)
     shape = (3 * t.size, 2 * t.size)
     a = DistArray.from_function(
         lambda i, j: i - j, Distribution(shape, ["block", "*"], t.size), "i8", transport=t
@@ -445,6 +453,12 @@ def mismatches(t, folder, a, b):
         (part.gather_all, lambda: a.read_all(0), "read_all"),
         (a.flush_all, part.gather_all, r"DistArray\.gather_all"),
         (part.update_ghosts_all, part.gather_all, "gather_all"),
+        (part.update_ghosts_all, part.accumulate_ghosts_all, "accumulate_ghosts_all"),
+        (
+            part.accumulate_ghosts_all,
+            lambda: part.accumulate_ghosts_all("maximum"),
+            "different arguments",
+        ),
         (lambda: part.redistribute_all(form), opened("a.npy"), r"outcore\.open"),
         (lambda: a.read_all(0), lambda: t.agree(0), "agree"),
         (a.flush_all, t.barrier, "barrier"),

@@ -10,7 +10,7 @@ import pytest
 
 import outcore
 from mpi.test_collective import once
-from outcore import DistArray, Distribution, _core, opening, redistribution
+from outcore import DistArray, Distribution, _core, opening
 from outcore.collective import (
     agreement,
     array,
@@ -22,6 +22,7 @@ from outcore.collective import (
     packets,
     planning,
     rounds,
+    traffic,
 )
 from outcore.errors import BudgetError, CollectiveError, DistributionError
 from outcore.testing.sim import SimMemory
@@ -267,7 +268,7 @@ def faults_at(monkeypatch, kind, name):
             def __getattr__(self, other):
                 return made.wrap(plain, name) if other == name else getattr(_core, other)
 
-        for module in (agreement, redistribution):
+        for module in (agreement, traffic):
             monkeypatch.setattr(module, "_core", Kernel())
     else:
         monkeypatch.setattr(kind, name, made.wrap(getattr(kind, name), name))
@@ -369,10 +370,12 @@ def test_who_cannot_compare_what_all_opened_gives_up(world, folder, monkeypatch)
     gives_up(world, folder, faults_at(monkeypatch, agreement, "_alike"), opens)
 
 
-@pytest.mark.parametrize("where", ["_parts", "start"])
+@pytest.mark.parametrize(
+    ("kind", "where"), [(packets.Packets, "_parts"), (traffic.PackedExchange, "start")]
+)
 @ranks(2, 4, per_node=(1, 2))
-def test_who_sends_no_packets_gives_up(world, folder, monkeypatch, where):
-    faults = faults_at(monkeypatch, packets.Packets, where)
+def test_who_sends_no_packets_gives_up(world, folder, monkeypatch, kind, where):
+    faults = faults_at(monkeypatch, kind, where)
 
     def reads(t, a, part, data):
         a.read_all(np.s_[:, t.rank :: t.size], method="two-phase")
@@ -385,16 +388,19 @@ def test_who_sends_no_packets_gives_up(world, folder, monkeypatch, where):
     gives_up(world, folder, faults, writes)
 
 
+@pytest.mark.parametrize(("kind", "where"), [(_core, "Records"), (traffic.PackedExchange, "start")])
 @ranks(2, 4, per_node=(None, 1))
-def test_who_sends_nothing_of_a_redistribution_gives_up(world, folder, monkeypatch):
+def test_who_sends_nothing_of_a_redistribution_gives_up(world, folder, monkeypatch, kind, where):
     def redistributes(t, a, part, data):
         part.redistribute_all(Distribution(SHAPE, ["*", "block"], t.size))
 
-    gives_up(world, folder, faults_at(monkeypatch, _core, "Records"), redistributes)
+    gives_up(world, folder, faults_at(monkeypatch, kind, where), redistributes)
 
 
 class Refuses:
     """Memory that cannot be written to."""
+
+    nbytes, dtype, shape = 0, np.dtype("u1"), (0,)
 
     def __init__(self, error):
         self.error, self.struck = error, False
@@ -405,18 +411,17 @@ class Refuses:
 
 
 def strike_copies(world, monkeypatch, error):
-    here, plain = threading.local(), redistribution._Moves.pack
+    here, plain = threading.local(), traffic.Run._pack
 
     def pack(self, number):
         ready = plain(self, number)
         memory = getattr(here, "memory", None)
         if memory is not None:
-            # From here to there in what a rank has itself, the other way round in what comes.
             ready.own.extend([(0, memory)] if here.own else [])
-            ready.parts.extend([] if here.own else [(memory, 0)])
+            ready.coming.extend([] if here.own else [memory])
         return ready
 
-    monkeypatch.setattr(redistribution._Moves, "pack", pack)
+    monkeypatch.setattr(traffic.Run, "_pack", pack)
     shape = (3 * world.size, 2 * world.size)
 
     def body(t):

@@ -8,7 +8,6 @@ import pytest
 
 import outcore
 from mpi.test_collective import NODES
-from outcore.collective.packets import Packets
 from ranks import UNDER_MPI, once, ranks
 
 SHAPE = 60, 600
@@ -146,16 +145,15 @@ def test_one_array_is_cut_and_another_one_written_in_order(world, folder, method
 @pytest.mark.parametrize("method", ["direct", "two-phase"])
 @ranks(2, 4, per_node=NODES)
 def test_nothing_is_sent_within_a_node_or_written_twice(
-    world, folder, method, agree_on, monkeypatch
+    world, folder, method, agree_on, on_packets
 ):
     agree_on(slot=8192, least=1)
-    here, start = threading.local(), Packets.start
+    here = threading.local()
 
-    def sends(self, transport):
-        here.sent += int(self.to.sum())
-        return start(self, transport)
+    def sends(_packets, part):
+        here.sent += int(part.to.sum())
 
-    monkeypatch.setattr(Packets, "start", sends)
+    on_packets(sends)
     n = 256
     data = np.zeros((n, 48 * world.size + 16), "i4")
 

@@ -8,7 +8,6 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective.packets import Packets
 from ranks import UNDER_MPI, once, ranks
 
 SLOT = 8192
@@ -16,17 +15,16 @@ N = 96
 
 
 @pytest.fixture
-def sent(agree_on, monkeypatch):
+def sent(agree_on, on_packets):
     """Of each thread (simulated ranks are threads): what each part of a round sent and held."""
     agree_on(slot=SLOT, least=1)
-    here, start = threading.local(), Packets.start
+    here = threading.local()
 
-    def sends(self, transport):
-        here.parts.append((self.step.k, self.to.copy(), self.send.size + self.recv.size))
-        here.plan = self.work.plan
-        return start(self, transport)
+    def sends(packets, part):
+        here.parts.append((packets.step.k, part.to.copy(), part.send.size + part.receive.size))
+        here.plan = packets.work.plan
 
-    monkeypatch.setattr(Packets, "start", sends)
+    on_packets(sends)
     return here
 
 

@@ -20,6 +20,13 @@ FILES = [
 HOW_MANY = 8 if UNDER_MPI else 4
 
 
+def contributions(number, case, widths):
+    """What all ranks have, ghosts included: sums whose bits depend on their order."""
+    rng = np.random.default_rng(number)
+    shapes = [[len(axis) for axis in case.near(rank, widths)] for rank in range(case.ranks)]
+    return [rng.standard_normal(shape) ** 3 for shape in shapes]
+
+
 @ranks(1, 2, 3, 4, 5, 8, 16, per_node=NODES)
 def test_random_distributions_equal_numpy(world, folder, agree_on):
     for number in range(HOW_MANY // (2 if world.size > 8 else 1)):
@@ -37,6 +44,8 @@ def test_random_distributions_equal_numpy(world, folder, agree_on):
         agree_on(slot=slot, least=least)
         data = (np.arange(np.prod(shape)) % 32_000 + 1).reshape(shape).astype(dtype)
         where = folder / f"{number}"
+        parts = contributions(number, one, ghosts)
+        summed = one.accumulated(parts, ghosts, np.add)
         said = f"{shape} {dtype}, {one.make()}, then {other.make()}, {name} {options}"
 
         def body(
@@ -51,6 +60,8 @@ def test_random_distributions_equal_numpy(world, folder, agree_on):
             name=name,
             options=options,
             there_and_back=there_and_back,
+            parts=parts,
+            summed=summed,
             said=said,
         ):
             def same(expected, actual, what):
@@ -65,6 +76,10 @@ def test_random_distributions_equal_numpy(world, folder, agree_on):
             same(part(data, other.near(t.rank, other_ghosts)), moved.local, "redistributed")
             mine.update_ghosts_all()
             same(part(data, one.near(t.rank, ghosts)), mine.local, "ghosts")
+            given = outcore.DistArray(first, parts[t.rank], transport=t, ghosts=ghosts)
+            given.accumulate_ghosts_all("add")
+            expected = part(summed[one.copy(t.rank)], one.has(t.rank))
+            same(expected, given.owned, "ghosts, combined")
             # Neither ghosts nor copies of what others own are written.
             owned = part(data, one.has(t.rank))
             mine.local[...] = 0

@@ -4,6 +4,29 @@ from mutants import Mutant
 
 MUTANTS = [
     Mutant(
+        file="crates/plan/src/distribution/exchange.rs",
+        before="            found.retain(|message| message.peer != owner);\n",
+        after="",
+        killed_by="cargo outcore-plan distribution::tests::ghosts_are_the_neighbours",
+        why="both ends of a message would cut it in different rounds, and take each other's elements",
+    ),
+    Mutant(
+        file="python/outcore/collective/traffic.py",
+        before="self.group.agree(_FAILED if self._failures.first is not None else said)",
+        after="self.group.agree(said)",
+        killed_by=(
+            "tests/mpi/test_faults_of_planning.py::test_copies_of_a_redistribution_fail_on_all_ranks"
+        ),
+        why="what a rank could not copy would be missing, and nobody would be told",
+    ),
+    Mutant(
+        file="python/outcore/collective/traffic.py",
+        before="        self.group.in_flight.finish(self.group)\n",
+        after="",
+        killed_by="tests/mpi/test_traffic.py::test_calls_in_flight",
+        why="elements would be packed before a call that was started earlier has changed them",
+    ),
+    Mutant(
         file="python/outcore/collective/holes.py",
         before="if whole or (useful == elements and not work.plan.in_order):",
         after="if whole or useful == elements:",

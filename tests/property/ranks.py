@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from outcore.transport import InFlight
+
 
 class World:
     """So many ranks; `run` calls a function once on each."""
@@ -41,6 +43,7 @@ class Ranks:
     def __init__(self, world, rank):
         self.world, self.rank, self.size = world, rank, world.size
         self.nodes = np.zeros(world.size, np.int64)
+        self.in_flight = InFlight()
 
     def allgather(self, record):
         assert record.dtype == np.int64 and record.ndim == 1

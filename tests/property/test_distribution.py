@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import Align, DistArray, Distribution, DistributionError, ProcessGrid, _core
+from outcore.collective import traffic
 from owners import Case
 from property.ranks import World
 
@@ -349,6 +351,119 @@ def test_ghosts_become_what_their_owners_have(data, case, widths):
     results(World(case.ranks), work)
 
 
+COMBINE = {
+    "add": np.add,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "last": lambda _element, ghost: ghost,
+}
+
+
+@few
+@given(
+    cases(one_piece=True),
+    st.lists(st.tuples(*[st.integers(0, 6)] * 2), min_size=3, max_size=3),
+    st.sampled_from(sorted(COMBINE)),
+    st.sampled_from(["f8", "f4", "i2", ">i4"]),
+    st.sampled_from([8, 64, 400, 2**20]),
+    st.integers(0, 2**32),
+)
+def test_ghosts_are_combined_with_the_elements_of_their_owners(
+    case, widths, operation, dtype, room, seed
+):
+    """To the last bit, in one round and in many: sums of floating-point numbers depend on the order."""
+    assume(case.ranks <= 8)
+    widths = widths[: len(case.shape)]
+    made = case.make()
+    rng = np.random.default_rng(seed)
+    parts = []
+    for rank in range(case.ranks):
+        values = rng.standard_normal(made.local_shape(rank, widths)) * 1000
+        parts.append(np.array(values ** (3 if dtype[0] == "f" else 1), dtype))
+    expected = case.accumulated(parts, widths, COMBINE[operation])
+
+    def work(rank):
+        local = parts[rank.rank].copy()
+        a = DistArray(made, local, transport=rank, ghosts=widths)
+        a.accumulate_ghosts_all(operation)
+        # Of an array without axes NumPy gives a scalar, in the byte order of the machine.
+        mine = expected[case.copy(rank.rank)][np.ix_(*case.has(rank.rank))]
+        assert np.array(mine, a.dtype).tobytes() == a.owned.tobytes()
+        # Ghosts stay.
+        a.owned[...] = 0
+        ghosts = parts[rank.rank].copy()
+        DistArray(made, ghosts, transport=rank, ghosts=widths).owned[...] = 0
+        assert ghosts.tobytes() == local.tobytes()
+
+    with mock.patch.object(traffic, "_LARGEST", room):
+        results(World(case.ranks), work)
+    assert _core.memory_state()[0] == 0
+
+
+def wide_ghosts(rank):
+    """Parts of 16 elements and ghosts of 20: rank 2 has 4 elements of rank 0, rank 1 all of them."""
+    made = Distribution(64, ["block"], 4)
+    rng = np.random.default_rng(rank.rank)
+    values = rng.standard_normal(made.local_shape(rank.rank, 20)) * 10.0 ** rng.integers(-8, 9)
+    return DistArray(made, values, transport=rank, ghosts=20)
+
+
+@pytest.mark.parametrize("budget", [1000, 1500, "1 MiB"])
+def test_the_order_of_sums_is_that_of_ranks_in_any_number_of_rounds(budget):
+    parts = World(4).run(lambda rank: wide_ghosts(rank).local)
+    case = Case((64,), ["block"], (4,), [(1, 0, None)], (64,), (0,))
+    ((_, whole),) = case.accumulated(parts, [(20, 20)], np.add).items()
+    world = World(4)
+
+    def work(rank):
+        a = wide_ghosts(rank)
+        a.accumulate_ghosts_all()
+        assert whole[a.global_slices[0]].tobytes() == a.owned.tobytes()
+
+    with outcore.memory(budget):
+        _core.reset_memory_peak()
+        results(world, work)
+        assert 0 < _core.memory_state()[2] <= outcore.memory()
+    # Neighbours, and the ones behind them.
+    assert world.messages == 10 if budget == "1 MiB" else world.messages > 10
+
+
+@pytest.mark.parametrize(
+    ("odd", "codes"),
+    [
+        ("adds", ["bad-option", "failed-elsewhere", "failed-elsewhere"]),
+        ("maximum", ["ranks-disagree"] * 3),
+    ],
+)
+def test_ranks_that_combine_in_different_ways_all_raise(odd, codes):
+    made = Distribution(9, ["block"], 3)
+
+    def work(rank):
+        a = DistArray.zeros(made, transport=rank, ghosts=1)
+        a.accumulate_ghosts_all("add" if rank.rank else odd)
+
+    assert codes == [one.code for one in World(3).run(work)]
+
+
+def test_elements_that_cannot_be_combined_are_refused_before_anything_is_sent():
+    made = Distribution(9, ["block"], 3)
+    record = np.dtype([("a", "i1"), ("b", "f8")])
+
+    def work(operation, dtype):
+        world = World(3)
+
+        def call(rank):
+            DistArray.zeros(made, dtype, transport=rank, ghosts=1).accumulate_ghosts_all(operation)
+
+        found = world.run(call)
+        return [getattr(one, "code", one) for one in found], world.messages
+
+    assert work("add", record) == (["bad-dtype"] * 3, 0)
+    assert work("minimum", "M8[s]") == ([None] * 3, 4)
+    assert work("add", "M8[s]") == (["bad-dtype"] * 3, 0)
+    assert work("last", record) == ([None] * 3, 4)
+
+
 @pytest.mark.parametrize("budget", [1000, 5000, "1 MiB"])
 def test_what_does_not_fit_travels_in_rounds(budget):
     source = Case((60, 50), ["block", ("cyclic", 3)], (2, 2), [(1, 0, None)] * 2, (60, 50), (0, 1))
@@ -436,6 +551,9 @@ def test_neighbours_are_all_that_ghosts_talk_to():
     world = World(16)
     made = Distribution((40, 40), ["block", "block"], (4, 4))
     results(world, lambda r: DistArray.zeros(made, transport=r, ghosts=1).update_ghosts_all())
+    assert world.messages == 4 * 8 + 8 * 5 + 4 * 3
+    world.messages = 0
+    results(world, lambda r: DistArray.zeros(made, transport=r, ghosts=1).accumulate_ghosts_all())
     assert world.messages == 4 * 8 + 8 * 5 + 4 * 3
 
 

@@ -325,7 +325,7 @@ def extents(shape, section, itemsize, order, gap):
 @given(dense(), st.integers(1, 200))
 def test_reads_are_counted_as_they_will_be(array, gap):
     shape, tile, item, order = array
-    told = Side(item, order).traffic(shape, np.array([tile]), gap, write=False)
+    told = Side(item, order).cost(shape, np.array([tile]), gap, write=False)
     tiles = Tiling(shape, tile, "C")
     # A hole between inner loops is joined before one that is further out, whatever is shorter.
     found = [extents(shape, tiles.key(k), item, order, gap) for k in range(len(tiles))]

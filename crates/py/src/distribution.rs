@@ -4,7 +4,7 @@
 
 use numpy::ndarray::{Array1, Array2, Array3};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyReadonlyArray2};
-use outcore_plan::distribution::{self as plan, Align, Ghost, Mapping, Parts, Pattern};
+use outcore_plan::distribution::{self as plan, Align, Ghost, Mapping, Pattern};
 use outcore_plan::{PlanError, Section};
 use pyo3::prelude::*;
 
@@ -69,7 +69,7 @@ fn mapping(axis: Axis) -> Result<Mapping, Fault> {
     Ok(Mapping { pattern, axis, align: Align { stride, offset, extent } })
 }
 
-fn ghosts(widths: &[(i64, i64)]) -> Vec<Ghost> {
+pub(crate) fn ghosts(widths: &[(i64, i64)]) -> Vec<Ghost> {
     widths.iter().map(|(low, high)| Ghost { low: *low, high: *high }).collect()
 }
 
@@ -77,7 +77,7 @@ fn ghosts(widths: &[(i64, i64)]) -> Vec<Ghost> {
 #[pyclass(module = "outcore._core", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub struct Distribution {
-    made: plan::Distribution,
+    pub(crate) made: plan::Distribution,
 }
 
 #[pymethods]
@@ -176,7 +176,8 @@ impl Distribution {
     }
 }
 
-type Sections<'py> = Bound<'py, PyArray3<i64>>;
+/// Sections, one a row: for each axis start, count and step.
+pub(crate) type Sections<'py> = Bound<'py, PyArray3<i64>>;
 
 /// Rows of an array, in memory of ours: Python may change the array meanwhile.
 struct Rows {
@@ -201,7 +202,7 @@ fn impossible(error: impl std::fmt::Display) -> Fault {
     Fault::new(Class::Internal, "panic", format!("an array of impossible shape: {error}"))
 }
 
-fn sections<'py, 'a>(
+pub(crate) fn sections<'py, 'a>(
     py: Python<'py>,
     sections: impl ExactSizeIterator<Item = &'a Section>,
     ndim: usize,
@@ -211,48 +212,4 @@ fn sections<'py, 'a>(
     let flat: Vec<i64> = ranges.flat_map(|r| [r.start, r.count, r.step]).collect();
     let shaped = Array3::from_shape_vec((count, ndim, 3), flat);
     Ok(shaped.map_err(impossible)?.into_pyarray(py))
-}
-
-/// A peer, the sections in the order in which they travel, and where rounds end among them.
-type Crossing<'py> = (i64, Sections<'py>, Vec<usize>);
-
-/// What one rank sends, what it receives, and what it copies itself (from, to).
-type Exchange<'py> = (Vec<Crossing<'py>>, Vec<Crossing<'py>>, (Sections<'py>, Sections<'py>));
-
-/// The part of rank `me` in bringing what ranks own by `source` to where `target` wants it, ghosts
-/// included; to rank `only`, if given; no message with more than `limit` elements.
-#[pyfunction]
-#[pyo3(signature = (source, source_ghosts, target, target_ghosts, me, only = None, limit = None))]
-#[allow(clippy::too_many_arguments)] // one call, flat
-pub fn exchange_plan<'py>(
-    py: Python<'py>,
-    source: &Distribution,
-    source_ghosts: Vec<(i64, i64)>,
-    target: &Distribution,
-    target_ghosts: Vec<(i64, i64)>,
-    me: i64,
-    only: Option<i64>,
-    limit: Option<i64>,
-) -> PyResult<Exchange<'py>> {
-    let found = detached(py, || {
-        let from = Parts::new(&source.made, &ghosts(&source_ghosts), false)?;
-        let to = Parts::new(&target.made, &ghosts(&target_ghosts), true)?;
-        let to = match only {
-            Some(rank) => to.only(rank),
-            None => to,
-        };
-        let found = plan::exchange_plan(&from, &to, me)?;
-        Ok(match limit {
-            Some(limit) => found.in_rounds(limit)?,
-            None => found,
-        })
-    })?;
-    let ndim = source.made.shape().len();
-    let crossings = |list: Vec<plan::Crossing>| {
-        let one = |c: plan::Crossing| Ok((c.peer, sections(py, c.sections.iter(), ndim)?, c.ends));
-        list.into_iter().map(one).collect::<Result<Vec<_>, Fault>>()
-    };
-    let from = sections(py, found.own.iter().map(|(from, _)| from), ndim)?;
-    let to = sections(py, found.own.iter().map(|(_, to)| to), ndim)?;
-    Ok((crossings(found.sends)?, crossings(found.receives)?, (from, to)))
 }

@@ -52,6 +52,7 @@ mod read_many;
 mod records;
 mod report;
 mod simulate;
+mod traffic;
 mod turn;
 
 /// The core of outcore.
@@ -78,7 +79,7 @@ mod _core {
     #[pymodule_export]
     use crate::compute::stencil::{Rank, StencilPass};
     #[pymodule_export]
-    use crate::distribution::{exchange_plan, Distribution, Grid};
+    use crate::distribution::{Distribution, Grid};
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
@@ -102,6 +103,8 @@ mod _core {
     use crate::read_many::read_many;
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};
+    #[pymodule_export]
+    use crate::traffic::{accumulate_plan, exchange_plan, Traffic};
     #[pymodule_export]
     use crate::turn::whole_in_turn;
 

@@ -19,6 +19,7 @@ Collective access: many ranks, each byte across the disk once.
 | `holes.py`     | what nobody gives of a tile that is written |
 | `durable.py`   | flushes: each file once on a node |
 | `packets.py`   | what goes between nodes in a round, in parts that fit |
+| `traffic.py`   | messages in rounds: packed, sent, received, unpacked |
 | `slots.py`     | memory that the ranks of a node share |
 | `report.py`    | what `explain_all` tells |
 

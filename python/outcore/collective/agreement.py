@@ -80,6 +80,7 @@ _CALLS = {
     "DistArray.redistribute_all": Call(101),
     "DistArray.update_ghosts_all": Call(102),
     "DistArray.gather_all": Call(103),
+    "DistArray.accumulate_ghosts_all": Call(104),
 }
 _NAMES = {call.number: name for name, call in _CALLS.items()}
 

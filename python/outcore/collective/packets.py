@@ -24,13 +24,14 @@ ends of a message place it alike: from the plan and the agreed number alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.transport import Transport
+from outcore.collective.traffic import Failures, PackedExchange
 
 if TYPE_CHECKING:
     from outcore.collective.rounds import Step, Work
@@ -59,12 +60,9 @@ class Packets:
     ) -> None:
         self.work, self.step, self.slot, self.write = work, step, slot, write
         self.size = work.transport.size
-        # Bytes for and from each rank, in the part that is exchanged.
-        self.to = np.zeros(self.size, np.int64)
-        self.of = np.zeros(self.size, np.int64)
         # How often this rank has to halve the width, and beyond that, how many more packets it needs.
         self.need = 0
-        self.send = self.recv = self._buffer = np.empty(0, np.uint8)
+        self._buffer = np.empty(0, np.uint8)
         self._held: _core.Reservation | None = None
         self._most = work.plan.slot_bytes
         line = self.size if not work.plan.in_order else 2 * self.size - 1
@@ -90,7 +88,7 @@ class Packets:
         self._held = _core.Reservation("collective", nbytes)
         self._buffer = np.empty(nbytes, np.uint8)
 
-    def exchange(self, need: int, meanwhile: Callable[[], None], caught: Callable[[], Any]) -> None:
+    def exchange(self, need: int, meanwhile: Callable[[], None], failures: Failures) -> None:
         """
         Send and receive, part by part. All ranks call it.
 
@@ -100,38 +98,31 @@ class Packets:
             The largest `need` of all ranks.
         meanwhile
             What is done while the first part is on its way.
-        caught
-            Makes contexts that keep failures for later.
+        failures
+            Keeps what fails on this rank for later.
         """
-        done = False
+        todo: Callable[[], None] | None = meanwhile
         for sent, received, packet in self._parts(need):
-            self.to, self.of = sent, received
-            out, back = int(sent.sum()), int(received.sum())
-            self.send, self.recv = self._buffer[:out], self._buffer[out : out + back]
-            with caught():
-                self._pack(packet)
-            under_way = self.start(self.work.transport)
-            if not done:
-                with caught():
-                    meanwhile()
-                done = True
-            under_way.wait()
-            with caught():
-                self._unpack(packet)
-        if not done:
-            with caught():
-                meanwhile()
-
-    def start(self, transport: Transport) -> Any:
-        """Send one part."""
-        return transport.start_exchange(self.send, self.to, self.recv, self.of)
+            pack, unpack = (
+                partial(self._pack, sent, packet),
+                partial(self._unpack, received, packet),
+            )
+            part = PackedExchange(self.work.transport, self._buffer, sent, received, pack, unpack)
+            with failures.caught():
+                part.pack()
+            part.start(failures, todo)
+            todo = None
+            part.finish(failures)
+        if todo is not None:
+            with failures.caught():
+                todo()
 
     def __enter__(self) -> Packets:
         return self
 
     def __exit__(self, *_ended: object) -> None:
         # Of an exchange that was broken off, messages may be under way: they keep the buffer.
-        self.send = self.recv = self._buffer = np.empty(0, np.uint8)
+        self._buffer = np.empty(0, np.uint8)
         if self._held is not None:
             self._held.release()
 
@@ -200,18 +191,22 @@ class Packets:
                 )
                 yield given, taken, (packet, self._most) if packets > 1 else None
 
-    def _pack(self, packet: tuple[int, int] | None) -> None:
+    def _pack(
+        self, sent: NDArray[np.int64], packet: tuple[int, int] | None, buffer: NDArray[np.uint8]
+    ) -> None:
         work, step = self.work, self.step
-        to = np.flatnonzero(self.to).tolist()
+        to = np.flatnonzero(sent).tolist()
         if self.write:
-            work.plan.unpack(step.k, work.rank, to, self.send, work.memory, True, packet)
+            work.plan.unpack(step.k, work.rank, to, buffer, work.memory, True, packet)
         elif self.slot is not None:
-            work.plan.pack(work.rank, step.k, self.slot, to, self.send, False, packet)
+            work.plan.pack(work.rank, step.k, self.slot, to, buffer, False, packet)
 
-    def _unpack(self, packet: tuple[int, int] | None) -> None:
+    def _unpack(
+        self, received: NDArray[np.int64], packet: tuple[int, int] | None, buffer: NDArray[np.uint8]
+    ) -> None:
         work, step = self.work, self.step
-        of = np.flatnonzero(self.of).tolist()
+        of = np.flatnonzero(received).tolist()
         if not self.write:
-            work.plan.unpack(step.k, work.rank, of, self.recv, work.memory, False, packet)
+            work.plan.unpack(step.k, work.rank, of, buffer, work.memory, False, packet)
         elif self.slot is not None:
-            work.plan.pack(work.rank, step.k, self.slot, of, self.recv, True, packet)
+            work.plan.pack(work.rank, step.k, self.slot, of, buffer, True, packet)

@@ -1,5 +1,5 @@
 """
-Collective reads and writes that were started: what ``iread_all`` and ``iwrite_all`` return.
+Collective calls that were started: what ``iread_all``, ``iwrite_all`` and their like return.
 
 The calls of a communicator are made one after the other, in the order in which they were started, by a
 thread of their own (``transport/in_flight.py``). So they are the calls that `read_all` and `write_all`
@@ -12,21 +12,21 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from outcore.disk import DiskArray
-from outcore.requests import IORequest, start_in_order
+from outcore.requests import IORequest, Started, start_in_order
 from outcore.transport import Transport
 
-__all__ = ["CollectiveRequest", "start"]
+__all__ = ["CollectiveRequest", "start", "start_call"]
 
 T = TypeVar("T")
 
 
 class CollectiveRequest(IORequest[T]):
     """
-    A collective read or write that was started, by `CollectiveArray.iread_all` and its like.
+    A collective call that was started, by `CollectiveArray.iread_all` and its like.
 
-    Until it is done, its buffers belong to it: do not change a value that is being written, do not
-    look at an array that is being read. It goes on by itself, also if nobody asks for it. Ranks may
-    wait for their requests in any order; what has failed, `wait` raises on all ranks.
+    Until it is done, its buffers belong to it: do not change a value that is being written or sent, do
+    not look at an array that is being filled. It goes on by itself, also if nobody asks for it. Ranks
+    may wait for their requests in any order; what has failed, `wait` raises on all ranks.
 
     Notes
     -----
@@ -111,6 +111,24 @@ def start(
         `DiskArray.flush` waits for it, too, and its failure is not lost.
     """
     what = f"collective {'write' if writes else 'read'} of {array.path!r}"
+    return start_call(group, array._started, what, call, writes=writes)
+
+
+def start_call(
+    group: Transport, started: Started, what: str, call: Callable[[], T], *, writes: bool = False
+) -> CollectiveRequest[T]:
+    """
+    Start a collective call.
+
+    Parameters
+    ----------
+    started
+        Keeps the request while it goes on, also if nobody else does.
+    what
+        Its name in messages.
+    call, writes
+        As for `start`.
+    """
     request = CollectiveRequest(start_in_order(call, what, group.in_flight.start))
-    array._started.keep(request, writes=writes)
+    started.keep(request, writes=writes)
     return request

@@ -27,8 +27,8 @@ Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collec
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,11 +43,11 @@ from outcore.collective.items import Item
 from outcore.collective.packets import Packets
 from outcore.collective.price import price
 from outcore.collective.slots import Slots, slots_of
+from outcore.collective.traffic import Failures
 from outcore.disk import DiskArray
 from outcore.errors import InternalError
 from outcore.requests import IORequest, start
 from outcore.transport import Transport
-from outcore.transport.failing import is_everywhere
 
 __all__ = ["Work", "read_rounds", "write_rounds"]
 
@@ -201,21 +201,8 @@ def _order(array: DiskArray) -> list[int]:
     return descriptor[3 : 3 + descriptor[2]]
 
 
-class _Failures:
-    """What went wrong on this rank: the first failure counts."""
-
-    def __init__(self) -> None:
-        self.first: BaseException | None = None
-
-    @contextmanager
-    def caught(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            if is_everywhere(error):
-                raise
-            if self.first is None:
-                self.first = error
+class _Failures(Failures):
+    """What went wrong on this rank, also in work that was started."""
 
     def finish(self, requests: list[IORequest[None]]) -> None:
         """Wait for started work, and forget it; how it ended counts."""
@@ -342,7 +329,7 @@ def _exchange(
                 go_on()
         copy = partial(work.copy, step, slots, write=write)
         with work.awaited("a collective write" if write else "a collective read"):
-            packets.exchange(need, copy, failures.caught)
+            packets.exchange(need, copy, failures)
     return False
 
 

@@ -20,6 +20,7 @@ use alloc::vec::Vec;
 use super::axis::Ghost;
 use super::axis::{Axis, Strip, MOST_PIECES};
 use super::owners::{ghost, Distribution};
+use super::traffic::{Message, Operation, Traffic};
 use crate::error::PlanError;
 use crate::section::{Range, Section};
 
@@ -94,29 +95,6 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What goes between this rank and one other.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Crossing {
-    /// The other rank.
-    pub peer: i64,
-    /// Where the elements are stored here, in the order in which they travel; each section with its
-    /// last axis fastest.
-    pub sections: Vec<Section>,
-    /// End of each round in `sections`.
-    pub ends: Vec<usize>,
-}
-
-/// One rank's part of a redistribution.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exchange {
-    /// What it sends, by peer.
-    pub sends: Vec<Crossing>,
-    /// What it receives, by peer.
-    pub receives: Vec<Crossing>,
-    /// What it has itself: from where to where.
-    pub own: Vec<(Section, Section)>,
-}
-
 /// Parts of two axes that meet: where they are stored at the source and at the target.
 type Intersection = (Range, Range);
 
@@ -128,7 +106,7 @@ pub fn exchange_plan(
     source: &Parts<'_>,
     target: &Parts<'_>,
     me: i64,
-) -> Result<Exchange, PlanError> {
+) -> Result<Traffic, PlanError> {
     if source.distribution.shape != target.distribution.shape {
         return Err(PlanError::BadDistribution(format!(
             "arrays of shapes {:?} and {:?} cannot exchange elements; give equal shapes",
@@ -137,15 +115,40 @@ pub fn exchange_plan(
     }
     let mut sends = sends(source, target, me)?;
     let mut receives = receives(source, target, me)?;
-    let mine = |found: &mut Vec<Crossing>| {
-        let at = found.iter().position(|crossing| crossing.peer == me);
+    let mine = |found: &mut Vec<Message>| {
+        let at = found.iter().position(|message| message.peer == me);
         at.map_or(vec![], |at| found.remove(at).sections)
     };
     let own = mine(&mut sends).into_iter().zip(mine(&mut receives)).collect();
-    Ok(Exchange { sends, receives, own })
+    Ok(Traffic { operation: Operation::Copy, sends, receives, own })
 }
 
-fn sends(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Crossing>, PlanError> {
+/// The reverse of [`exchange_plan`]: what ranks have among their ghosts (`kept`) goes to where those
+/// elements are owned, and is combined with what is there in the order of ranks.
+///
+/// `owned` are the same arrays without ghosts. With a limit no rank receives more elements in a round.
+pub fn accumulate_plan(
+    owned: &Parts<'_>,
+    kept: &Parts<'_>,
+    operation: Operation,
+    me: i64,
+    limit: Option<i64>,
+) -> Result<Traffic, PlanError> {
+    let update = exchange_plan(owned, kept, me)?;
+    // What a rank owns is no ghost: nothing of it goes anywhere.
+    let (sends_back, comes_back) = (update.receives, update.sends);
+    let traffic = Traffic { operation, sends: sends_back, receives: comes_back, own: vec![] };
+    match limit {
+        None => Ok(traffic),
+        Some(limit) => traffic.in_ordered_rounds(me, limit, |owner| {
+            let mut found = sends(owned, kept, owner)?;
+            found.retain(|message| message.peer != owner);
+            Ok(found)
+        }),
+    }
+}
+
+fn sends(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Message>, PlanError> {
     if !source.has(me) {
         return Ok(vec![]);
     }
@@ -160,16 +163,16 @@ fn sends(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Crossing
         for twin in 0..target.distribution.copies() {
             let peer = target.rank(along, twin)?;
             if target.has(peer) && source.copy_for(peer)? == copy {
-                found.push(crossing(peer, lists, |intersection| intersection.0)?);
+                found.push(message(peer, lists, |intersection| intersection.0)?);
             }
         }
         Ok(())
     })?;
-    found.sort_unstable_by_key(|crossing| crossing.peer);
+    found.sort_unstable_by_key(|message| message.peer);
     Ok(found)
 }
 
-fn receives(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Crossing>, PlanError> {
+fn receives(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Message>, PlanError> {
     if !target.has(me) {
         return Ok(vec![]);
     }
@@ -183,11 +186,11 @@ fn receives(source: &Parts<'_>, target: &Parts<'_>, me: i64) -> Result<Vec<Cross
     each_combination(&met, |along, lists| {
         let peer = source.rank(along, copy)?;
         if source.has(peer) {
-            found.push(crossing(peer, lists, |intersection| intersection.1)?);
+            found.push(message(peer, lists, |intersection| intersection.1)?);
         }
         Ok(())
     })?;
-    found.sort_unstable_by_key(|crossing| crossing.peer);
+    found.sort_unstable_by_key(|message| message.peer);
     Ok(found)
 }
 
@@ -268,11 +271,11 @@ fn each_combination(
 }
 
 /// The sections that lists of intersections make, at one of the two ends.
-fn crossing(
+fn message(
     peer: i64,
     lists: &[&Vec<Intersection>],
     end: impl Fn(&Intersection) -> Range,
-) -> Result<Crossing, PlanError> {
+) -> Result<Message, PlanError> {
     let count = lists.iter().try_fold(1_i64, |n, list| n.checked_mul(list.len() as i64));
     if count.is_none_or(|n| n > MOST_PIECES) {
         return Err(PlanError::BadDistribution(format!(
@@ -285,53 +288,5 @@ fn crossing(
         Section::new(lists.iter().zip(&number).map(|(list, k)| end(&list[*k as usize])).collect())
     };
     let sections: Vec<Section> = numbers.indices().map(section).collect();
-    let ends = vec![sections.len()];
-    Ok(Crossing { peer, sections, ends })
-}
-
-impl Exchange {
-    /// The same in rounds in which no message has more than `limit` elements.
-    ///
-    /// Both ends of a message cut it alike: only the lengths of its sections count.
-    pub fn in_rounds(mut self, limit: i64) -> Result<Exchange, PlanError> {
-        for crossing in self.sends.iter_mut().chain(&mut self.receives) {
-            let mut cut = Vec::with_capacity(crossing.sections.len());
-            for section in &crossing.sections {
-                cut_small(section, limit.max(1), &mut cut)?;
-            }
-            crossing.ends.clear();
-            let mut filled = 0_i64;
-            for (k, section) in cut.iter().enumerate() {
-                let count = section.count()?;
-                if filled > limit - count && k > 0 {
-                    crossing.ends.push(k);
-                    filled = 0;
-                }
-                filled += count;
-            }
-            crossing.ends.push(cut.len());
-            crossing.sections = cut;
-        }
-        Ok(self)
-    }
-}
-
-/// Cuts a section into parts of at most `limit` elements, without changing their order.
-fn cut_small(section: &Section, limit: i64, parts: &mut Vec<Section>) -> Result<(), PlanError> {
-    if section.count()? <= limit {
-        parts.push(section.clone());
-        return Ok(());
-    }
-    // The outermost axis of more than one index: of the inner ones as many as fit go together.
-    let shape = section.shape();
-    let axis = shape.iter().position(|n| *n > 1).unwrap_or(0);
-    let inner: i64 = shape[axis + 1..].iter().product();
-    let thick = (limit / inner).max(1);
-    let mut at = 0;
-    while at < shape[axis] {
-        let count = thick.min(shape[axis] - at);
-        cut_small(&section.part(axis, at, count)?, limit, parts)?;
-        at += count;
-    }
-    Ok(())
+    Ok(Message::new(peer, sections))
 }

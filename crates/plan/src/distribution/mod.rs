@@ -20,19 +20,22 @@
 //! |---|---|
 //! | [`grid`]     | which rank has which coordinates? |
 //! | [`axis`]     | one axis: which coordinate owns an index, which ranges has a coordinate? |
-//! | [`exchange`] | who sends what to whom when a distribution changes? |
+//! | [`exchange`] | who sends what to whom when a distribution changes, or ghosts are combined? |
+//! | [`traffic`]  | what goes in which round, and what is done with it where it comes? |
 
 mod axis;
 mod exchange;
 mod grid;
 mod owners;
 mod pattern;
+mod traffic;
 
 pub use axis::{Ghost, Strip};
-pub use exchange::{exchange_plan, Crossing, Exchange, Parts};
+pub use exchange::{accumulate_plan, exchange_plan, Parts};
 pub use grid::Grid;
 pub use owners::{Distribution, Mapping, Piece};
 pub use pattern::{Align, Pattern};
+pub use traffic::{Message, Operation, Traffic};
 
 #[cfg(test)]
 #[path = "tests.rs"]

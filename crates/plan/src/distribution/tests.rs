@@ -187,7 +187,7 @@ fn filled(distribution: &Distribution, rank: i64, ghosts: &[Ghost], all: bool) -
 fn run(source: (&Distribution, &[Ghost]), target: (&Parts, &Distribution, &[Ghost]), limit: i64) {
     let (parts, size) = (target.0, source.0.grid().size());
     let from = Parts::new(source.0, source.1, false).unwrap();
-    let plans: Vec<Exchange> = (0..size)
+    let plans: Vec<Traffic> = (0..size)
         .map(|me| exchange_plan(&from, parts, me).unwrap().in_rounds(limit).unwrap())
         .collect();
     let have: Vec<Memory> = (0..size).map(|r| filled(source.0, r, source.1, false)).collect();
@@ -204,30 +204,102 @@ fn run(source: (&Distribution, &[Ghost]), target: (&Parts, &Distribution, &[Ghos
             }
         };
         plan.own.iter().for_each(|(there, here)| put(me, there, here));
-        for crossing in &plan.receives {
-            let sent = &plans[crossing.peer as usize].sends;
+        for message in &plan.receives {
+            let sent = &plans[message.peer as usize].sends;
             let sent = sent.iter().find(|c| c.peer == me as i64).unwrap();
-            assert_eq!(
-                (sent.sections.len(), &sent.ends),
-                (crossing.sections.len(), &crossing.ends)
-            );
-            let pairs = sent.sections.iter().zip(&crossing.sections);
-            pairs.for_each(|(there, here)| put(crossing.peer as usize, there, here));
-            let mut begin = 0;
-            for end in &crossing.ends {
-                let round = &crossing.sections[begin..*end];
+            assert_eq!((sent.sections.len(), &sent.ends), (message.sections.len(), &message.ends));
+            let pairs = sent.sections.iter().zip(&message.sections);
+            pairs.for_each(|(there, here)| put(message.peer as usize, there, here));
+            let rounds: Vec<_> = (0..message.ends.len()).map(|k| message.round(k)).collect();
+            assert_eq!(rounds.concat(), message.sections);
+            for round in rounds {
                 let count: i64 = round.iter().map(|s| s.count().unwrap()).sum();
                 assert!((1..=limit).contains(&count));
-                begin = *end;
             }
-            assert_eq!(begin, crossing.sections.len());
+            assert!(message.round(message.ends.len()).is_empty());
         }
+        counts_are_those_of_messages(plan, limit);
         let wanted = if parts.has(me as i64) {
             filled(target.1, me as i64, target.2, true)
         } else {
             vec![None; memory.len()]
         };
         assert_eq!(wanted, memory);
+    }
+    let sent: usize = plans.iter().map(|plan| plan.sends.len()).sum();
+    let received: usize = plans.iter().map(|plan| plan.receives.len()).sum();
+    assert_eq!(sent, received);
+}
+
+/// Counted without a run, and found by looking at every message of every round.
+fn counts_are_those_of_messages(plan: &Traffic, limit: i64) {
+    let count = |sections: &[Section]| sections.iter().map(|s| s.count().unwrap()).sum::<i64>();
+    let (mut messages, mut sent, mut received, mut peak) = (0, 0_i64, 0_i64, 0_i64);
+    for k in 0..plan.rounds() {
+        let of = |list: &[Message]| list.iter().map(|m| count(m.round(k))).collect::<Vec<_>>();
+        let (out, back) = (of(&plan.sends), of(&plan.receives));
+        messages += out.iter().filter(|n| **n > 0).count();
+        sent += out.iter().sum::<i64>();
+        received += back.iter().sum::<i64>();
+        peak = peak.max(out.iter().chain(&back).sum());
+    }
+    assert_eq!(messages, plan.messages());
+    assert_eq!((sent, received), plan.elements().unwrap());
+    assert_eq!(peak, plan.peak().unwrap());
+    assert!(peak <= plan.bound(limit).unwrap());
+    for room in [0, 1, 7, sent + received] {
+        let limit = plan.limit(room).unwrap();
+        let held = plan.bound(limit).unwrap();
+        assert!(limit >= 1 && (held <= room || limit == 1));
+    }
+    assert_eq!(i64::MAX, plan.limit(sent + received).unwrap());
+}
+
+/// Combines the ghosts of all ranks in memory: who gave something to each element, in which order.
+fn accumulate(made: &Distribution, ghosts: &[Ghost], limit: Option<i64>) {
+    let size = made.grid().size();
+    let owned = Parts::new(made, ghosts, false).unwrap();
+    let kept = Parts::new(made, ghosts, true).unwrap();
+    let plan = |me| accumulate_plan(&owned, &kept, Operation::Add, me, limit).unwrap();
+    let plans: Vec<Traffic> = (0..size).map(plan).collect();
+    let have: Vec<Memory> = (0..size).map(|r| filled(made, r, ghosts, true)).collect();
+    let mine: Vec<Memory> = (0..size).map(|r| filled(made, r, ghosts, false)).collect();
+    let shapes: Vec<_> = (0..size).map(|r| made.local_shape(r, ghosts).unwrap()).collect();
+    let copies: Vec<i64> =
+        (0..size).map(|r| made.copy_of(&made.grid().coordinates(r).unwrap())).collect();
+    for (me, plan) in plans.iter().enumerate() {
+        assert!(plan.own.is_empty());
+        counts_are_those_of_messages(plan, limit.unwrap_or(i64::MAX));
+        let mut given = vec![vec![]; mine[me].len()];
+        for k in 0..plan.rounds() {
+            let mut filled = 0;
+            for message in &plan.receives {
+                let from = message.peer as usize;
+                let sent = plans[from].sends.iter().find(|one| one.peer == me as i64).unwrap();
+                assert_eq!(sent.ends, message.ends);
+                assert_eq!(sent.round(k).len(), message.round(k).len());
+                for (there, here) in sent.round(k).iter().zip(message.round(k)) {
+                    assert_eq!(there.shape(), here.shape());
+                    filled += here.count().unwrap();
+                    for (a, b) in there.indices().zip(here.indices()) {
+                        let (a, b) = (place(&shapes[from], &a), place(&shapes[me], &b));
+                        assert!(have[from][a].is_some() && mine[from][a].is_none());
+                        assert_eq!(have[from][a], mine[me][b]);
+                        given[b].push(from);
+                    }
+                }
+            }
+            assert!(filled <= limit.unwrap_or(i64::MAX));
+        }
+        for (element, from) in mine[me].iter().zip(&given) {
+            let ghost_of = |r: &usize| {
+                let (all, own) = (&have[*r], &mine[*r]);
+                let at = all.iter().position(|one| one.is_some() && one == element);
+                copies[*r] == copies[me] && at.is_some_and(|at| own[at].is_none())
+            };
+            let expected: Vec<usize> = (0..size as usize).filter(ghost_of).collect();
+            assert_eq!(&expected, from); // each once, in the order of ranks
+        }
     }
     let sent: usize = plans.iter().map(|plan| plan.sends.len()).sum();
     let received: usize = plans.iter().map(|plan| plan.receives.len()).sum();
@@ -314,6 +386,9 @@ proptest! {
         }
         let kept = Parts::new(&made, &ghosts, true).unwrap();
         run((&made, &ghosts), (&kept, &made, &ghosts), 5);
+        for limit in [None, Some(1), Some(7), Some(i64::MAX)] {
+            accumulate(&made, &ghosts, limit);
+        }
     }
 
     #[test]
@@ -429,4 +504,23 @@ fn who_has_a_copy_takes_his_own() {
         let back = exchange_plan(&from, &to, me).unwrap();
         assert_eq!(vec![me ^ 1], back.receives.iter().map(|c| c.peer).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn traffic_is_told_without_a_run() {
+    let rows = simple(&[6, 4], &[3], &[Pattern::Block(None), Pattern::Whole]).unwrap();
+    let ghosts = [Ghost { low: 1, high: 1 }, Ghost::default()];
+    let owned = Parts::new(&rows, &ghosts, false).unwrap();
+    let kept = Parts::new(&rows, &ghosts, true).unwrap();
+    let update = exchange_plan(&owned, &kept, 1).unwrap();
+    let told = "copy, 8 here; rounds: 1, elements in buffers: 16\n\
+                to 0: 4: [1, 0:4]\nto 2: 4: [2, 0:4]\nfrom 0: 4: [0, 0:4]\nfrom 2: 4: [3, 0:4]";
+    assert_eq!(told, update.to_string());
+    let reverse = accumulate_plan(&owned, &kept, Operation::Add, 1, Some(2)).unwrap();
+    let told = "add, 0 here; rounds: 4, elements in buffers: 6\n\
+                to 0: 4 in rounds 0 to 1: [0, 0:2], [0, 2:4]\n\
+                to 2: 4 in rounds 0 to 1: [3, 0:2], [3, 2:4]\n\
+                from 0: 4 in rounds 0 to 1: [1, 0:2], [1, 2:4]\n\
+                from 2: 4 in rounds 2 to 3: [2, 0:2], [2, 2:4]";
+    assert_eq!(told, reverse.to_string());
 }

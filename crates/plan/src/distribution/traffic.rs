@@ -1,0 +1,282 @@
+//! Traffic: what goes between ranks in each round, as a value.
+//!
+//! Problem. Redistribution, ghosts in both directions, gathering: elements go between ranks, in as
+//! many rounds as memory for messages asks for, and are put into a memory or combined with what is
+//! there. What goes where must be known, and counted, before anything is sent.
+//!
+//! Idea. A message is a list of sections of the memory at its end, in the order in which they travel;
+//! a round is a stretch of that list. Only the lengths of sections decide where rounds end, and both
+//! ends of a message have equal lengths, so both cut it alike.
+//!
+//! Invariants. No message of a round has more elements than the limit. Where elements are combined,
+//! each rank unpacks what it receives in the order of ranks, element by element, whatever the limit:
+//! all that it receives is one stream, message after message, and that is what is cut in rounds. So a
+//! sum of floating-point numbers has the same bits in one round and in many.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::error::PlanError;
+use crate::section::Section;
+
+/// What is done with an element that comes to where another one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// It takes that place; of two elements never more than one comes to a place.
+    Copy,
+    /// It is added.
+    Add,
+    /// The smaller one stays.
+    Minimum,
+    /// The larger one stays.
+    Maximum,
+    /// It takes that place, and one of a higher rank takes it from there.
+    Last,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Operation; 5] =
+        [Operation::Copy, Operation::Add, Operation::Minimum, Operation::Maximum, Operation::Last];
+
+    /// The name, as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Copy => "copy",
+            Operation::Add => "add",
+            Operation::Minimum => "minimum",
+            Operation::Maximum => "maximum",
+            Operation::Last => "last",
+        }
+    }
+
+    /// Whether several elements may come to one place, so that their order counts.
+    pub fn combines(self) -> bool {
+        self != Operation::Copy
+    }
+}
+
+/// What goes between this rank and one other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The other rank.
+    pub peer: i64,
+    /// Where the elements are stored here, in the order in which they travel; each section with its
+    /// last axis fastest.
+    pub sections: Vec<Section>,
+    /// End of each round in `sections`.
+    pub ends: Vec<usize>,
+}
+
+impl Message {
+    /// A message that travels in one round.
+    pub fn new(peer: i64, sections: Vec<Section>) -> Message {
+        let ends = vec![sections.len()];
+        Message { peer, sections, ends }
+    }
+
+    /// What travels in round `k`.
+    pub fn round(&self, k: usize) -> &[Section] {
+        let begin = if k == 0 { Some(0) } else { self.ends.get(k - 1).copied() };
+        let found = begin.zip(self.ends.get(k)).and_then(|(a, b)| self.sections.get(a..*b));
+        found.unwrap_or_default()
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> Result<i64, PlanError> {
+        elements(&self.sections)
+    }
+
+    /// The same sections as `other` has, cut alike, in the same rounds: the two ends of one message.
+    fn cut_like(&mut self, other: &Message, limit: i64) -> Result<(), PlanError> {
+        self.sections = cut(&self.sections, limit)?;
+        self.ends.clone_from(&other.ends);
+        Ok(())
+    }
+}
+
+/// One rank's part of what goes between ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traffic {
+    /// What is done with what comes.
+    pub operation: Operation,
+    /// What it sends, by peer.
+    pub sends: Vec<Message>,
+    /// What it receives, by peer; unpacked in this order.
+    pub receives: Vec<Message>,
+    /// What it has itself: from where to where. Copied in the first round.
+    pub own: Vec<(Section, Section)>,
+}
+
+impl Traffic {
+    /// The same in rounds in which no message has more than `limit` elements; only of copies, of which
+    /// a rank can cut its part without knowing what the others receive.
+    pub fn in_rounds(mut self, limit: i64) -> Result<Traffic, PlanError> {
+        for message in self.sends.iter_mut().chain(&mut self.receives) {
+            cut_together(core::slice::from_mut(message), limit)?;
+        }
+        Ok(self)
+    }
+
+    /// The same in rounds in which no rank receives more than `limit` elements, in the order of ranks.
+    ///
+    /// `received(q)` is what rank `q` receives, in one round.
+    pub(super) fn in_ordered_rounds(
+        mut self,
+        me: i64,
+        limit: i64,
+        received: impl Fn(i64) -> Result<Vec<Message>, PlanError>,
+    ) -> Result<Traffic, PlanError> {
+        cut_together(&mut self.receives, limit)?;
+        for message in &mut self.sends {
+            // Where the rounds of this message end depends on those before it in the same stream.
+            let mut stream = received(message.peer)?;
+            cut_together(&mut stream, limit)?;
+            if let Some(other) = stream.iter().find(|other| other.peer == me) {
+                message.cut_like(other, limit)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Number of rounds that this rank takes part in, counted from the first one; at least 1.
+    pub fn rounds(&self) -> usize {
+        self.all().map(|message| message.ends.len()).max().unwrap_or(0).max(1)
+    }
+
+    /// Number of messages that this rank sends, each counted in each round in which it has elements.
+    pub fn messages(&self) -> usize {
+        let of_round = |k| self.sends.iter().filter(move |one| !one.round(k).is_empty()).count();
+        (0..self.rounds()).map(of_round).sum()
+    }
+
+    /// Elements that this rank sends and that it receives, in all rounds.
+    pub fn elements(&self) -> Result<(i64, i64), PlanError> {
+        Ok((total(&self.sends)?, total(&self.receives)?))
+    }
+
+    /// Elements of messages that this rank has in buffers at once, at most.
+    pub fn peak(&self) -> Result<i64, PlanError> {
+        let mut peak = 0;
+        for k in 0..self.rounds() {
+            let mut held = 0_i64;
+            for message in self.all() {
+                held = held.saturating_add(elements(message.round(k))?);
+            }
+            peak = peak.max(held);
+        }
+        Ok(peak)
+    }
+
+    /// What `peak` is at most when rounds are cut with this limit.
+    pub fn bound(&self, limit: i64) -> Result<i64, PlanError> {
+        let mut held = 0_i64;
+        for message in &self.sends {
+            held = held.saturating_add(message.elements()?.min(limit));
+        }
+        if self.operation.combines() {
+            return Ok(held.saturating_add(total(&self.receives)?.min(limit)));
+        }
+        for message in &self.receives {
+            held = held.saturating_add(message.elements()?.min(limit));
+        }
+        Ok(held)
+    }
+
+    /// A limit with which buffers take no more than `room` elements, or 1; `i64::MAX` if all fits.
+    pub fn limit(&self, room: i64) -> Result<i64, PlanError> {
+        if self.bound(i64::MAX)? <= room {
+            return Ok(i64::MAX);
+        }
+        let received = if self.operation.combines() { 1 } else { self.receives.len() };
+        Ok((room / (self.sends.len() + received) as i64).max(1))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Message> {
+        self.sends.iter().chain(&self.receives)
+    }
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |sections: &[Section]| elements(sections).map_err(|_| fmt::Error);
+        let own = self.own.iter().map(|(from, _)| from.clone()).collect::<Vec<_>>();
+        write!(f, "{}, {} here", self.operation.name(), of(&own)?)?;
+        write!(f, "; rounds: {}, ", self.rounds())?;
+        write!(f, "elements in buffers: {}", self.peak().map_err(|_| fmt::Error)?)?;
+        for (word, messages) in [("to", &self.sends), ("from", &self.receives)] {
+            for Message { peer, sections, ends } in messages {
+                write!(f, "\n{word} {peer}: {}", of(sections)?)?;
+                if ends.len() > 1 {
+                    let first = ends.iter().position(|end| *end > 0).unwrap_or(0);
+                    write!(f, " in rounds {first} to {}", ends.len() - 1)?;
+                }
+                let shown = sections.iter().take(4).map(|section| alloc::format!("{section}"));
+                write!(f, ": {}", shown.collect::<Vec<_>>().join(", "))?;
+                if sections.len() > 4 {
+                    write!(f, " and {} more", sections.len() - 4)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn elements(sections: &[Section]) -> Result<i64, PlanError> {
+    sections.iter().try_fold(0_i64, |sum, one| Ok(sum.saturating_add(one.count()?)))
+}
+
+fn total(messages: &[Message]) -> Result<i64, PlanError> {
+    messages.iter().try_fold(0_i64, |sum, one| Ok(sum.saturating_add(one.elements()?)))
+}
+
+/// Cuts messages in rounds, one after the other: a round of all of them has at most `limit` elements.
+fn cut_together(messages: &mut [Message], limit: i64) -> Result<(), PlanError> {
+    let limit = limit.max(1);
+    let (mut round, mut filled) = (0_usize, 0_i64);
+    for message in messages {
+        message.sections = cut(&message.sections, limit)?;
+        message.ends.clear();
+        for (k, section) in message.sections.iter().enumerate() {
+            let count = section.count()?;
+            if filled > 0 && filled > limit - count {
+                round += 1;
+                filled = 0;
+            }
+            message.ends.resize(round, k); // of rounds before this one
+            filled += count;
+        }
+        message.ends.resize(round, 0);
+        message.ends.push(message.sections.len());
+    }
+    Ok(())
+}
+
+/// The same elements in the same order, in sections of at most `limit` elements.
+fn cut(sections: &[Section], limit: i64) -> Result<Vec<Section>, PlanError> {
+    let mut parts = Vec::with_capacity(sections.len());
+    for section in sections {
+        cut_small(section, limit.max(1), &mut parts)?;
+    }
+    Ok(parts)
+}
+
+fn cut_small(section: &Section, limit: i64, parts: &mut Vec<Section>) -> Result<(), PlanError> {
+    if section.count()? <= limit {
+        parts.push(section.clone());
+        return Ok(());
+    }
+    // The outermost axis of more than one index: of the inner ones as many as fit go together.
+    let shape = section.shape();
+    let axis = shape.iter().position(|n| *n > 1).unwrap_or(0);
+    let inner: i64 = shape[axis + 1..].iter().product();
+    let thick = (limit / inner).max(1);
+    let mut at = 0;
+    while at < shape[axis] {
+        let count = thick.min(shape[axis] - at);
+        cut_small(&section.part(axis, at, count)?, limit, parts)?;
+        at += count;
+    }
+    Ok(())
+}
