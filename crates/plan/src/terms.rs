@@ -60,7 +60,8 @@ pub struct Terms {
     pub rates: Rates,
     /// What chunks that are encoded take besides themselves.
     pub coding: Coding,
-    /// Files are mapped for this access only: each neighbourhood of pages costs a page fault.
+    /// Files are mapped for this access only: the mapping has to be made, and each neighbourhood of pages
+    /// costs a page fault.
     pub fresh: bool,
 }
 
@@ -147,6 +148,8 @@ pub struct Rates {
     pub dirty_ns: i64,
     /// Setting a mapping up for one read, nanoseconds.
     pub map_ns: i64,
+    /// The calls that make a mapping of a file and take it away again, nanoseconds.
+    pub fresh_map_ns: i64,
     /// The same for one write, so that a few small ones are plain calls, nanoseconds.
     pub map_write_ns: i64,
 }
@@ -169,6 +172,7 @@ impl Rates {
         fault_ns: 1_500,
         dirty_ns: 750,
         map_ns: 1_500,
+        fresh_map_ns: 13_000,
         map_write_ns: 12_000,
     };
 }
