@@ -7,7 +7,8 @@ Arrays larger than memory, at the speed of the disks.
 >>> a[150, :4]
 array([1.5, 0. , 0. , 1.5])
 
-`open` and `create` give a `DiskArray`; `memory` is the promise that holds; `Hints` never change results.
+`open`, `open_many` and `create` give `DiskArray`s; `memory` is the promise that holds; `Hints` never
+change results.
 """
 
 import atexit as _atexit
@@ -39,7 +40,7 @@ from outcore.errors import (
 from outcore.formats import Entry, ls
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
 from outcore.hints import Hints, MemoryLimit, memory
-from outcore.opening import create, open
+from outcore.opening import create, open, open_many
 from outcore.report import BlocksReport, Report
 from outcore.requests import IORequest
 
@@ -251,6 +252,7 @@ __all__ = [
     "nanvar",
     "norm",
     "open",
+    "open_many",
     "outer",
     "percentile",
     "percentile_filter",

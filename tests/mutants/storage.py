@@ -12,6 +12,13 @@ ENDS = "a_transfer_that_the_system_cuts_short_goes_on_and_one_that_ends_is_an_er
 
 MUTANTS = [
     Mutant(
+        file=f"{IO}/files.rs",
+        before="        if let (Some(len), false) = (entry.len, write) {\n",
+        after="        if let Some(len) = entry.len {\n",
+        killed_by=f"{NAMES}::a_file_that_was_just_opened_is_asked_for_its_length_only_before_it_is_written",
+        why="a chunk that was cut off since it was opened would be written behind its end, with a hole before",
+    ),
+    Mutant(
         file=f"{IO}/claim.rs",
         before="        if *holders > 0 && !system::is_held(file) {",
         after="        if *holders == usize::MAX {",

@@ -45,6 +45,8 @@ struct Entry {
     slot: Arc<Slot>,
     /// What was known of it when its metadata were read.
     original: Option<Original>,
+    /// Its length as it was when it was opened by somebody else, a moment ago.
+    len: Option<i64>,
     /// It was written to since the last sync.
     written: AtomicBool,
 }
@@ -80,7 +82,7 @@ impl Idle for Slot {
 impl Entry {
     fn new(path: PathBuf) -> Entry {
         let (open, slot, written) = (OnceLock::new(), Arc::default(), AtomicBool::new(false));
-        Entry { path, open, slot, original: None, written }
+        Entry { path, open, slot, original: None, len: None, written }
     }
 
     /// Opens the file, if it is still the one that is meant.
@@ -180,12 +182,12 @@ impl FileTable {
         Ok(number)
     }
 
-    /// Appends a file that is already open and stays so, whatever happens to its name; returns its
-    /// number.
-    pub fn adopt(&mut self, file: OpenFile) -> Result<u32, StorageError> {
+    /// Appends a file that was just opened, with its length, and stays open, whatever happens to its name;
+    /// returns its number.
+    pub fn adopt(&mut self, file: OpenFile, len: i64) -> Result<u32, StorageError> {
         let number = self.push(file.path.clone())?;
         if let Some(entry) = self.files.last_mut() {
-            entry.open = OnceLock::from(file);
+            (entry.open, entry.len) = (OnceLock::from(file), Some(len));
         }
         Ok(number)
     }
@@ -260,12 +262,17 @@ impl FileTable {
     }
 
     /// Length of a file, bytes, for an access that begins: the file still holds what its metadata said, and
-    /// if it will be written to, its name still leads to it.
+    /// if it will be written to, its name still leads to it. One that was adopted is not asked again before
+    /// it is read: should it become shorter, the read says so.
     ///
     /// # Errors
     /// `file-changed`, `not-found`, and what the system says.
     pub fn begin(&self, file: u32, write: bool) -> Result<i64, StorageError> {
-        let (entry, open) = (self.entry(file)?, self.open(file)?);
+        let entry = self.entry(file)?;
+        if let (Some(len), false) = (entry.len, write) {
+            return Ok(len);
+        }
+        let open = self.open(file)?;
         let now = open.stat()?;
         if let Some(original) = &entry.original {
             original.confirm(&open, &now)?;
@@ -337,6 +344,22 @@ mod tests {
         let refused = unsafe { file.write_at(0, memory.as_ptr(), 64) }.unwrap_err();
         assert!(matches!(refused, StorageError::Io(_)), "{refused}");
         assert!(table.open(2).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_just_opened_is_asked_for_its_length_only_before_it_is_written() {
+        let dir = TestDir::new("files-adopted");
+        let path = dir.file("a", &[7u8; 100]);
+        let mut table = FileTable::new(Vec::new(), true);
+        table.adopt(OpenFile::open(&path, true).unwrap(), 100).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(40).unwrap();
+        assert_eq!(100, table.begin(0, false).unwrap());
+        assert_eq!(40, table.begin(0, true).unwrap());
+        let mut memory = [0u8; 64];
+        // SAFETY: the memory holds 64 bytes.
+        let short = unsafe { table.open(0).unwrap().read_at(36, memory.as_mut_ptr(), 64) };
+        let expected = ShortRead { path, offset: 36, len: 64, file_len: 40 };
+        assert_eq!(StorageError::ShortRead(expected), short.unwrap_err());
     }
 
     #[test]

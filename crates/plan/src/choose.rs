@@ -168,12 +168,12 @@ pub(crate) fn choose(nest: &Nest, means: Means, terms: &Terms) -> Choice {
     }
 }
 
-/// What page faults add to a read through a new mapping.
-fn faults_ns(nest: &Nest, direction: Direction, terms: &Terms) -> i64 {
+/// What it adds to a read that its mapping is a new one, for this access only.
+fn fresh_ns(nest: &Nest, direction: Direction, terms: &Terms) -> i64 {
     if !terms.fresh || direction == Direction::Write {
         return 0;
     }
-    times(neighbourhoods(nest), terms.rates.fault_ns)
+    times(neighbourhoods(nest), terms.rates.fault_ns).saturating_add(terms.rates.fresh_map_ns)
 }
 
 /// Page faults of a nest in a new mapping.
@@ -212,7 +212,7 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
     let mapped = terms.mapping.then(|| {
         map.saturating_add(time(touched(nest, LINE), r.mapped))
             .saturating_add(times(touched(nest, PAGE) / PAGE, touch))
-            .saturating_add(faults_ns(nest, direction, terms))
+            .saturating_add(fresh_ns(nest, direction, terms))
             .saturating_add(pieces(nest, terms))
     });
     if direction == Direction::Write && terms.flushed {

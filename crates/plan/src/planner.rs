@@ -206,6 +206,11 @@ impl Plan {
         self.choice.method
     }
 
+    /// Bytes asked for.
+    pub fn useful_bytes(&self) -> i64 {
+        self.means.total
+    }
+
     /// Largest slot of any round; `lane_bytes * lanes + held` stays within the budget.
     pub fn slot_bytes(&self) -> i64 {
         self.slot_bytes
@@ -324,7 +329,7 @@ impl Plan {
     pub fn cost(&self) -> Cost {
         let rounds = i64::try_from(self.rounds).unwrap_or(i64::MAX);
         let mut cost = Cost {
-            useful_bytes: self.means.total,
+            useful_bytes: self.useful_bytes(),
             rounds,
             peak_bytes: self.lane_bytes() * self.lanes.min(rounds) + self.held,
             ..Cost::default()

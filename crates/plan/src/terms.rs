@@ -60,7 +60,8 @@ pub struct Terms {
     pub rates: Rates,
     /// What chunks that are encoded take besides themselves.
     pub coding: Coding,
-    /// Files are mapped for this access only: each neighbourhood of pages costs a page fault.
+    /// Files are mapped for this access only: the mapping has to be made, and each neighbourhood of pages
+    /// costs a page fault.
     pub fresh: bool,
 }
 
@@ -155,6 +156,8 @@ pub struct Rates {
     pub codec: i64,
     /// Setting a mapping up for one read, nanoseconds.
     pub map_ns: i64,
+    /// The calls that make a mapping of a file and take it away again, nanoseconds.
+    pub fresh_map_ns: i64,
     /// The same for one write, so that a few small ones are plain calls, nanoseconds.
     pub map_write_ns: i64,
 }
@@ -180,6 +183,7 @@ impl Rates {
         ranks_dirty_ns: 1_750,
         codec: 800_000_000,
         map_ns: 1_500,
+        fresh_map_ns: 13_000,
         map_write_ns: 12_000,
     };
 }

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -41,6 +41,7 @@ __all__ = [
     "growing",
     "ls",
     "open_info",
+    "open_infos",
     "prepare",
     "publish",
     "reserve",
@@ -142,6 +143,34 @@ def open_info(
     module = _by_name(format) if format is not None else _find(outer, options)
     _check_options(module, "open", options)
     return module.open(outer, inner, writable, **options)
+
+
+def open_infos(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    writable: bool = False,
+    format: str | None = None,
+) -> list[ArrayInfo]:
+    """
+    Read the metadata of several arrays: as `open_info` for each, in their order.
+
+    A file that holds several is opened once for all of them, where its format can do so.
+    """
+    found: dict[tuple[str, str | None], ArrayInfo] = {}
+    places = [split_path(one_name(path)) for path in paths]
+    held: dict[str, list[str | None]] = {}
+    for outer, inner in places:
+        held.setdefault(outer, []).append(inner)
+    for outer, inners in held.items():
+        durable.refuse_special(outer)
+        module = _by_name(format) if format is not None else _find(outer, {})
+        each = getattr(module, "open_each", None)
+        if each is None:
+            infos = [module.open(outer, inner, writable) for inner in inners]
+        else:
+            infos = each(outer, inners, writable)
+        found.update(zip(((outer, inner) for inner in inners), infos, strict=True))
+    return [found[place] for place in places]
 
 
 def create_info(
@@ -474,8 +503,10 @@ def _find(path: str, options: Mapping[str, Any]) -> Format:
 
 def _marked(path: str) -> Format | None:
     """The format whose marks a file or folder bears."""
-    is_folder = os.path.isdir(path)
-    return next((m for m in ALL if m.is_folder == is_folder and m.probe(path)), None)
+    is_folder, suffix = os.path.isdir(path), _suffix_of(path)
+    # First the one that the suffix tells: mostly it is, and no other has to look.
+    likely = sorted(ALL, key=lambda m: suffix not in m.SUFFIXES)
+    return next((m for m in likely if m.is_folder == is_folder and m.probe(path)), None)
 
 
 def _refuse_marked(path: str) -> None:

@@ -42,13 +42,12 @@ from outcore.formats.hdf5_create import (
     remove_partial,
 )
 from outcore.formats.hdf5_describe import (
-    ShapeOf,
+    Visit,
     choose,
     describe,
     give_space,
     lacks_space,
     refusal,
-    shapes,
     visit_objects,
 )
 from outcore.formats.hdf5_guard import rehearse
@@ -88,21 +87,38 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     return open_as(NAME, path, inner, writable)
 
 
+def open_each(path: str, inners: Sequence[str | None], writable: bool) -> list[ArrayInfo]:
+    """`open` for several datasets of a file, which is opened once for all of them."""
+    return open_each_as(NAME, path, inners, writable)
+
+
 def open_as(format: str, path: str, inner: str | None, writable: bool) -> ArrayInfo:
     """`open` for this format and for those built on it."""
+    return open_each_as(format, path, [inner], writable)[0]
+
+
+def open_each_as(
+    format: str, path: str, inners: Sequence[str | None], writable: bool
+) -> list[ArrayInfo]:
+    """`open_each` for this format and for those built on it."""
     h5py = access.library(path)
-    rehearse(path, inner, "open")
-    with access.session(path, "r") as file:
-        name, dset = choose(h5py, file, path, inner)
-        bare = writable and lacks_space(h5py, dset)
-        if not bare:
-            info = describe(h5py, format, path, name, dset, writable)
-        del dset
-    if writable and not bare:
+    for inner in inners:
+        rehearse(path, inner, "open")
+    found: list[tuple[str, ArrayInfo | None]] = []
+    with access.session(path, "r") as file, Visit(h5py, format, path) as visit:
+        for inner in inners:
+            name, dset = choose(h5py, file, path, inner)
+            bare = writable and lacks_space(h5py, dset)
+            found.append((name, None if bare else describe(visit, name, dset, writable)))
+            del dset
+    if writable:
         with durable.os_errors("opening for writing", path):
             os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-    if not bare:
-        return info
+    return [info or _with_space(h5py, format, path, name) for name, info in found]
+
+
+def _with_space(h5py: Any, format: str, path: str, name: str) -> ArrayInfo:
+    """Describe a dataset that has no space yet, and gets it now."""
     with access.changing(path, name) as file:
         give_space(h5py, file[name])
     return open_as(format, path, name, False)
@@ -235,11 +251,10 @@ def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]
     h5py = access.library(path)
     entries: list[Entry] = []
     rehearse(path, inner, "ls")
-    with access.session(path, "r") as file:
+    with access.session(path, "r") as file, Visit(h5py, format, path) as about:
         if inner is not None and inner not in file:
             choose(h5py, file, path, inner)  # raises, and names what there is
         top = file[inner or "/"]
-        shape_of = shapes(h5py, format, path)
 
         def visit(name: str, item: Any) -> None:
             where = f"{path}::{item.name}"
@@ -248,7 +263,7 @@ def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]
             if isinstance(item, h5py.Group):
                 entries.append(Entry(where, "group"))
             elif isinstance(item, h5py.Dataset) and keep(item):
-                entries.append(_entry(h5py, path, where, item, shape_of))
+                entries.append(_entry(about, where, item))
 
         if isinstance(top, h5py.Group):
             visit_objects(h5py, top, visit)
@@ -319,10 +334,10 @@ def _split(info: ArrayInfo) -> tuple[str, str]:
     return info.extra["file"], info.extra["dataset"]
 
 
-def _entry(h5py: Any, path: str, where: str, dset: Any, shape_of: ShapeOf) -> Entry:
-    error = refusal(h5py, path, dset, shape_of)
+def _entry(visit: Visit, where: str, dset: Any) -> Entry:
+    error = refusal(visit, dset)
     if error is None:
-        return Entry(where, "array", shape_of(dset), dtype_of(h5py, dset, where))
+        return Entry(where, "array", visit.shape(dset), dtype_of(visit.h5py, dset, where))
     shape, dtype = (_told(dset, what) for what in ("shape", "dtype"))
     return Entry(where, "array", shape, dtype, note=error.message)
 

@@ -81,17 +81,16 @@ SUPERBLOCK = 32
 
 def has_signature(path: str) -> bool:
     """Whether HDF5's signature is at byte 0, 512, 1024, 2048, ... (after a user block)."""
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
             at = 0
-            while at + len(_SIGNATURE) <= size:
-                file.seek(at)
-                if file.read(len(_SIGNATURE)) == _SIGNATURE:
+            while len(found := durable.read_at(fd, len(_SIGNATURE), at)) == len(_SIGNATURE):
+                if found == _SIGNATURE:
                     return True
                 at = max(512, 2 * at)
-    except OSError:
-        pass
+        finally:
+            os.close(fd)
     return False
 
 
@@ -112,8 +111,8 @@ def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> I
         For `h5py.File`.
     """
     h5py = library(path)
-    if mode == "r" and not locked:
-        _let_writers_end(path)
+    if mode != "w":
+        _let_writers_end(path, mode, wait=mode == "r" and not locked)
     with _turn:
         if mode != "w":
             if _changed and os.path.exists(path):
@@ -410,20 +409,24 @@ def _read_by_us(fd: int) -> bool:
     return locks.in_the_way(fd, fcntl.F_WRLCK, locks.CONTENT) == fcntl.F_RDLCK
 
 
-def _let_writers_end(path: str) -> None:
-    """Wait for a writer of outcore's in another process, without a turn at the library."""
-    give_up = time.monotonic() + PATIENCE_AMONG_US
-    with contextlib.suppress(OSError):  # opening tells what is wrong
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            pause = 0.001
-            while time.monotonic() < give_up and not _is_held(path):
-                if locks.in_the_way(fd, fcntl.F_RDLCK, locks.TURNSTILE) is None:
-                    return
-                time.sleep(pause)
-                pause = min(2 * pause, 0.05)
-        finally:
-            os.close(fd)
+def _let_writers_end(path: str, mode: str, *, wait: bool) -> None:
+    """
+    Say in the system's words why a file cannot be opened, if it cannot.
+
+    Then, if asked, `wait` for a writer of outcore's in another process, without a turn at the library.
+    """
+    with durable.os_errors("opening", path):
+        fd = os.open(path, (os.O_RDONLY if mode == "r" else os.O_RDWR) | os.O_CLOEXEC)
+    try:
+        give_up = time.monotonic() + PATIENCE_AMONG_US
+        pause = 0.001
+        while wait and time.monotonic() < give_up and not _is_held(path):
+            if locks.in_the_way(fd, fcntl.F_RDLCK, locks.TURNSTILE) is None:
+                return
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+    finally:
+        os.close(fd)
 
 
 def guard(path: str) -> TableGuard:
@@ -461,9 +464,6 @@ def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
 
 
 def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
-    with durable.os_errors("opening", path):
-        if mode != "w":
-            os.close(os.open(path, (os.O_RDONLY if mode == "r" else os.O_RDWR) | os.O_CLOEXEC))
     patience = PATIENCE_TO_READ if mode == "r" else PATIENCE_TO_WRITE
     give_up = time.monotonic() + patience
     pause = 0.001
@@ -472,6 +472,9 @@ def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
             # While another thread holds the lock, the library must not want it too.
             unlocked = {"locking": False} if mode == "r" and _is_held(path) else {}
             with translated(path):
+                if mode == "r" and not unlocked:
+                    # As `File` would, without the lists of properties that it makes first.
+                    return h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY))
                 return h5py.File(path, mode, **unlocked, **settings)
         except StorageError as error:
             if error.code != "locked" or time.monotonic() + pause > give_up:

@@ -143,7 +143,8 @@ def _refused(path: str, name: str, value: Any, why: str) -> UsageError:
 def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
     """Names of the axes: of their dimension scales, else their labels."""
     names: list[str | None] = []
-    if "DIMENSION_LIST" in dset.attrs:
+    listed = _has(dset, b"DIMENSION_LIST")
+    if listed:
         if dset.attrs.get_id("DIMENSION_LIST").shape != (dset.ndim,):
             raise FormatError(
                 f"{dset.name!r}: DIMENSION_LIST has not one entry for each of {dset.ndim} axes; the "
@@ -151,7 +152,7 @@ def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
                 code="hdf5-refused",
             )
         check_attributes(dset.file.filename, dset.name, ["DIMENSION_LIST"])
-    if "DIMENSION_LIST" in dset.attrs or "DIMENSION_LABELS" in dset.attrs:
+    if listed or _has(dset, b"DIMENSION_LABELS"):
         for dim in dset.dims:
             scale = dim[0].name if len(dim) else None
             names.append(posixpath.basename(scale) if scale else dim.label or None)
@@ -160,13 +161,18 @@ def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
     return tuple(names) if any(names) else None
 
 
+def _has(item: Any, name: bytes) -> bool:
+    """Whether an object has an attribute: `item.attrs` takes longer to make than the library to look."""
+    return bool(access.library("").h5a.exists(item.id, name))
+
+
 def is_scale(item: Any) -> bool:
     """
     Whether an object is a dimension scale.
 
     As the library's `H5DSis_scale` tells, which frees memory twice over a damaged type.
     """
-    if not hasattr(item, "dims") or "CLASS" not in item.attrs:
+    if not _has(item, b"CLASS") or not hasattr(item, "dims"):
         return False
     found = item.attrs.get_id("CLASS")
     is_word = found.dtype.kind == "S" and found.dtype.itemsize <= _LONGEST_CLASS

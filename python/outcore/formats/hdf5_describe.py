@@ -35,6 +35,7 @@ from outcore.formats.layout import (
     Origin,
     Part,
     Strided,
+    TableGuard,
     TableSource,
     file_of,
 )
@@ -45,9 +46,6 @@ from outcore.formats.spec import byte_strides, check_shape
 _SOURCES = 3
 # So many datasets are looked at for a message that offers some.
 _OFFERED = 200
-
-#: From a dataset to its shape.
-ShapeOf = Callable[[Any], tuple[int, ...]]
 
 
 def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any]:
@@ -111,13 +109,94 @@ def visit_objects(h5py: Any, top: Any, visit: Callable[[str, Any], None]) -> Non
             visit(text, top[text])
 
 
-def refuse_storage(h5py: Any, path: str, name: str, dset: Any) -> None:
+class Home:
+    """
+    A file whose datasets are described, open for their object headers.
+
+    Parameters
+    ----------
+    h5py
+        The library.
+    path
+        Absolute path of the file.
+    dset
+        A dataset of it, open.
+    """
+
+    def __init__(self, h5py: Any, path: str, dset: Any) -> None:
+        self.path = path
+        self.userblock = access.userblock(dset)
+        self.guard = access.guard(path)
+        self._h5py = h5py
+        with durable.os_errors("opening", path), contextlib.ExitStack() as held:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            held.callback(os.close, self._fd)
+            self.size = os.fstat(self._fd).st_size
+            self._id = _core.file_id(self._fd)
+            self.close = held.pop_all().close
+
+    def seen(self, dset: Any) -> hdf5_origin.Seen:
+        """Which file it is, and the object header of a dataset, as `hdf5_origin.seen` tells them."""
+        at = self.userblock + hdf5_origin.address(self._h5py, dset)
+        with durable.os_errors("reading", self.path):
+            return self._id, hdf5_origin.header(self._fd, at)
+
+
+class Visit:
+    """
+    What datasets of one file have in common, found out once while the file is open in the library.
+
+    Parameters
+    ----------
+    h5py
+        The library.
+    format
+        The name of the format.
+    path
+        The file.
+    """
+
+    def __init__(self, h5py: Any, format: str, path: str) -> None:
+        self.h5py = h5py
+        self.format = format
+        self.named = path
+        # The chunk table and the attributes are read later, perhaps after a chdir.
+        self.path = os.path.abspath(path)
+        #: From a dataset to its shape, as the format means it.
+        self.shape = Lengths(h5py, path).shape if format == "netcdf4" else _stored_shape
+        # The file of the last dataset, by the library's name for it.
+        self._home: tuple[str, Home] | None = None
+
+    def __enter__(self) -> Visit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._home is not None:
+            self._home[1].close()
+
+    def home(self, dset: Any) -> Home:
+        """The file of a dataset: another one, if an external link led to it."""
+        name = access.filename(dset)
+        if self._home is None or self._home[0] != name:
+            own = os.path.abspath(name)
+            here = own == self.path or file_of(own) == file_of(self.path)
+            home = Home(self.h5py, self.path if here else os.path.realpath(own), dset)
+            self.__exit__()
+            self._home = name, home
+        return self._home[1]
+
+
+def _stored_shape(dset: Any) -> tuple[int, ...]:
+    return tuple(dset.shape)
+
+
+def refuse_storage(h5py: Any, path: str, name: str, plist: Any) -> None:
     """
     Refuse datasets whose bytes outcore does not read in place: virtual and compact ones.
 
     Comes before the shape is asked for: of a virtual dataset it may depend on other files.
     """
-    h5d, plist = h5py.h5d, dset.id.get_create_plist()
+    h5d = h5py.h5d
     kind = plist.get_layout()
     if kind in (h5d.CONTIGUOUS, h5d.CHUNKED):
         return
@@ -146,8 +225,8 @@ def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
     if not names:
         return "; there is nothing in it to open"
     looked = names[:_OFFERED]
-    shape_of = shapes(h5py, "hdf5", path)  # whether it can be opened is no matter of its length
-    can = [name for name in looked if _opens(h5py, file, path, name, shape_of)]
+    with Visit(h5py, "hdf5", path) as visit:  # whether it can be opened is no matter of its length
+        can = [name for name in looked if _opens(visit, file, name)]
     closed = len(looked) - len(can)
     offered = can[:10]
     if more := len(names) - closed - len(offered):
@@ -158,25 +237,25 @@ def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
     return f"; name one as '{os.path.basename(path)}::/name': {', '.join(offered)}"
 
 
-def _opens(h5py: Any, file: Any, path: str, name: str, shape_of: ShapeOf) -> bool:
+def _opens(visit: Visit, file: Any, name: str) -> bool:
     try:
-        with access.translated(path):
-            return refusal(h5py, path, file[name], shape_of) is None
+        with access.translated(visit.named):
+            return refusal(visit, file[name]) is None
     except (FormatError, StorageError):
         return False
 
 
-def refusal(
-    h5py: Any, path: str, dset: Any, shape_of: ShapeOf
-) -> FormatError | StorageError | None:
+def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
     """Why a dataset cannot be opened; None if it can."""
-    where = f"{path}::{dset.name}"
+    name = str(dset.name)
+    where = f"{visit.named}::{name}"
     try:
-        with access.translated(path):
-            refuse_storage(h5py, path, str(dset.name), dset)
+        with access.translated(visit.named):
+            plist = dset.id.get_create_plist()
+            refuse_storage(visit.h5py, visit.named, name, plist)
             refuse_null(dset, where)
-            dtype = dtype_of(h5py, dset, where)
-            storage(h5py, path, str(dset.name), dset, dtype, False, shape_of(dset))
+            dtype = dtype_of(visit.h5py, dset, where)
+            storage(visit, name, dset, plist, dtype, False, visit.shape(dset))
     except (FormatError, StorageError) as error:  # of the latter, external files
         return error
     return None
@@ -192,63 +271,53 @@ def refuse_null(dset: Any, where: str) -> None:
         )
 
 
-def shapes(h5py: Any, format: str, path: str) -> ShapeOf:
-    """What tells the shapes of the datasets of an open file, as the format means it."""
-    return Lengths(h5py, path).shape if format == "netcdf4" else lambda dset: tuple(dset.shape)
-
-
-def _home(path: str, name: str, dset: Any) -> tuple[str, str]:
-    """The file and the name of a dataset; of one behind an external link those that it has there."""
-    own = os.path.abspath(access.filename(dset))
-    same = own == path or file_of(own) == file_of(path)
-    return (path, name) if same else (own, dset.name)
-
-
-def describe(h5py: Any, format: str, path: str, name: str, dset: Any, writable: bool) -> ArrayInfo:
+def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     """All about one dataset; refuses what outcore cannot read by its bytes."""
-    where = f"{path}::{name}"
-    # The chunk table and the attributes are read later, perhaps after a chdir.
-    path = os.path.abspath(path)
-    refuse_storage(h5py, path, name, dset)
+    h5py, path, netcdf = visit.h5py, visit.path, visit.format == "netcdf4"
+    where = f"{visit.named}::{name}"
+    plist = dset.id.get_create_plist()
+    refuse_storage(h5py, path, name, plist)
     refuse_null(dset, where)
     dtype = dtype_of(h5py, dset, where)
-    axes = shapes(h5py, format, path)(dset)
-    layout = storage(h5py, path, name, dset, dtype, writable, axes)
+    axes = visit.shape(dset)
+    layout = storage(visit, name, dset, plist, dtype, writable, axes)
     base, below = dtype.subdtype or (dtype, ())
-    shape = check_shape((*axes, *below), base.itemsize, where, stored=True)
-    dims = describe_axes(dset)
-    plist = dset.id.get_create_plist()
+    dims, most, home = describe_axes(dset), dset.maxshape, visit.home(dset)
     return ArrayInfo(
         path=where,
-        format=format,
-        shape=shape,
+        format=visit.format,
+        shape=(*axes, *below),
         dtype=base,
         layout=layout,
         fill_value=_fill_value(h5py, dset, plist, base),
-        attrs=Attributes(*_home(path, name, dset), netcdf=format == "netcdf4"),
+        # Of a dataset behind an external link, by the name that it has there.
+        attrs=Attributes(home.path, name if home.path == path else dset.name, netcdf=netcdf),
         dims=None if dims is None else (*dims, *(None for _ in below)),
         extra={
             "file": path,
             "dataset": name,
-            "storage": "chunked" if dset.chunks is not None else "contiguous",
-            "maxshape": dset.maxshape,
+            "storage": "chunked" if plist.get_layout() == h5py.h5d.CHUNKED else "contiguous",
+            "maxshape": most,
             **({} if axes == dset.shape else {"stored_shape": dset.shape}),
-            **_unlimited(dset, dims if format == "netcdf4" else None),
-            "userblock": access.userblock(dset),
+            **_unlimited(most, dims if netcdf else None),
+            "userblock": home.userblock,
         },
     )
 
 
-def _unlimited(dset: Any, dims: tuple[str | None, ...] | None) -> dict[str, Any]:
+def _unlimited(most: tuple[int | None, ...], dims: tuple[str | None, ...] | None) -> dict[str, Any]:
     """Names of the dimensions that grow with this variable, and with all others that use them."""
-    axes = zip(dims or (), dset.maxshape, strict=False)
-    names = tuple(name for name, most in axes if name is not None and most is None)
+    axes = zip(dims or (), most, strict=False)
+    names = tuple(name for name, length in axes if name is not None and length is None)
     return {"unlimited": names} if names else {}
 
 
 def _fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
-    if plist.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
+    defined = plist.fill_value_defined()
+    if defined == h5py.h5d.FILL_VALUE_UNDEFINED:
         return None
+    if defined == h5py.h5d.FILL_VALUE_DEFAULT:
+        return np.zeros((), dtype)[()]
     value = np.asarray(dset.fillvalue)
     if value.dtype != dtype:
         value = value.astype(dtype)
@@ -264,10 +333,10 @@ def _fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def storage(
-    h5py: Any,
-    path: str,
+    visit: Visit,
     name: str,
     dset: Any,
+    plist: Any,
     dtype: np.dtype[Any],
     writable: bool,
     axes: tuple[int, ...],
@@ -275,54 +344,51 @@ def storage(
     """
     Where the elements are, once `refuse_storage` has passed. Reads no chunk table.
 
-    `axes` is the shape, which may be longer than the dataset's along axes that can grow.
+    `plist` is how it was created; `axes` the shape, which may be longer than the dataset's along axes
+    that can grow.
     """
-    h5d = h5py.h5d
-    plist = dset.id.get_create_plist()
+    h5py, h5d = visit.h5py, visit.h5py.h5d
     base, below = dtype.subdtype or (dtype, ())
     shape = (*axes, *below)
     check_shape(shape, base.itemsize, name, stored=True)
     strides = byte_strides(shape, base.itemsize, "C")
-    source = os.path.realpath(access.filename(dset)) if _elsewhere(dset, path) else path
+    home = visit.home(dset)
     if plist.get_layout() == h5d.CHUNKED:
-        return _chunked(source, dset, dtype, writable, axes)
+        return _chunked(home, dset, plist, dtype, writable, axes)
     if plist.get_external_count():
         return Strided(_external(plist, name, math.prod(shape) * base.itemsize), strides)
     nbytes = math.prod(shape) * base.itemsize
     if dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
         if nbytes == 0:
-            return Strided((Part(source, 0, 0),), strides)
+            return Strided((Part(home.path, 0, 0),), strides)
         # No bytes yet: one chunk that was never written reads as the fill value.
-        table = TableSource(source, nothing_stored, no_places, None)
+        table = TableSource(home.path, nothing_stored, no_places, None)
         return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
-    found = _contiguous(source, name, dset, nbytes)
+    found = _contiguous(home, name, dset, nbytes)
 
     def again() -> Part | None:
         # A write that asks holds the lock for reading.
-        with access.session(path, "r", locked=True) as file:
+        with (
+            access.session(visit.path, "r", locked=True) as file,
+            Visit(h5py, visit.format, visit.path) as later,
+        ):
             now = hdf5_origin.dataset(h5py, file, name)
             if now is None or dtype_of(h5py, now, name) != dtype:
                 return None
-            shape = now.shape
-            layout = storage(h5py, path, name, now, dtype, False, shape)
+            shape, plist = now.shape, now.id.get_create_plist()
+            layout = storage(later, name, now, plist, dtype, False, shape)
         if not isinstance(layout, Strided) or shape != axes or layout.parts != (found,):
             return None
         return layout.parts[0]
 
-    part = hdf5_origin.given(h5py, found, dset, again)
-    return Strided((part,), strides, access.guard(source))
+    part = hdf5_origin.given(found, str(dset.name), home.seen(dset), again)
+    return Strided((part,), strides, home.guard)
 
 
-def _elsewhere(dset: Any, path: str) -> bool:
-    """Whether an external link led to another file."""
-    own = access.filename(dset)
-    return os.path.abspath(own) != path and not os.path.samefile(own, path)
-
-
-def _contiguous(path: str, name: str, dset: Any, nbytes: int) -> Part:
-    offset, size = dset.id.get_offset(), os.stat(path).st_size
-    stored = dset.id.get_storage_size()
-    low = access.userblock(dset) + access.SUPERBLOCK
+def _contiguous(home: Home, name: str, dset: Any, nbytes: int) -> Part:
+    path, size = home.path, home.size
+    offset, stored = dset.id.get_offset(), dset.id.get_storage_size()
+    low = home.userblock + access.SUPERBLOCK
     if offset is None or offset < low or stored < nbytes or offset + nbytes > size:
         raise FormatError(
             f"{path!r}: dataset {name!r} needs {nbytes} bytes at {offset} (stored: {stored}), but the "
@@ -366,11 +432,16 @@ def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
 
 
 def _chunked(
-    path: str, dset: Any, dtype: np.dtype[Any], writable: bool, axes: tuple[int, ...]
+    home: Home,
+    dset: Any,
+    plist: Any,
+    dtype: np.dtype[Any],
+    writable: bool,
+    axes: tuple[int, ...],
 ) -> Chunked:
-    name = str(dset.name)
+    path, name = home.path, str(dset.name)
     base, below = dtype.subdtype or (dtype, ())
-    chunks = tuple(int(n) for n in dset.chunks)
+    chunks = tuple(int(n) for n in plist.get_chunk())
     full = (*chunks, *below)
     if any(n < 1 for n in full) or len(chunks) != len(dset.shape):
         raise FormatError(
@@ -381,10 +452,11 @@ def _chunked(
         )
     chunk_bytes = math.prod(full) * base.itemsize
     grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
-    codecs = codecs_of(dset.id.get_create_plist(), f"{path}::{name}")
+    codecs = codecs_of(plist, f"{path}::{name}")
     stretch = axes if axes != dset.shape else None
     words = (path, name, grid, chunks, chunk_bytes, bool(codecs))
-    source = table_source(*words, writable, stretch, hdf5_origin.meaning(dset))
+    meaning = hdf5_origin.meaning(dset, plist)
+    source = table_source(*words, writable, home.guard, stretch, meaning)
     return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
 
 
@@ -396,6 +468,7 @@ def table_source(
     chunk_bytes: int,
     encoded: bool,
     writable: bool,
+    guard: TableGuard,
     axes: tuple[int, ...] | None = None,
     meaning: tuple[object, ...] | None = None,
 ) -> TableSource:
@@ -407,7 +480,6 @@ def table_source(
     table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded, meaning)
     commit = table.commit if writable else None
     stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
-    guard = access.guard(path)
     calls = (table.fetch, table.stored, commit, table.load, table.forget)
     return TableSource(path, *calls, guard, stretch, check=table.check, nbytes=table.nbytes)
 

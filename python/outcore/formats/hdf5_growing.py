@@ -143,10 +143,11 @@ class _Dataset:
             shape = table.shape()
         self._held.close()
         words = (table.path, table.name, table.grid, table.chunks, table.chunk_bytes, table.encoded)
+        source = table_source(*words, True, access.guard(table.path), meaning=table.meaning)
         self.info = replace(
             info,
             shape=shape + info.shape[len(shape) :],
-            layout=replace(info.layout, source=table_source(*words, True, meaning=table.meaning)),
+            layout=replace(info.layout, source=source),
         )
         return self.info
 

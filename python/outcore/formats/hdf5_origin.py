@@ -27,22 +27,26 @@ from outcore.formats.layout import Origin, Part
 
 # The message that tells where the elements are: the last of those that matter, in headers of version 1.
 _LAYOUT = 8
-# More than the first messages of any dataset take, but for types of very many fields.
-_READ = 64 << 10
+# Enough for the first messages of most datasets; and of all, but for types of very many fields.
+_USUAL, _READ = 1 << 10, 64 << 10
 
 
-def given(h5py: Any, part: Part, dset: Any, again: Callable[[], Part | None]) -> Part:
+#: Which file it is (`_core.file_id`), and of an object header the part that matters: where, and what.
+Seen = tuple[tuple[int, int, int], tuple[int, bytes]]
+
+
+def given(part: Part, name: str, seen: Seen, again: Callable[[], Part | None]) -> Part:
     """
     Give the only part of a contiguous dataset its origin.
 
     Parameters
     ----------
-    h5py
-        The library.
     part
         Where the elements are.
-    dset
-        The dataset, open.
+    name
+        Of the dataset, for errors.
+    seen
+        Which file it is in, and its object header, as `seen` tells them.
     again
         Looks where they are by now; None if there is another dataset, or none.
     """
@@ -57,8 +61,7 @@ def given(h5py: Any, part: Part, dset: Any, again: Callable[[], Part | None]) ->
             )
         return now.origin.header
 
-    name = str(dset.name)
-    file, header = seen(h5py, part.path, dset)
+    file, header = seen
     return replace(part, origin=Origin(file, header, check))
 
 
@@ -72,17 +75,25 @@ def address(h5py: Any, dset: Any) -> int:
     return int(low) | int(high) << 32 if high else int(low)
 
 
-def seen(h5py: Any, path: str, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]]:
+def seen(h5py: Any, path: str, dset: Any) -> Seen:
     """Tell which file `path` is, and the part of an object header that matters: where, and what."""
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             base = int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
-            at = base + address(h5py, dset)
-            first, end = messages(durable.read_at(fd, _READ, at))
-            return _core.file_id(fd), (at + first, durable.read_at(fd, end - first, at + first))
+            return _core.file_id(fd), header(fd, base + address(h5py, dset))
         finally:
             os.close(fd)
+
+
+def header(fd: int, at: int) -> tuple[int, bytes]:
+    """The part that matters of the object header at byte `at` of an open file: where, and what."""
+    for length in (_USUAL, _READ):
+        raw = durable.read_at(fd, length, at)
+        first, end = messages(raw)
+        if end < len(raw):
+            break
+    return at + first, raw[first:end]
 
 
 def still(path: str, file: tuple[int, int, int], header: tuple[int, bytes]) -> bool:
@@ -120,9 +131,9 @@ def mark_replaced(file: Any, name: str) -> None:
         del file[second]
 
 
-def meaning(dset: Any) -> tuple[object, ...]:
-    """All that says how the chunks of a dataset become elements."""
-    plist = dset.id.get_create_plist()
+def meaning(dset: Any, plist: Any = None) -> tuple[object, ...]:
+    """All that says how the chunks of a dataset, which was created with `plist`, become elements."""
+    plist = dset.id.get_create_plist() if plist is None else plist
     filters = tuple(plist.get_filter(k) for k in range(plist.get_nfilters()))
     return bytes(dset.id.get_type().encode()), dset.chunks, len(dset.shape), filters
 

@@ -43,7 +43,9 @@ _PIECE = 1 << 20
 
 def log_of(path: str) -> str:
     """Where the log of a file lies."""
-    return durable.neighbour(os.path.realpath(path), ".outcore-redo", before=".")
+    # Links of folders lead from its name to the same place as from the file's.
+    name = os.path.realpath(path) if os.path.islink(path) else path
+    return durable.neighbour(name, ".outcore-redo", before=".")
 
 
 class Overlay(io.RawIOBase):

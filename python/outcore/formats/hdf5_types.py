@@ -43,7 +43,7 @@ def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
     """The dtype of a dataset's elements, subarray included; refuses what its bytes do not mean."""
     kind = dset.id.get_type()
     try:
-        dtype = dset.dtype
+        dtype = kind.dtype
     except TypeError as error:
         raise UnsupportedError(
             f"{path!r}: HDF5 type without a NumPy dtype ({error}); convert it with h5py",

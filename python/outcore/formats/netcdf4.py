@@ -53,8 +53,13 @@ def probe(path: str) -> bool:
 
 def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     """Describe one variable; without a name, the only one that is not a coordinate."""
+    return open_each(path, [inner], writable)[0]
+
+
+def open_each(path: str, inners: Sequence[str | None], writable: bool) -> list[ArrayInfo]:
+    """`open` for several variables of a file, which is opened once for all of them."""
     _no_classic(path)
-    return hdf5.open_as(NAME, path, inner, writable)
+    return hdf5.open_each_as(NAME, path, inners, writable)
 
 
 def create(

@@ -76,7 +76,8 @@ class Format(Protocol):
     What a format module offers.
 
     A module may also have ``resize(info, shape) -> ArrayInfo``, ``reserve(info, shape) -> ArrayInfo``
-    (space for a longer array, metadata unchanged), ``stale(info, shape)`` (sections of a longer array
+    (space for a longer array, metadata unchanged), ``open_each(path, inners, writable)`` (`open` for
+    several arrays of a file, in one visit of it), ``stale(info, shape)`` (sections of a longer array
     that hold old bytes, see `zarr_grid`) and ``set_attrs(info, attrs, drop) -> ArrayInfo``; and, for
     arrays that grow for hours inside a file that exists, ``staged(path, inner) -> str`` (what to create
     instead), ``publish(path, inner, exclusive)`` (give it its name, if nobody has) and ``discard(path,

@@ -295,7 +295,8 @@ pub(super) fn wrote(fd: RawFd, offset: i64, bytes: &[u8]) {
 }
 
 pub(super) fn resized(fd: RawFd, len: i64) {
-    if let (Some(faults), Some(inode)) = (plan(), inode_of(fd)) {
+    let Some(faults) = plan() else { return };
+    if let Some(inode) = inode_of(fd) {
         faults.record(Op::Resize { inode, len });
     }
 }
@@ -310,7 +311,8 @@ pub(super) fn synced(fd: RawFd) {
 }
 
 pub(super) fn opened(fd: RawFd, path: &Path, flags: i32, is_new: bool) {
-    let (Some(faults), Some(inode)) = (plan(), inode_of(fd)) else { return };
+    let Some(faults) = plan() else { return };
+    let Some(inode) = inode_of(fd) else { return };
     if is_new {
         faults.record(Op::Create { path: whole(path), inode });
     } else if flags & libc::O_TRUNC != 0 {

@@ -33,10 +33,9 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
         return Ok(());
     }
     let most = usize::try_from(job.plan.lanes()).unwrap_or(1).max(1);
-    let cost = job.plan.cost();
     let worth = match (job.plan.method(), job.direction) {
         // Nothing but writes, which take turns.
-        (Method::Straight, Direction::Write) if cost.mapped_bytes == 0 => 1,
+        (Method::Straight, Direction::Write) if job.plan.cost().mapped_bytes == 0 => 1,
         _ => usize::try_from(rounds).unwrap_or(usize::MAX),
     };
     let slots = Slots::new(job, job.threads.clamp(1, most).min(worth))?;
@@ -46,7 +45,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
             job.plan.slot_bytes().saturating_mul(i64::try_from(rounds).unwrap_or(i64::MAX))
                 >= LARGE_CODED
         }
-        _ => rounds >= 8 && cost.useful_bytes >= LARGE,
+        _ => rounds >= 8 && job.plan.useful_bytes() >= LARGE,
     };
     if slots.lanes > 1 && !at_once {
         let start = Instant::now();

@@ -11,7 +11,8 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use outcore_plan::{ChunkTable, Stored};
@@ -19,10 +20,11 @@ use outcore_plan::{ChunkTable, Stored};
 use super::listing::{self, Listed};
 use super::publish::{self, Publisher};
 use super::root::{Identity, Root};
-use super::unsynced::{side_by_side, Unsynced, Writing};
+use super::unsynced::{Unsynced, Writing};
 use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved, BYTES_A_CHUNK};
 use crate::backend::sys;
 use crate::beneath::Beneath;
+use crate::cpu;
 use crate::durable::{self, TempFile};
 use crate::error::{IndexFailure, ShortRead, StorageError};
 use crate::files::{FileTable, OpenFile};
@@ -116,13 +118,13 @@ pub(super) fn open_if_there(
     }
 }
 
-/// Files opened one by one before their time is looked at.
+/// Files opened one by one before their time is looked at, and by a thread in one go.
 const TRIAL: usize = 8;
 /// An open that takes longer waits for a disk or a network, and threads pay.
 const SLOW: Duration = Duration::from_micros(60);
 pub(super) const THREADS: usize = 8;
 
-/// Opens many files with `open`, on several threads if that takes long.
+/// Opens many files with `open`: on as many threads as there are cores, on more if that takes long.
 pub(super) fn open_many<I: Sync, T: Send>(
     paths: &[I],
     open: impl Fn(&I) -> Result<T, StorageError> + Sync,
@@ -130,15 +132,22 @@ pub(super) fn open_many<I: Sync, T: Send>(
     let (first, rest) = paths.split_at(paths.len().min(TRIAL));
     let started = Instant::now();
     let mut files = first.iter().map(&open).collect::<Result<Vec<_>, _>>()?;
-    if started.elapsed() < SLOW * TRIAL as u32 || rest.is_empty() {
-        for path in rest {
-            files.push(open(path)?);
+    let slow = started.elapsed() >= SLOW * TRIAL as u32;
+    let parts: Vec<(&[I], Mutex<Vec<_>>)> =
+        rest.chunks(TRIAL).map(|part| (part, Mutex::default())).collect();
+    let next = AtomicUsize::new(0);
+    let lanes = if slow { THREADS } else { cpu::cores() }.min(parts.len());
+    cpu::side_by_side(lanes, &|_| {
+        while let Some((part, opened)) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let found: Vec<_> = part.iter().map(&open).collect();
+            *opened.lock().unwrap_or_else(PoisonError::into_inner) = found;
         }
-        return Ok(files);
+    });
+    for (_, opened) in parts {
+        for file in opened.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            files.push(file?);
+        }
     }
-    let parts: Vec<&[I]> = rest.chunks(rest.len().div_ceil(THREADS)).collect();
-    let opened = side_by_side(parts, |part| part.iter().map(&open).collect::<Result<Vec<_>, _>>())?;
-    files.extend(opened.into_iter().flatten());
     Ok(files)
 }
 
@@ -243,7 +252,7 @@ impl ChunkStore for FileStore {
                 None => None,
                 Some((file, len)) => {
                     let (file, len) = self.checked(file, len)?;
-                    Some(Stored { file: files.adopt(file)?, offset: 0, len, mask: 0 })
+                    Some(Stored { file: files.adopt(file, len)?, offset: 0, len, mask: 0 })
                 }
             });
         }
@@ -335,6 +344,21 @@ impl ChunkSink for FileSink<'_> {
 mod tests {
     use super::*;
     use crate::testdir::TestDir;
+
+    #[test]
+    fn files_are_opened_in_their_order_and_the_first_failure_is_told() {
+        for number in [0, 1, TRIAL, TRIAL + 1, 5 * TRIAL + 3] {
+            let paths: Vec<usize> = (0..number).collect();
+            assert_eq!(paths, open_many(&paths, |k| Ok(*k)).unwrap());
+            let late = |k: &usize| match *k >= number / 2 {
+                true => Err(damaged(Path::new("a"), Some(*k as i64), String::new())),
+                false => Ok(()),
+            };
+            let told = open_many(&paths, late).map(|done| done.len());
+            let first = damaged(Path::new("a"), Some((number / 2) as i64), String::new());
+            assert_eq!(if number == 0 { Ok(0) } else { Err(first) }, told);
+        }
+    }
 
     #[test]
     fn elements_of_any_size_are_repeated_over_whole_files() {

@@ -83,6 +83,8 @@ type Entry = Option<(i64, i64)>;
 #[derive(Debug)]
 struct Shard {
     file: OpenFile,
+    /// Bytes of the file, as it was opened.
+    len: i64,
     entries: Vec<Entry>,
 }
 
@@ -188,7 +190,7 @@ impl ShardStore {
         let (pairs, _) = raw.as_chunks::<ENTRY>();
         let entry = |(k, pair)| self.entry(path, k, pair, room);
         let entries = pairs.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>()?;
-        Ok(Some(Shard { file, entries }))
+        Ok(Some(Shard { file, len, entries }))
     }
 
     /// Opens a shard for some of its chunks. The index as it was checked is kept for the next access,
@@ -202,12 +204,12 @@ impl ShardStore {
         let path = &part.path;
         if writable {
             // All entries: none may lie on another.
-            let Some(Shard { file, entries }) = self.open(folder, path, true)? else {
+            let Some(Shard { file, len, entries }) = self.open(folder, path, true)? else {
                 return Ok(None);
             };
             disjoint(entries.iter().flatten().copied().collect(), path)?;
             let entries = part.places.iter().map(|&k| entries[k]).collect();
-            return Ok(Some(Shard { file, entries }));
+            return Ok(Some(Shard { file, len, entries }));
         }
         let Some((file, len)) = open_if_there(folder, path, false)? else {
             return Ok(None);
@@ -222,19 +224,19 @@ impl ShardStore {
         let small = self.chunks * ENTRY < PAGE;
         if small || part.places.len() > self.chunks / 2 {
             let entries = wanted(&self.checked_index(&file, room)?)?;
-            return Ok(Some(Shard { file, entries }));
+            return Ok(Some(Shard { file, len, entries }));
         }
         let arena = Arena::global();
         let seen = Seen::now(&file, &arena)?;
         let key = Key::of_index(seen, (room.0, room.1 - room.0), self.chunks * ENTRY);
         let kept = if arena.chunks().is_empty() { None } else { arena.chunks().find(&key) };
         if let Some(entries) = kept.and_then(|kept| kept.with(wanted)) {
-            return Ok(Some(Shard { file, entries: entries? }));
+            return Ok(Some(Shard { file, len, entries: entries? }));
         }
         let raw = self.checked_index(&file, room)?;
         let entries = wanted(&raw)?;
         arena.keep_chunk(&file, (seen, key), &raw, CacheUse::Keep);
-        Ok(Some(Shard { file, entries }))
+        Ok(Some(Shard { file, len, entries }))
     }
 
     /// The entries of an index, as they are stored, each of which was checked.
@@ -542,9 +544,9 @@ impl ChunkStore for ShardStore {
         self.root.confirm(cells)?;
         let mut stored: Vec<Option<Stored>> = vec![None; cells.len()];
         for (places, shard) in places.into_iter().zip(opened) {
-            let Some(Shard { file, entries }) = shard else { continue };
+            let Some(Shard { file, len, entries }) = shard else { continue };
             disjoint(entries.iter().flatten().copied().collect(), file.path())?;
-            let file = files.adopt(file)?;
+            let file = files.adopt(file, len)?;
             for (at, entry) in places.into_iter().zip(entries) {
                 stored[at] = entry.map(|(offset, len)| Stored { file, offset, len, mask: 0 });
             }
