@@ -4,7 +4,7 @@ import itertools
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from outcore.sides import fastest_first
@@ -223,25 +223,25 @@ def chunk_files(draw):
 
 
 def cut_pages(shape, chunks, order, item, section, page):
-    """Whether a section has a run in a chunk that begins or ends within a page, byte by byte."""
+    """Whether a page of a chunk has bytes of a section and bytes of others, byte by byte."""
     fast = fastest_first(order, len(shape))
     for cell in np.ndindex(*(-(-n // c) for n, c in zip(shape, chunks, strict=True))):
-        inside = np.zeros(chunks, bool)
-        parts = []
-        for part, k, c, n in zip(section, cell, chunks, shape, strict=True):
-            low, high = max(part.start - k * c, 0), min(part.stop - k * c, c)
-            # Nobody else has what a chunk holds beyond the end of the array.
-            parts.append(slice(low, c if part.stop == n and high > low else high))
-        if any(part.stop <= part.start for part in parts):
-            continue
-        inside[tuple(parts)] = True
-        there = np.repeat(inside.transpose([*reversed(fast)]).ravel(), item)
-        edges = np.flatnonzero(np.diff(there)) + 1
-        if any(edge % page for edge in edges.tolist()):
+        # Nobody has what a chunk holds beyond the end of the array.
+        owner = np.zeros(chunks, np.int8)
+        owner[tuple(slice(0, n - k * c) for n, k, c in zip(shape, cell, chunks, strict=True))] = 2
+        parts = tuple(
+            slice(max(part.start - k * c, 0), max(part.stop - k * c, 0))
+            for part, k, c in zip(section, cell, chunks, strict=True)
+        )
+        owner[parts] = np.minimum(owner[parts], 1)
+        there = np.repeat(owner.transpose([*reversed(fast)]).ravel(), item)
+        pages = (there[at : at + page] for at in range(0, len(there), page))
+        if any({1, 2} <= set(one.tolist()) for one in pages):
             return True
     return False
 
 
+@example(((1, 5, 1), (1, 6, 2), "F", 4), 16, 4)
 @settings(deadline=None, max_examples=150)
 @given(chunk_files(), st.sampled_from([16, 32]), st.integers(1, 4000))
 def test_tiles_end_between_pages_of_chunks_that_are_files(array, page, most):

@@ -472,7 +472,7 @@ def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
             # While another thread holds the lock, the library must not want it too.
             unlocked = {"locking": False} if mode == "r" and _is_held(path) else {}
             with translated(path):
-                if mode == "r" and not unlocked:
+                if mode == "r" and not unlocked and not settings:
                     # As `File` would, without the lists of properties that it makes first.
                     return h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY))
                 return h5py.File(path, mode, **unlocked, **settings)
