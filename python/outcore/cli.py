@@ -33,8 +33,8 @@ import outcore
 from outcore import cli_run, formats, measured
 from outcore.cli_output import Bar, print_json
 from outcore.cli_words import parse_lengths, parse_options, parse_section
-from outcore.collective.planning import METHODS
 from outcore.collective.dry_run import Disk, dry_run
+from outcore.collective.planning import METHODS
 from outcore.disk import DiskArray
 from outcore.errors import (
     CollectiveError,

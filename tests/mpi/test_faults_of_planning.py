@@ -206,7 +206,9 @@ def strike_calls(world, folder, faults, errors, victims, some=None):
     def body(t):
         once(t, lambda: [np.save(folder / f"{name}.npy", data) for name in "ab"])
         arrays = [
-            outcore.open(folder / f"{name}.npy", "r+", comm=t, hints={"sync": sync, "cache": "bypass"})
+            outcore.open(
+                folder / f"{name}.npy", "r+", comm=t, hints={"sync": sync, "cache": "bypass"}
+            )
             for name, sync in (("a", False), ("b", False), ("a", True))
         ]
 

@@ -111,15 +111,14 @@ class Prices:
         """Tell what a method costs, summed over the ranks."""
         if method != "two-phase":
             return sum(cost for cost, _ in self.own)
-        return plan.two_phase_price(*self._words, write=write, **self._more)
-
-    @property
-    def _words(self) -> tuple[list[tuple[int, int]], int, list[int]]:
-        return list(self.own), self.parts, list(self.nodes)
-
-    @property
-    def _more(self) -> dict[str, int]:
-        return {"oversubscription": self.oversubscription, "arrays": self.arrays}
+        return plan.two_phase_price(
+            list(self.own),
+            self.parts,
+            list(self.nodes),
+            oversubscription=self.oversubscription,
+            arrays=self.arrays,
+            write=write,
+        )
 
 
 def settings_of(
@@ -233,11 +232,14 @@ def choose(
     """Choose what is cheapest; equal on all ranks. Without `records` there is memory for all methods."""
     lacks = None if records is None else records.lacking(plan.slot_bytes)
     found = plan.cheapest(
-        *prices._words,
+        list(prices.own),
+        prices.parts,
+        list(prices.nodes),
+        oversubscription=prices.oversubscription,
+        arrays=prices.arrays,
         write=write,
         lacking=lacks and lacks[1:],
         order=_order(plan, write=write),
-        **prices._more,
     )
     return _choice(found, len(prices.own))
 

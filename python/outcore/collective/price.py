@@ -1,9 +1,9 @@
 """
-What accesses of this rank cost, in nanoseconds: integers, so that sums over ranks are equal on all of them.
+What accesses of this rank cost, in nanoseconds: integers, so that sums are equal on all ranks.
 
 The core prices one access by the state of the page cache and the figures of its disk
-(``crates/plan/src/price.rs``). Here are the sums that ranks tell each other: of their own sections, and of
-their parts as owners.
+(``crates/plan/src/price.rs``). Here are the sums that ranks tell each other: of their own sections, and
+of their parts as owners.
 """
 
 from __future__ import annotations
