@@ -34,8 +34,8 @@ __all__ = ["explain", "explain_all"]
 
 # Words of each rank: price of its part, how many ranks share its processor; and for each array price of
 # its own accesses, share that is cached, price of its part if the array had a call of its own, then
-# bytes of its part in the plan: held, and given to itself and to others; and to others with a call of its
-# own.
+# bytes of its part in the plan: held, and given to itself and to others; and to others with a call of
+# its own.
 _HEAD, _EACH = 2, 7
 
 
