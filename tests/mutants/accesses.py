@@ -10,6 +10,8 @@ ALONE = "tests/conformance/test_alone.py"
 PAST = "tests/unit/test_past_cache.py"
 SMALL = "tests/memory/test_page_cache.py"
 NESTED = "tests/unit/test_nested_calls.py"
+TERMS = "cargo outcore-access terms::tests"
+OPEN = "cargo outcore-access open::tests"
 AT_EXIT = "tests/unit/test_requests_at_exit.py"
 REQUESTS = "python/outcore/requests.py"
 
@@ -77,7 +79,10 @@ MUTANTS = [
         file=ACCESS,
         before="let alone = step.plan.writes_back() || step.plan.past_cache().is_some();",
         after="let alone = step.plan.past_cache().is_some();",
-        killed_by="tests/unit/test_access.py::test_two_threads_write_between_each_other_in_an_exclusive_array",
+        killed_by=(
+            "tests/unit/test_access.py::test_two_threads_write_between_each_other_in_an_exclusive_array",
+            f"{OPEN}::windows_are_written_back_by_one_at_a_time",
+        ),
         why="a window that is written back would undo what another thread wrote into its holes",
     ),
     Mutant(
@@ -108,7 +113,10 @@ MUTANTS = [
         file="crates/access/src/part.rs",
         before="        self.all_axes(cell, |held, has| held == has)",
         after="        self.all_axes(cell, |held, _| held > 0)",
-        killed_by="tests/property/test_equality.py::test_sections_of_every_format_equal_numpy",
+        killed_by=(
+            "tests/property/test_equality.py::test_sections_of_every_format_equal_numpy",
+            "cargo outcore-access part::tests::a_chunk_is_covered_if_the_section_has_all_that_the_array_has_of_it",
+        ),
         why="the rest of a chunk that is written in part would be replaced by the fill value",
     ),
     Mutant(
@@ -166,21 +174,30 @@ MUTANTS = [
         file="crates/access/src/terms.rs",
         before="    if !terms.direct || !hints.exclusive {\n",
         after="    if !terms.direct {\n",
-        killed_by=f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
+        killed_by=(
+            f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
+            f"{TERMS}::only_who_has_the_file_to_himself_passes_the_page_cache",
+        ),
         why="direct writes beside those of other programs may make a flush fail",
     ),
     Mutant(
         file="crates/access/src/terms.rs",
         before="    let block = if pages { terms.block.max(probe::page_size()) } else { terms.block };\n",
         after="    let block = terms.block;\n",
-        killed_by=f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
+        killed_by=(
+            f"{SMALL}::test_writes_pass_a_page_cache_that_is_too_small_and_wait_in_one_that_is_not",
+            f"{TERMS}::only_who_has_the_file_to_himself_passes_the_page_cache",
+        ),
         why="a page would be written past the page cache and through it",
     ),
     Mutant(
         file="crates/access/src/guard.rs",
         before="    let nested = nesting::is_nested();\n",
         after="    let nested = false;\n",
-        killed_by=f"{NESTED}::test_a_handler_changes_the_file_whose_chunks_are_read",
+        killed_by=(
+            f"{NESTED}::test_a_handler_changes_the_file_whose_chunks_are_read",
+            "cargo outcore-access guard::tests::a_nested_call_does_not_wait_at_all",
+        ),
         why="a call inside a call would wait for a lock on chunks that its own thread holds",
     ),
     # Requests at the end of the process
@@ -216,7 +233,10 @@ MUTANTS = [
         file="crates/access/src/learning.rs",
         before="(part.start - all.start) / all.step * stride",
         after="(part.start - all.start) * stride",
-        killed_by="tests/unit/test_learning.py::test_parts_of_a_read_are_in_their_places",
+        killed_by=(
+            "tests/unit/test_learning.py::test_parts_of_a_read_are_in_their_places",
+            "cargo outcore-access learning::tests::a_trial_comes_first_and_the_rest_follows",
+        ),
         why="what is read after a trial would be stored beside its place",
     ),
     Mutant(
@@ -225,5 +245,19 @@ MUTANTS = [
         after="",
         killed_by="cargo outcore-plan trial::tests::parts_are_the_section_and_do_not_overlap",
         why="what a trial leaves of a read would not be read",
+    ),
+    Mutant(
+        file=ACCESS,
+        before="        let user = step.data.within(low, high)?;\n",
+        after="        let user = step.data;\n",
+        killed_by=f"{OPEN}::memory_that_is_not_the_callers_is_not_touched",
+        why="a section that is larger than the caller's array would be read over what lies behind it",
+    ),
+    Mutant(
+        file="crates/access/src/cast.rs",
+        before="            if number <= written.pieces {\n                return Ok(());\n            }\n",
+        after="",
+        killed_by="cargo outcore-access cast::tests::a_part_whose_turn_begins_again_goes_on_behind_what_is_written",
+        why="a part whose turn begins again would write over what others wrote since",
     ),
 ]

@@ -11,7 +11,7 @@
 //!
 //! A signal handler, or a finalizer, may make an access inside one of its own thread (`nesting.rs`). It is
 //! a part of that turn. If it waits for another thread, which waits here, neither could go on: so after
-//! [`STUCK`] others do not wait any longer for a turn in which a handler runs.
+//! `STUCK` others do not wait any longer for a turn in which a handler runs.
 //!
 //! Invariant. Who waits here holds neither slots nor locks on files, so somebody always runs.
 

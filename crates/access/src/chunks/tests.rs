@@ -89,6 +89,7 @@ fn an_interrupt_ends_an_access_between_batches() {
     assert!(button.asked() > 1);
     button.press();
     assert!(array.run(&access, &button).unwrap_err().is_cancelled());
+    assert!(array.look(&access, &button).unwrap_err().is_cancelled(), "also of who only looks");
 }
 
 #[test]
@@ -130,5 +131,6 @@ fn a_shard_is_a_grid_of_its_own() {
         |per_shard: Vec<i64>| Shard { per_shard, index_at_start: false, index_crc32c: true };
     let grid = coarse(&layout, &shard(vec![20, 5])).unwrap();
     assert_eq!((vec![200, 50], vec![5, 2]), (grid.chunk.clone(), grid.grid()));
-    assert!(coarse(&layout, &shard(vec![i64::MAX, 1])).is_err());
+    let refused = coarse(&layout, &shard(vec![i64::MAX, 1])).unwrap_err();
+    assert_eq!("internal-job", refused.code());
 }

@@ -178,7 +178,8 @@ fn making_chunks_is_refused_before_anything_is_stored() {
     let dir = TestDir::new("table-refused");
     let (table, format) = table(&dir.file("a", b""), false, false);
     let refused = table.in_place(&cells(1), &[7], Patience::NONE).map(drop).unwrap_err();
-    assert_eq!("budget-too-small", refused.code(), "a chunk, and the same on its way");
+    let StorageError::Budget(refused) = refused else { panic!("{refused}") };
+    assert_eq!(2 * PAGE as u64, refused.needed, "a chunk, and the same on its way");
     assert!(lock(&format.commits).is_empty());
 }
 
