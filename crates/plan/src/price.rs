@@ -11,9 +11,6 @@ use crate::choose::{disk_time, time};
 use crate::plan::{Cost, Direction};
 use crate::terms::Rates;
 
-/// The price of what cannot be done: ranks wait for a price, and the access itself says what is wrong.
-pub const IMPOSSIBLE: i64 = 1 << 50;
-
 /// One access in numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Priced<'a> {

@@ -102,8 +102,8 @@ def run(
     if_cached
         Reads what this rank wants if all of it is cached, so that nothing has to be prepared. By
         default the items are read, if they are.
-    early
-        That was tried before the call.
+    attempt
+        What came of a read before the call, if there was one.
     """
     group.in_flight.finish(group)
     write = call_of(call).writes

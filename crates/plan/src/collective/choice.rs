@@ -14,7 +14,7 @@
 //!
 //! Where memory is too short for slots that hold a block, it is direct, whatever that costs. Where sections
 //! of a write overlap, each rank leaves out what a higher one gives, so all methods will do. Only where the
-//! plan cannot say what is left it has to be two-phase.
+//! plan cannot say what is left, it has to be two-phase.
 //!
 //! Invariants. Integers that all ranks have from all ranks, and no clock: equal calls choose equally.
 
