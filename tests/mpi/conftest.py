@@ -13,7 +13,7 @@ import pytest
 
 from disks import SLOW
 from outcore import _core, measured
-from outcore.collective import planning
+from outcore.collective import call, planning
 from outcore.collective.packets import Packets
 from outcore.collective.traffic import PackedExchange
 from outcore.transport.group import Group
@@ -60,6 +60,42 @@ def agree_on(monkeypatch):
         monkeypatch.setattr(planning, "AGREED", changed)
 
     return change
+
+
+class Undecided:
+    """A plan of which nobody could find out whether ranks write the same elements."""
+
+    in_order = True
+
+    def __init__(self, plan):
+        self.plan = plan
+
+    def __getattr__(self, name):
+        return getattr(self.plan, name)
+
+    def overlap(self):
+        return None
+
+
+@pytest.fixture
+def undecided(monkeypatch):
+    """That there are too many pairs of sections to look at is played: it takes thousands of ranks."""
+    plan_of, decided = call.plan_of, call.decided
+
+    def chosen(plan, records, prices, *, write, **more):
+        if write:
+            return "two-phase", ("undecided", 0, 0)
+        return decided(plan.plan, records, prices, write=write, **more)
+
+    monkeypatch.setattr(call, "plan_of", lambda *args, **more: Undecided(plan_of(*args, **more)))
+    monkeypatch.setattr(call, "decided", chosen)
+    for name in ("Owner", "Messages"):
+        plain = getattr(_core, name)
+
+        def made(plan, *args, plain=plain, **more):
+            return plain(getattr(plan, "plan", plan), *args, **more)
+
+        monkeypatch.setattr(_core, name, made)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective import planning
+from outcore.collective import call
 from outcore.errors import BudgetError
 from ranks import once, ranks
 
@@ -112,13 +112,13 @@ def test_writes_that_have_to_be_in_order_say_so(world, folder):
 @pytest.mark.parametrize("method", ["auto", "direct", "sieve"])
 def test_nobody_plans_what_each_rank_reads_on_its_own(world, folder, method, monkeypatch):
     """Also where some ranks have their part cached and others have not."""
-    plans, plain = [], planning.planned
+    plans, plain = [], call.plan_of
 
     def counted(*args, **words):
         plans.append(1)
         return plain(*args, **words)
 
-    monkeypatch.setattr(planning, "planned", counted)
+    monkeypatch.setattr(call, "plan_of", counted)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", DATA))

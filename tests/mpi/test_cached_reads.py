@@ -9,7 +9,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective import CollectiveArray, call, explain, independent
+from outcore.collective import CollectiveArray, call, explain
 from outcore.errors import CollectiveError
 from ranks import UNDER_MPI, once, ranks
 
@@ -55,21 +55,10 @@ def test_one_gathering_and_no_more(world, folder, steps, method):
         assert told == (["allgather"], ["allgather"])
 
 
-class Counted:
-    """The core of an array; the names of its calls."""
-
-    def __init__(self, core):
-        self.core, self.names = core, []
-
-    def __getattr__(self, name):
-        found = getattr(self.core, name)
-        if callable(found):
-            self.names.append(name)
-        return found
-
-
 @ranks(1, 2, 4)
-def test_a_cached_section_takes_one_call_into_the_core(world, folder, steps, monkeypatch):
+def test_a_cached_section_takes_one_call_into_the_core(
+    world, folder, steps, core_calls, monkeypatch
+):
     """Where a read takes half a millisecond, what is prepared for nobody counts."""
     whole = []
     plain = outcore._core.record
@@ -80,8 +69,8 @@ def test_a_cached_section_takes_one_call_into_the_core(world, folder, steps, mon
     def body(t):
         array = made(t, folder)[0]
         array.read_all(np.s_[:1])
-        array._core = core = Counted(array._core)
         t.barrier()
+        core_calls[threading.get_ident()] = []
         whole.clear()
         t.barrier()
         steps[t.rank] = []
@@ -91,7 +80,8 @@ def test_a_cached_section_takes_one_call_into_the_core(world, folder, steps, mon
             np.testing.assert_array_equal(out, expected(0, key))
         told = list(steps[t.rank])
         t.barrier()
-        assert told == ["allgather"] * 2 and core.names == ["read_if_cached"] * 2 and not whole
+        assert told == ["allgather"] * 2 and core_calls[threading.get_ident()] == [1] * 2
+        assert not whole
 
     world.run(body)
 
@@ -184,13 +174,16 @@ def test_what_a_rank_wrote_before_the_call_is_seen_by_all(world, folder, method)
 def core_calls(monkeypatch):
     """Of how many arrays each call into the core read, by thread (simulated ranks are threads)."""
     seen = {}
-    plain = outcore._core.read_many
 
-    def counted(requests, **words):
-        seen.setdefault(threading.get_ident(), []).append(len(requests))
-        return plain(requests, **words)
+    def counted(plain):
+        def call(requests, *more, **words):
+            seen.setdefault(threading.get_ident(), []).append(len(requests))
+            return plain(requests, *more, **words)
 
-    monkeypatch.setattr(outcore._core, "read_many", counted)
+        return call
+
+    for name in ("read_early", "read_many"):
+        monkeypatch.setattr(_core, name, counted(getattr(_core, name)))
     return seen
 
 
@@ -291,12 +284,14 @@ def test_a_result_that_was_read_early_is_made_once(world, folder):
 def test_small_sections_are_read_before_a_plan_is_made(world, folder, steps, monkeypatch):
     """Also from the disk: two-phase could save less than to plan it and to exchange takes."""
     # However many ranks there are, and however few share a processor.
-    plain = _core.reads_sooner
+    plain = _core.read_early
 
-    def dear(own, size, arrays, sharing):
-        return plain(own, size, arrays, sharing * (20 if arrays > 1 else 1))
+    def dear(requests, *more, oversubscription, **words):
+        times = 20 if len({id(request[0]) for request in requests}) > 1 else 1
+        sharing = 1000 * max(words["ranks"] // 2, 1)
+        return plain(requests, *more, oversubscription=times * sharing, **words)
 
-    monkeypatch.setattr(_core, "reads_sooner", dear)
+    monkeypatch.setattr(_core, "read_early", dear)
     for module in (call, explain):
         monkeypatch.setattr(module, "oversubscription", lambda _group: 20_000)
 
@@ -330,28 +325,16 @@ def test_small_sections_are_read_before_a_plan_is_made(world, folder, steps, mon
 
 
 @ranks(2, 4)
-def test_many_small_sections_are_planned_where_requests_are_dear(
-    world, folder, steps, slow_disk, monkeypatch
-):
-    """A rank knows that from the prices of a few of them."""
-    price, asked = independent.price, []
-
-    def counted(array, key):
-        asked.append(array.transport.rank)
-        return price(array, key)
-
-    monkeypatch.setattr(independent, "price", counted)
-
+def test_many_small_sections_are_planned_where_requests_are_dear(world, folder, steps, slow_disk):
     def body(t):
         wanted = [(a, np.s_[t.rank :: t.size]) for a in made(t, folder, cache="bypass")]
         outcore.read_all(wanted)
         t.barrier()
         steps[t.rank] = []
         outcore.read_all(wanted)
-        told, prices = list(steps[t.rank]), asked.count(t.rank)
+        told = list(steps[t.rank])
         report = outcore.explain_all(wanted)
-        return len(told), prices, report.method
+        return len(told), report.method
 
-    for told, prices, method in world.run(body):
+    for told, method in world.run(body):
         assert told > 1 and method == "two-phase"
-        assert 0 < prices < FILES

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import outcore
+import watched
 from mpi.collective_cases import Case
-from outcore.collective import call, holes, independent, rounds
+from outcore.collective import call, independent, rounds
 from outcore.errors import BudgetError, CollectiveError
 from ranks import UNDER_MPI, once, ranks
 
@@ -243,26 +244,22 @@ def test_ranks_meet_once_a_round_and_at_both_ends(world, folder, steps, agree_on
 def test_groups_of_owners_take_turns_at_the_disk(world, folder, groups, agree_on, monkeypatch):
     """While one group reads or writes no other one does; equal results, as many bytes."""
     agree_on(slot=8192, least=1)
-    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
-    here, plain = threading.local(), rounds._in_background
+    monkeypatch.setattr(rounds, "REWRITES", True)
     times = []
 
-    def watched(work, what):
-        rank = here.rank
+    class Timed(watched.Seen):
+        begun = threading.local()
 
-        def timed():
-            here.rank = rank  # of what it starts in turn
-            begun = time.monotonic_ns()
-            work()
-            times.append((rank, begun, time.monotonic_ns()))
+        def begin(self, kind):
+            self.begun.at = time.monotonic_ns()
 
-        return plain(timed, what)
+        def end(self, kind):
+            times.append((self.rank, self.begun.at, time.monotonic_ns()))
 
-    monkeypatch.setattr(rounds, "_in_background", watched)
+    watched.use(monkeypatch, Timed)
     data = np.arange(128 * 600, dtype="i4").reshape(128, 600)
 
     def body(t):
-        here.rank = t.rank
         once(t, lambda: outcore.create(folder / "g.npy", data=data).close())
         mine = np.s_[:, t.rank :: t.size]
         with outcore.open(folder / "g.npy", "r+", comm=t, hints={"io_groups": groups}) as a:
@@ -614,19 +611,20 @@ def test_ranks_that_are_alone_together_leave_each_other_be(world, folder, method
 def test_a_rank_reads_its_rounds_one_after_the_other(world, folder, agree_on, monkeypatch):
     """Side by side they would end at the same time, and the disk would wait for the exchange."""
     agree_on(slot=16 << 10)
-    under_way, most, calls, usual = 0, 0, 0, rounds._core.read_many
+    under_way, most, calls = 0, 0, 0
 
-    def read_many(parts, **more):
-        nonlocal under_way, most, calls
-        under_way, calls = under_way + 1, calls + 1
-        most = max(most, under_way)
-        time.sleep(0.005)
-        try:
-            return usual(parts, **more)
-        finally:
+    class Slow(watched.Seen):
+        def begin(self, kind):
+            nonlocal under_way, most, calls
+            under_way, calls = under_way + 1, calls + 1
+            most = max(most, under_way)
+            time.sleep(0.005)
+
+        def end(self, kind):
+            nonlocal under_way
             under_way -= 1
 
-    monkeypatch.setattr(rounds._core, "read_many", read_many)
+    watched.use(monkeypatch, Slow)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", np.arange(20_000.0)))

@@ -2,12 +2,15 @@
 
 import errno
 import itertools
+import threading
 
 import numpy as np
 import pytest
 
 import outcore
+import watched
 from outcore import _core
+from outcore.collective import items, rounds
 from outcore.errors import BudgetError, CollectiveError
 from ranks import once, ranks
 
@@ -20,46 +23,76 @@ ERRORS = {
 }
 
 
-class Faulty:
-    """The core of an array, of which call number `at` of a kind fails."""
+class Failed:
+    """Work in the background that has failed."""
 
-    def __init__(self, core, kind, at, error):
-        self.core, self.kind, self.left, self.error = core, kind, at, error
-        self.struck = False
+    done = True
 
-    def __getattr__(self, name):
-        found = getattr(self.core, name)
-        if name != self.kind:
-            return found
+    def __init__(self, error):
+        self.error = error
 
-        def call(*args, **kwargs):
-            self.strike(name)
-            return found(*args, **kwargs)
+    def wait(self):
+        raise self.error()
+
+
+class Faults:
+    """Lets call number `at` of a kind fail, on ranks that ask for it; ranks may be threads."""
+
+    def __init__(self, monkeypatch):
+        here = self.here = threading.local()
+        strike = self.strike
+
+        class Faulty(watched.Watched):
+            def read(self, k, slot, after=None):
+                after = None if isinstance(after, Failed) else after
+                return Failed(here.error) if strike("read") else super().read(k, slot, after)
+
+            def batch(self, k, slot):
+                if strike("batch"):
+                    raise here.error()
+                return super().batch(k, slot)
+
+            def write(self, writes, holes):
+                return Failed(here.error) if strike("write") else super().write(writes, holes)
+
+        watched.use(monkeypatch, Faulty)
+        for name in ("reading", "writing"):
+            monkeypatch.setattr(items, name, self.wrap(getattr(items, name), "item"))
+        monkeypatch.setattr(_core, "record", self.wrap(_core.record, "record"))
+
+    def arm(self, kind, at, error):
+        """Let a call of this rank fail."""
+        self.here.kind, self.here.left, self.here.error = kind, at, error
+
+    def disarm(self):
+        """Tell whether one failed."""
+        left = getattr(self.here, "left", None)
+        self.here.left = None
+        return left == 0
+
+    def strike(self, kind):
+        left = getattr(self.here, "left", None)
+        if not left or kind != self.here.kind:
+            return False
+        self.here.left = left - 1
+        return left == 1
+
+    def wrap(self, plain, kind):
+        def call(*args, **words):
+            if self.strike(kind):
+                raise self.here.error()
+            return plain(*args, **words)
 
         return call
 
-    def strike(self, kind):
-        """Count a call; fail if its turn has come."""
-        self.left -= kind == self.kind
-        if self.left == 0 and not self.struck:
-            self.struck = True
-            raise self.error()
 
-
-def read_many(wanted, plain=_core.read_many, **options):
-    """As `_core.read_many`, which knows no cores but real ones."""
-    if any(isinstance(core, Faulty) for core, *_ in wanted):
-        return [core.read(*rest) for core, *rest in wanted]
-    return plain(wanted, **options)
-
-
-# Kind of call, how many of them are tried; reads of a write are those before a tile with holes.
+# What is done, kind of call, how many of them are tried.
 STEPS = [
-    ("read", "section_of", 1),
-    ("read", "descriptor", 2),
+    ("read", "item", 1),
+    ("read", "record", 1),
     ("read", "read", 6),
-    ("write", "section_of", 1),
-    ("write", "read_to_write", 4),
+    ("write", "item", 1),
+    ("write", "batch", 4),
     ("write", "write", 6),
     ("overlap", "write", 4),
 ]
@@ -68,10 +101,8 @@ STEPS = [
 @pytest.mark.parametrize("error", ERRORS)
 @ranks(4, per_node=(None, 2))
 def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, agree_on, monkeypatch):
-    from outcore.collective import holes
-
-    monkeypatch.setattr(_core, "read_many", read_many)
-    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
+    monkeypatch.setattr(rounds, "REWRITES", True)
+    faults = Faults(monkeypatch)
     agree_on(slot=1 << 12, least=1)
     # Several rounds, whoever owns how much.
     data = np.arange(32 * world.size * 64, dtype="i4").reshape(-1, 64)
@@ -86,18 +117,16 @@ def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, agree_on, 
         once(t, lambda: np.save(folder / "a.npy", data))
         struck = 0
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
-            core = a._core
             for (what, kind, most), victim in itertools.product(STEPS, (0, t.size - 1)):
                 for at in range(1, most + 1):
                     if t.rank == victim:
-                        a._core = Faulty(core, kind, at, ERRORS[error])
+                        faults.arm(kind, at, ERRORS[error])
                     raised = None
                     try:
                         collective(a, t, what)
                     except (CollectiveError, KeyboardInterrupt) as failure:
                         raised = failure
-                    hit = t.agree(int(t.rank == victim and a._core.struck))
-                    a._core = core
+                    hit = t.agree(int(faults.disarm()))
                     assert bool(hit) == (raised is not None), (what, kind, at, raised)
                     if hit:
                         struck += 1
@@ -118,8 +147,6 @@ def test_a_failure_at_any_step_is_raised_by_all(world, folder, error, agree_on, 
 
 @ranks(2, 4, per_node=(None, 1, 2))
 def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
-    from outcore.collective import rounds
-
     usual = rounds.slots_of
 
     def short(transport, nbytes, number, room, rounds):
@@ -149,21 +176,18 @@ def test_slots_that_one_rank_cannot_have(world, folder, monkeypatch):
 
 
 @ranks(2, 4)
-def test_what_cannot_be_priced_keeps_nobody_waiting(world, folder, monkeypatch):
-    from outcore.collective import price
-
-    def broken(*_args, **_kwargs):
-        raise OSError(errno.EIO, "input/output error")
-
+def test_what_cannot_be_priced_keeps_nobody_waiting(world, folder):
+    """The file is too short for the section of one rank: that is an error of the read, on all ranks."""
     data = np.arange(64 * 64, dtype="i4").reshape(64, 64)
-    monkeypatch.setattr(price, "_priced", broken)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", data))
         with outcore.open(folder / "a.npy", comm=t, hints={"cache": "bypass"}) as a:
-            np.testing.assert_array_equal(
-                data[t.rank :: t.size], a.read_all(np.s_[t.rank :: t.size])
-            )
+            t.barrier()
+            once(t, lambda: (folder / "a.npy").unlink())
+            with pytest.raises(CollectiveError) as caught:
+                a.read_all(np.s_[t.rank :: t.size])
+            assert caught.value.code == "rank-failed"
 
     world.run(body)
 

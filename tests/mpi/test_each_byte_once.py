@@ -14,7 +14,7 @@ ROW, PIECE, PART = 1024, 8, 128
 
 def pieces(array):
     """Of each piece the share that is in the page cache, in thousandths."""
-    return [array._core.cached(np.s_[k : k + PIECE]) for k in range(0, array.shape[0], PIECE)]
+    return [array._core.price(np.s_[k : k + PIECE])[1] for k in range(0, array.shape[0], PIECE)]
 
 
 def drop(path):
@@ -27,7 +27,7 @@ def drop(path):
             # New pages are on lists of the processors at first, from where they are not dropped.
             for _ in range(100):
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                if not array._core.cached(...):
+                if not array._core.price(...)[1]:
                     return True
         return False
     finally:

@@ -156,12 +156,12 @@ def test_failures_are_everybodys(world, folder):
 def test_a_rank_that_cannot_tell_fails_on_all(world, folder, monkeypatch):
     from outcore.collective import explain
 
-    def failing(plan, arrays, rank, *, write):
-        if rank == 1:
+    def failing(teller, plan, arrays):
+        if teller.rank == 1:
             raise RuntimeError("no prices today")
         return 0
 
-    monkeypatch.setattr(explain, "share_of_price", failing)
+    monkeypatch.setattr(explain._Teller, "_part", failing)
 
     def body(t):
         make(t, folder)

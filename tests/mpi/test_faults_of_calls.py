@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import outcore
+import watched
 from mpi.test_collective import once
 from outcore import DistArray, Distribution, _core, redistribution
-from outcore.collective import traffic
+from outcore.collective import items, traffic
 from outcore.errors import CollectiveError, DistributionError, StorageError, UsageError
 from outcore.transport.place import TAG_STOP
 from ranks import ranks
@@ -62,19 +63,54 @@ class Core:
         return call
 
 
+def bare(value, bombs):
+    """The same with cores of the core, and the bombs of the others."""
+    if isinstance(value, Core):
+        bombs[id(value.bomb)] = value.bomb
+        return value.core
+    if isinstance(value, list | tuple):
+        return type(value)(bare(one, bombs) for one in value)
+    return value
+
+
 @pytest.fixture
-def read_many(monkeypatch):
-    """Reads of many sections are steps, too."""
-    plain = _core.read_many
+def steps_of_core(monkeypatch):
+    """What the core does with several arrays, or as an owner, are steps, too."""
 
-    def call(wanted, **options):
-        bombs = {id(core.bomb): core.bomb for core, *_ in wanted if isinstance(core, Core)}
-        for bomb in bombs.values():
-            bomb.tick()
-        bare = [(getattr(core, "core", core), *more) for core, *more in wanted]
-        return plain(bare, **options)
+    def stepwise(plain):
+        def call(*args, **words):
+            bombs = {}
+            args = bare(args, bombs)
+            for bomb in bombs.values():
+                bomb.tick()
+            return plain(*args, **words)
 
-    monkeypatch.setattr(_core, "read_many", call)
+        return call
+
+    class Stepwise(watched.Watched):
+        def __init__(self, plan, rank, arrays, *more):
+            self.bombs = {}
+            super().__init__(plan, rank, bare(arrays, self.bombs), *more)
+
+        def tick(self):
+            for bomb in self.bombs.values():
+                bomb.tick()
+
+        def read(self, *args):
+            self.tick()
+            return super().read(*args)
+
+        def batch(self, *args):
+            self.tick()
+            return super().batch(*args)
+
+        def write(self, *args):
+            self.tick()
+            return super().write(*args)
+
+    for name in ("own_price", "read_early", "read_many", "settings"):
+        monkeypatch.setattr(_core, name, stepwise(getattr(_core, name)))
+    watched.use(monkeypatch, Stepwise)
 
 
 def struck_at_every_step(t, arm, disarm, call, error, victim, check=lambda: None, sparse=False):
@@ -183,13 +219,13 @@ FAST = (
 
 
 @ranks(1, 4)
-def test_accesses_fail_on_all_ranks(world, folder, read_many):
+def test_accesses_fail_on_all_ranks(world, folder, steps_of_core):
     strike_accesses(world, folder, ["EIO", "interrupt"], [-1], FAST)
 
 
 @pytest.mark.parametrize("error", ERRORS)
 @ranks(1, 2, 4, per_node=(None, 2))
-def test_accesses_fail_on_all_ranks_slow(world, folder, read_many, error):
+def test_accesses_fail_on_all_ranks_slow(world, folder, steps_of_core, error):
     strike_accesses(world, folder, [error], [0, -1])
 
 
@@ -373,29 +409,19 @@ def test_an_empty_list_needs_a_communicator(world, folder):
 
 
 @ranks(1, 4, per_node=(None, 2))
-def test_others_are_expected_for_the_time_of_a_write(world, folder):
+def test_others_are_expected_for_the_time_of_a_write(world, folder, monkeypatch):
     """Not by writes that follow it, nor because somebody asked what it would do."""
+    here, plain = threading.local(), items.names_and_files
 
-    class Counted:
-        def __init__(self, core):
-            self.core, self.concurrent_writers, self.most = core, 0, 0
+    def names_and_files(brought):
+        here.most = max([here.most, *(item.core.concurrent_writers for item in brought)])
+        return plain(brought)
 
-        def __getattr__(self, name):
-            return getattr(self.core, name)
-
-        def expect_concurrent_writers(self):
-            self.concurrent_writers += 1
-            self.most = max(self.most, self.concurrent_writers)
-            self.core.expect_concurrent_writers()
-
-        def end_concurrent_writers(self):
-            self.concurrent_writers -= 1
-            self.core.end_concurrent_writers()
+    monkeypatch.setattr(items, "names_and_files", names_and_files)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", np.zeros((t.size, 8))))
         with outcore.open(folder / "a.npy", "r+", comm=t) as a:
-            a._core = core = Counted(a._core)
             row = np.s_[t.rank]
             calls = [
                 lambda: a.write_all(row, 1.0, method="direct"),
@@ -407,13 +433,13 @@ def test_others_are_expected_for_the_time_of_a_write(world, folder):
             ]
             found = []
             for call in calls:
-                core.most = 0
+                here.most = 0
                 try:
                     call()
                 except CollectiveError:
                     assert len(found) > 3
-                assert core.concurrent_writers == 0
-                found.append(core.most)
+                assert a._core.concurrent_writers == 0
+                found.append(here.most)
             shared = t.nodes.count(t.nodes[t.rank]) > 1
             assert found[:4] == [1, 1, 1, 2] if shared else not any(found)
 

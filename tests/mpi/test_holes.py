@@ -7,29 +7,34 @@ import numpy as np
 import pytest
 
 import outcore
-from mpi.test_collective_faults import Faulty
-from outcore.collective import holes, rounds
+import watched
+from mpi.test_collective_faults import Faults
+from outcore.collective import rounds
 from outcore.errors import CollectiveError
 from ranks import UNDER_MPI, once, ranks
 
 PATIENCE = 30
+here = threading.local()
 
 
-class Counting:
-    """The core of an array that tells how many reads have ended."""
+class Counting(watched.Seen):
+    """Tells how many slots have been filled with what was there, and waits for that."""
 
-    def __init__(self, core):
-        self.core, self.reads, self.changed = core, 0, threading.Condition()
+    def __init__(self, *words):
+        super().__init__(*words)
+        self.reads, self.tiles, self.changed = 0, 0, threading.Condition()
+        here.core = self
 
-    def __getattr__(self, name):
-        return getattr(self.core, name)
+    def batch(self, k, slot):
+        found = super().batch(k, slot)
+        assert set(found.ways) <= {"rewritten"}
+        self.tiles += len(found.ways)
+        return found
 
-    def read_to_write(self, *args):
-        found = self.core.read_to_write(*args)
+    def end(self, kind):
         with self.changed:
             self.reads += 1
             self.changed.notify_all()
-        return found
 
     def wait_for(self, reads):
         with self.changed:
@@ -41,8 +46,8 @@ class Counting:
 def test_holes_are_read_ahead(world, folder, budget, slots, agree_on, monkeypatch):
     """When round 1 begins, those of all slots and of the first that is free again can have been read."""
     agree_on(slot=1 << 18, least=1)
-    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
-    here, meet = threading.local(), rounds.Work.synchronise
+    monkeypatch.setattr(rounds, "REWRITES", True)
+    meet = rounds.Work.synchronise
 
     def meets(self, failures):
         here.met += 1
@@ -51,6 +56,7 @@ def test_holes_are_read_ahead(world, folder, budget, slots, agree_on, monkeypatc
         return meet(self, failures)
 
     monkeypatch.setattr(rounds.Work, "synchronise", meets)
+    watched.use(monkeypatch, Counting)
     data = np.arange(world.size * 4096 * 96, dtype="i4").reshape(-1, 96)
 
     def body(t):
@@ -60,13 +66,11 @@ def test_holes_are_read_ahead(world, folder, budget, slots, agree_on, monkeypatc
             told = a.explain_all(mine, write=True, method="two-phase")
             assert told.slots == slots and told.rounds > slots + 1
             assert [rank for rank, *_ in told.domains] == list(range(t.size))
-            core = a._core
-            here.met, here.core = 0, Counting(core)
-            a._core = here.core
+            here.met, here.core = 0, None
             a.write_all(mine, -data[mine], method="two-phase")
-            a._core, reads, here.core = core, here.core.reads, None
+            tiles, here.core = here.core.tiles, None
             # Each tile's once.
-            assert reads == told.domains[t.rank][1]
+            assert tiles == told.domains[t.rank][1]
             expected = np.where(np.arange(96) % (t.size + 1) < t.size, -data, data)
             np.testing.assert_array_equal(expected, a.read_all(method="direct"))
 
@@ -91,7 +95,7 @@ def test_what_others_write_beside_a_hole_is_not_read_stale(
     """Rows of 404 bytes: pages, and chunks that are not there yet, are parts of several tiles."""
     agree_on(slot=2048, least=1, align=1)
     # Always read first.
-    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
+    monkeypatch.setattr(rounds, "REWRITES", True)
     name, options, hints = FILES[file]
     hints = {**hints, "io_groups": groups}
 
@@ -111,11 +115,12 @@ def test_what_others_write_beside_a_hole_is_not_read_stale(
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("kind", ["read_to_write", "write"])
+@pytest.mark.parametrize("kind", ["batch", "write"])
 @ranks(4, per_node=(None, 2))
 def test_a_failure_ahead_is_raised_by_all(world, folder, kind, groups, agree_on, monkeypatch):
     agree_on(slot=4096, least=1)
-    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
+    faults = Faults(monkeypatch)
+    monkeypatch.setattr(rounds, "REWRITES", True)
     data = np.arange(world.size * 128 * 64, dtype="i4").reshape(-1, 64)
 
     def body(t):
@@ -124,48 +129,33 @@ def test_a_failure_ahead_is_raised_by_all(world, folder, kind, groups, agree_on,
         with outcore.open(folder / "a.npy", "r+", comm=t, hints={"io_groups": groups}) as a:
             tiles = a.explain_all(mine, write=True, method="two-phase").domains[-1][1]
             assert tiles > 5
-            core = a._core
             for at in (1, 2, 4, 5, tiles):
                 if t.rank == t.size - 1:
                     error = (lambda: OSError(errno.EIO, "broken"), KeyboardInterrupt)[at % 2]
-                    a._core = Faulty(core, kind, at, error)
+                    faults.arm(kind, at, error)
                 with pytest.raises((CollectiveError, KeyboardInterrupt)) as caught:
                     a.write_all(mine, data[mine], method="two-phase")
                 interrupted = t.rank == t.size - 1 and at % 2 == 1
                 assert isinstance(caught.value, KeyboardInterrupt) == interrupted
                 if at % 2 == 0:
                     assert caught.value.ranks == (t.size - 1,)
-                a._core = core
+                assert faults.disarm() == (t.rank == t.size - 1)
                 np.testing.assert_array_equal(data, a.read_all(method="two-phase"))
 
     world.run(body, timeout=120)
 
 
-def test_only_who_may_rewrites_and_only_where_it_is_cheaper(tmp_path, monkeypatch):
-    prices = {}
-    monkeypatch.setattr(holes, "_price", lambda a, key, write=False: prices[key[0].step, write])
-    held, pieces = [(0, 99, 1)], [[(k, 10, 9)] for k in range(4)]
-    outcore.create(tmp_path / "a.npy", (99,), "i4").close()
-    for exclusive in (False, True):
-        hints = {"exclusive": exclusive}
-        with outcore.open(tmp_path / "a.npy", "r+", hints=hints) as a:
-            for piece, cheaper in ((10, False), (30, True)):
-                prices.update({(1, False): 40, (1, True): 60, (9, True): piece})
-                assert holes.rewrites(a, held, pieces, 40) == cheaper
-                assert holes.rewrites(a, held, pieces, 24) == (cheaper and exclusive)
-            assert holes.rewrites(a, held, pieces * 17, 40)
-
-
 @ranks(2, 4, per_node=(None, 1))
 def test_sparse_tiles_on_a_slow_disk(world, folder, slow_disk, monkeypatch):
     """Requests of 5 ms: few large ones, but only if nobody else may write what lies between."""
-    here, plain = threading.local(), holes.rewrites
 
-    def watched(*words):
-        here.found.append(plain(*words))
-        return here.found[-1]
+    class Watched(watched.Watched):
+        def batch(self, k, slot):
+            found = super().batch(k, slot)
+            here.found += found.ways
+            return found
 
-    monkeypatch.setattr(holes, "rewrites", watched)
+    watched.use(monkeypatch, Watched)
     n, step = 128, 8 * world.size
     data = np.arange(n * n, dtype="i4").reshape(n, n)
 
@@ -179,7 +169,7 @@ def test_sparse_tiles_on_a_slow_disk(world, folder, slow_disk, monkeypatch):
                 a.write_all(mine, -data[mine], method="two-phase")
                 expected = np.where(np.arange(n) % step < t.size, -data, data)
                 np.testing.assert_array_equal(expected, a.read_all(method="direct"))
-            assert set(here.found) <= {exclusive}
+            assert set(here.found) <= {"rewritten" if exclusive else "in parts"}
             assert t.agree(len(here.found)) > 0
             t.barrier()
 
@@ -217,12 +207,14 @@ def test_as_many_elements_as_a_tile_has_are_not_all_of_it(world, folder, monkeyp
         expected[key] = -1 - rank
     tiles = []
 
-    def watched(work, slot, n, ways=rounds.ways):
-        if (wanted := work.plan.wanted(work.rank, n)) is not None:
-            tiles.append((work.plan.in_order, wanted[1] == wanted[2]))
-        return ways(work, slot, n)
+    class Watched(watched.Watched):
+        def batch(self, k, slot):
+            for n in range(*self.plan.batch(self.rank, k)):
+                if (wanted := self.plan.wanted(self.rank, n)) is not None:
+                    tiles.append((self.plan.in_order, wanted[1] == wanted[2]))
+            return super().batch(k, slot)
 
-    monkeypatch.setattr(rounds, "ways", watched)
+    watched.use(monkeypatch, Watched)
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", data))

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import outcore
+import watched
 from mpi.collective_cases import Case
 from mpi.test_collective import NODES
-from outcore import _core
-from outcore.collective import rounds
 from outcore.errors import BudgetError, CollectiveError
 from outcore.transport.in_flight import InFlight
 from ranks import UNDER_MPI, once, ranks
@@ -184,12 +183,12 @@ def test_a_rank_that_fails_fails_its_request_on_all_and_no_other(world, folder):
 @ranks(2, 4, per_node=NODES)
 def test_a_failure_in_a_round_is_raised_by_all(world, folder, agree_on, monkeypatch):
     agree_on(slot=1024, least=1)
-    plain, failing = _core.read_many, []
+    failing = []
 
-    def read_many(wanted, **options):
-        if failing:
-            raise OSError("the disk is gone")
-        return plain(wanted, **options)
+    class Failing(watched.Seen):
+        def begin(self, kind):
+            if failing:
+                raise OSError("the disk is gone")
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", DATA))
@@ -204,7 +203,7 @@ def test_a_failure_in_a_round_is_raised_by_all(world, folder, agree_on, monkeypa
 
     # All ranks fail, so that it does not matter who owns what.
     failing.append(True)
-    monkeypatch.setattr(rounds._core, "read_many", read_many)
+    watched.use(monkeypatch, Failing)
     world.run(body)
 
 

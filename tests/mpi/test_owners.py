@@ -168,23 +168,8 @@ def moved(array):
 
 
 @ranks(2, 4, per_node=NODES)
-def test_only_a_proven_overlap_is_refused(world, folder, monkeypatch):
+def test_only_a_proven_overlap_is_refused(world, folder, undecided):
     """That there are too many pairs to look at is played: it takes thousands of ranks."""
-
-    class Undecided:
-        in_order = True
-
-        def __init__(self, plan):
-            self._plan = plan
-
-        def __getattr__(self, name):
-            return getattr(self._plan, name)
-
-        def overlap(self):
-            return None
-
-    plain = planning.planned
-    monkeypatch.setattr(planning, "planned", lambda *args, **kw: Undecided(plain(*args, **kw)))
 
     def body(t):
         make(t, folder, ["a.npy"])["a.npy"].close()

@@ -7,9 +7,9 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective import slots as slots_module
 from outcore.errors import CollectiveError
 from outcore.testing.sim import SimWorld
+from outcore.transport import sharing
 
 pytestmark = pytest.mark.simulated  # the group of all ranks is not closed before the end
 
@@ -25,7 +25,7 @@ def test_a_failed_collective_keeps_no_slots(tmp_path, ranks):
     def body(t):
         with outcore.open(tmp_path / "a.npy", comm=t) as a:
             a.read_all(np.s_[:, t.rank :: t.size], method="two-phase")
-            slots = slots_module._kept[t]
+            slots = sharing._kept[t]
             slots.pin()
             held.append(_core.memory_state()[0])
             slots.unpin()

@@ -9,10 +9,17 @@ import outcore
 from disks import SLOW
 from outcore import _core, measured
 from outcore.collective.dry_run import dry_run
-from outcore.collective.holes import key_of
-from outcore.collective.price import price, share_of_price
+from outcore.collective.items import key_of
 
 RANKS = 4
+
+
+def price(array, key, **words):
+    return _core.own_price([(array._core, key)], **{"write": False, **words})[0]
+
+
+def owner_price(plan, array, owner, **words):
+    return _core.Owner(plan, owner, [array._core]).price(write=True, **words)
 
 
 @pytest.mark.parametrize("name", ["a.zarr", "a.h5::/x"])
@@ -38,7 +45,7 @@ def test_holes_are_in_the_price_of_a_write(tmp_path):
             ((_, box, given),) = plan.needed(owner)
             assert (given < np.prod([count for _, count, _ in box])) == holes
             read, write = (price(array, key_of(box), write=w) for w in (False, True))
-            cost = share_of_price(plan, [array], owner, write=True)
+            cost = owner_price(plan, array, owner)
             assert read > 0 and cost == write + holes * read
 
 
@@ -49,7 +56,7 @@ def test_what_is_too_sparse_to_be_rewritten_is_not_written_together(tmp_path, ex
     array = outcore.create(tmp_path / "a.npy", data=np.zeros((1024, 1024), "f4"), hints=hints)
     keys = [np.s_[r :: 2 * RANKS, r :: 2 * RANKS] for r in range(RANKS)]
     plan = dry_run(array, keys, write=True, method="two-phase").plan
-    together = sum(share_of_price(plan, [array], owner, write=True) for owner in plan.owners())
+    together = sum(owner_price(plan, array, owner) for owner in plan.owners())
     alone = sum(price(array, key, write=True) for key in keys)
     boxes = [key_of(box) for owner in plan.owners() for _, box, _ in plan.needed(owner)]
     rewritten = sum(price(array, box) + price(array, box, write=True) for box in boxes)

@@ -2,54 +2,20 @@
 
 import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import outcore
+import watched
 from outcore import _core
-from outcore.collective import holes, planning, rounds
+from outcore.collective import planning, rounds
 from outcore.collective.dry_run import dry_run
-from outcore.collective.slots import _kept, slots_of
 from outcore.errors import CollectiveError
+from outcore.transport.sharing import _kept, slots_of
 from ranks import World
 
 MANY = 1 << 30
-
-
-@pytest.mark.parametrize("tiles", [1, 3, 4, 7])
-def test_holes_are_read_into_a_slot_when_its_last_write_has_ended(monkeypatch, tiles):
-    """Whichever of the threads that write it ends last."""
-    started, done = [], []
-
-    def ways(_work, _slot, n):
-        return [lambda: done.append(("read", n))], [lambda: done.append(("write", n))]
-
-    monkeypatch.setattr(rounds, "ways", ways)
-    monkeypatch.setattr(rounds, "_in_background", lambda work, _what: started.append(work))
-    work = SimpleNamespace(rank=0, tiles=lambda _rank, k: range(k * tiles, (k + 1) * tiles))
-    slots = SimpleNamespace(mine=lambda _turn: None)
-    for order in itertools.permutations(range(min(tiles, 4))):
-        started.clear()
-        turn = rounds._Turn([])
-        turn.go_on(work, slots, 0)
-        for read in started:
-            read()
-        started.clear()
-        turn.go_on(work, slots, 1)
-        writes = list(started)
-        done.clear()
-        assert len(writes) == len(order)
-        for number, k in enumerate(order, start=1):
-            writes[k]()
-            reads = started[len(writes) :]
-            assert bool(reads) == (number == len(order)), "read while the slot is being written"
-        assert sorted(done) == [("write", n) for n in range(tiles)]
-        done.clear()
-        for read in reads:
-            read()
-        assert sorted(done) == [("read", n) for n in range(tiles, 2 * tiles)]
 
 
 def test_tiles_of_8_mib_fit_slots_wherever_they_begin_in_a_page(tmp_path):
@@ -97,32 +63,15 @@ def test_slots_are_not_used_again_after_a_mishap():
     assert World(3).run(body, timeout=5) == [True] * 3
 
 
-class Late:
-    """Work in the background that begins when somebody waits for it, and not before."""
-
-    begun = 0
-
-    def __init__(self, work, _what):
-        self.work, self.done = work, False
-
-    def wait(self):
-        if not self.done:
-            self.done = True
-            Late.begun += 1
-            self.work()
-
-    finish = wait
-
-
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("per_node", [None, 2])
 def test_what_goes_on_in_a_slot_is_waited_for(tmp_path, monkeypatch, per_node, groups):
     """Before ranks look at it, before it is used again, and before a collective ends."""
     agreed = replace(planning.AGREED, slot=4096, least=1)
     monkeypatch.setattr(planning, "AGREED", agreed)
-    monkeypatch.setattr(rounds, "_in_background", Late)
-    monkeypatch.setattr(holes, "rewrites", lambda *_: True)
-    monkeypatch.setattr(Late, "begun", 0)
+    watched.use(monkeypatch, watched.Late)
+    monkeypatch.setattr(rounds, "REWRITES", True)
+    monkeypatch.setattr(watched.Late, "begun", 0)
     data = np.arange(256 * 96, dtype="i4").reshape(256, 96)
     np.save(tmp_path / "a.npy", data)
 
@@ -135,6 +84,6 @@ def test_what_goes_on_in_a_slot_is_waited_for(tmp_path, monkeypatch, per_node, g
             a.write_all(mine, -data[mine], method="two-phase")
 
     World(4, per_node).run(body)
-    assert Late.begun > 3 * 10
+    assert watched.Late.begun > 3 * 10
     expected = np.where(np.arange(96) % 5 < 4, -data, data)
     np.testing.assert_array_equal(expected, np.load(tmp_path / "a.npy"))

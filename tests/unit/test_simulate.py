@@ -13,7 +13,7 @@ import pytest
 import outcore
 from outcore import _core
 from outcore.cli import main
-from outcore.collective import planning
+from outcore.collective import call, planning
 from outcore.collective.dry_run import Disk, dry_run
 from outcore.model import tables
 from outcore.model.chart import Line, chart
@@ -276,13 +276,13 @@ def test_the_plan_is_that_of_read_all(tmp_path, monkeypatch, write):
     outcore.create(path, data=np.zeros((3000, 400))).close()
     sections = [(r, (slice(r, 3000), slice(r, 400, ranks))) for r in range(ranks)]
     made = plan(Case(ranks, (Array((3000, 400), 8, "C", sections, offset=4096),), write=write))
-    seen, plain = [], planning.planned
+    seen, plain = [], call.plan_of
 
     def planned(*args, **words):
         seen.append(plain(*args, **words))
         return seen[-1]
 
-    monkeypatch.setattr(planning, "planned", planned)
+    monkeypatch.setattr(call, "plan_of", planned)
 
     def body(comm):
         with outcore.open(path, "r+", comm=comm) as a:

@@ -28,6 +28,8 @@
 //! | [`open`]      | an open array: [`Open`] runs, explains, prefetches, flushes          |
 //! | [`blocks`]    | what does a loop over blocks of it need?                             |
 //! | [`many`]      | sections of many arrays: in which order, and on how many threads?    |
+//! | [`two_phase`] | what does an owner read and write in a round of a collective?        |
+//! | [`exchange`]  | which bytes go between slots, messages and the arrays of a rank?     |
 //! | [`cast`]      | a value of another type: in which parts?                             |
 //! | [`error`]     | why was it not done?                                                 |
 
@@ -40,6 +42,7 @@ mod chunks;
 pub mod described;
 mod empty;
 pub mod error;
+pub mod exchange;
 pub mod guard;
 mod habit;
 pub mod hints;
@@ -57,6 +60,7 @@ pub mod table;
 pub mod terms;
 #[cfg(test)]
 mod testing;
+pub mod two_phase;
 mod windows;
 
 pub use error::{Fault, Reason};

@@ -10,13 +10,15 @@
 //! Invariants. Nothing is read side by side that goes into the same memory: what is listed later is
 //! read later. The first failure ends the call.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use outcore_io::cpu;
-use outcore_plan::is_cached;
+use outcore_plan::{collective, is_cached, Direction, Section};
 
 use crate::error::Fault;
+use crate::hints::Hints;
 use crate::interrupt::Interrupts;
 use crate::open::Open;
 use crate::step::{reach, Access};
@@ -37,6 +39,34 @@ pub fn read_if_cached(
         }
     }
     Ok(true)
+}
+
+/// Whether a rank has read all of them sooner than a plan is made, together with others, of how they are
+/// read. `ranks` read at once, of which so many thousandths share a processor.
+pub fn reads_sooner(
+    sections: &[(&Open, &Section, &Hints)],
+    (ranks, oversubscription): (i64, i64),
+    interrupts: &dyn Interrupts,
+) -> bool {
+    let sooner = |cost, arrays| collective::reads_sooner(cost, ranks, arrays, oversubscription);
+    // Of all arrays: there may be fewer that cost anything.
+    let most =
+        sections.iter().map(|(open, ..)| open.described.path.as_str()).collect::<BTreeSet<_>>();
+    let (mut cost, mut dear) = (0_i64, BTreeSet::new());
+    for (open, section, hints) in sections {
+        let priced = open.price_of(Direction::Read, section, (hints, false), interrupts);
+        // Whoever reads it then will say what is wrong.
+        let Ok((this, _)) = priced else { return false };
+        cost = cost.saturating_add(this);
+        if this > 0 {
+            dear.insert(open.described.path.as_str());
+        }
+        // Large sections say so soon.
+        if !sooner(cost, most.len() as i64) {
+            return false;
+        }
+    }
+    sooner(cost, dear.len() as i64)
 }
 
 /// Reads all of them: those that are small and not cached `lanes` at a time, beginning at the part of the

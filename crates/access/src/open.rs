@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use outcore_io::backend::{self, Chosen};
 use outcore_io::chunk_cache;
 use outcore_io::disks::{Figures, Origin};
-use outcore_io::exec::{self, CacheUse, Job, Report};
+use outcore_io::exec::{self, CacheUse, Job, Report, User};
 use outcore_io::gaps::{self, Written};
 use outcore_io::lock::FileLock;
 use outcore_io::pool::PAGE;
@@ -307,6 +307,19 @@ impl Open {
         let rates = Rates { latency_ns, device, stream, ..Rates::MEASURED };
         let priced = Priced { direction, cost, pages, chunk, cached };
         Ok((priced.nanoseconds(&rates), cached))
+    }
+
+    /// The same of a section, wherever in memory it is.
+    pub fn price_of(
+        &self,
+        direction: Direction,
+        section: &Section,
+        (hints, cold): (&Hints, bool),
+        interrupts: &dyn Interrupts,
+    ) -> Result<(i64, i64), Fault> {
+        let strides = self.described.packed(&section.shape());
+        let (strides, data) = (&strides[..], User::none());
+        self.price(&Access { direction, section, strides, data, hints }, cold, interrupts)
     }
 
     /// Takes from a cost what need not be read, because it is kept; returns the number of chunks.

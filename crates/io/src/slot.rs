@@ -6,32 +6,20 @@
 //! Idea. Sections are lattices: a piece of both is a strided copy, whose addresses follow from the
 //! three sections. Where the slot is somebody else's (shared memory), this is the whole exchange.
 //!
-//! Invariants. Nothing outside the slot is touched, whatever the sections say: the span of the copy is
-//! compared with the slot's length. For the array the caller vouches.
+//! Invariants. Nothing outside of the memory of either side is touched, whatever the sections say: the span of
+//! the copy is compared with both.
 
 use outcore_plan::{Direction, Section};
 
 use crate::copy::{Loops, Side};
 use crate::error::StorageError;
+use crate::exec::User;
 
-/// A tile in a slot.
-#[derive(Debug, Clone, Copy)]
-pub struct Slot<'a> {
-    /// First byte.
-    pub data: *mut u8,
-    /// Bytes.
-    pub len: usize,
-    /// The elements of the tile.
-    pub tile: &'a Section,
-    /// Byte strides in the slot from one element of the tile to the next, per axis.
-    pub strides: &'a [i64],
-}
-
-/// An array in memory that holds a section.
-#[derive(Debug, Clone, Copy)]
-pub struct UserBuffer<'a> {
-    /// Its first element.
-    pub data: *mut u8,
+/// Memory that holds a section: a tile in a slot or a message, or the array of a rank.
+#[derive(Clone, Copy)]
+pub struct Sectioned<'a> {
+    /// Its memory, from the first element on.
+    pub memory: User<'a>,
     /// The section.
     pub section: &'a Section,
     /// Byte strides from one element of the section to the next, per axis.
@@ -51,14 +39,20 @@ pub fn packed(tile: &Section, order: &[usize], item: i64) -> Vec<i64> {
     strides
 }
 
-/// Where a piece of a section begins in memory that holds the section, and the strides along it.
-fn walk(piece: &Section, within: &Section, strides: &[i64]) -> Option<(i64, Vec<i64>)> {
+/// A tile or a piece that is not where a plan says.
+pub fn wrong(text: String) -> StorageError {
+    StorageError::BadJob(text)
+}
+
+/// Where a piece of a section begins in memory that holds the section, and the strides along it; None if it
+/// is no part of it.
+pub fn within(piece: &Section, whole: &Section, strides: &[i64]) -> Option<(i64, Vec<i64>)> {
     let mut at = 0_i64;
     let mut along = Vec::with_capacity(strides.len());
-    if piece.ndim() != within.ndim() || strides.len() != within.ndim() {
+    if piece.ndim() != whole.ndim() || strides.len() != whole.ndim() {
         return None;
     }
-    for ((p, w), stride) in piece.ranges().iter().zip(within.ranges()).zip(strides) {
+    for ((p, w), stride) in piece.ranges().iter().zip(whole.ranges()).zip(strides) {
         let first = (p.start - w.start) / w.step;
         let last = first.checked_add((p.count - 1).checked_mul((p.step / w.step).max(1))?)?;
         let on_lattice = (p.start - w.start) % w.step == 0 && (p.count < 2 || p.step % w.step == 0);
@@ -74,14 +68,10 @@ fn walk(piece: &Section, within: &Section, strides: &[i64]) -> Option<(i64, Vec<
 /// Copies a piece of both from the slot to the array ([`Direction::Read`]) or back. Returns bytes.
 ///
 /// # Errors
-/// `BadJob` if the piece is not a part of both, or does not lie in the slot.
-///
-/// # Safety
-/// `slot.data` is valid for `slot.len` bytes, and `held` for all elements of its section; both for
-/// writing where they are written. Nobody writes what is read here meanwhile, or touches what is written.
-pub unsafe fn copy(
-    slot: &Slot<'_>,
-    held: &UserBuffer<'_>,
+/// `BadJob` if the piece is not a part of both, or does not lie in their memory.
+pub fn copy(
+    slot: &Sectioned<'_>,
+    held: &Sectioned<'_>,
     piece: &Section,
     item: i64,
     direction: Direction,
@@ -89,27 +79,22 @@ pub unsafe fn copy(
     if piece.is_empty() {
         return Ok(0);
     }
-    let wrong = || StorageError::BadJob(format!("piece {piece} of tile {}", slot.tile));
-    let (slot_at, slot_along) = walk(piece, slot.tile, slot.strides).ok_or_else(wrong)?;
-    let (held_at, held_along) = walk(piece, held.section, held.strides).ok_or_else(wrong)?;
+    let wrong = || wrong(format!("piece {piece} of tile {}", slot.section));
+    let (slot_at, slot_along) = within(piece, slot.section, slot.strides).ok_or_else(wrong)?;
+    let (held_at, held_along) = within(piece, held.section, held.strides).ok_or_else(wrong)?;
     let (in_slot, in_held) = ((slot_at, &slot_along[..]), (held_at, &held_along[..]));
     let count = piece.shape();
-    let (loops, side) = match direction {
-        Direction::Read => (Loops::new(in_slot, in_held, &count, item)?, Side::Source),
-        Direction::Write => (Loops::new(in_held, in_slot, &count, item)?, Side::Destination),
+    let ((source, from), (target, to)) = match direction {
+        Direction::Read => ((slot.memory, in_slot), (held.memory, in_held)),
+        Direction::Write => ((held.memory, in_held), (slot.memory, in_slot)),
     };
-    let (low, high) = loops.span(side);
-    if low < 0 || usize::try_from(high).map_or(true, |high| high > slot.len) {
-        return Err(wrong());
-    }
-    // SAFETY: the span lies in the slot; the array's side holds all of its section, of which the piece
-    // is a part (`walk`). The caller vouches for the rest.
-    unsafe {
-        match direction {
-            Direction::Read => loops.run(slot.data, held.data),
-            Direction::Write => loops.run(held.data, slot.data),
-        }
-    }
+    let loops = Loops::new(from, to, &count, item)?;
+    let ((low, high), (first, last)) = (loops.span(Side::Source), loops.span(Side::Destination));
+    let (source, target) =
+        (source.within(low as i64, high as i64)?, target.within(first as i64, last as i64)?);
+    // SAFETY: both spans lie in the memory of their sides, which is valid and nobody else's as long as this
+    // runs: that is the promise of whoever made a `User`.
+    unsafe { loops.run(source.origin(), target.origin()) };
     Ok(loops.bytes())
 }
 
@@ -131,30 +116,35 @@ mod tests {
         let mut slot: Vec<u8> = (0..24).collect();
         let mut array = [0_u8; 6];
         let strides = packed(&tile, &[0, 1], 1);
-        let held = UserBuffer { data: array.as_mut_ptr(), section: &wanted, strides: &[2, 1] };
-        let held_slot = Slot { data: slot.as_mut_ptr(), len: 24, tile: &tile, strides: &strides };
-        // SAFETY: both arrays are as long as their sections.
-        let bytes = unsafe { copy(&held_slot, &held, &piece, 1, Direction::Read) }.unwrap();
-        assert_eq!((2, [0, 0, 10, 13, 0, 0]), (bytes, array));
-        array[2] = 99;
-        let held = UserBuffer { data: array.as_mut_ptr(), ..held };
-        // SAFETY: as above.
-        unsafe { copy(&held_slot, &held, &piece, 1, Direction::Write) }.unwrap();
+        let slots = User::of(&mut slot, 0);
+        let place = Sectioned { memory: slots, section: &tile, strides: &strides };
+        let mut read = |direction| {
+            let memory = User::of(&mut array, 0);
+            let held = Sectioned { memory, section: &wanted, strides: &[2, 1] };
+            let bytes = copy(&place, &held, &piece, 1, direction).unwrap();
+            let found = array;
+            array[2] = 99;
+            (bytes, found)
+        };
+        assert_eq!((2, [0, 0, 10, 13, 0, 0]), read(Direction::Read));
+        read(Direction::Write);
         assert_eq!((99, 13), (slot[10], slot[13]));
     }
 
     #[test]
     fn what_is_not_there_is_refused() {
-        let tile = section(&[(0, 4, 1)]);
-        let mut slot = [0_u8; 3];
-        let mut array = [0_u8; 8];
-        let held =
-            UserBuffer { data: array.as_mut_ptr(), section: &section(&[(0, 8, 1)]), strides: &[1] };
-        let short = Slot { data: slot.as_mut_ptr(), len: 3, tile: &tile, strides: &[1] };
+        let (tile, all) = (section(&[(0, 4, 1)]), section(&[(0, 8, 1)]));
+        let (mut slot, mut array) = ([0_u8; 3], [0_u8; 8]);
+        let short = Sectioned { memory: User::of(&mut slot, 0), section: &tile, strides: &[1] };
+        let held = Sectioned { memory: User::of(&mut array, 0), section: &all, strides: &[1] };
         for piece in [section(&[(0, 4, 1)]), section(&[(3, 2, 1)])] {
-            // SAFETY: the array holds its section; the slot is what is checked.
-            let result = unsafe { copy(&short, &held, &piece, 1, Direction::Read) };
-            assert!(matches!(result, Err(StorageError::BadJob(_))), "{result:?}");
+            for direction in [Direction::Read, Direction::Write] {
+                // Of either side.
+                for (one, other) in [(&short, &held), (&held, &short)] {
+                    let result = copy(one, other, &piece, 1, direction);
+                    assert!(matches!(result, Err(StorageError::BadJob(_))), "{result:?}");
+                }
+            }
         }
     }
 }

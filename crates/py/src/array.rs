@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use numpy::{PyArray1, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use outcore_access::described::Source;
-use outcore_access::{placed, Access, Cache, Hints};
+use outcore_access::{placed, Access, Hints};
 use outcore_io::exec::User;
 use outcore_io::process;
 use outcore_plan::collective::{section_words, ArrayDescriptor};
@@ -33,6 +33,7 @@ use crate::hints;
 use crate::key::{self, Axis, Selection};
 use crate::layout::{describe, Described};
 use crate::open::Open;
+use crate::two_phase::Held;
 
 /// An array on disk.
 #[pyclass(module = "outcore._core", frozen)]
@@ -54,16 +55,6 @@ enum State {
         retired: Vec<Arc<Open>>,
     },
     Closed,
-}
-
-/// How a section is read.
-#[derive(Clone, Copy)]
-enum Manner {
-    Any,
-    /// If it is in the page cache.
-    IfCached,
-    /// Through the page cache.
-    Kept,
 }
 
 #[pymethods]
@@ -93,7 +84,7 @@ impl Array {
 
     /// The same array, in all but the way of access: through windows (data sieving).
     fn sieving(&self) -> Array {
-        let hints = Hints { method: Some(Method::Window), ..self.hints.clone() };
+        let hints = self.sieving_hints();
         let (state, written, safe) = (self.state.clone(), self.written.clone(), self.safe.clone());
         Array { path: self.path.clone(), writable: self.writable, hints, state, written, safe }
     }
@@ -125,30 +116,10 @@ impl Array {
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.fetch(py, key, out, Manner::Any)?.0)
-    }
-
-    /// The same for a section that will be written next: the page cache keeps what is read, so that it is
-    /// read once.
-    fn read_to_write(
-        &self,
-        py: Python<'_>,
-        key: &Bound<'_, PyAny>,
-        out: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        self.fetch(py, key, Some(out), Manner::Kept).map(|_| ())
-    }
-
-    /// The same if it is in the page cache; otherwise None, and nothing was read.
-    #[pyo3(signature = (key, out))]
-    fn read_if_cached<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        out: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (result, read) = self.fetch(py, key, out, Manner::IfCached)?;
-        Ok(read.then_some(result))
+        let wanted = self.wanted(py, key, out)?;
+        let Wanted { open, selection, size, memory, .. } = &wanted;
+        self.transfer(py, open, Direction::Read, selection, *size, memory)?;
+        wanted.result()
     }
 
     /// A new array for a section.
@@ -220,6 +191,12 @@ impl Array {
         self.hints.concurrent_writers.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// How many reasons there are to expect others.
+    #[getter]
+    fn concurrent_writers(&self) -> u32 {
+        self.hints.concurrent_writers.load(Ordering::Relaxed)
+    }
+
     /// What a collective has to know of the array: `collective::ArrayDescriptor` as words.
     fn descriptor(&self) -> PyResult<Vec<i64>> {
         let open = self.open()?;
@@ -242,21 +219,16 @@ impl Array {
         Ok(self.open()?.past_cache(&self.hints))
     }
 
-    /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows.
-    fn cached(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u32> {
-        let open = self.open()?;
-        let selection = key::parse(key, open.shape(), &self.path)?;
-        Ok(py.detach(|| open.cached(&selection.section, &self.hints)))
-    }
-
     /// The section of a key as words (start, count, step per axis), and what the result has of each
     /// axis: for each result axis the axis of the array and whether it is reversed, or None.
     #[allow(clippy::type_complexity, reason = "a row of plain numbers for Python")]
+    #[pyo3(signature = (key, write = false))]
     fn section_of(
         &self,
         key: &Bound<'_, PyAny>,
+        write: bool,
     ) -> PyResult<(Vec<i64>, Vec<Option<(usize, bool)>>, bool)> {
-        let open = self.open()?;
+        let open = if write { self.open_for_writing()? } else { self.open()? };
         let found = key::parse(key, open.shape(), &self.path)?;
         found.size()?;
         let axis = |axis: &Axis| match *axis {
@@ -511,21 +483,6 @@ impl Array {
         tell(&open, &access)
     }
 
-    /// Reads a section into `out` or a new array, if at least the share `least` of it is cached; says
-    /// whether it did.
-    fn fetch<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        out: Option<&Bound<'py, PyAny>>,
-        manner: Manner,
-    ) -> PyResult<(Bound<'py, PyAny>, bool)> {
-        let wanted = self.wanted(py, key, out)?;
-        let Wanted { open, selection, size, memory, .. } = &wanted;
-        let read = self.transfer(py, open, Direction::Read, selection, *size, memory, manner)?;
-        Ok((wanted.result(read)?, read))
-    }
-
     /// A section with the memory into which it is to be read: `out`, or a new array.
     pub fn wanted<'py>(
         &self,
@@ -550,14 +507,28 @@ impl Array {
         Ok(Wanted { open, selection, size, memory, array, scalar })
     }
 
+    /// What an owner uses in threads of its own.
+    pub fn held(&self) -> Result<Held, Fault> {
+        let (hints, written) = (self.hints.clone(), self.written.clone());
+        Ok(Held { open: self.open()?, hints, written })
+    }
+
+    /// The array, as it was opened.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The hints of who reads through windows.
+    pub fn sieving_hints(&self) -> Hints {
+        Hints { method: Some(Method::Window), ..self.hints.clone() }
+    }
+
     /// The hints of the user for this array.
     pub fn hints(&self) -> &Hints {
         &self.hints
     }
 
-    /// Moves a selection between the file and memory whose axes are those of the result, unless it is to be
-    /// cached and is not; says whether it did.
-    #[allow(clippy::too_many_arguments, reason = "one end and the other")]
+    /// Moves a selection between the file and memory whose axes are those of the result.
     fn transfer(
         &self,
         py: Python<'_>,
@@ -566,21 +537,12 @@ impl Array {
         selection: &Selection,
         size: i64,
         memory: &Memory,
-        manner: Manner,
-    ) -> Result<bool, Fault> {
+    ) -> Result<(), Fault> {
         if size == 0 || open.described.item() == 0 {
-            return Ok(true);
+            return Ok(());
         }
         let walk = selection.walk(&memory.strides);
         let (section, item) = (&selection.section, open.described.item());
-        let keeping;
-        let hints = match manner {
-            Manner::Kept if self.hints.cache == Cache::Auto => {
-                keeping = Hints { cache: Cache::Keep, ..self.hints.clone() };
-                &keeping
-            }
-            _ => &self.hints,
-        };
         let access = Access {
             direction,
             section,
@@ -588,12 +550,9 @@ impl Array {
             // SAFETY: the memory was found, or made, for this selection, and the Python frame that waits
             // for us refers to it; results and `out` may be written.
             data: unsafe { memory.user(walk.shift, section, &walk.strides, item) },
-            hints,
+            hints: &self.hints,
         };
-        match manner {
-            Manner::IfCached => open.run_if_cached(py, &access),
-            _ => open.run(py, &access).map(|()| true),
-        }
+        open.run(py, &access)
     }
 
     fn assign(
@@ -624,8 +583,7 @@ impl Array {
         }
         open.admit(&selection.section)?;
         let written = if array.dtype().is_equiv_to(dtype) {
-            self.transfer(py, open, Direction::Write, selection, size, &memory, Manner::Any)
-                .map(|_| ())
+            self.transfer(py, open, Direction::Write, selection, size, &memory)
         } else {
             let walk = selection.walk(&memory.strides);
             let data = memory.data.wrapping_offset(walk.shift as isize);
@@ -656,8 +614,8 @@ pub struct Wanted<'py> {
 
 impl<'py> Wanted<'py> {
     /// What the caller gets, once it was read.
-    pub fn result(&self, read: bool) -> PyResult<Bound<'py, PyAny>> {
-        match self.scalar && read {
+    pub fn result(&self) -> PyResult<Bound<'py, PyAny>> {
+        match self.scalar {
             true => buffers::scalar(self.array.clone()),
             false => Ok(self.array.clone().into_any()),
         }

@@ -35,6 +35,20 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    /// All elements of an array of this shape.
+    ///
+    /// # Safety
+    /// As of [`user`](Memory::user); the lifetime is the caller's to choose.
+    pub unsafe fn whole<'a>(&self, shape: &[i64], item: i64) -> User<'a> {
+        let (mut low, mut high) = (0, item);
+        for (count, stride) in shape.iter().zip(&self.strides) {
+            let far = (count - 1).max(0) * stride;
+            (low, high) = (low + far.min(0), high + far.max(0));
+        }
+        // SAFETY: all elements of the array lie in low..high around the first one.
+        unsafe { User::new(self.data, low, high) }
+    }
+
     /// The elements of a section for the core, from `shift` bytes behind the first element on, walked by
     /// these strides.
     ///

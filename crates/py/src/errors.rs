@@ -281,17 +281,20 @@ pub fn detached<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Fault> + Send,
 ) -> Result<T, Fault> {
+    py.detach(|| caught(work))
+}
+
+/// Runs `work`; a panic is a failure, too. What it calls back knows that it is inside a call.
+pub fn caught<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     let _inside = Inside::enter();
-    py.detach(|| {
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-            let text = panic
-                .downcast_ref::<&str>()
-                .map(|text| (*text).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "a panic without words".to_owned());
-            let message = format!("the core stopped at an impossible state: {text}. Please report");
-            Err(Fault::new(Class::Internal, "panic", message))
-        })
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a panic without words".to_owned());
+        let message = format!("the core stopped at an impossible state: {text}. Please report");
+        Err(Fault::new(Class::Internal, "panic", message))
     })
 }
 

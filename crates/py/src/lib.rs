@@ -19,6 +19,8 @@
 //! | `calls.rs`   | calls inside calls of the same thread |
 //! | `interrupt.rs`| Ctrl-C |
 //! | `node_barrier.rs`   | steps of the ranks of one node |
+//! | `two_phase.rs` | what an owner does in the rounds of a collective |
+//! | `background.rs` | accesses in threads of their own |
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
 //! | `simulate.rs`| a modelled machine, and what an access takes on it |
 //! | `report.rs`  | a plan to what `explain` shows |
@@ -31,6 +33,7 @@ use pyo3::prelude::*;
 
 mod array;
 mod assign;
+mod background;
 mod block_loops;
 mod buffers;
 mod calls;
@@ -54,6 +57,7 @@ mod report;
 mod simulate;
 mod traffic;
 mod turn;
+mod two_phase;
 
 /// The core of outcore.
 #[pymodule]
@@ -65,11 +69,13 @@ mod _core {
     #[pymodule_export]
     use crate::assign::assign;
     #[pymodule_export]
+    use crate::background::Background;
+    #[pymodule_export]
     use crate::block_loops::{wait_for_loops, Loop};
     #[pymodule_export]
     use crate::calls::{is_inside, reads_here, refuse_nested, Call, Changing};
     #[pymodule_export]
-    use crate::collective::{reads_sooner, Collective};
+    use crate::collective::Collective;
     #[pymodule_export]
     use crate::compute::merge::{
         cut_runs, decode_words, keys_with_places, merge_runs, merge_scratch, sort_words,
@@ -100,20 +106,24 @@ mod _core {
     #[pymodule_export]
     use crate::open::writes;
     #[pymodule_export]
-    use crate::read_many::read_many;
+    use crate::read_many::{read_early, read_many};
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};
     #[pymodule_export]
     use crate::traffic::{accumulate_plan, exchange_plan, Traffic};
     #[pymodule_export]
     use crate::turn::whole_in_turn;
+    #[pymodule_export]
+    use crate::two_phase::{flush_turns, own_price, Batch, Messages, Owner};
 
     #[pymodule_export]
-    use crate::records::{brief_record, failed_record, record, settings, Records};
+    use crate::records::{brief_record, failed_record, record, settings, slot_shares, Records};
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         outcore_access::terms::default_budget();
+        m.add("SPARSE", outcore_plan::collective::SPARSE)?;
+        m.add("IMPOSSIBLE", outcore_plan::collective::IMPOSSIBLE)?;
         m.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

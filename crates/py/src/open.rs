@@ -57,11 +57,6 @@ impl Open {
         self.outside(py, |signals| self.core.run(access, signals))
     }
 
-    /// As [`Core::run_if_cached`].
-    pub fn run_if_cached(&self, py: Python<'_>, access: &Access) -> Result<bool, Fault> {
-        self.outside(py, |signals| self.core.run_if_cached(access, signals))
-    }
-
     /// What running would take.
     pub fn survey(&self, py: Python<'_>, access: &Access) -> Result<Survey, Fault> {
         self.outside(py, |signals| self.core.survey(access, signals))

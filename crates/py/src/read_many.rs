@@ -5,65 +5,135 @@
 //!
 //! Idea. All keys and all memory first, with the GIL; then all reads, without it (`outcore_access::many`).
 
-use outcore_access::{many, Access};
+use outcore_access::{many, Access, Hints};
 use outcore_plan::Direction;
 use pyo3::prelude::*;
 
 use crate::array::{Array, Wanted};
 use crate::errors::{detached, Fault};
 use crate::interrupt::Signals;
-use crate::key::Walk;
+use crate::key::{self, Walk};
 
 /// An array, a key, and where to read it to.
 type Request<'py> = (Bound<'py, Array>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
+/// How sections of several arrays are read: so many small ones at a time, beginning at the part of the list that
+/// `turn` (number, of how many) names.
+#[derive(Clone, Copy)]
+struct Manner {
+    lanes: usize,
+    turn: (usize, usize),
+    /// Through windows (data sieving).
+    sieve: bool,
+}
+
 /// Reads sections of many arrays: those that are small and not cached `lanes` at a time, beginning at
-/// the part of the list that `turn` (number, of how many) names. With `cached`, only if all are in the
-/// page cache: otherwise None, and what was read counts for nothing.
+/// the part of the list that `turn` (number, of how many) names.
 #[pyfunction]
-#[pyo3(signature = (requests, *, cached = false, lanes = 1, turn = None))]
+#[pyo3(signature = (requests, *, lanes = 1, turn = None))]
 pub fn read_many<'py>(
     py: Python<'py>,
     requests: Vec<Request<'py>>,
-    cached: bool,
     lanes: usize,
     turn: Option<(usize, usize)>,
-) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-    let turn = turn.unwrap_or((0, 1));
-    let mut results = Vec::with_capacity(requests.len());
-    let mut rest = &requests[..];
-    while !rest.is_empty() {
-        // If it is not the first that is missing, most are there.
-        let number = if cached && results.is_empty() { 1 } else { rest.len() };
-        let (some, after) = rest.split_at(number);
-        rest = after;
-        let mut wanted = Vec::with_capacity(some.len());
-        for (array, key, out) in some {
-            wanted.push(array.get().wanted(py, key, out.as_ref())?);
-        }
-        if !run(py, some, &wanted, cached, lanes, turn)? {
-            return Ok(None);
-        }
-        for one in &wanted {
-            results.push(one.result(true)?);
-        }
-    }
-    Ok(Some(results))
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let manner = Manner { lanes, turn: turn.unwrap_or((0, 1)), sieve: false };
+    Ok(results(wanted(py, &requests, &manner, false)?)?.unwrap_or_default())
 }
 
-/// Reads; says whether all was cached.
+/// Reads what nobody has to plan for, of several arrays: with `"direct"` and `"sieve"` all of it, otherwise what is
+/// in the page cache, or what rank `rank` of `ranks` has read sooner than planned for, if so many thousandths of
+/// them share a processor. None if that is not all of it: then nothing counts that was read.
+#[pyfunction]
+#[pyo3(signature = (requests, method, *, rank, ranks, oversubscription))]
+pub fn read_early<'py>(
+    py: Python<'py>,
+    requests: Vec<Request<'py>>,
+    method: &str,
+    rank: usize,
+    ranks: usize,
+    oversubscription: i64,
+) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    let manner = Manner { lanes: LANES, turn: (rank, ranks), sieve: method == "sieve" };
+    if method == "direct" || manner.sieve {
+        return results(wanted(py, &requests, &manner, false)?);
+    }
+    let mut found = Vec::with_capacity(requests.len());
+    // If it is not the first that is missing, most are there.
+    for some in [&requests[..requests.len().min(1)], &requests[requests.len().min(1)..]] {
+        match wanted(py, some, &manner, true)? {
+            Some(read) => found.extend(read),
+            None if is_cheap(py, &requests, (ranks as i64, oversubscription))? => {
+                return results(wanted(py, &requests, &manner, false)?);
+            }
+            None => return Ok(None),
+        }
+    }
+    results(Some(found))
+}
+
+/// Small sections that a rank reads from the disk at a time.
+const LANES: usize = 4;
+
+fn results<'py>(wanted: Option<Vec<Wanted<'py>>>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    let all = wanted.map(|all| all.iter().map(|one| one.result()).collect());
+    all.transpose()
+}
+
+/// Whether all is read sooner than planned for.
+fn is_cheap(
+    py: Python<'_>,
+    requests: &[Request<'_>],
+    (ranks, oversubscription): (i64, i64),
+) -> PyResult<bool> {
+    let mut sections = Vec::with_capacity(requests.len());
+    for (array, key, _) in requests {
+        let held = array.get().held()?;
+        let section = key::parse(key, held.open.shape(), array.get().path())?.section;
+        sections.push((held, section));
+    }
+    let signals = Signals::default();
+    let cheap = detached(py, || {
+        let all = sections.iter().map(|(held, section)| (&**held.open, section, &held.hints));
+        let all: Vec<_> = all.collect();
+        Ok(many::reads_sooner(&all, (ranks, oversubscription), &signals))
+    });
+    match signals.take() {
+        Some(raised) => Err(raised),
+        None => Ok(cheap?),
+    }
+}
+
+/// Reads all; with `cached`, only if all are in the page cache.
+fn wanted<'py>(
+    py: Python<'py>,
+    requests: &[Request<'py>],
+    manner: &Manner,
+    cached: bool,
+) -> PyResult<Option<Vec<Wanted<'py>>>> {
+    let mut wanted = Vec::with_capacity(requests.len());
+    for (array, key, out) in requests {
+        wanted.push(array.get().wanted(py, key, out.as_ref())?);
+    }
+    Ok(run(py, requests, &wanted, manner, cached)?.then_some(wanted))
+}
+
+/// Reads; says whether it did: with `cached`, whether all was cached.
 fn run(
     py: Python<'_>,
     requests: &[Request<'_>],
     wanted: &[Wanted<'_>],
+    manner: &Manner,
     cached: bool,
-    lanes: usize,
-    turn: (usize, usize),
 ) -> Result<bool, Fault> {
     let walks: Vec<Walk> =
         wanted.iter().map(|one| one.selection.walk(&one.memory.strides)).collect();
+    let hints: Vec<Hints> = match manner.sieve {
+        true => requests.iter().map(|(array, ..)| array.get().sieving_hints()).collect(),
+        false => vec![],
+    };
     let mut jobs: Vec<(&outcore_access::Open, Access)> = Vec::with_capacity(wanted.len());
-    for ((one, walk), (array, ..)) in wanted.iter().zip(&walks).zip(requests) {
+    for (number, (one, walk)) in wanted.iter().zip(&walks).enumerate() {
         if !one.is_nothing() {
             let section = &one.selection.section;
             let item = one.open.described.item();
@@ -73,7 +143,7 @@ fn run(
                 strides: &walk.strides,
                 // SAFETY: the array was found, or made, for this section, and `wanted` refers to it.
                 data: unsafe { one.memory.user(walk.shift, section, &walk.strides, item) },
-                hints: array.get().hints(),
+                hints: hints.get(number).unwrap_or_else(|| requests[number].0.get().hints()),
             };
             jobs.push((&**one.open, access));
         }
@@ -81,7 +151,7 @@ fn run(
     let signals = Signals::default();
     let result = detached(py, || {
         Ok(match cached {
-            false => many::read(&jobs, lanes, turn, &signals).map(|()| true),
+            false => many::read(&jobs, manner.lanes, manner.turn, &signals).map(|()| true),
             true => many::read_if_cached(&jobs, &signals),
         })
     });

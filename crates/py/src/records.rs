@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use outcore_io::Arena;
 use outcore_plan::assign::Solver;
 use outcore_plan::collective::{
     self as plan, Choice, Cut, Decision, Method, Mismatch, Owners, Said, Settings, Stage, Wanted,
@@ -10,10 +11,12 @@ use outcore_plan::collective::{
 };
 use pyo3::prelude::*;
 
+use crate::array::Array;
 use crate::assign::{answer, Answer};
 use crate::buffers;
 use crate::collective::Collective;
 use crate::errors::{Class, Fault};
+use crate::key;
 
 /// Of an item: names of its array and its file, words of the array, words of the section.
 type Words = (i64, i64, Vec<i64>, Vec<i64>);
@@ -22,38 +25,55 @@ type Words = (i64, i64, Vec<i64>, Vec<i64>);
 pub(crate) type Decided = (&'static str, Reason);
 type Reason = (&'static str, i64, i64);
 
-/// The settings of a rank, as words of its record.
+/// The settings of a rank, as words of its record. `hints`: those that count on this rank; `accesses`: arrays
+/// and keys that it brings. With `done` it has read what it wants; with `far` there are ranks on other nodes.
 #[pyfunction]
-#[pyo3(signature = (*, method, offered, io_ranks, cut, refuses_overlap, durable, stripe, cached, groups, gap, solver))]
-#[allow(clippy::too_many_arguments, reason = "named in Python; each is a setting")]
+#[pyo3(signature = (method, hints, ranks, accesses, *, done = false, far = false))]
 pub fn settings(
+    py: Python<'_>,
     method: i64,
-    offered: i64,
-    io_ranks: i64,
-    cut: &str,
-    refuses_overlap: bool,
-    durable: bool,
-    stripe: i64,
-    cached: i64,
-    groups: i64,
-    gap: i64,
-    solver: &str,
-) -> Vec<i64> {
-    let (method, cut, solver) = (Method::of_number(method), cut_of(cut), solver_of(solver));
+    hints: &Bound<'_, PyAny>,
+    ranks: i64,
+    accesses: Vec<(Bound<'_, Array>, Bound<'_, PyAny>)>,
+    done: bool,
+    far: bool,
+) -> PyResult<Vec<i64>> {
+    let number = |name: &str| hints.getattr(name)?.extract::<Option<i64>>();
+    let text = |name: &str| hints.getattr(name)?.extract::<String>();
+    let (mut cached, mut gap, mut durable) = (1000, 0, false);
+    for (array, key) in &accesses {
+        let held = array.get().held()?;
+        let section = key::parse(key, held.open.shape(), array.get().path())?.section;
+        if !done && !section.is_empty() {
+            let share = py.detach(|| held.open.cached(&section, &held.hints));
+            cached = i64::from(share).min(cached);
+        }
+        gap = held.open.disk().0.gap.max(gap);
+        durable |= held.hints.sync;
+    }
+    let arena = Arena::global();
+    let limit = i64::try_from(arena.limit()).unwrap_or(i64::MAX);
+    let free = i64::try_from(arena.available()).unwrap_or(i64::MAX);
     let settings = Settings {
-        method,
-        offered,
-        io_ranks,
-        cut,
-        refuses_overlap,
+        method: Method::of_number(method),
+        offered: plan::offered(free.min(limit), number("memory")?, far),
+        io_ranks: number("io_ranks")?.filter(|few| *few != 0).unwrap_or(ranks),
+        cut: cut_of(&text("domains")?),
+        refuses_overlap: text("overlap")? == "error",
         durable,
-        stripe,
+        stripe: number("stripe")?.filter(|stripe| *stripe != 0).unwrap_or(plan::ALIGN),
         cached,
-        groups,
+        groups: number("io_groups")?.filter(|groups| *groups != 0).unwrap_or(1),
         gap,
-        solver,
+        solver: solver_of(&text("assign")?),
     };
-    settings.words().to_vec()
+    Ok(settings.words().to_vec())
+}
+
+/// Into so many parts the memory of a rank is divided, of which a slot is one.
+#[pyfunction]
+pub fn slot_shares(far: bool) -> i64 {
+    plan::slot_shares(far)
 }
 
 pub(crate) fn cut_of(name: &str) -> Cut {
@@ -103,7 +123,10 @@ pub struct Records {
     arrays: OnceLock<Vec<Wanted>>,
 }
 
-fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUntypedArray>> {
+pub(crate) fn array_of<'py>(
+    py: Python<'py>,
+    words: &[i64],
+) -> PyResult<Bound<'py, PyUntypedArray>> {
     let array = buffers::empty(py, &[words.len() as i64], &numpy::dtype::<i64>(py), false)?;
     // SAFETY: the array is new, dense, and of as many words; nobody else knows it yet.
     unsafe {
@@ -236,12 +259,17 @@ impl Records {
         self.records.lacking(slot).map(reason)
     }
 
-    /// What all ranks do with slots of so many bytes: whether there is a way; and the choice, or why that
-    /// way must be two-phase. None: what is cheapest. `order`: ranks write in their order, and whether nobody
-    /// could find out if they have to.
-    #[pyo3(signature = (slot, order))]
-    fn decide(&self, slot: i64, order: Option<bool>) -> (bool, Option<Decided>) {
-        match self.records.decide(slot, order) {
+    /// What all ranks do with a plan: whether there is a way; and the choice, or why that way must be
+    /// two-phase. None: what is cheapest.
+    #[pyo3(signature = (plan, *, write))]
+    fn decide(
+        &self,
+        py: Python<'_>,
+        plan: &Bound<'_, Collective>,
+        write: bool,
+    ) -> (bool, Option<Decided>) {
+        let plan = &plan.get().plan;
+        match py.detach(|| self.records.decide(plan.slot_bytes(), plan.order(write))) {
             Decision::Chosen(choice) => (true, Some(chosen(choice))),
             Decision::ByPrice => (true, None),
             Decision::NoMemory(why) => (false, why.map(|why| ("two-phase", reason(why)))),
@@ -253,7 +281,7 @@ impl Records {
         let plan = py.detach(|| {
             plan::Collective::of_records(&self.records, self.wanted(), (slot, least), write)
         });
-        Ok(Collective { plan: plan.map_err(Fault::from)? })
+        Ok(Collective { plan: Arc::new(plan.map_err(Fault::from)?) })
     }
 
     /// Which arrays were given to which ranks, as `assign` tells it; None if nothing was assigned.
@@ -276,13 +304,14 @@ impl Records {
         self.records.any_unsaid()
     }
 
-    /// Reads all items. None if they fit together; otherwise what is odd (`"descriptor"`, `"array"`), and
-    /// on which ranks. With `one`, all ranks must have brought one section of the same array.
+    /// Reads all items. None if they fit together; otherwise what is odd (`"descriptor"`, `"array"`,
+    /// `"method"`), and on which ranks. With `one`, all ranks must have brought one section of the same array.
     fn compare(&self, py: Python<'_>, one: bool) -> PyResult<Option<(&'static str, Vec<u32>)>> {
         match py.detach(|| self.records.arrays(one)) {
             Ok(arrays) => {
                 let _ = self.arrays.set(arrays);
-                Ok(None)
+                let other = self.records.methods().position(|one| one != self.records.asked());
+                Ok(other.map(|rank| ("method", vec![rank as u32])))
             }
             Err(Mismatch::ArrayDescriptor(rank)) => Ok(Some(("descriptor", vec![rank]))),
             Err(Mismatch::Array(ranks)) => Ok(Some(("array", ranks))),
@@ -316,6 +345,11 @@ impl Records {
 }
 
 impl Records {
+    /// Why there is no memory for two phases.
+    pub fn lacks(&self, slot: i64) -> Option<Why> {
+        self.records.lacking(slot)
+    }
+
     /// The arrays; none before `compare`.
     pub fn wanted(&self) -> &[Wanted] {
         self.arrays.get().map_or(&[], Vec::as_slice)

@@ -7,23 +7,21 @@ Collective access: many ranks, each byte across the disk once.
 | `many.py`      | `read_all`, `write_all` of several arrays |
 | `explain.py`   | `explain_all`, of one array and of many |
 | `dry_run.py`   | the plan of any number of ranks, told by one process |
-| `cached_read.py`     | a read of one array, where all have it cached |
 | `request.py`   | calls that were started: `iread_all`, `iwrite_all` |
-| `call.py`      | a call, from records to results |
+| `call.py`      | a call, from records to results; and the fast path where all have it cached |
 | `agreement.py` | the synchronisations: what ranks tell each other; how all fail together |
-| `planning.py`  | settings of the ranks, and the plan and the method that follow from the records |
+| `planning.py`  | what a plan is made with; reasons in sentences, errors |
 | `items.py`     | one rank's sections and their memory |
-| `price.py`     | what a rank's own accesses cost, and its part as an owner |
-| `independent.py`     | each rank on its own: direct, sieve, what is cached |
+| `independent.py`     | each rank on its own: direct and sieve |
 | `rounds.py`    | the rounds of two-phase |
-| `holes.py`     | what nobody gives of a tile that is written |
 | `durable.py`   | flushes: each file once on a node |
 | `packets.py`   | what goes between nodes in a round, in parts that fit |
 | `traffic.py`   | messages in rounds: packed, sent, received, unpacked |
-| `slots.py`     | memory that the ranks of a node share |
 | `report.py`    | what `explain_all` tells |
 
-Plan, owners and method are decided in ``crates/plan/src/collective``.
+Plan, owners, prices and method, holes, parts of messages and who flushes are decided in
+``crates/plan/src/collective``; what an owner reads and writes in a round is in
+``crates/access/src/two_phase.rs``; slots are in ``transport/sharing.py``.
 """
 
 from outcore.collective.array import CollectiveArray

@@ -22,10 +22,10 @@ Invariants. Each rank makes the same calls of the transport, whatever happened t
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,8 @@ from outcore.transport.timeouts import DeferredInterrupt
 __all__ = [
     "Announced",
     "Call",
-    "Since",
+    "Elsewhere",
+    "Failures",
     "Unsure",
     "brief",
     "call_of",
@@ -85,42 +86,30 @@ _CALLS = {
 _NAMES = {call.number: name for name, call in _CALLS.items()}
 
 
-class Since:
-    """
-    What this process has written since the ranks of a group met.
+class Elsewhere(Exception):
+    """Some other rank failed."""
 
-    Who wrote must not have the others read before he comes: so he says that he has read nothing, and
-    nothing that was read early counts.
 
-    Examples
-    --------
-    >>> from outcore.transport import transport
-    >>> Since.of(transport(None)).quiet(0)
-    True
-    """
+class Failures:
+    """What went wrong on this rank: the first failure counts."""
 
-    _all: ClassVar[weakref.WeakKeyDictionary[Transport, Since]] = weakref.WeakKeyDictionary()
+    def __init__(self) -> None:
+        self.first: BaseException | None = None
 
-    def __init__(self, size: int) -> None:
-        self._alone = size == 1
-        # `_core.writes` when they synchronised; nobody knows before they have.
-        self._met: int | None = None
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Keep what is raised inside for later, unless all ranks raise it."""
+        try:
+            yield
+        except BaseException as error:
+            if is_everywhere(error):
+                raise
+            self.note(error)
 
-    @classmethod
-    def of(cls, group: Transport) -> Since:
-        """Give that of a group."""
-        found = cls._all.get(group)
-        if found is None:
-            found = cls._all[group] = Since(group.size)
-        return found
-
-    def quiet(self, written: int) -> bool:
-        """Whether nothing was written; `written`: `_core.writes` when this call began."""
-        return self._alone or self._met == written
-
-    def synchronised(self, written: int) -> None:
-        """All ranks know of what had been written then."""
-        self._met = written
+    def note(self, error: BaseException) -> None:
+        """Keep a failure, unless there was one before it."""
+        if self.first is None:
+            self.first = error
 
 
 def brief(call: str, settings: list[int], name: int | None = None) -> NDArray[np.int64]:

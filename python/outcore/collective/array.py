@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.collective import items
-from outcore.collective.agreement import Announced, fail_together, together
-from outcore.collective.cached_read import Reader
-from outcore.collective.call import run
+from outcore.collective.agreement import Announced, Elsewhere, fail_together, together
+from outcore.collective.call import Reader, run
 from outcore.collective.durable import WORDS, Ready, flush_once
 from outcore.collective.explain import explain
 from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport
 from outcore.collective.request import CollectiveRequest, start
-from outcore.collective.rounds import Elsewhere
 from outcore.disk import DiskArray, Mode
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints

@@ -2,13 +2,25 @@
 A collective call, from records to results.
 
 Each rank prepares its sections (`items`), all ranks exchange records and agree (`agreement`), each
-makes the same plan, all choose a method (`planning`) and run it (`rounds`, or each its own access:
-`alone`). How it ended is agreed on again, so that all ranks return, or all raise.
+makes the same plan, all choose a method and run it: `rounds`, or each its own access
+(`independent`). How it ended is agreed on again, so that all ranks return, or all raise. Plan,
+owners, prices and method are decided in ``crates/plan/src/collective``.
+
+A read of one array, where every rank has its section in the page cache, has a fast path (`Reader`).
+A rank reads a few megabytes out of the page cache in half a millisecond; to prepare an item, hints
+and a whole record takes it a tenth of that, for other ranks that need none of it. So the rank reads
+first, and sends a brief record: that it has read, and of which array, the same words each time. If
+all ranks send that, the call is complete. If not, they take the general path (`run`), which begins
+with the records they have exchanged.
+
+Invariants. Each rank decides by itself whether it tries the fast path. What it does after the
+exchange follows from the records of all ranks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +34,7 @@ from outcore.collective import independent, planning
 from outcore.collective import items as brought
 from outcore.collective.agreement import (
     Announced,
-    Since,
+    Elsewhere,
     Unsure,
     brief,
     call_of,
@@ -32,17 +44,28 @@ from outcore.collective.agreement import (
 )
 from outcore.collective.durable import flush_what_asks
 from outcore.collective.items import Item
-from outcore.collective.planning import METHODS, UNDECIDED, Choice, Prices
-from outcore.collective.price import oversubscription, own_price, share_of_price
-from outcore.collective.rounds import Elsewhere, Work, read_rounds, write_rounds
-from outcore.collective.slots import unpin_slots
+from outcore.collective.planning import METHODS, UNDECIDED, Decided, Prices
+from outcore.collective.rounds import Work, read_rounds, write_rounds
 from outcore.disk import DiskArray
 from outcore.errors import CollectiveError, UsageError
+from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
 from outcore.transport import Transport
+from outcore.transport.sharing import unpin_slots
 from outcore.transport.timeouts import DeferredInterrupt
 
-__all__ = ["Attempt", "SharedPlan", "run"]
+__all__ = [
+    "Attempt",
+    "Reader",
+    "SharedPlan",
+    "decided",
+    "early",
+    "oversubscription",
+    "plan_of",
+    "run",
+]
+
+_READ = "read_all"
 
 
 @dataclass(frozen=True)
@@ -64,7 +87,7 @@ class SharedPlan:
     plan: _core.Collective
     arrays: list[DiskArray | None]
     names: list[int]
-    choice: Choice
+    choice: Decided
     groups: int
     slots: int
     room: int
@@ -72,6 +95,112 @@ class SharedPlan:
     mine: list[Item]
     # The same of a write, without what higher ranks give.
     left: list[Item]
+
+
+class Reader:
+    """
+    The fast path of reads of one array: what a rank says after it has read its section.
+
+    Parameters
+    ----------
+    group
+        The ranks that opened it.
+    """
+
+    def __init__(self, group: Transport) -> None:
+        self._group = group
+        self._info: ArrayInfo | None = None
+        self._heads: dict[str, NDArray[np.int64]] = {}
+
+    def read(self, array: DiskArray, key: Any, out: Any, method: Any) -> Any:
+        """Read a section together with the other ranks: `CollectiveArray.read_all`."""
+        group = self._group
+        # What a write that was started before will change must not be read early.
+        if group.in_flight.last is not None:
+            group.in_flight.finish(group)
+        head, got, attempt = None, None, None
+        # The other ranks wait for all of a collective.
+        with DeferredInterrupt():
+            written = _core.writes()
+            try:
+                head = self._head(array, method) if _is_quiet(group, written) else None
+                if head is not None:
+                    got = early(group, [(array._core, key, out)], method)
+                    attempt = Attempt()
+            except BaseException as error:
+                attempt = Attempt(failure=error)
+            if head is not None and got is not None:
+                try:
+                    heads = _core.Records(group.allgather(head))
+                    done = heads.settled(True)
+                except BaseException:
+                    # Only now is it known whether there is another step, in which to say what failed.
+                    with Unsure(group, _READ):
+                        raise
+                if done:
+                    group.synchronised = written
+                    return got[0]
+                attempt = Attempt(heads)
+            # What was read early is memory that is there.
+            early_out = got[0] if got is not None and isinstance(got[0], np.ndarray) else None
+            to = early_out if out is None else out
+
+            def bring() -> list[Item]:
+                return [brought.reading(array, key, to)]
+
+            return run(group, _READ, bring, method, lambda: array._hints, one=True, attempt=attempt)
+
+    def _head(self, array: DiskArray, method: Any) -> NDArray[np.int64] | None:
+        """Words for "I have read it"; None if not each rank is to read what it wants."""
+        if self._info is not array._info:
+            self._info, self._heads = array._info, {}
+        if method not in METHODS or method == "two-phase":
+            return None
+        head = self._heads.get(method)
+        if head is None:
+            if method == "auto" and _few_touch_files(array._hints, self._group):
+                return None
+            head = brief(_READ, [METHODS.index(method)], brought.name_of(array))
+            self._heads[method] = head
+        return head
+
+
+def early(
+    group: Transport, wanted: list[tuple[_core.Array, Any, Any]], method: str
+) -> list[Any] | None:
+    """Read what is cached, or takes longer to plan for than to read; None if that is not all."""
+    return _core.read_early(
+        wanted,
+        method,
+        rank=group.rank,
+        ranks=group.size,
+        oversubscription=oversubscription(group),
+    )
+
+
+def oversubscription(group: Transport) -> int:
+    """Tell how many ranks of this node share a processor, in thousandths: 1000 and more."""
+    near = group.nodes.count(group.nodes[group.rank])
+    return max(near * 1000 // _processors(), 1000)
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _few_touch_files(hints: Hints, group: Transport) -> bool:
+    """Whether not all ranks are to touch files."""
+    return (hints.io_ranks or group.size) < group.size
+
+
+def _is_quiet(group: Transport, written: int) -> bool:
+    """Whether nothing was written since the ranks synchronised; `written`: `_core.writes` now."""
+    # Who wrote must not have the others read before he comes: so he says that he has read nothing, and
+    # nothing that was read early counts.
+    return group.size == 1 or group.synchronised == written
 
 
 def run(
@@ -105,20 +234,18 @@ def run(
     attempt
         What came of a read before the call, if there was one.
     """
-    group.in_flight.finish(group)
+    if group.in_flight.last is not None:
+        group.in_flight.finish(group)
     write = call_of(call).writes
     what = call.rsplit(".", maxsplit=1)[-1]
     far = len(set(group.nodes)) > 1
     written = _core.writes()
-    since = Since.of(group)
     # Who may not touch files does not look at them either.
     two_phase = method == "two-phase"
     # What is wrong with the requests, `record` tells all ranks.
     with contextlib.suppress(Exception):
-        two_phase = two_phase or (
-            method == "auto" and planning.few_touch_files(hints(), group.size)
-        )
-    reads = since.quiet(written) and answer is None and not write and not two_phase
+        two_phase = two_phase or (method == "auto" and _few_touch_files(hints(), group))
+    reads = _is_quiet(group, written) and answer is None and not write and not two_phase
     # What was tried is not tried again.
     tries = reads and attempt is None
     mine: list[Item] = []
@@ -143,7 +270,8 @@ def run(
             tries
             and not whole
             and if_cached is None
-            and independent.read_all_if_cached(group, mine, method)
+            and early(group, [(i.core, i.key, i.given) for i in mine if i.nbytes], method)
+            is not None
         ):
             results = [item.result for item in mine]
         if write and group.nodes.count(group.nodes[group.rank]) > 1:
@@ -153,7 +281,14 @@ def run(
                 core.expect_concurrent_writers()
                 written_together.append(core)
         done = results is not None
-        settings = planning.settings_of(method, group.size, hints(), mine, if_cached=done, far=far)
+        settings = _core.settings(
+            METHODS.index(method),
+            hints(),
+            group.size,
+            [(item.core, item.key) for item in mine],
+            done=done,
+            far=far,
+        )
         names = brought.names_and_files(mine)
         words = [
             (name, file, item.core.descriptor(), item.section)
@@ -169,7 +304,7 @@ def run(
         try:
             heads = attempt.heads if attempt is not None else None
             records = gather(group, record, name_of, settled, heads=heads, what=what)
-            since.synchronised(written)
+            group.synchronised = written
             with Unsure(group, what):
                 done = settled(records)
             if not done:
@@ -177,15 +312,16 @@ def run(
                 try:
                     # Whatever the ranks make of the records, it ends with a step.
                     with Announced(group, what):
-                        planning.compare(records, one=one)
+                        if (odd := records.compare(one)) is not None:
+                            planning.refuse(records, odd)
                         if answer is not None:
                             told = answer(_synchronise(group, records, mine, write=write))
                             group.agree(0)
                             return told
-                        at_once = None if write else planning.unplanned(records)
+                        at_once = None if write else records.unplanned()
                         if at_once is not None:
                             failure = independent.each_independently(
-                                group, mine, at_once.method, write=False
+                                group, mine, at_once[0], write=False
                             )
                         else:
                             shared = _synchronise(group, records, mine, write=write)
@@ -207,7 +343,7 @@ def run(
 def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseException | None:
     """Do what was planned; returns this rank's failure, if any rank failed."""
     durable = write and shared.records.durable
-    if shared.choice.method == "two-phase":
+    if shared.choice[0] == "two-phase":
         work = Work(
             group, shared.plan, shared.arrays, shared.mine, shared.groups, shared.slots, shared.room
         )
@@ -216,7 +352,7 @@ def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseExce
         have = [(n, a) for n, a in enumerate(shared.arrays) if durable and a is not None]
         apart = [a for n, a in have if shared.plan.apart(n)]
         failure = independent.each_independently(
-            group, shared.left, shared.choice.method, write=write, send=apart
+            group, shared.left, shared.choice[0], write=write, send=apart
         )
     if durable and failure is None:
         return flush_what_asks(group, shared.arrays, shared.mine)
@@ -227,7 +363,7 @@ def _synchronise(
     group: Transport, records: _core.Records, mine: list[Item], *, write: bool
 ) -> SharedPlan:
     """Plan, from the records of all ranks."""
-    plan = planning.planned(records, write=write)
+    plan = plan_of(records, write=write)
     overlap = plan.overlap() if write and records.refuses_overlap else False
     if overlap is None and group.rank == 0:
         warnings.warn(UNDECIDED, stacklevel=2)
@@ -244,17 +380,55 @@ def _synchronise(
     left = brought.left_of(mine, plan, group.rank) if write else mine
 
     def prices() -> Prices:
-        own = own_price(left, write=write)
-        part = share_of_price(plan, arrays, group.rank, write=write)
-        words = [*own, part, oversubscription(group)]
-        said = group.allgather(np.array(words, np.int64))
+        own = _core.own_price([(i.core, i.key) for i in left if i.nbytes], write=write)
+        cores = [None if array is None else array._core for array in arrays]
+        part = _core.Owner(plan, group.rank, cores).price(write=write)
+        said = group.allgather(np.array([*own, part, oversubscription(group)], np.int64))
         each = [(row[0], row[1]) for row in said[:, :2].tolist()]
         parts, sharing = int(said[:, 2].sum()), int(said[:, 3].max())
         return Prices(each, parts, group.nodes, sharing, records.most_arrays())
 
-    far = len(set(group.nodes)) > 1
-    choice = planning.decided(plan, records, prices, write=write, far=far)
+    choice = decided(plan, records, prices, write=write, far=len(set(group.nodes)) > 1)
     groups, slots = records.groups(len(plan.owners())), plan.slots(records.offered)
     # Of all slots of a rank together.
     room = 2 * records.offered
     return SharedPlan(plan, arrays, names, choice, groups, slots, room, records, mine, left)
+
+
+def plan_of(records: _core.Records, *, write: bool) -> _core.Collective:
+    """
+    Make the plan of the ranks with these records: a pure function.
+
+    Slots are as large as the budgets allow, but hold a block at least: whether there is memory for that
+    the records tell (`_core.Records.lacking`).
+    """
+    return records.planned(planning.AGREED.slot, planning.AGREED.least, write)
+
+
+def decided(
+    plan: _core.Collective,
+    records: _core.Records,
+    prices: Callable[[], Prices],
+    *,
+    write: bool,
+    far: bool = False,
+) -> Decided:
+    """Choose the method; `prices` are asked for only if they count. Raises if there is no way."""
+    at_once = None if write else records.unplanned()
+    if at_once is not None:
+        return at_once
+    possible, found = records.decide(plan, write=write)
+    if not possible:
+        planning.refuse_memory(plan, records, found, far=far)
+    if found is not None:
+        return found
+    asked = prices()
+    return plan.cheapest(
+        list(asked.own),
+        asked.parts,
+        list(asked.nodes),
+        oversubscription=asked.oversubscription,
+        arrays=asked.arrays,
+        write=write,
+        records=records,
+    )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,9 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective import items as brought
 from outcore.collective import planning
-from outcore.collective.holes import Ranges, key_of
-from outcore.collective.items import Item
+from outcore.collective.call import decided, plan_of
+from outcore.collective.items import Item, Ranges, key_of
 from outcore.collective.planning import METHODS, Prices
-from outcore.collective.price import IMPOSSIBLE, own_price, price, share_of_price
 from outcore.collective.report import CollectiveReport, tell
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, UsageError
@@ -198,7 +196,8 @@ def dry_run(
     descriptor = array._core.descriptor()
     rows = []
     for item in all_items:
-        settings = planning.settings_of(method, size, array.hints, [item])
+        number = METHODS.index(method)
+        settings = _core.settings(number, array.hints, size, [(item.core, item.key)])
         if cold:
             settings[planning.CACHED_SETTING] = 0 if item.nbytes else 1000
         rows.append(
@@ -206,21 +205,25 @@ def dry_run(
         )
     records = _core.Records(_rows(rows))
     records.compare(True)
-    plan = planning.planned(records, write=write)
+    plan = plan_of(records, write=write)
     own = [[item] for item in all_items]
     left = [brought.left_of(o, plan, r) for r, o in enumerate(own)] if write else own
 
     def prices() -> Prices:
         owners = plan.owners()
-        alone = [own_price(items, write=write, cold=cold) for items in left]
+        alone = [
+            _core.own_price([(i.core, i.key) for i in one if i.nbytes], write=write, cold=cold)
+            for one in left
+        ]
         if cold and len(owners) > _OWNERS:
-            parts = sum(_cold(array, key_of(box), write=write) for box in _boxes(plan))
+            boxes = [(array._core, key_of(box)) for box in _boxes(plan)]
+            parts = _core.own_price(boxes, write=write, cold=True)[0]
         else:
-            each = partial(share_of_price, plan, [array], write=write, cold=cold)
-            parts = sum(each(rank) for rank in owners)
+            each = [_core.Owner(plan, rank, [array._core]) for rank in owners]
+            parts = sum(owner.price(write=write, cold=cold) for owner in each)
         return Prices(alone, parts, (0,) * size)
 
-    choice = planning.decided(plan, records, prices, write=write)
+    choice = planning.choice_of(decided(plan, records, prices, write=write), size)
     return DryRun(
         array=array,
         ranks=size,
@@ -268,11 +271,3 @@ def _item(array: DiskArray, key: Any, rank: int) -> Item:
 
 def _ranges(section: list[int]) -> Ranges:
     return list(zip(section[::3], section[1::3], section[2::3], strict=True))
-
-
-def _cold(array: DiskArray, key: Any, *, write: bool) -> int:
-    """Price an access to data that is not in the page cache."""
-    try:
-        return price(array, key, write=write, cold=True)
-    except OutcoreError:
-        return IMPOSSIBLE

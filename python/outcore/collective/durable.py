@@ -22,8 +22,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import _core
+from outcore.collective.agreement import Elsewhere
 from outcore.collective.items import Item
-from outcore.collective.rounds import Elsewhere
 from outcore.disk import DiskArray
 from outcore.transport import Transport
 
@@ -32,7 +33,7 @@ __all__ = ["WORDS", "Ready", "flush_once", "flush_what_asks"]
 # What a rank tells of an array: whether it asks for a flush, what it has to flush, device and inode.
 WORDS = 4
 _NOTHING, _OWN, _SHARED = range(3)
-# When a rank flushes: with the first, after them, or not, as the flush of another one will do.
+# When a rank flushes (`_core.flush_turns`): with the first, after them, or not.
 _FIRST, _THEN, _SPARED = range(3)
 
 
@@ -106,12 +107,9 @@ def flush_once(
     BaseException or None
         As of `flush_what_asks`.
     """
-    turns, assigned = [], 0
-    for number in range(len(arrays)):
-        asked, *files = said[:, number * WORDS : (number + 1) * WORDS].T.tolist()
-        told = list(zip(group.nodes, *files, strict=True))
-        turns.append(_turns(told, assigned) if any(asked) else [_SPARED] * group.size)
-        assigned += any(asked)
+    each = said.reshape(group.size, len(arrays), WORDS).transpose(1, 0, 2).tolist()
+    told = [[_told(*words) for words in ranks] for ranks in each]
+    turns = _core.flush_turns(list(group.nodes), told)
     late = any(_THEN in turn for turn in turns)
     for now in (_FIRST, _THEN) if late else (_FIRST,):
         failure: BaseException | None = None
@@ -130,27 +128,8 @@ def flush_once(
     return None
 
 
-def _turns(told: list[tuple[int, ...]], assigned: int) -> list[int]:
-    """
-    Tell when each rank flushes an array.
-
-    Parameters
-    ----------
-    told
-        Of each rank its node, what it has to flush, device and inode.
-    assigned
-        Arrays that ranks have been given before.
-    """
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for rank, words in enumerate(told):
-        if words[1] != _NOTHING:
-            alike.setdefault(words, []).append(rank)
-    turns = [_SPARED] * len(told)
-    for (_, has, *_), ranks in alike.items():
-        if has == _SHARED:
-            turns[ranks[assigned % len(ranks)]] = _FIRST
-        else:
-            turns[ranks[0]] = _FIRST
-            for rank in ranks[1:]:
-                turns[rank] = _THEN
-    return turns
+def _told(
+    asked: int, owes: int, device: int, inode: int
+) -> tuple[bool, bool, tuple[int, int] | None]:
+    """Read the words of a rank about an array: whether it asks for a flush, and what it owes."""
+    return bool(asked), owes != _NOTHING, (device, inode) if owes == _SHARED else None

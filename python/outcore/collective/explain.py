@@ -19,13 +19,12 @@ import numpy as np
 
 from outcore import _core
 from outcore.collective import items as brought
-from outcore.collective import planning
-from outcore.collective.call import SharedPlan, run
+from outcore.collective.call import SharedPlan, oversubscription, plan_of, run
 from outcore.collective.items import Item
 from outcore.collective.many import an_array, group_of, hints_of
-from outcore.collective.planning import Choice, Method, Prices
-from outcore.collective.price import oversubscription, own_price, share_of_price
+from outcore.collective.planning import Choice, Method, Prices, choice_of
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport, tell
+from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.hints import Hints
 from outcore.transport import Transport
@@ -131,7 +130,7 @@ class _Teller:
         self.size, self.rank = group.size, group.rank
         # Each array in a call of its own.
         self.apart = [
-            planning.planned(shared.records.alone(number), write=write)
+            plan_of(shared.records.alone(number), write=write)
             for number in range(len(shared.names))
         ]
 
@@ -144,18 +143,24 @@ class _Teller:
 
     def _fill(self, words: Any) -> None:
         shared = self.shared
-        words[0] = share_of_price(shared.plan, shared.arrays, self.rank, write=self.write)
+        words[0] = self._part(shared.plan, shared.arrays)
         words[1] = oversubscription(self.group)
         each = words[_HEAD:].reshape(len(shared.names), _EACH)
         named = list(zip(brought.names(shared.left), shared.left, strict=True))
         for number, name in enumerate(shared.names):
             left = [item for its, item in named if its == name]
-            each[number, :2] = own_price(left, write=self.write)
+            accesses = [(item.core, item.key) for item in left if item.nbytes]
+            each[number, :2] = _core.own_price(accesses, write=self.write)
             apart, array = self.apart[number], shared.arrays[number]
-            each[number, 2] = share_of_price(apart, [array], self.rank, write=self.write)
+            each[number, 2] = self._part(apart, [array])
             each[number, 6] = _given(apart, self.rank, self.size)[0][2]
         for number, given in _given(shared.plan, self.rank, self.size).items():
             each[number, 3:6] = given
+
+    def _part(self, plan: _core.Collective, arrays: list[DiskArray | None]) -> int:
+        """Price of this rank's part as an owner."""
+        cores = [None if array is None else array._core for array in arrays]
+        return _core.Owner(plan, self.rank, cores).price(write=self.write)
 
     def _paths(self) -> list[str]:
         """Paths of the arrays, each from the lowest rank that has it."""
@@ -195,7 +200,8 @@ class _Teller:
         alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
         most, parts = shared.records.most_arrays(), int(said[:, 0].sum())
         prices = Prices(alone, parts, self.group.nodes, sharing, most)
-        cost = prices.of(shared.plan, shared.choice.method, write=self.write)
+        chosen = choice_of(shared.choice, self.size)
+        cost = prices.of(shared.plan, chosen.method, write=self.write)
         loads = []
         for rank in shared.plan.owners():
             held, kept, sent = (int(each[rank, :, k].sum()) for k in (3, 4, 5))
@@ -205,8 +211,8 @@ class _Teller:
         return ManyReport(
             direction="write" if self.write else "read",
             ranks=self.size,
-            method=shared.choice.method,
-            why=shared.choice.why,
+            method=chosen.method,
+            why=chosen.why,
             arrays=tuple(arrays),
             owners=tuple(loads),
             assignment="" if given is None else given[5],
@@ -229,9 +235,9 @@ class _Teller:
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
         prices = Prices(alone, int(each[:, 2].sum()), self.group.nodes, sharing)
         if asked == "auto" and records.few_touch_files() is not None:
-            choice = self.shared.choice
+            choice = choice_of(self.shared.choice, self.size)
         elif asked == "auto":
-            choice = planning.choose(plan, records, prices, write=self.write)
+            choice = choice_of(prices.cheapest(plan, records, write=self.write), self.size)
         else:
             choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
         return choice, prices.of(plan, choice.method, write=self.write)
@@ -260,7 +266,12 @@ def explain(
 
     def answer(shared: SharedPlan) -> CollectiveReport:
         return tell(
-            group.size, shared.plan, shared.groups, shared.slots, shared.choice, write=write
+            group.size,
+            shared.plan,
+            shared.groups,
+            shared.slots,
+            choice_of(shared.choice, group.size),
+            write=write,
         )
 
     report: CollectiveReport = run(

@@ -6,91 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from outcore import _core
+from outcore.collective.agreement import Elsewhere
 from outcore.collective.items import Item
-from outcore.collective.price import oversubscription, price
-from outcore.collective.rounds import Elsewhere
 from outcore.disk import DiskArray
 from outcore.transport import Transport
 
-__all__ = [
-    "LANES",
-    "each_independently",
-    "read_all_if_cached",
-    "read_if_cached",
-    "read_if_cheap",
-    "read_many_if_cached",
-]
+__all__ = ["LANES", "each_independently"]
 
 # Small sections that a rank reads from the disk at a time.
 LANES = 4
 # Of a file so many bytes, at least, go to the disk at once, while others are still read; and so many
 # times the largest gap that is cheaper to write along: between two parts none is.
 _SENT, _GAPS = 2 << 20, 2
-
-
-def read_if_cached(array: DiskArray, key: Any, out: Any, method: str) -> Any:
-    """Read what nobody has to plan for: what is in the page cache, or asked for on its own; or None."""
-    array._check_open()
-    if method == "direct":
-        return array._core.read(key, out)
-    if method == "sieve":
-        return array._core.sieving().read(key, out)
-    return array._core.read_if_cached(key, out)
-
-
-def read_if_cheap(group: Transport, array: DiskArray, key: Any, out: Any, method: str) -> Any:
-    """Read what is cached, or what takes longer to plan for than to read; or None."""
-    got = read_if_cached(array, key, out, method)
-    if got is None and _are_small(group, [(array, key)]):
-        return array._core.read(key, out)
-    return got
-
-
-def read_many_if_cached(
-    group: Transport, wanted: list[tuple[DiskArray, Any, Any]], method: str
-) -> list[Any] | None:
-    """The same of sections of several arrays: of all of them, or None."""
-    if method == "sieve":
-        return [read_if_cached(array, key, out, method) for array, key, out in wanted]
-    cores = [(array._core, key, out) for array, key, out in wanted]
-
-    def read(*, cached: bool) -> list[Any] | None:
-        turn = group.rank, group.size
-        return _core.read_many(cores, cached=cached, lanes=LANES, turn=turn)
-
-    got = read(cached=method != "direct")
-    if got is None and _are_small(group, [(array, key) for array, key, _ in wanted]):
-        return read(cached=False)
-    return got
-
-
-def read_all_if_cached(group: Transport, items: list[Item], method: str) -> bool:
-    """Read what a rank wants, if nobody has to plan for any of it; tell whether that was so."""
-    some = [item for item in items if item.nbytes]
-    if all(read_if_cached(i.array, i.key, i.given, method) is not None for i in some):
-        return True
-    if not _are_small(group, [(item.array, item.key) for item in some]):
-        return False
-    for item in some:
-        item.core.read(item.key, item.given)
-    return True
-
-
-def _are_small(group: Transport, wanted: list[tuple[DiskArray, Any]]) -> bool:
-    sharing = oversubscription(group)
-    # Of all arrays: there may be fewer that cost anything.
-    most, cost, some = len({array.path for array, _ in wanted}), 0, set()
-    try:
-        for array, key in wanted:
-            this = price(array, key)
-            cost += this
-            if this:
-                some.add(array.path)
-            if not _core.reads_sooner(cost, group.size, most, sharing):
-                return False  # large sections say so soon
-    except Exception:
-        return False  # whoever reads them will say what is wrong
-    return _core.reads_sooner(cost, group.size, len(some), sharing)
 
 
 def each_independently(

@@ -28,7 +28,9 @@ from outcore.formats.paths import path_names
 
 __all__ = [
     "Item",
+    "Ranges",
     "elements_of",
+    "key_of",
     "left_of",
     "looking",
     "name_of",
@@ -39,6 +41,10 @@ __all__ = [
     "reading",
     "writing",
 ]
+
+
+#: Start, count and step of each axis.
+Ranges = list[tuple[int, int, int]]
 
 
 @dataclass
@@ -73,7 +79,7 @@ class Item:
     @cached_property
     def memory(self) -> NDArray[Any]:
         """The same array, walked upwards along the axes of the array on disk."""
-        return _upwards(self.given, self.axes, self.array.ndim)
+        return _upwards(self.given, self.axes, len(self.section) // 3)
 
     @property
     def result(self) -> Any:
@@ -90,17 +96,13 @@ class Item:
         """Bytes of the section."""
         return self.given.nbytes
 
-    def cached(self) -> int:
-        """Tell which share of it is in the page cache, in thousandths; 1000 if it is empty."""
-        return 1000 if not self.nbytes else self.core.cached(self.key)
-
     def one_writer(self) -> bool:
         """Whether the format lets one process at a time change chunks (HDF5)."""
         return _one_writer(self.array)
 
 
 def _one_writer(array: DiskArray) -> bool:
-    layout = array.info.layout
+    layout = array._info.layout
     return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
 
 
@@ -129,8 +131,8 @@ def name_of(array: DiskArray) -> int:
 
 def _known(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
     known = _names.get(array)
-    if known is None or known[0] is not array.info:
-        known = array.info, _name(array, true_folder)
+    if known is None or known[0] is not array._info:
+        known = array._info, _name(array, true_folder)
         _names[array] = known
     return known[1]
 
@@ -192,7 +194,6 @@ def number_of(text: str) -> int:
 
 def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
     """Prepare a section to be read into `out`, or into a new array."""
-    array._check_open()
     section, axes, scalar = array._core.section_of(key)
     shape = _shape(section, axes)
     result = array._core.empty(key) if out is None else _checked(array, out, shape)
@@ -201,7 +202,6 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
 
 def looking(array: DiskArray, key: Any) -> Item:
     """Prepare a section of which nothing will be moved."""
-    array._check_open()
     section, axes, scalar = array._core.section_of(key)
     one = np.empty((), array.dtype)
     memory = np.broadcast_to(one, _shape(section, axes))
@@ -210,8 +210,7 @@ def looking(array: DiskArray, key: Any) -> Item:
 
 def writing(array: DiskArray, key: Any, value: Any) -> Item:
     """Prepare a section to be written from `value`, broadcast and cast as NumPy does."""
-    array._must_write("write to")
-    section, axes, _ = array._core.section_of(key)
+    section, axes, _ = array._core.section_of(key, write=True)
     shape = _shape(section, axes)
     if isinstance(value, DiskArray):
         raise UsageError(
@@ -221,9 +220,9 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
         )
     data = np.asarray(value) if isinstance(value, np.ndarray | np.generic) else None
     if data is None:
-        data = np.asarray(value, array.dtype)
-    if data.dtype != array.dtype:
-        cast = np.empty(data.shape, array.dtype)
+        data = np.asarray(value, array._info.dtype)
+    if data.dtype != array._info.dtype:
+        cast = np.empty(data.shape, array._info.dtype)
         cast[...] = data
         data = cast
     try:
@@ -246,17 +245,28 @@ def left_of(items: list[Item], plan: _core.Collective, rank: int) -> list[Item]:
     return [_part(items[number], ranges) for _, number, ranges in given]
 
 
-def _part(item: Item, ranges: list[tuple[int, int, int]]) -> Item:
-    key, place, section = [], [], []
+def _part(item: Item, ranges: Ranges) -> Item:
+    place, section = [], []
     for (start, count, step), (low, _, stride) in zip(ranges, _triples(item.section), strict=True):
-        key.append(slice(start, start + (count - 1) * step + 1, step))
         first, every = (start - low) // stride, max(step // stride, 1)
         place.append(slice(first, first + (count - 1) * every + 1, every))
         section += [start, count, step]
-    axes = [(axis, False) for axis in range(len(key))]
+    axes = [(axis, False) for axis in range(len(ranges))]
     # The dots keep an array without axes a view.
     here: tuple[Any, ...] = (..., *place)
-    return Item(item.array, tuple(key), section, item.memory[here], axes)
+    return Item(item.array, key_of(ranges), section, item.memory[here], axes)
+
+
+def key_of(ranges: Ranges) -> tuple[slice, ...]:
+    """
+    Give a section as a key for indexing.
+
+    Examples
+    --------
+    >>> key_of([(1, 3, 2), (0, 0, 1)])
+    (slice(1, 6, 2), slice(0, 0, None))
+    """
+    return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
 
 
 def _triples(words: list[int]) -> list[tuple[int, ...]]:

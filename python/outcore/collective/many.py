@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from outcore.collective import items as brought
-from outcore.collective.call import run
-from outcore.collective.independent import read_many_if_cached
+from outcore.collective.call import early, run
 from outcore.collective.items import Item
 from outcore.collective.planning import Method
 from outcore.disk import DiskArray
@@ -101,9 +100,7 @@ def read_all(
     def attempt_reads() -> list[Any] | None:
         check()
         three = [r if len(r) == 3 else (*r, None) for r in requests]
-        return read_many_if_cached(
-            group, [(an_array(a), key, out) for a, key, out in three], method
-        )
+        return early(group, [(an_array(a)._core, key, out) for a, key, out in three], method)
 
     results: list[Any] = run(
         group, call, prepare, method, lambda: hints_of(requests), if_cached=if_cached

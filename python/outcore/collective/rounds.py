@@ -8,7 +8,7 @@ next batch into another slot, and then the one after it where it has three slots
     read 0, 1 | agree | copy 0, read 2 | agree | copy 1, read 3 | ...
 
 Writing is the mirror: ranks copy into the slots, or send; then the owner writes its tile. What nobody
-gives of a tile is read first (`holes`): as soon as the slot is free, while other rounds are exchanged.
+gives of a tile is read first: as soon as the slot is free, while other rounds are exchanged.
 
     holes 0, 1, 2 | agree | copy 0 | agree | write 0, holes 3 | copy 1 | ...
 
@@ -26,40 +26,23 @@ Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collec
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective.agreement import Unsure
-from outcore.collective.holes import Ranges, key_of, ways, within
+from outcore.collective.agreement import Elsewhere, Failures, Unsure
 from outcore.collective.items import Item
 from outcore.collective.packets import Packets
-from outcore.collective.price import price
-from outcore.collective.slots import Slots, slots_of
-from outcore.collective.traffic import Failures
 from outcore.disk import DiskArray
-from outcore.errors import InternalError
-from outcore.requests import IORequest, start
 from outcore.transport import Transport
+from outcore.transport.sharing import Slots, slots_of
 
 __all__ = ["Work", "read_rounds", "write_rounds"]
 
-
-# The tiles of a batch are accessed by so many threads at once.
-_SIDE_BY_SIDE = 4
-# Tiles of less than so many bytes are read in one call.
-_SMALL = 256 << 10
+# Whether tiles of which not all is given are read first and written whole; None: where that costs less.
+REWRITES: bool | None = None
 # What a rank says that failed: more than any number that is agreed on.
 _FAILED = 1 << 60
-# An array, a section, and where to read it to.
-Part = tuple[_core.Array, tuple[slice, ...], NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -120,19 +103,19 @@ class Work:
         nodes = self.transport.nodes
         self.rank = self.transport.rank
         self.memory = [item.memory for item in self.items]
-        owners = self.plan.owners()
-        self.near = [rank for rank in owners if nodes[rank] == nodes[self.rank]]
-        self.far = [rank for rank in owners if nodes[rank] != nodes[self.rank]]
+        cores = [None if array is None else array._core for array in self.arrays]
+        self.owner = _core.Owner(self.plan, self.rank, cores, REWRITES)
+        self.owners = self.plan.owners()
+        self.near = {rank for rank in self.owners if nodes[rank] == nodes[self.rank]}
         self.far_ranks = [r for r in range(len(nodes)) if nodes[r] != nodes[self.rank]]
-        self.group = {rank: number % self.groups for number, rank in enumerate(owners)}
         self.steps = self.plan.rounds * self.groups
 
-    def agree(self, failures: _Failures, number: int) -> int | None:
+    def agree(self, failures: Failures, number: int) -> int | None:
         """Agree on the largest number of any rank; None if a rank failed."""
-        largest = self.transport.agree(_FAILED if failures.code else number)
+        largest = self.transport.agree(number if failures.first is None else _FAILED)
         return None if largest == _FAILED else largest
 
-    def synchronise(self, failures: _Failures) -> bool:
+    def synchronise(self, failures: Failures) -> bool:
         """Agree on whether any rank failed."""
         return self.agree(failures, 0) is None
 
@@ -141,271 +124,55 @@ class Work:
         near = [(owner, slots.of(owner, step.k)) for owner in step.near]
         self.plan.copy(step.k, self.rank, near, self.memory, write)
 
-    def awaited(self, what: str) -> AbstractContextManager[None]:
-        """While ranks of other nodes wait for messages: what is raised then stops them."""
-        return Unsure(self.transport, what) if self.far_ranks else nullcontext()
-
     def all_by_messages(self) -> None:
         """Send everything, to ranks of this node and to itself too."""
-        self.near, self.far = [], self.plan.owners()
+        self.near = set()
         self.far_ranks = list(range(self.transport.size))
 
     def step(self, number: int) -> Step:
         """Give a step: the round, and whose turn it is."""
         k, group = divmod(number, self.groups)
-
-        def turn(ranks: list[int]) -> list[int]:
-            return [r for r in ranks if self.group[r] == group and self.tiles(r, k)]
-
-        mine = self.group.get(self.rank) == group and bool(self.tiles(self.rank, k))
-        return Step(k, mine, turn(self.near), turn(self.far))
-
-    def array(self, number: int) -> DiskArray:
-        """Give an array that this rank owns a part of."""
-        array = self.arrays[number]
-        if array is None:
-            raise InternalError(f"array {number} is not open here", code="broken-plan")
-        return array
-
-    def tiles(self, owner: int, k: int) -> range:
-        """Tell which tiles an owner has in its slot in round `k`."""
-        return range(*self.plan.batch(owner, k))
-
-    def tile(self, n: int) -> tuple[int, Ranges]:
-        """Give tile `n` of this rank: number of the array, and section."""
-        tile = self.plan.tile(self.rank, n)
-        if tile is None:
-            raise InternalError(f"there is no tile {n}", code="broken-plan")
-        return tile
+        owners = self.owners if self.groups == 1 else self.owners[group :: self.groups]
+        busy = self.plan.busy(k, owners)
+        near = [rank for rank in busy if rank in self.near]
+        far = busy if not self.near else [rank for rank in busy if rank not in self.near]
+        return Step(k, self.rank in busy, near, far)
 
     def filled(self) -> int:
         """Tell about how many bytes an owner's slots will take, in all rounds, without gaps."""
         plan = self.plan
-        owners = max(len(plan.owners()), 1)
-        return min(plan.given_bytes // owners, plan.rounds * plan.slot_bytes)
-
-    def view(self, slot: NDArray[np.uint8], n: int) -> NDArray[Any]:
-        """See in this rank's slot the array that tile `n` is, packed in the order of the file."""
-        number, ranges = self.tile(n)
-        slot = slot[self.plan.place(self.rank, n) :]
-        array = self.array(number)
-        order = _order(array)
-        counts = [ranges[axis][1] for axis in order]
-        nbytes = int(np.prod(counts, dtype=np.int64)) * array.dtype.itemsize
-        packed = slot[:nbytes].view(array.dtype).reshape(counts)
-        return packed.transpose(np.argsort(order)) if order else packed
+        return min(plan.given_bytes // max(len(self.owners), 1), plan.rounds * plan.slot_bytes)
 
 
-def _order(array: DiskArray) -> list[int]:
-    descriptor = array._core.descriptor()
-    return descriptor[3 : 3 + descriptor[2]]
+class _InSlot:
+    """What goes on in one of this rank's slots, and the tiles that it holds to be written."""
 
+    def __init__(self) -> None:
+        self.under_way: _core.Background | None = None
+        self.tiles: _core.Batch | None = None
 
-class _Failures(Failures):
-    """What went wrong on this rank, also in work that was started."""
+    def finish(self, failures: Failures) -> None:
+        """Wait for what goes on; how it ended counts."""
+        under_way, self.under_way = self.under_way, None
+        if under_way is not None:
+            with failures.caught():
+                under_way.wait()
 
-    def finish(self, requests: list[IORequest[None]]) -> None:
-        """Wait for started work, and forget it; how it ended counts."""
-        while requests:
-            one = requests.pop()
-            with self.caught():
-                one.wait()
-            while not one.done:  # the wait was interrupted
-                with self.caught():
-                    one.wait()
+    def write(self, work: Work, slots: Slots, k: int) -> None:
+        """
+        Start to write what the slot holds, and after that to read the holes of round `k` into it.
 
-    @property
-    def code(self) -> int:
-        return int(self.first is not None)
-
-
-def _in_background(work: Callable[[], None], what: str) -> IORequest[None]:
-    return start(work, what)
-
-
-def _shared_out(work: list[Callable[[], None]]) -> list[Callable[[], None]]:
-    """Work on the tiles of a batch for so many threads, in order within a thread."""
-
-    def run(some: list[Callable[[], None]]) -> Callable[[], None]:
-        def each() -> None:
-            for one in some:
-                one()
-
-        return each
-
-    most = min(len(work), _SIDE_BY_SIDE)
-    return [run(work[k::most]) for k in range(most)]
-
-
-def _side_by_side(work: list[Callable[[], None]], what: str) -> list[IORequest[None]]:
-    """Start work on the tiles of a batch."""
-    return [_in_background(one, what) for one in _shared_out(work)]
-
-
-# ------------------------------------------------------------------------------------- reading
+        Holes are what nobody gives in this collective, so they may be read long before their turn,
+        whatever is being written elsewhere.
+        """
+        holes = work.owner.batch(k, slots.mine(k))
+        self.under_way = work.owner.write(self.tiles, holes)
+        self.tiles = holes
 
 
 def read_rounds(work: Work) -> BaseException | None:
     """Run the rounds of a read; returns this rank's failure, if any rank failed (else raises none)."""
     return _in_slots(work, _read_rounds)
-
-
-def _in_slots(
-    work: Work, rounds: Callable[[Work, Slots, list[list[IORequest[None]]], _Failures], bool]
-) -> BaseException | None:
-    """
-    Run rounds in slots; when this returns, nothing that they started is under way.
-
-    `rounds` puts what it starts into lists, one for each slot, and tells whether a rank failed.
-    """
-    failures = _Failures()
-    slots = _take_slots(work, failures)
-    if slots is None:
-        # Memory may be short on this node alone. The others hear of it where they next agree, which they
-        # do before anybody looks at the slot of another rank.
-        work.synchronise(failures)
-        return _outcome(failures, True)
-    started: list[list[IORequest[None]]] = [[] for _ in range(slots.number)]
-    try:
-        failed = rounds(work, slots, started, failures)
-    finally:
-        # However this ends: nothing is under way in a slot that is reclaimable, or used otherwise.
-        for one in started:
-            failures.finish(one)
-    if not failed:
-        # Also the synchronisation after which slots may be used for something else.
-        failed = work.synchronise(failures)
-    return _outcome(failures, failed)
-
-
-def _read_rounds(
-    work: Work, slots: Slots, reading: list[list[IORequest[None]]], failures: _Failures
-) -> bool:
-    """Read and exchange, until all rounds are over or any rank failed; tells whether one did."""
-    # By steps. Groups of owners take turns: a step ahead is another group's.
-    ahead = slots.number - 1 if work.groups == 1 else 1
-    with failures.caught():
-        for number in range(ahead):
-            reading[number] += _read_ahead(work, slots, number, reading[number - 1])
-    for number in range(work.steps):
-        started, before = reading[number % ahead], reading[(number - 1) % ahead]
-        go_on = partial(_go_on_reading, work, slots, number + ahead, started, before)
-        if _exchange(work, slots, work.step(number), started, failures, go_on, write=False):
-            return True
-    return False
-
-
-def _go_on_reading(
-    work: Work,
-    slots: Slots,
-    number: int,
-    started: list[IORequest[None]],
-    before: list[IORequest[None]],
-) -> None:
-    started += _read_ahead(work, slots, number, before)
-
-
-def _exchange(
-    work: Work,
-    slots: Slots,
-    step: Step,
-    started: list[IORequest[None]],
-    failures: _Failures,
-    go_on: Callable[[], None] | None = None,
-    *,
-    write: bool,
-) -> bool:
-    """Exchange in a step, once what was `started` in its slot is over; tells whether a rank failed."""
-    if step.mine:
-        failures.finish(started)
-    with Packets(work, step, slots.mine(step.k), write=write) as packets:
-        with failures.caught():
-            packets.make()
-        need = work.agree(failures, packets.need)
-        if need is None:
-            return True
-        if go_on is not None:
-            with failures.caught():
-                go_on()
-        copy = partial(work.copy, step, slots, write=write)
-        with work.awaited("a collective write" if write else "a collective read"):
-            packets.exchange(need, copy, failures)
-    return False
-
-
-def _take_slots(work: Work, failures: _Failures) -> Slots | None:
-    taken: list[Slots] = []
-    with failures.caught():
-        plan = work.plan
-        taken.append(
-            slots_of(work.transport, plan.slot_bytes, work.slots, work.room, work.filled())
-        )
-    return taken[0] if taken else None
-
-
-def _outcome(failures: _Failures, failed: bool) -> BaseException | None:
-    if not failed:
-        return None
-    return failures.first or Elsewhere()
-
-
-class Elsewhere(Exception):
-    """Some other rank failed."""
-
-
-def _read_ahead(
-    work: Work, slots: Slots, number: int, before: list[IORequest[None]]
-) -> list[IORequest[None]]:
-    """
-    Start to read what this rank holds in a step, if anything; once it has what it reads `before`.
-
-    Steps that are read side by side end at the same time: then the disk has nothing to do while that is
-    exchanged.
-    """
-    step = work.step(number)
-    if not step.mine:
-        return []
-    slot, what = slots.mine(step.k), f"round {step.k} of a collective read"
-    earlier = tuple(before)
-    needed = [_needed(work, slot, n) for n in work.tiles(work.rank, step.k)]
-    if all(sum(part.nbytes for _, _, part in parts) < _SMALL for parts in needed):
-        # One call, and threads that know nothing of Python.
-        every = [part for parts in needed for part in parts]
-        return [_in_background(lambda: _read_parts(every, earlier), what)]
-
-    def reading(parts: list[Part]) -> Callable[[], None]:
-        return lambda: _read_parts(parts, earlier)
-
-    return _side_by_side([reading(parts) for parts in needed], what)
-
-
-def _read_parts(parts: list[Part], earlier: tuple[IORequest[None], ...]) -> None:
-    for one in earlier:
-        one.finish()
-    _core.read_many(parts, lanes=_SIDE_BY_SIDE)
-
-
-def _needed(work: Work, slot: NDArray[np.uint8], n: int) -> list[Part]:
-    """Give what is to be read of tile `n`: its wanted part as a whole, or piece by piece."""
-    number, ranges = work.tile(n)
-    array = work.array(number)
-    view = work.view(slot, n)
-    wanted = work.plan.wanted(work.rank, n)
-    if wanted is None:
-        return []
-    held, elements, useful, pieces = wanted
-    parts = [held]
-    if useful < elements and 1 < pieces <= 64 and not work.plan.encoded(number):
-        apart: list[Ranges] = []
-        for _, _, piece in work.plan.table(work.rank, n):
-            if piece not in apart:
-                apart.append(piece)
-        if sum(price(array, key_of(piece)) for piece in apart) < price(array, key_of(held)):
-            parts = apart
-    return [(array._core, key_of(part), view[within(part, ranges)]) for part in parts]
-
-
-# ------------------------------------------------------------------------------------- writing
 
 
 def write_rounds(work: Work) -> BaseException | None:
@@ -415,79 +182,146 @@ def write_rounds(work: Work) -> BaseException | None:
     return _in_slots(work, _write_rounds)
 
 
-def _write_rounds(
-    work: Work, slots: Slots, writing: list[list[IORequest[None]]], failures: _Failures
+def _in_slots(
+    work: Work, rounds: Callable[[Work, Slots, list[_InSlot], Failures], bool]
+) -> BaseException | None:
+    """
+    Run rounds in slots; when this returns, nothing that they started is under way.
+
+    `rounds` tells whether a rank failed.
+    """
+    failures, nbytes = Failures(), work.plan.slot_bytes
+    taken: list[Slots] = []
+    with failures.caught():
+        taken.append(slots_of(work.transport, nbytes, work.slots, work.room, work.filled()))
+    if not taken:
+        # Memory may be short on this node alone. The others hear of it where they next agree, which they
+        # do before anybody looks at the slot of another rank.
+        work.synchronise(failures)
+        return failures.first or Elsewhere()
+    slots = taken[0]
+    places = [_InSlot() for _ in range(slots.number)]
+    try:
+        failed = rounds(work, slots, places, failures)
+    finally:
+        # However this ends: nothing is under way in a slot that is reclaimable, or used otherwise.
+        for place in places:
+            place.finish(failures)
+    if not failed:
+        # Also the synchronisation after which slots may be used for something else.
+        failed = work.synchronise(failures)
+    return (failures.first or Elsewhere()) if failed else None
+
+
+def _exchange(
+    work: Work,
+    slots: Slots,
+    step: Step,
+    failures: Failures,
+    meanwhile: Callable[[], None] | None = None,
+    *,
+    write: bool,
 ) -> bool:
+    """Exchange in a step, `meanwhile` once all are there; tells whether a rank failed."""
+
+    def copy() -> None:
+        work.copy(step, slots, write=write)
+
+    if not work.far_ranks:
+        if work.agree(failures, 0) is None:
+            return True
+        for each in (meanwhile, copy):
+            with failures.caught():
+                if each is not None:
+                    each()
+        return False
+    with Packets(work, step, slots.mine(step.k), write=write) as packets:
+        with failures.caught():
+            packets.make()
+        need = work.agree(failures, packets.need)
+        if need is None:
+            return True
+        if meanwhile is not None:
+            with failures.caught():
+                meanwhile()
+        with Unsure(work.transport, "a collective write" if write else "a collective read"):
+            packets.exchange(need, copy, failures)
+    return False
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+def _read_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Failures) -> bool:
+    """Read and exchange, until all rounds are over or any rank failed; tells whether one did."""
+    # By steps. Groups of owners take turns: a step ahead is another group's.
+    ahead = slots.number - 1 if work.groups == 1 else 1
+
+    def read(number: int) -> None:
+        """
+        Start to read what this rank holds in a step, if anything, when it has what it reads before.
+
+        Steps that are read side by side end at the same time: then the disk has nothing to do while that
+        is exchanged.
+        """
+        step = work.step(number)
+        if step.mine:
+            before = places[(number - 1) % ahead].under_way
+            started = work.owner.read(step.k, slots.mine(step.k), before)
+            places[number % ahead].under_way = started
+
+    with failures.caught():
+        for number in range(ahead):
+            read(number)
+    for number in range(work.steps):
+        step = work.step(number)
+        if step.mine:
+            places[number % ahead].finish(failures)
+
+        def go_on(following: int = number + ahead) -> None:
+            read(following)
+
+        if _exchange(work, slots, step, failures, go_on, write=False):
+            return True
+    return False
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+def _write_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Failures) -> bool:
     """Exchange and write, until all rounds are over or any rank failed; tells whether one did."""
-    turns = [_Turn(started) for started in writing]
-    if _fill_first(work, slots, turns, failures):
+    if _fill_first(work, slots, places, failures):
         return True
     for number in range(work.steps):
         step = work.step(number)
-        turn = turns[step.k % slots.number]
-        if _exchange(work, slots, step, turn.started, failures, write=True):
+        place = places[step.k % slots.number]
+        if step.mine:
+            place.finish(failures)
+        if _exchange(work, slots, step, failures, write=True):
             return True
         if work.groups > 1:
             # The next group begins to write after this synchronisation.
-            for other in turns:
-                failures.finish(other.started)
+            for other in places:
+                other.finish(failures)
         if work.synchronise(failures):
             return True
         with failures.caught():
             if step.mine:
-                turn.go_on(work, slots, step.k + slots.number)
+                place.write(work, slots, step.k + slots.number)
     return False
 
 
-class _Turn:
-    """A slot of an owner that writes: what goes on in it, and what will write what it holds."""
-
-    def __init__(self, started: list[IORequest[None]]) -> None:
-        self.started = started
-        self.writes: list[Callable[[], None]] = []
-
-    def go_on(self, work: Work, slots: Slots, k: int) -> None:
-        """
-        Start to write what the slot holds, and after that to read the holes of round `k` into it.
-
-        Holes are what nobody gives in this collective, so they may be read long before their turn,
-        whatever is being written elsewhere.
-        """
-        writes = self.writes
-        tiles = [ways(work, slots.mine(k), n) for n in work.tiles(work.rank, k)]
-        reads = [read for tile, _ in tiles for read in tile]
-        self.writes = [write for _, tile in tiles for write in tile]
-        what = f"round {k} of a collective write"
-        if not writes:
-            self.started += _side_by_side(reads, what)
-            return
-        left, lock = min(len(writes), _SIDE_BY_SIDE), threading.Lock()
-
-        def then(write: Callable[[], None]) -> Callable[[], None]:
-            def both() -> None:
-                nonlocal left
-                write()
-                with lock:
-                    left -= 1
-                    last = not left
-                if last:
-                    self.started += _side_by_side(reads, what)
-
-            return both
-
-        self.started += [_in_background(then(write), what) for write in _shared_out(writes)]
-
-
-def _fill_first(work: Work, slots: Slots, turns: list[_Turn], failures: _Failures) -> bool:
+def _fill_first(work: Work, slots: Slots, places: list[_InSlot], failures: Failures) -> bool:
     """Start to read the holes of the first rounds; groups do so in turn. Tells whether a rank failed."""
     for group in range(work.groups):
         with failures.caught():
-            if work.group.get(work.rank) == group:
-                for k, turn in enumerate(turns):
-                    turn.go_on(work, slots, k)
+            if work.rank in work.owners[group :: work.groups]:
+                for k, place in enumerate(places):
+                    place.write(work, slots, k)
         if work.groups > 1:
-            for turn in turns:
-                failures.finish(turn.started)
+            for place in places:
+                place.finish(failures)
             if work.synchronise(failures):
                 return True
     return False

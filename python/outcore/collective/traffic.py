@@ -33,13 +33,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective.agreement import Unsure, brief, differ, fail_together, name_of
+from outcore.collective.agreement import Failures, Unsure, brief, differ, fail_together, name_of
 from outcore.distribution import views
 from outcore.errors import BudgetError, CollectiveError, DistributionError
 from outcore.transport import DeferredInterrupt, Exchange, Transport
-from outcore.transport.failing import is_everywhere
 
-__all__ = ["COMBINE", "Failures", "PackedExchange", "Run", "Transfer"]
+__all__ = ["COMBINE", "PackedExchange", "Run", "Transfer"]
 
 Bytes = NDArray[np.uint8]
 #: What combines two elements; any other operation sets them.
@@ -54,28 +53,6 @@ _OURS = {
 }
 # What ranks tell each other before anything else.
 _PRINT, _LIMIT = range(2)
-
-
-class Failures:
-    """What went wrong on this rank: the first failure counts."""
-
-    def __init__(self) -> None:
-        self.first: BaseException | None = None
-
-    @contextmanager
-    def caught(self) -> Iterator[None]:
-        """Keep what is raised inside for later, unless all ranks raise it."""
-        try:
-            yield
-        except BaseException as error:
-            if is_everywhere(error):
-                raise
-            self.note(error)
-
-    def note(self, error: BaseException) -> None:
-        """Keep a failure, unless there was one before it."""
-        if self.first is None:
-            self.first = error
 
 
 class PackedExchange:
@@ -208,7 +185,8 @@ class Run:
     def start(self) -> None:
         """Agree with the others on what travels, and send the first round."""
         # What was started before may change what is packed here.
-        self.group.in_flight.finish(self.group)
+        if self.group.in_flight.last is not None:
+            self.group.in_flight.finish(self.group)
         with self._ending():
             limit = self._agree()
             if limit == _NO_LIMIT and self._first is not None:

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from outcore import _core
-from outcore.collective.holes import SPARSE
 from outcore.collective.planning import AGREED, in_order
 from outcore.errors import UsageError
 from outcore.model.machine import Machine
@@ -283,7 +282,7 @@ def _together(
         ranks=case.ranks,
         gap=_PAPER_GAP if paper else disk.gap,
         most=_PAPER_SLOT if paper else AGREED.slot,
-        sparse=0 if paper else SPARSE,
+        sparse=0 if paper else _core.SPARSE,
         price=None if paper else disk[1:],
         slots=_PAPER_SLOTS if paper else _slots(made, slot),
         write=case.write,

@@ -82,6 +82,7 @@ class Group:
         self.memory = memory
         self.watchdog = Watchdog(place, node_barrier, wire, patience)
         self.mishaps = 0
+        self.synchronised: int | None = None
         self.in_flight = InFlight(threads=wire.threads)
         self._node_barrier = node_barrier
         self._far = place.far
@@ -95,7 +96,9 @@ class Group:
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
         """Records of all ranks."""
         self._check()
-        record = record_of(record)
+        # Most records are what they must be.
+        if type(record) is not np.ndarray or record.dtype != np.int64 or record.ndim != 1:
+            record = record_of(record)
         said = record.tobytes()
         rows: bytearray | None
         if self._far or len(said) > CELL:
@@ -332,7 +335,8 @@ class Group:
         if self._closed:
             raise UsageError("this transport was closed; make a new one", code="closed")
         # Each step has its place among the calls that were started, the same on all ranks.
-        self.in_flight.finish(self)
+        if self.in_flight.last is not None:
+            self.in_flight.finish(self)
 
 
 def _calls(heads: bytes) -> set[int]:

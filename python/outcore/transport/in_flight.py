@@ -73,8 +73,9 @@ class InFlight:
         self._waiting: deque[Callable[[], None]] = deque()
         self._serving = False
         self._server: int | None = None
-        # Of the call that was started last: when it has ended, all have.
-        self._last: Future[Any] | None = None
+        #: Of the call that was started last: when it has ended, all have. None: there is nothing to
+        #: wait for.
+        self.last: Future[Any] | None = None
 
     def start(self, call: Callable[[], None], ended: Future[Any]) -> None:
         """
@@ -88,7 +89,7 @@ class InFlight:
         self._own()
         with self._lock:
             self._waiting.append(call)
-            self._last = ended
+            self.last = ended
             if self._serving:
                 return
             self._serving = True
@@ -112,19 +113,19 @@ class InFlight:
             Not here, but in all requests and at the next step, if this rank was interrupted twice while
             it waited: it gives up the group then.
         """
-        last = self._last
+        last = self.last
         if last is None or self._server == threading.get_ident():
             return
         self._own()
         gave_up = False
-        while (last := self._last) is not None and not last.done():
+        while (last := self.last) is not None and not last.done():
             wait([last], _TICK)
             if not gave_up and DeferredInterrupt.noted() > 1:
                 gave_up = True
                 group.give_up(
                     f"rank {group.rank} was interrupted twice while it waited for calls in flight"
                 )
-        self._last = None
+        self.last = None
 
     def _serve(self) -> None:
         self._server = threading.get_ident()

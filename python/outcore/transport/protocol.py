@@ -290,6 +290,11 @@ class Transport(Protocol):
         """
         ...
 
+    #: What `_core.writes` of this process was when the ranks last synchronised in a collective
+    #: call; None before they have. Who wrote since then must not have the others read before he
+    #: comes.
+    synchronised: int | None
+
     def call_off(self, said: bytes) -> list[bytes]:
         """
         Make all ranks raise, because this one failed between two steps.

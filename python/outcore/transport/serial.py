@@ -33,6 +33,7 @@ class SerialTransport:
     size = 1
     nodes: tuple[int, ...] = (0,)
     mishaps = 0
+    synchronised: int | None = None
 
     def __init__(self) -> None:
         self._closed = False
@@ -112,7 +113,8 @@ class SerialTransport:
             raise UsageError("this transport was closed; make a new one", code="closed")
         if self._failed is not None:
             raise CollectiveError(self._failed, code="rank-failed", ranks=(0,))
-        self.in_flight.finish(self)
+        if self.in_flight.last is not None:
+            self.in_flight.finish(self)
 
 
 class SerialExchange:

@@ -100,3 +100,20 @@ fn nothing_is_read_if_it_is_not_cached() {
     assert_eq!(Ok(vec![0; 1000]), read_all(&arrays, 500, &cold, &read));
     assert_eq!(Some(false), told.get());
 }
+
+#[test]
+fn what_is_dear_is_left_to_a_plan() {
+    let _one = budget(64 << 20);
+    let dir = TestDir::new("many-early");
+    let arrays = arrays(&dir, 2);
+    let cold = Hints { cache: crate::Cache::Bypass, ..Hints::default() };
+    let section = section(&[(100, 500, 2)]);
+    let sooner = |ranks, oversubscription| {
+        let all: Vec<_> = arrays.iter().map(|open| (open, &section, &cold)).collect();
+        reads_sooner(&all, (ranks, oversubscription), &Never)
+    };
+    // Of one rank nobody else would plan; for each other one as much as it costs could be saved.
+    assert!(sooner(1, 1000) && !sooner(1_000_000, 1000));
+    // Planning takes long where ranks share a processor.
+    assert!(sooner(1_000_000, i64::MAX / 2));
+}

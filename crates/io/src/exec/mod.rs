@@ -81,6 +81,11 @@ impl<'a> User<'a> {
         self.origin.is_null()
     }
 
+    /// Its first element.
+    pub(crate) fn origin(&self) -> *mut u8 {
+        self.origin
+    }
+
     /// Where its first element lies.
     pub fn address(&self) -> i64 {
         self.origin as i64

@@ -27,6 +27,9 @@ mod batches;
 mod block_cyclic;
 mod choice;
 mod domains;
+mod flushes;
+mod holes;
+mod messages;
 mod overlap;
 mod owners;
 mod packets;
@@ -39,12 +42,15 @@ mod tiles;
 pub use access::{section_from_words, section_words, Access, ArrayDescriptor};
 pub use choice::{reads_sooner, Choice, Decision, ExchangeCosts, Exchanged, Method, Prices, Why};
 pub use domains::{Cut, Share};
+pub use flushes::{turns, Owed, Turn};
+pub use holes::{is_dense, Held, Way, IMPOSSIBLE, SPARSE};
+pub use messages::{MessagePart, Messages, Peers};
 pub use overlap::{leave_out, overlap, Left, Overlap};
 pub use owners::{most_arrays, Owners};
 pub use packets::Packets;
 pub use records::{failed, record, unsaid, Mismatch, Records, Said, Stage, Wanted, HEAD};
 pub use regions::{hull, regions, Region};
-pub use settings::Settings;
+pub use settings::{offered, slot_shares, Settings, ALIGN};
 pub use tiles::Tiling;
 
 use alloc::collections::BTreeMap;
@@ -509,6 +515,12 @@ impl Collective {
     /// Whether what is written has to be put in its place in the order of the ranks.
     pub fn in_order(&self) -> bool {
         self.jobs.iter().any(|planned| planned.shared != Shared::Nothing)
+    }
+
+    /// Whether ranks write in their order: None if they need not; otherwise whether nobody could find out if
+    /// they have to.
+    pub fn order(&self, write: bool) -> Option<bool> {
+        (write && self.in_order()).then(|| self.overlap() == Overlap::Unknown)
     }
 
     /// What a rank gives: array, number of its array in memory, section; without what later ones give.

@@ -30,6 +30,24 @@ const SOLVERS: [Solver; 4] = [Solver::Balanced, Solver::Greedy, Solver::Matching
 /// Slots of a rank where there is room: other ranks look at one, and two are read ahead.
 const MOST_SLOTS: i64 = 3;
 
+/// Of the budget a slot is such a part: two slots or three, and what reading or writing a tile takes; with
+/// ranks on other nodes also two that messages need.
+const SHARES: [i64; 2] = [4, 6];
+/// Domains begin at multiples of so many bytes where no hint says otherwise.
+pub const ALIGN: i64 = 4096;
+
+/// Into so many parts the memory of a rank is divided, of which a slot is one; `far`: there are ranks on other
+/// nodes.
+pub fn slot_shares(far: bool) -> i64 {
+    SHARES[usize::from(far)]
+}
+
+/// Bytes that a slot of a rank may have, of so many that are free; `memory`: bytes that a hint allows, or none.
+pub fn offered(free: i64, memory: Option<i64>, far: bool) -> i64 {
+    let most = memory.filter(|bytes| *bytes != 0).map_or(free, |bytes| bytes.min(free));
+    (most / slot_shares(far)).max(1)
+}
+
 /// What one rank says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
