@@ -17,7 +17,7 @@
 
 use alloc::vec::Vec;
 
-use super::{useful, Collective, Tile};
+use super::plan::{useful, Collective, Tile};
 use crate::plan::Direction;
 use crate::section::Section;
 

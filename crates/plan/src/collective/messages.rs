@@ -19,7 +19,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::packets::Packets;
-use super::{Collective, Piece, Tile};
+use super::plan::{Collective, Piece, Tile};
 
 /// Bytes for each rank, by packet.
 type Counts = Vec<Vec<i64>>;
