@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 CASES = (
     *("sections", "writes", "latency", "chunks", "convert"),
-    *("collective", "many", "exchange", "compute", "papers"),
+    *("forced", "collective", "many", "exchange", "compute", "papers"),
 )
 
 
