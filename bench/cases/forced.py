@@ -30,8 +30,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "bench"))
 
 METHODS = ("straight", "window", "mapped", "list")
-# Of a chunk: 2 MiB of float32.
-CHUNK = (512, 1024)
+CHUNK = (512, 1024)  # 2 MiB of float32
 LATER = 3
 # A method that takes so many times as long as another one, fresh and used, is not run again.
 FAR = 4.0
@@ -70,8 +69,7 @@ def make(source: Path, kind: str) -> Path:
     path = source.with_name(f"{source.stem}-2MiB.{kind}")
     if kind == "npy" or path.exists():
         return source if kind == "npy" else path
-    values = np.load(source, mmap_mode="r")
-    how: Any = {"chunks": CHUNK, "compression": None}
+    values, how = np.load(source, mmap_mode="r"), {"chunks": CHUNK, "compression": None}
     with outcore.create(path, shape=values.shape, dtype=values.dtype, **how) as array:
         for at in range(0, len(values), CHUNK[0]):
             array[at : at + CHUNK[0]] = values[at : at + CHUNK[0]]
@@ -115,13 +113,12 @@ def process(words: dict[str, Any]) -> dict[str, Any]:
             del peer
             evict([path])
             peer = opened(kind, path, name)
-        start = time.perf_counter()
+        start = time.perf_counter(), time.process_time()
         peer.read(key, out)
-        found.append(time.perf_counter() - start)
-    array = peer.extra.get("array")
-    method = array.explain(key).method if array is not None else ""
-    later = statistics.median(found[1:])
-    return {"seconds": [found[0], later], "method": method, "sum": zlib.crc32(out)}
+        found.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+    method = peer.extra["array"].explain(key).method if "array" in peer.extra else ""
+    wall, cpu = ([one[0], statistics.median(one[1:])] for one in zip(*found, strict=True))
+    return {"seconds": wall, "cpu": cpu, "method": method, "sum": zlib.crc32(out)}
 
 
 # ------------------------------------------------------------------------------- all processes
@@ -152,8 +149,9 @@ def _rows(case: str, words: dict[str, Any], peer: str, repeat: int) -> list[Any]
         for name in (n for n in names if not FAR * min(times.values()) < times[n] < np.inf):
             found = _run({**words, "name": name})
             sums.add(found["sum"])
-            for row, spent in zip(rows, found["seconds"], strict=True):
+            for row, spent, cpu in zip(rows, found["seconds"], found["cpu"], strict=True):
                 row.seconds.setdefault(name, []).append(spent)
+                row.extra.setdefault("cpu", {}).setdefault(name, []).append(cpu)
                 if name == "auto":
                     row.extra["method"] = found["method"]
     if len(sums) > 1:
