@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 CASES = (
     *("sections", "writes", "latency", "chunks", "convert"),
-    *("collective", "many", "exchange", "compute", "papers"),
+    *("forced", "collective", "many", "exchange", "compute", "papers"),
 )
 
 
@@ -60,7 +60,7 @@ def main() -> None:
         default=[],
         choices=[
             *("memmap", "MPI-IO coll", "MPI-IO indep", "PnetCDF", "h5py", "pread"),
-            "outcore unmeasured",
+            *("outcore unmeasured", "outcore second"),
         ],
         help="candidates of a collective left out, as pread on a slow device: half a minute a row",
     )
