@@ -20,6 +20,7 @@
 //! | `interrupt.rs`| Ctrl-C |
 //! | `node_barrier.rs`   | steps of the ranks of one node |
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
+//! | `slabs.rs`   | shapes of pieces under a limit |
 //! | `simulate.rs`| a modelled machine, and what an access takes on it |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
@@ -52,6 +53,7 @@ mod read_many;
 mod records;
 mod report;
 mod simulate;
+mod slabs;
 mod traffic;
 mod turn;
 
@@ -103,6 +105,8 @@ mod _core {
     use crate::read_many::read_many;
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};
+    #[pymodule_export]
+    use crate::slabs::slab_shape;
     #[pymodule_export]
     use crate::traffic::{accumulate_plan, exchange_plan, Traffic};
     #[pymodule_export]
