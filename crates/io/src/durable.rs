@@ -15,6 +15,8 @@
 //!
 //! Paper: Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014.
 
+#![allow(unsafe_code)]
+
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};

@@ -9,6 +9,8 @@
 //! Invariants. Nothing outside the slot is touched, whatever the sections say: the span of the copy is
 //! compared with the slot's length. For the array the caller vouches.
 
+#![allow(unsafe_code)]
+
 use outcore_plan::{Direction, Section};
 
 use crate::copy::{Loops, Side};

@@ -28,6 +28,8 @@
 //! | `memory.rs`  | the memory budget |
 //! | `errors.rs`  | failures to exceptions |
 
+#![deny(unsafe_code)]
+
 use pyo3::prelude::*;
 
 mod array;
@@ -36,6 +38,7 @@ mod block_loops;
 mod buffers;
 mod calls;
 mod casting;
+#[allow(unsafe_code)]
 mod collective;
 mod compute;
 mod distribution;

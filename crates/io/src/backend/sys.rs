@@ -11,6 +11,8 @@
 //! Errors are plain error numbers: only the caller knows the path and what it was about to do.
 //! `EINTR` is dealt with here.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
