@@ -44,6 +44,7 @@ pub mod segment;
 pub mod slot;
 mod stamp;
 pub mod store;
+pub mod temporary;
 #[cfg(test)]
 mod testdir;
 mod worker_pool;

@@ -15,6 +15,7 @@
 //! | `read_many.rs` | keys of many arrays to one list of accesses |
 //! | `casting.rs` | a value of another type, cast by NumPy |
 //! | `block_loops.rs` | loops over blocks |
+//! | `temporary.rs` | temporary names, and what killed makers left |
 //! | `turn.rs`    | a turn at the memory for Python code |
 //! | `calls.rs`   | calls inside calls of the same thread |
 //! | `interrupt.rs`| Ctrl-C |
@@ -57,6 +58,7 @@ mod records;
 mod report;
 mod simulate;
 mod slabs;
+mod temporary;
 mod traffic;
 mod turn;
 
@@ -110,6 +112,8 @@ mod _core {
     use crate::simulate::{simulate_alone, simulate_together};
     #[pymodule_export]
     use crate::slabs::slab_shape;
+    #[pymodule_export]
+    use crate::temporary::{hold_temporary, remove_left, remove_orphan, temporary_name};
     #[pymodule_export]
     use crate::traffic::{accumulate_plan, exchange_plan, Traffic};
     #[pymodule_export]

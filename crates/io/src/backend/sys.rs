@@ -191,6 +191,11 @@ impl<'a> Spot<'a> {
         Spot { dir: fd, name: CString::default(), path: Path::new("") }
     }
 
+    /// The path by which it is found, if that is by its whole path.
+    pub(crate) fn whole(&self) -> Option<&'a Path> {
+        (self.dir == libc::AT_FDCWD).then_some(self.path)
+    }
+
     /// Whatever a path leads to.
     pub(crate) fn of(path: &'a Path) -> Result<Spot<'a>, Errno> {
         Ok(Spot { dir: libc::AT_FDCWD, name: c_path(path)?, path })
@@ -456,6 +461,15 @@ pub(crate) fn names(spot: &Spot, fd: RawFd) -> bool {
     let (open, named) = (stat(fd), stat_at(spot, true));
     matches!((open, named), (Ok(open), Ok(named))
         if (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
+}
+
+/// The name of this machine; empty if it has none.
+pub(crate) fn node_name() -> Vec<u8> {
+    // SAFETY: all zeroes is a valid `utsname`.
+    let mut name: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: `name` is valid for writing. Should the call fail, the name stays empty.
+    unsafe { libc::uname(&mut name) };
+    name.nodename.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect()
 }
 
 /// Who holds the lock on a whole file.
