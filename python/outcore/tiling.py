@@ -35,9 +35,20 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import _core
 from outcore.sides import ASSUMED, Cells, Disk, Edges, Order, Shape, Side, fastest_first
 
-__all__ = ["Disk", "Side", "Tiling", "choose", "grid_of", "passes", "seconds", "smallest"]
+__all__ = [
+    "Disk",
+    "Side",
+    "Tiling",
+    "choose",
+    "grid_of",
+    "passes",
+    "seconds",
+    "slabs",
+    "smallest",
+]
 
 # Seconds that the executor needs for a step, whatever it does.
 _STEP = 2e-4
@@ -183,6 +194,30 @@ def _floors(count: int, step: int, first: int, unit: int) -> int:
 def grid_of(shape: Sequence[int], tile: Sequence[int]) -> Shape:
     """Number of tiles along each axis."""
     return tuple(-(-length // size) for length, size in zip(shape, tile, strict=True))
+
+
+def slabs(shape: Shape, most: int, order: Order = "C") -> Tiling:
+    """
+    Tiles of at most `most` elements that are runs of an array: whole axes, the fast ones first.
+
+    Parameters
+    ----------
+    shape
+        Of the array.
+    most
+        Elements of a slab, if that is at least one.
+    order
+        Of the axes, as for `Tiling`. In ``"C"`` the elements of each slab follow each other in C order.
+
+    Examples
+    --------
+    >>> slabs((5, 4, 3), 7).tile
+    (1, 2, 3)
+    >>> slabs((5, 4, 3), 30, "F").tile
+    (5, 4, 1)
+    """
+    axes = list(fastest_first(order, len(shape)))
+    return Tiling(shape, tuple(_core.slab_shape(shape, axes, most)), order)
 
 
 def passes(tiles: Tiling, grid: Shape | None, side: Side) -> int:

@@ -56,3 +56,74 @@ def test_circles_are_found(tmp_path):
 @pytest.mark.parametrize("crate", ["plan", "io", "access", "compute"])
 def test_files_of_a_crate_use_each_other_in_no_circle(crate):
     assert Crate(ROOT / "crates" / crate / "src").circles() == []
+
+
+#: Where a file, an item of it, or the module that it declares may have unsafe code.
+ALLOWS = re.compile(
+    r"^ *#!?\[allow\(unsafe_code\b[^\]]*\)\](?:\n(?:pub )?mod (\w+)(;| \{))?", re.MULTILINE
+)
+TESTS = re.compile(r"(?:^|_)tests\.rs$")
+
+
+def allowing_unsafe(root):
+    """The files of crates, below their `src`, that allow unsafe code; those of tests left out."""
+    found = set()
+    for path in root.glob("*/src/**/*.rs"):
+        if TESTS.search(path.name):
+            continue
+        for module, ends in ALLOWS.findall(path.read_text("utf-8")):
+            if module != "tests":
+                assert ends != " {", f"{path}: a module in a file allows unsafe code"
+                found.add(path.with_name(f"{module}.rs") if module else path)
+    return {str(path.relative_to(root)).replace("/src/", "/") for path in found}
+
+
+def listed(text):
+    """The paths in a table of files, of which several in a folder have braces around their names."""
+    found = []
+    for folder, names, name in re.findall(r"`([\w/]*/)(?:\{([\w,]+)\}|(\w+))\.rs`", text):
+        found += [f"{folder}{one}.rs" for one in (names or name).split(",")]
+    return found
+
+
+def test_unsafe_code_is_where_the_architecture_says():
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    section = text.partition("## Where unsafe code is")[2].partition("\n## ")[0]
+    assert sorted(listed(section)) == sorted(allowing_unsafe(ROOT / "crates"))
+
+
+def test_what_may_have_unsafe_code_is_found(tmp_path):
+    for name, text in {
+        "a/src/lib.rs": "#![deny(unsafe_code)]\n#[allow(unsafe_code)]\nmod told;\nmod safe;",
+        "a/src/safe.rs": "#[cfg(test)]\n#[allow(unsafe_code)]\nmod tests {}",
+        "a/src/deep/file.rs": "//! Words.\n\n#![allow(unsafe_code)]\n",
+        "a/src/item.rs": "impl A {\n    #[allow(unsafe_code)]\n    fn f() {}\n}",
+        "a/src/deep/tests.rs": "#![allow(unsafe_code)]",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert allowing_unsafe(tmp_path) == {"a/told.rs", "a/deep/file.rs", "a/item.rs"}
+    assert listed("`io/b/{c,d}.rs`, `io/e.rs`") == ["io/b/c.rs", "io/b/d.rs", "io/e.rs"]
+
+
+@pytest.mark.parametrize(
+    ("crate", "lint"),
+    [
+        ("plan", "forbid"),
+        ("access", "forbid"),
+        ("io", "deny"),
+        ("compute", "deny"),
+        ("py", "deny"),
+    ],
+)
+def test_the_compiler_refuses_unsafe_code_elsewhere(crate, lint):
+    root = (ROOT / "crates" / crate / "src/lib.rs").read_text("utf-8")
+    assert f"#![{lint}(unsafe_code)]\n" in root
+
+
+def test_a_file_that_allows_unsafe_code_allows_it_in_no_other():
+    # A lint of a file is one of the modules below it, too.
+    for path in (ROOT / "crates").glob("*/src/**/*.rs"):
+        if "#![allow(unsafe_code" in path.read_text("utf-8"):
+            below = path.with_suffix("") if path.name != "mod.rs" else path.parent
+            assert path.name != "mod.rs" and not below.is_dir(), path

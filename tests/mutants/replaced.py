@@ -122,9 +122,9 @@ MUTANTS = [
         why="an array outside of its group would be written or replaced through a link",
     ),
     Mutant(
-        file="python/outcore/formats/durable.py",
-        before=' and not {"old", "new"} <= set(os.listdir(fd))',
-        after="",
+        file="crates/io/src/temporary.rs",
+        before="    !both && std",
+        after="    std",
         killed_by="tests/unit/test_growing.py::test_folders_of_killed_creations_are_swept",
         why="the only copy of an array would be swept, left where a kill came between two renames",
     ),

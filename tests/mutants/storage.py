@@ -119,6 +119,20 @@ MUTANTS = [
         why="a name could reach the disk before its bytes",
     ),
     Mutant(
+        file=f"{IO}/temporary.rs",
+        before=" || sys::hold(file.as_raw_fd()) != Holder::We {",
+        after=" {",
+        killed_by="cargo outcore-io temporary::tests::only_what_nobody_holds_and_is_old_is_removed",
+        why="a file that is being made, for an hour and more, would be removed",
+    ),
+    Mutant(
+        file=f"{IO}/temporary.rs",
+        before="    if age == Age::Hour && unused.is_none_or(|unused| unused <= HOUR) {\n",
+        after="    if false {\n",
+        killed_by="cargo outcore-io temporary::tests::only_what_nobody_holds_and_is_old_is_removed",
+        why="a file that a library has just made, and does not hold yet, would be removed",
+    ),
+    Mutant(
         file=f"{IO}/durable.rs",
         before="        self.install(target, exclusive)?;\n        sync_folder_of(target)\n",
         after="        self.install(target, exclusive)\n",

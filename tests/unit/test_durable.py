@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore import _core
 from outcore.formats import durable, hdf5_redo, locks
 
 
@@ -70,23 +71,24 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     (orphan,) = tmp_path.iterdir()
     os.utime(orphan, (0, 0))
     # Of others: another name, another machine, still held, just made.
-    name = f".a.npy.{durable._host()}-"
-    others = [
-        f".b.npy.{durable._host()}-1.tmp",
-        ".a.npy.00000000-1.tmp",
-        f"{name}2.tmp",
-        f"{name}3.tmp",
-    ]
+
+    def name(mark, of="a.npy"):
+        return _core.temporary_name(of, mark)
+
+    others = [name("1", "b.npy"), ".a.npy.00000000-1.outcore-tmp", name("2"), name("3")]
     for other in others:
         (tmp_path / other).write_text("x")
         if other != others[3]:
             os.utime(tmp_path / other, (0, 0))
-    os.mkfifo(tmp_path / f"{name}4.tmp")
-    (tmp_path / f"{name}5.tmp").symlink_to(others[0])
+    os.mkfifo(tmp_path / name("4"))
+    (tmp_path / name("5")).symlink_to(others[0])
+    # What a killed writer of the core left under that name is no different.
+    (tmp_path / name("")).write_text("x")
+    os.utime(tmp_path / name(""), (0, 0))
     with open(tmp_path / others[2]) as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         durable.create_file(str(target), lambda fd: None, exclusive=False)
-    left = {"a.npy", *others, f"{name}4.tmp", f"{name}5.tmp"}
+    left = {"a.npy", *others, name("4"), name("5")}
     assert set(os.listdir(tmp_path)) == left
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import killed
 import outcore
-from outcore import formats
+from outcore import _core, formats
 from outcore.formats import hdf5_growing, npy, unfinished
 
 OLD = np.arange(24, dtype="<i4").reshape(6, 4)
@@ -395,7 +395,7 @@ def test_folders_of_killed_creations_are_swept(tmp_path):
     for name in ("old", "new"):
         (only_copy / name).mkdir(exist_ok=True)
     held = os.open(tmp_path / left[2], os.O_RDONLY)
-    formats.durable.hold(held)
+    _core.hold_temporary(held)
     fresh = [tmp_path / name for name in left[3:]]
     for place in (old, only_copy, tmp_path / left[2]):
         os.utime(place, (time.time() - 7200,) * 2)

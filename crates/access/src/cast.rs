@@ -16,7 +16,7 @@
 use outcore_io::exec::User;
 use outcore_io::pool::PAGE;
 use outcore_io::Arena;
-use outcore_plan::{Chunked, Direction, Layout, PlanError, Section};
+use outcore_plan::{Chunked, Direction, Layout, Order, PlanError, Section, Slab, Slabs};
 
 use crate::admission::{self, Mode};
 use crate::error::Fault;
@@ -24,7 +24,6 @@ use crate::hints::Hints;
 use crate::interrupt::Interrupts;
 use crate::loops::{self, Promise};
 use crate::open::Open;
-use crate::slabs::{self, Slab};
 use crate::step::Access;
 use crate::terms;
 
@@ -173,13 +172,11 @@ impl Cast<'_> {
     ) -> Result<(), Fault> {
         let fortran = self.open.described.fortran;
         let Some((grid, cell)) = self.cells(section).find(|(_, cell)| *cell <= limit) else {
-            return slabs::cut(section, fortran, limit).try_for_each(|slab| work(&slab?));
+            let order = if fortran { Order::F } else { Order::C };
+            let axes = order.fastest_first(section.ndim());
+            return Slabs::of_elements(section, axes, limit).try_for_each(|slab| work(&slab));
         };
-        for batch in grid.batches(section, limit / cell)? {
-            let count = batch.section.ranges().iter().map(|range| range.count).collect();
-            work(&Slab { lo: batch.at, count, section: batch.section })?;
-        }
-        Ok(())
+        grid.batches(section, limit / cell)?.try_for_each(|slab| work(&slab))
     }
 
     /// Casts and writes one part, in smaller ones if others hold much of the memory for long, or if
@@ -231,7 +228,7 @@ impl Cast<'_> {
         interrupts: &dyn Interrupts,
     ) -> Result<(), Fault> {
         let limit = written.limit;
-        let bytes = limit.min(slab.count.iter().product::<i64>());
+        let bytes = limit.min(slab.section.shape().iter().product::<i64>());
         let bytes = bytes.saturating_mul(self.open.described.item());
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let mut buffer = Arena::global().buffer("casting a value", bytes).map_err(|refused| {
@@ -252,13 +249,14 @@ impl Cast<'_> {
             if number <= written.pieces {
                 return Ok(());
             }
-            let first = |lo: &[i64]| -> i64 {
-                lo.iter().zip(self.strides).map(|(n, stride)| n * stride).sum()
+            let first = |at: &[i64]| -> i64 {
+                at.iter().zip(self.strides).map(|(n, stride)| n * stride).sum()
             };
-            let shift = first(&slab.lo) + first(&piece.lo);
-            let strides = self.open.described.packed(&piece.count);
+            let shift = first(&slab.at) + first(&piece.at);
+            let count = piece.section.shape();
+            let strides = self.open.described.packed(&count);
             if mode != Mode::Look {
-                let part = Piece { shift, count: &piece.count, strides: &strides };
+                let part = Piece { shift, count: &count, strides: &strides };
                 (self.assign)(&part, buffer.as_mut_slice())?;
             }
             let access = Access {

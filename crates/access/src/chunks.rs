@@ -18,7 +18,7 @@ use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming, BYTES_A_CHUNK};
 use outcore_io::{Arena, Pipeline, StorageError};
 use outcore_plan::{
-    Batch, ChunkTable, Chunked, Coding, Direction, GridBox, Order, PlanError, Section,
+    ChunkTable, Chunked, Coding, Direction, GridBox, Order, PlanError, Section, Slab,
 };
 
 use crate::admission::{self, Mode};
@@ -274,7 +274,7 @@ impl Chunks {
     fn batch_or_parts(
         &self,
         each: &Each,
-        batch: &Batch,
+        batch: &Slab,
         times: i64,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
@@ -297,9 +297,9 @@ impl Chunks {
     /// Cuts a batch into smaller ones of so many chunks, or shards.
     fn parts(
         each: &Each,
-        batch: &Batch,
+        batch: &Slab,
         most: i64,
-        work: &mut dyn FnMut(&Batch) -> Result<(), Fault>,
+        work: &mut dyn FnMut(&Slab) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         for mut part in each.grouping.batches(&batch.section, most)? {
             part.at.iter_mut().zip(&batch.at).for_each(|(at, first)| *at += first);
@@ -342,7 +342,7 @@ impl Chunks {
     fn batch(
         &self,
         each: &Each,
-        batch: &Batch,
+        batch: &Slab,
         times: i64,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use outcore_io::store::listing::Listed;
-use outcore_plan::{Batch, Chunked, GridBox};
+use outcore_plan::{Chunked, GridBox, Slab};
 
 /// Kinds of batches that are remembered.
 const KINDS: usize = 1 << 12;
@@ -22,7 +22,7 @@ pub struct Empty<'a> {
     listed: Listed,
     /// The first batch of an access is planned by itself: its method and its reason are told.
     first: bool,
-    alike: BTreeMap<Vec<[i64; 4]>, (Batch, i64)>,
+    alike: BTreeMap<Vec<[i64; 4]>, (Slab, i64)>,
 }
 
 impl<'a> Empty<'a> {
@@ -32,11 +32,11 @@ impl<'a> Empty<'a> {
     }
 
     /// Counts a batch among others of its kind, if nothing in it is stored.
-    pub fn takes(&mut self, batch: &Batch) -> bool {
+    pub fn takes(&mut self, batch: &Slab) -> bool {
         let first = std::mem::replace(&mut self.first, false);
-        let GridBox { lo, count } = &batch.touched;
+        let Ok(GridBox { lo, count }) = self.grouping.touched(&batch.section) else { return false };
         let place = |far: bool| {
-            let along = lo.iter().zip(count).zip(self.shape.lo.iter().zip(&self.shape.count));
+            let along = lo.iter().zip(&count).zip(self.shape.lo.iter().zip(&self.shape.count));
             along.fold(0, |at, ((lo, n), (low, length))| {
                 at * length + lo - low + if far { n - 1 } else { 0 }
             })
@@ -46,7 +46,7 @@ impl<'a> Empty<'a> {
             return false;
         }
         let ranges = batch.section.ranges().iter();
-        let axes = ranges.zip(lo.iter().zip(count)).zip(self.grouping.chunk.iter());
+        let axes = ranges.zip(lo.iter().zip(&count)).zip(self.grouping.chunk.iter());
         let kind = axes.zip(&self.grouping.shape).map(|(((range, (lo, n)), chunk), length)| {
             let low = lo * chunk;
             [range.start - low, range.count, *n, (length - low).min(n * chunk)]
@@ -64,7 +64,7 @@ impl<'a> Empty<'a> {
     }
 
     /// One of each kind, and how many are like it.
-    pub fn into_batches(self) -> impl Iterator<Item = (Batch, i64)> {
+    pub fn into_batches(self) -> impl Iterator<Item = (Slab, i64)> {
         self.alike.into_values()
     }
 }

@@ -54,7 +54,6 @@ pub mod nesting;
 pub mod open;
 mod part;
 mod prefetch;
-mod slabs;
 pub mod step;
 pub mod table;
 pub mod terms;

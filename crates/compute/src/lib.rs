@@ -12,7 +12,6 @@
 pub mod merge;
 pub mod order;
 pub mod reduce;
-#[allow(unsafe_code, reason = "calls of functions compiled for vectors that the processor has")]
 pub mod simd;
 pub mod sort;
 pub mod stencil;

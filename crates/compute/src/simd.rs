@@ -3,6 +3,8 @@
 //! Wheels are built for the oldest processors; loops are several times faster with the instructions of
 //! today's. So a loop is compiled for each kind, and chosen when it runs.
 
+#![allow(unsafe_code)]
+
 /// Runs `work`, compiled for the widest vectors that this processor has.
 ///
 /// What `work` calls has to be `#[inline(always)]`. Results are the same on all processors: the compiler

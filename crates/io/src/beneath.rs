@@ -15,6 +15,8 @@
 //! Invariants. A file is made, renamed and removed in a folder that was found from the open one, under a
 //! name of one part, and there never through a link.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;

@@ -13,6 +13,8 @@
 //! may have a twin, of which the kernel says nothing; it is not claimed. The signal by which the
 //! kernel asks for the file is one that is ignored unless somebody handles it.
 
+#![allow(unsafe_code)]
+
 use crate::lease;
 use crate::open_file::OpenFile;
 

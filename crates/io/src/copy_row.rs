@@ -1,5 +1,7 @@
 //! One loop of a strided copy.
 
+#![allow(unsafe_code)]
+
 /// One loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Axis {

@@ -1,5 +1,7 @@
 //! The copy kernels against a loop that anybody can check, and their speed (`--ignored`).
 
+#![allow(unsafe_code)]
+
 use proptest::prelude::*;
 
 use super::*;

@@ -9,6 +9,8 @@
 //! lines). Transposing inside the cache goes 4 x 4 or 2 x 2 in vector registers for items of 4 and
 //! 8 bytes.
 
+#![allow(unsafe_code)]
+
 use std::mem::MaybeUninit;
 
 use crate::copy_row::{copy_row, Axis};

@@ -72,6 +72,7 @@ pub fn with_workers<'scope, R>(lead: impl FnOnce(&Workers<'_, 'scope>) -> R) -> 
 }
 
 #[cfg(test)]
+#[allow(unsafe_code)]
 mod tests {
     use super::*;
 

@@ -13,6 +13,8 @@
 //! Invariants. Places are counted before a file is opened, and given back after it is closed. A forked
 //! child counts for itself and gives back nothing of its parent's.
 
+#![allow(unsafe_code)]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 

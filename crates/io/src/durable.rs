@@ -7,15 +7,16 @@
 //! Invariants:
 //! - nothing is published whose bytes were not synced, and an error of `fsync` is never retried (the
 //!   kernel forgets the pages that it could not write, so a second try "succeeds");
-//! - a [`TempFile`] that was not published is removed on drop; a process that is killed leaves
-//!   `.NAME.HOST.outcore-tmp` behind, never a broken NAME;
+//! - a [`TempFile`] that was not published is removed on drop; a process that is killed leaves a
+//!   temporary name behind (`temporary.rs`), never a broken NAME;
 //! - what was left behind is removed by the next who makes a temporary file for NAME on that machine:
-//!   its name is known, so no folder is searched, and its maker holds a lock on it while alive;
+//!   such names are few and known, so no folder is searched;
 //! - all calls go through [`sys`], where tests inject faults and log the order.
 //!
 //! Paper: Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014.
 
-use std::ffi::OsString;
+#![allow(unsafe_code)]
+
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use crate::backend::sys::{self, Holder, Spot};
 use crate::beneath::{self, Beneath, Missing};
 use crate::error::StorageError;
+use crate::temporary::{self, Age, Fate};
 
 /// Permissions of new files before the process's umask.
 const NEW_FILE: u32 = 0o666;
@@ -98,41 +100,23 @@ impl TempFile {
     fn make(target: &Path, root: Option<&Arc<Beneath>>) -> Result<TempFile, StorageError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let pid = std::process::id();
-        let named = |mark: String| {
-            let mut name = OsString::from(".");
-            name.push(target.file_name().unwrap_or_default());
-            name.push(format!(".{mark}.outcore-tmp"));
-            target.with_file_name(name)
-        };
         let folder = folder(root.map(|root| &**root), target, Missing::Make)?;
-        // The same name for all on this machine; others may not see its locks.
-        let path = named(format!("{:08x}", host()));
-        let usual = spot(&folder, &path)?;
-        for _ in 0..TRIES {
-            match create(&usual, &path) {
-                Ok(Some(fd)) => match sys::hold(fd.as_raw_fd()) {
-                    Holder::We if !sys::names(&usual, fd.as_raw_fd()) => {}
-                    // Somebody takes it for abandoned, and will remove it.
-                    Holder::Another => break,
-                    Holder::We | Holder::Unknown => {
-                        drop(usual);
-                        let root = root.cloned();
-                        return Ok(TempFile { fd, path, root, published: false, pid });
-                    }
-                },
-                Ok(None) if remove_abandoned(&usual) => {}
-                Ok(None) => break,
-                Err(error) => return Err(error),
+        let made = |fd, path| TempFile { fd, path, root: root.cloned(), published: false, pid };
+        for place in 0..PLACES {
+            let mark = if place == 0 { String::new() } else { place.to_string() };
+            let path = temporary::name(target, &mark);
+            if let Some(fd) = take(&spot(&folder, &path)?, &path)? {
+                return Ok(made(fd, path));
             }
         }
-        // Somebody makes the same file at the same time.
+        // So many make the same file at the same time.
         loop {
-            let path = named(format!("{pid}-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+            let mark = format!("{pid}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+            let path = temporary::name(target, &mark);
             // Or one is left behind by a killed process that had our number.
             if let Some(fd) = create(&spot(&folder, &path)?, &path)? {
                 sys::hold(fd.as_raw_fd());
-                let root = root.cloned();
-                return Ok(TempFile { fd, path, root, published: false, pid });
+                return Ok(made(fd, path));
             }
         }
     }
@@ -160,6 +144,29 @@ impl TempFile {
 
 /// How often a temporary file that is in the way is looked at before another name is taken.
 const TRIES: usize = 4;
+/// Names for the same file that all on a machine know: what is left behind is under one of them, unless
+/// more than so many made it at once.
+const PLACES: usize = 8;
+
+/// A new file with a known temporary name, held; none if somebody makes it.
+///
+/// Its maker locks it before it is used. Who finds it unlocked removes it, and only while the name is that
+/// of the locked file; a maker that comes late to lock its own file finds the name gone.
+fn take(spot: &Spot, path: &Path) -> Result<Option<OwnedFd>, StorageError> {
+    for _ in 0..TRIES {
+        match create(spot, path)? {
+            Some(fd) => match sys::hold(fd.as_raw_fd()) {
+                Holder::We if !sys::names(spot, fd.as_raw_fd()) => {}
+                // Somebody takes it for abandoned, and will remove it.
+                Holder::Another => return Ok(None),
+                Holder::We | Holder::Unknown => return Ok(Some(fd)),
+            },
+            None if temporary::remove(spot, Age::Any) == Fate::Gone => {}
+            None => return Ok(None),
+        }
+    }
+    Ok(None)
+}
 
 /// A new file, open for reading and writing; `None` if there is one of that name.
 fn create(spot: &Spot, path: &Path) -> Result<Option<OwnedFd>, StorageError> {
@@ -168,31 +175,6 @@ fn create(spot: &Spot, path: &Path) -> Result<Option<OwnedFd>, StorageError> {
         Err(libc::EEXIST) => Ok(None),
         Err(errno) => Err(StorageError::io("create", path, errno)),
     }
-}
-
-/// Removes a temporary file whose maker is dead; whether the name may be free now.
-///
-/// Its maker locks it before it is used. Who has the lock removes it, and only while the name is that
-/// of the locked file; a maker that comes late to lock its own file finds the name gone.
-fn remove_abandoned(spot: &Spot) -> bool {
-    let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let fd = match sys::open_at(spot, flags, 0) {
-        Ok(fd) => fd,
-        Err(errno) => return errno == libc::ENOENT,
-    };
-    let ours =
-        sys::regular_len(fd.as_raw_fd()).is_some() && sys::hold(fd.as_raw_fd()) == Holder::We;
-    ours && (!sys::names(spot, fd.as_raw_fd()) || sys::unlink(spot).is_ok())
-}
-
-/// A mark of this machine: locks of other machines may not be seen.
-fn host() -> u32 {
-    // SAFETY: all zeroes is a valid `utsname`.
-    let mut name: libc::utsname = unsafe { std::mem::zeroed() };
-    // SAFETY: `name` is valid for writing. Should the call fail, the name stays empty.
-    unsafe { libc::uname(&mut name) };
-    let bytes: Vec<u8> = name.nodename.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
-    crc32c::crc32c(&bytes)
 }
 
 impl TempFile {
@@ -457,6 +439,21 @@ mod tests {
         assert_eq!(b"whole".as_slice(), std::fs::read(&target).unwrap());
         let left = folder.names();
         assert!(left.len() == 2 && left[0].starts_with(".b.") && left[1] == "a", "{left:?}");
+    }
+
+    #[test]
+    fn what_is_left_under_the_next_known_name_is_removed_by_who_needs_it() {
+        let folder = Folder::new("places");
+        let target = folder.0.join("a");
+        let alive = TempFile::beside(&target).unwrap();
+        for _ in 0..3 {
+            killed_while_making(&target, 10);
+            assert_eq!(2, folder.names().len(), "{:?}", folder.names());
+        }
+        let next = TempFile::beside(&target).unwrap();
+        assert_eq!(2, folder.names().len(), "{:?}", folder.names());
+        drop((alive, next));
+        assert!(folder.names().is_empty());
     }
 
     #[test]

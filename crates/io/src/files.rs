@@ -319,6 +319,7 @@ impl FileTable {
 }
 
 #[cfg(test)]
+#[allow(unsafe_code)]
 mod tests {
     use super::*;
     use crate::error::ShortRead;

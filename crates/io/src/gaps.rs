@@ -164,6 +164,7 @@ fn fill_cluster(file: &OpenFile, cluster: &Cluster, arena: &Arena) -> Result<u64
 }
 
 #[cfg(test)]
+#[allow(unsafe_code)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
 

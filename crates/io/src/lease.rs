@@ -1,5 +1,7 @@
 //! What an open file knows about claims of it (`claim.rs`).
 
+#![allow(unsafe_code)]
+
 #[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(target_os = "linux")]

@@ -1,7 +1,9 @@
 //! Buffers, engines, codecs; runs the plans of `outcore-plan`.
 //!
-//! The only crate with `unsafe`; `SAFETY.md` lists what it relies on, `DESIGN.md` which module does
-//! what.
+//! `SAFETY.md` lists what its `unsafe` code relies on, `DESIGN.md` which module does what. Only files that
+//! allow it have any; `ARCHITECTURE.md` lists them.
+
+#![deny(unsafe_code)]
 
 pub mod backend;
 pub mod beneath;
@@ -42,6 +44,7 @@ pub mod segment;
 pub mod slot;
 mod stamp;
 pub mod store;
+pub mod temporary;
 #[cfg(test)]
 mod testdir;
 mod worker_pool;

@@ -20,6 +20,8 @@
 //! Waiting is polling (1 to 20 ms), so that a timeout and Ctrl-C work; waiters are not queued in
 //! order of arrival. Elsewhere than on Linux the whole file is locked with `flock`.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -26,6 +26,8 @@
 //! faulted in and kept while they may be. Mappings begin at a multiple of 2 MiB: the kernel can then
 //! map whole huge pages, and unmapping 1 GiB takes 0.5 ms instead of 12.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{fence, AtomicBool, AtomicPtr, AtomicU32, AtomicU8, AtomicUsize, Ordering};

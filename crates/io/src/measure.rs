@@ -222,6 +222,7 @@ impl Bench<'_> {
     }
 
     /// Keeps `depth` requests in flight until `place` has no more.
+    #[allow(unsafe_code)]
     fn run(
         &self,
         request: u64,

@@ -17,6 +17,8 @@
 //! Ranks make the same steps in the same order; what each calls stands in the head of its cell, and
 //! all see if they differ. Nothing here trusts a length that another rank wrote.
 
+#![allow(unsafe_code)]
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 

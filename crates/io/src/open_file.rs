@@ -1,5 +1,7 @@
 //! A file that is open, with a second descriptor for direct I/O and a mapping on demand.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

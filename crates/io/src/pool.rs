@@ -14,6 +14,8 @@
 //! once (waiting for others could wait for ever); after a fork the child has its own, empty arena and
 //! never touches the lock of its parent's.
 
+#![allow(unsafe_code)]
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,6 +3,8 @@
 //! Asked at run time, never at compile time: containers forbid io_uring, file systems refuse direct
 //! I/O, old kernels lack calls. Every question has an answer that is safe when the system is silent.
 
+#![allow(unsafe_code)]
+
 use std::fs;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};

@@ -7,6 +7,8 @@
 //! its own value and leaks the old one: it cannot be dropped, since its threads are gone and its
 //! locks may be held.
 
+#![allow(unsafe_code)]
+
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// The number of this process. Asked several times by each access, and a system call takes as long as a

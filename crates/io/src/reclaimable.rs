@@ -13,6 +13,8 @@
 //! not a signal later (kernels before 5.14 cannot tell). Pages are taken out under the lock of the
 //! arena, so nobody who takes them back loses them.
 
+#![allow(unsafe_code)]
+
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,5 +1,7 @@
 //! Pieces of memory as the system gives them out: anonymous ones, and parts of shared mappings.
 
+#![allow(unsafe_code)]
+
 use std::path::Path;
 use std::ptr::NonNull;
 

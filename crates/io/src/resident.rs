@@ -12,6 +12,8 @@
 //! Invariants: a granule counts once; one that is pinned by a running copy is not given back; all
 //! addresses in the list belong to live mappings (`forget` is called before unmapping).
 
+#![allow(unsafe_code)]
+
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 use std::ops::Range;

@@ -12,6 +12,8 @@
 //! Invariant. Content stays what it is; where the kernel knows nothing of this (or is not Linux), nothing
 //! happens.
 
+#![allow(unsafe_code)]
+
 use crate::error::errno;
 use crate::page::GRANULE;
 

@@ -9,6 +9,8 @@
 //! Invariants. Nothing outside of the memory of either side is touched, whatever the sections say: the span of
 //! the copy is compared with both.
 
+#![allow(unsafe_code)]
+
 use outcore_plan::{Direction, Section};
 
 use crate::copy::{Loops, Side};

@@ -12,6 +12,8 @@
 //! caller leaves only when the call is closed and nobody is between the two; so what `work` borrows
 //! outlives its use. A panic in a worker is raised again on the caller's thread.
 
+#![allow(unsafe_code)]
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -9,7 +9,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::error::PlanError;
-use crate::section::{Range, Section};
+use crate::section::Section;
+use crate::slabs::Slabs;
 
 /// Where the elements of an array live.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +112,14 @@ impl Order {
         }
         .ok_or(PlanError::TooLarge("the array"))?;
         Ok(strides)
+    }
+
+    /// The axes of an array, the fastest first.
+    pub fn fastest_first(self, ndim: usize) -> Vec<usize> {
+        match self {
+            Order::C => (0..ndim).rev().collect(),
+            Order::F => (0..ndim).collect(),
+        }
     }
 }
 
@@ -295,93 +304,13 @@ impl Chunked {
         }
     }
 
-    /// Cuts a section into parts that touch boxes of at most `chunks` chunks each (at least one).
-    pub fn batches<'a>(
-        &'a self,
-        section: &'a Section,
-        chunks: i64,
-    ) -> Result<ChunkBatches<'a>, PlanError> {
+    /// Cuts a section into slabs that touch boxes of at most `chunks` chunks each (at least one), in the
+    /// order of the grid.
+    pub fn batches(&self, section: &Section, chunks: i64) -> Result<Slabs, PlanError> {
         self.validate()?;
-        let touched = self.touched(section)?;
-        let mut left = chunks.max(1);
-        let mut block = vec![1; touched.count.len()];
-        for d in (0..block.len()).rev() {
-            block[d] = touched.count[d].clamp(1, left);
-            left /= block[d];
-        }
-        let next = (!section.is_empty()).then(|| vec![0; block.len()]);
-        Ok(ChunkBatches { layout: self, section, touched, block, next })
-    }
-}
-
-/// A part of a section that touches few chunks, and where it lies in the result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
-    /// The part.
-    pub section: Section,
-    /// Index in the result of the whole section at which the part begins, per axis.
-    pub at: Vec<i64>,
-    /// The chunks it touches.
-    pub touched: GridBox,
-}
-
-/// Cuts a large access into parts with small chunk tables, in the order of the grid.
-#[derive(Debug, Clone)]
-pub struct ChunkBatches<'a> {
-    layout: &'a Chunked,
-    section: &'a Section,
-    touched: GridBox,
-    block: Vec<i64>,
-    next: Option<Vec<i64>>,
-}
-
-impl ChunkBatches<'_> {
-    /// The part of the section in the block of chunks at `cell`.
-    fn batch(&self, cell: &[i64]) -> Batch {
-        let ndim = cell.len();
-        let mut at = Vec::with_capacity(ndim);
-        let mut ranges: Vec<Range> = Vec::with_capacity(ndim);
-        let mut touched = GridBox { lo: Vec::with_capacity(ndim), count: Vec::with_capacity(ndim) };
-        for (d, r) in self.section.ranges().iter().enumerate() {
-            let chunk = self.layout.chunk[d];
-            let low = self.touched.lo[d] + cell[d];
-            let (first, count) = r.members(low * chunk, self.end(d, cell[d]));
-            let part = r.part(first, count);
-            at.push(first);
-            touched.lo.push(part.start / chunk);
-            touched.count.push((part.stop() - 1) / chunk - part.start / chunk + 1);
-            ranges.push(part);
-        }
-        Batch { section: Section::new(ranges), at, touched }
-    }
-
-    /// One past the last index of the block of chunks at `cell`, along one axis.
-    fn end(&self, axis: usize, cell: i64) -> i64 {
-        let high = self.touched.lo[axis] + cell + self.block[axis];
-        high.saturating_mul(self.layout.chunk[axis])
-    }
-
-    /// The cell of the first index behind the block at `cell`: long steps leap over chunks.
-    fn after(&self, axis: usize, cell: i64) -> Option<i64> {
-        let r = &self.section.ranges()[axis];
-        let (_, done) = r.members(0, self.end(axis, cell));
-        (done < r.count).then(|| r.index(done) / self.layout.chunk[axis] - self.touched.lo[axis])
-    }
-}
-
-impl Iterator for ChunkBatches<'_> {
-    type Item = Batch;
-
-    fn next(&mut self) -> Option<Batch> {
-        let cell = self.next.take()?;
-        let step = |d: usize| Some((d, self.after(d, cell[d])?));
-        self.next = (0..cell.len()).rev().find_map(step).map(|(d, after)| {
-            let mut next = cell.clone();
-            next[d] = after;
-            next[d + 1..].fill(0);
-            next
-        });
-        Some(self.batch(&cell))
+        section.within(&self.shape)?;
+        let order = Order::C.fastest_first(self.shape.len());
+        Ok(Slabs::of_blocks(section, &self.chunk, order, chunks))
     }
 }
 

@@ -5,6 +5,7 @@
 //! | module      | question it answers                                               |
 //! |-------------|-------------------------------------------------------------------|
 //! | [`section`] | which elements? (regular sections, n-d, any stride)               |
+//! | [`slabs`]   | which pieces of a section are under a limit?                      |
 //! | [`layout`]  | where do they live in the files?                                  |
 //! | [`terms`]   | what do the machine, the file and the user allow?                 |
 //! | [`plan`]    | what is to be done, in rounds? (the value everything turns on)    |
@@ -60,6 +61,7 @@ pub mod price;
 pub mod request;
 pub mod section;
 pub mod simulate;
+pub mod slabs;
 pub mod terms;
 mod text;
 pub mod trial;
@@ -68,9 +70,7 @@ pub use address::nests;
 pub use check::{check, Bounds, CheckedRound};
 pub use choose::is_cached;
 pub use error::PlanError;
-pub use layout::{
-    Batch, ChunkBatches, ChunkTable, Chunked, GridBox, Layout, Order, Part, Stored, Strided,
-};
+pub use layout::{ChunkTable, Chunked, GridBox, Layout, Order, Part, Stored, Strided};
 pub use plan::{
     Channel, ChunkRead, ChunkWrite, Cost, Direction, Family, Method, Move, Place, Round, Transfer,
 };
@@ -78,4 +78,5 @@ pub use planner::Plan;
 pub use price::Priced;
 pub use request::Request;
 pub use section::{Range, Section};
+pub use slabs::{Slab, Slabs};
 pub use terms::{Coding, Home, Rates, Terms};

@@ -12,6 +12,8 @@
 //! `state` is locked only for moments in which the GIL is held, so a fork (which holds the GIL as
 //! well) never finds it locked. After a fork the child opens the files anew.
 
+#![allow(unsafe_code)]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

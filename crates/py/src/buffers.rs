@@ -5,6 +5,8 @@
 //! `Memory` keeps the array alive (it holds a reference on the caller's stack) until the core is
 //! done, also while the GIL is released.
 
+#![allow(unsafe_code)]
+
 use numpy::npyffi::{
     PyArrayObject, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_F_CONTIGUOUS, NPY_ARRAY_WRITEABLE,
     PY_ARRAY_API,

@@ -1,5 +1,7 @@
 //! A value of another type than the array's, cast by NumPy part by part: see `outcore_access::cast`.
 
+#![allow(unsafe_code)]
+
 use numpy::PyArrayDescr;
 use outcore_access::cast::{Cast, Piece};
 use outcore_access::Hints;

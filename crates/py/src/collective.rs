@@ -3,6 +3,8 @@
 //! Python keeps the loop over rounds, because the messages are its own; here is what each round asks:
 //! which tile, who wants what, and the copies, made without the GIL.
 
+#![allow(unsafe_code)]
+
 use std::sync::Arc;
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};

@@ -15,6 +15,7 @@
 //! | `read_many.rs` | keys of many arrays to one list of accesses |
 //! | `casting.rs` | a value of another type, cast by NumPy |
 //! | `block_loops.rs` | loops over blocks |
+//! | `temporary.rs` | temporary names, and what killed makers left |
 //! | `turn.rs`    | a turn at the memory for Python code |
 //! | `calls.rs`   | calls inside calls of the same thread |
 //! | `interrupt.rs`| Ctrl-C |
@@ -22,12 +23,15 @@
 //! | `two_phase.rs` | what an owner does in the rounds of a collective |
 //! | `background.rs` | accesses in threads of their own |
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
+//! | `slabs.rs`   | shapes of pieces under a limit |
 //! | `simulate.rs`| a modelled machine, and what an access takes on it |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
 //! | `distribution.rs` | which rank owns which index |
 //! | `memory.rs`  | the memory budget |
 //! | `errors.rs`  | failures to exceptions |
+
+#![deny(unsafe_code)]
 
 use pyo3::prelude::*;
 
@@ -38,6 +42,7 @@ mod block_loops;
 mod buffers;
 mod calls;
 mod casting;
+#[allow(unsafe_code)]
 mod collective;
 mod compute;
 mod distribution;
@@ -55,6 +60,8 @@ mod read_many;
 mod records;
 mod report;
 mod simulate;
+mod slabs;
+mod temporary;
 mod traffic;
 mod turn;
 mod two_phase;
@@ -109,6 +116,10 @@ mod _core {
     use crate::read_many::{read_early, read_many};
     #[pymodule_export]
     use crate::simulate::{simulate_alone, simulate_together};
+    #[pymodule_export]
+    use crate::slabs::slab_shape;
+    #[pymodule_export]
+    use crate::temporary::{hold_temporary, remove_left, remove_orphan, temporary_name};
     #[pymodule_export]
     use crate::traffic::{accumulate_plan, exchange_plan, Traffic};
     #[pymodule_export]

@@ -1,5 +1,7 @@
 //! The memory budget, seen from Python.
 
+#![allow(unsafe_code)]
+
 use std::os::raw::c_int;
 use std::sync::Mutex;
 use std::time::Duration;

@@ -5,6 +5,8 @@
 //! node barrier and raise. Ctrl-C does not end a step: the other ranks would wait for ever. It is noted, and
 //! raised when the step is complete.
 
+#![allow(unsafe_code)]
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -5,6 +5,8 @@
 //!
 //! Idea. All keys and all memory first, with the GIL; then all reads, without it (`outcore_access::many`).
 
+#![allow(unsafe_code)]
+
 use outcore_access::{many, Access, Hints};
 use outcore_plan::Direction;
 use pyo3::prelude::*;

@@ -1,5 +1,7 @@
 //! `_core.Records`: what ranks told each other at the start of a collective.
 
+#![allow(unsafe_code)]
+
 use std::sync::{Arc, OnceLock};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};

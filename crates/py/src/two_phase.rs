@@ -1,6 +1,8 @@
 //! `_core.Owner` and what else the rounds of a two-phase collective ask of one rank: its accesses as an owner,
 //! its messages, its prices, its flushes.
 
+#![allow(unsafe_code)]
+
 use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 

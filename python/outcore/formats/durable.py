@@ -6,6 +6,7 @@ that is full is met hours later, in the middle of the writing.
 Idea. Make a temporary file beside the final one, allocate all its blocks, fsync, rename, fsync the
 folder. A rename within a folder is atomic.
 Invariants. Nobody sees the final name before the bytes are safe; a failure removes the temporary file;
+what a killed process left goes by the rule of ``outcore_io::temporary``, for files and folders;
 ``exclusive`` never replaces anything, not even in a race. Names beside a long one are cut to what a
 folder allows, and still differ if the long ones do. Errors tell the final name.
 """
@@ -15,17 +16,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import functools
 import os
-import platform
 import stat
 import threading
-import time
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from outcore import _core
 from outcore.errors import OutcoreError, StorageError, UsageError
 
 _CODES = {
@@ -213,7 +211,7 @@ def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> N
     with os_errors("creating", path), replacing(path, exclusive=exclusive) as temporary:
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            hold(fd)
+            _core.hold_temporary(fd)
             fill(fd)
         finally:
             os.close(fd)
@@ -236,13 +234,13 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         mode = stat.S_IMODE(found.st_mode)
-    _remove_orphans(*_beginning(final))
+    _core.remove_left(final, young=False)
     temporary = begun_name(final)
     try:
         yield temporary
         fd = os.open(temporary, os.O_RDONLY)
         try:
-            hold(fd)
+            _core.hold_temporary(fd)
             if mode is not None:
                 os.fchmod(fd, mode)
             os.fsync(fd)
@@ -259,23 +257,6 @@ def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
         if isinstance(error, OutcoreError):
             error.speak_of(path, instead_of=temporary)
         raise
-
-
-# A temporary file that nobody holds and that is older than this was left behind, seconds. Those who make
-# one hold it a moment after it appears (a library that makes it, while it is open).
-_ORPHAN_AGE = 3600.0
-
-
-@functools.cache
-def _host() -> str:
-    """A mark of this machine: locks of other machines may not be seen."""
-    return f"{zlib.crc32(platform.node().encode()):08x}"
-
-
-def hold(fd: int) -> None:
-    """Mark an open temporary file as one whose maker lives; ends with the descriptor."""
-    with contextlib.suppress(OSError):  # a file system without locks
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def unlink_in_background(path: str) -> None:
@@ -310,63 +291,16 @@ def _close_in_background(fd: int) -> None:
 
 def begun_name(final: str) -> str:
     """A new name for what is to become the file or folder `final`: `remove_begun` finds it."""
-    folder, ours = _beginning(final)
-    return os.path.join(folder, f"{ours}{os.urandom(6).hex()}.tmp")
+    return _core.temporary_name(final, os.urandom(6).hex())
 
 
 #: What such names are like.
-BEGUN = r"\..+\.[0-9a-f]{8}-[0-9a-f]{12}\.tmp"
+BEGUN = r"\..+\.[0-9a-f]{8}-[0-9a-f]{12}\.outcore-tmp"
 
 
 def remove_begun(path: str) -> None:
     """Remove what was to become `path`, and is nobody's. No other process may make it now."""
-    _remove_orphans(*_beginning(os.path.realpath(path)), young=True)
-
-
-def _beginning(final: str) -> tuple[str, str]:
-    """The folder of its temporary files, and how their names begin."""
-    folder, name = os.path.split(final)
-    return folder, f".{short_name(name, 200)}.{_host()}-"
-
-
-def _remove_orphans(folder: str, beginning: str, *, young: bool = False) -> None:
-    """Remove temporary files for the same name whose makers were killed."""
-    with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
-        for entry in entries:
-            if not (entry.name.startswith(beginning) and entry.name.endswith(".tmp")):
-                continue
-            remove_orphan(entry.path, young=young)
-
-
-def is_old(found: os.stat_result) -> bool:
-    """Whether nobody can be about to finish a temporary file, or folder."""
-    return time.time() - found.st_mtime > _ORPHAN_AGE
-
-
-def remove_orphan(path: str, folder: int | None = None, *, young: bool = False) -> None:
-    """
-    Remove a temporary file or folder whose maker was killed: nobody holds it, and it is old.
-
-    `folder` is an open one in which `path` is a name; `young`: nobody can be about to hold it.
-    """
-    with contextlib.suppress(OSError):
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        fd = os.open(path, flags, dir_fd=folder)
-        try:
-            found = os.fstat(fd)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not (young or is_old(found)):
-                return
-            if stat.S_ISREG(found.st_mode):
-                os.unlink(path, dir_fd=folder)
-            # With both in it, `old` may be the only copy: systems that cannot exchange two names move
-            # the old array away before the new one takes its place.
-            elif stat.S_ISDIR(found.st_mode) and not {"old", "new"} <= set(os.listdir(fd)):
-                import shutil
-
-                shutil.rmtree(path, dir_fd=folder)
-        finally:
-            os.close(fd)
+    _core.remove_left(os.path.realpath(path), young=True)
 
 
 def _publish_new(temporary: str, final: str) -> None:

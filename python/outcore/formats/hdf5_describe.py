@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -503,9 +504,10 @@ def give_space(h5py: Any, dset: Any) -> None:
     dset.file.flush()
     if dset.id.get_offset() < before and not _filled(h5py, dset):
         # Recycled space of something that was deleted, which HDF5 does not clear: zeros, slab by slab.
-        rows = max(1, (8 << 20) // max(1, dset.nbytes // dset.shape[0])) if dset.shape else 1
-        for start in range(0, dset.shape[0] if dset.shape else 0, rows):
-            dset[start : start + rows] = dset.fillvalue
+        axes = range(len(dset.shape))
+        slab = _core.slab_shape(dset.shape, axes[::-1], (8 << 20) // max(dset.dtype.itemsize, 1))
+        for at in itertools.product(*(range(0, dset.shape[d], slab[d]) for d in axes)):
+            dset[tuple(slice(at[d], at[d] + slab[d]) for d in axes)] = dset.fillvalue
 
 
 def _filled(h5py: Any, dset: Any) -> bool:

@@ -20,6 +20,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 
+from outcore import _core
 from outcore.formats import durable
 from outcore.formats.zarr_store import leads_out
 
@@ -187,7 +188,7 @@ def _remove_left_behind(folder: int, names: list[str]) -> None:
     """What killed writers of chunks left in a folder that had to be listed anyway."""
     for name in names:
         if name.startswith(".") and name.endswith(".outcore-tmp"):
-            durable.remove_orphan(name, folder)
+            _core.remove_orphan(name, folder)
 
 
 def _remove(name: str, folder: int) -> None:

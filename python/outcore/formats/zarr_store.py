@@ -384,7 +384,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
         os.mkdir(shelter)
         held = os.open(shelter, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            durable.hold(held)
+            _core.hold_temporary(held)
             os.mkdir(fresh)
             build(fresh)
             if exclusive or not os.path.lexists(target):
@@ -406,8 +406,6 @@ def _sweep_shelters(folder: str) -> None:
     """Remove what killed processes left of the folders that they were about to publish here."""
     with contextlib.suppress(OSError):
         with os.scandir(folder or ".") as entries:
-            found = [
-                e.path for e in entries if _SHELTER.fullmatch(e.name) and durable.is_old(e.stat())
-            ]
+            found = [e.path for e in entries if _SHELTER.fullmatch(e.name)]
         for shelter in found:
-            durable.remove_orphan(shelter)
+            _core.remove_orphan(shelter)

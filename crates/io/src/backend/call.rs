@@ -1,5 +1,7 @@
 //! Calls that are repeated when a signal interrupts them, and those that no fault plan asks about.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::RawFd;
 
 use super::hook::Errno;

@@ -1,5 +1,7 @@
 //! What every engine must do: one list of tests, run against each of them.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;

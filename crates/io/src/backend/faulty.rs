@@ -11,6 +11,8 @@
 //!
 //! Only with feature `testing`; while nothing is armed, one relaxed load a call.
 
+#![allow(unsafe_code)]
+
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};

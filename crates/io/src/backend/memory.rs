@@ -7,6 +7,8 @@
 //! crate works on it unchanged. The engine runs every request in `submit` and lets a small generator
 //! with a given seed pick which completion is handed out next.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::progress::{Progress, Step};

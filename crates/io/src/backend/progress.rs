@@ -1,5 +1,7 @@
 //! How far a request has come: short transfers go on, interrupted calls are made again.
 
+#![allow(unsafe_code)]
+
 use super::call::regular_len;
 use super::request::{Completion, Request};
 

@@ -1,5 +1,7 @@
 //! What engines take and give back.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::RawFd;
 
 use crate::error::StorageError;

@@ -11,6 +11,8 @@
 //! Errors are plain error numbers: only the caller knows the path and what it was about to do.
 //! `EINTR` is dealt with here.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -187,6 +189,11 @@ impl<'a> Spot<'a> {
     /// An open file itself.
     pub(crate) fn open(fd: RawFd) -> Spot<'static> {
         Spot { dir: fd, name: CString::default(), path: Path::new("") }
+    }
+
+    /// The path by which it is found, if that is by its whole path.
+    pub(crate) fn whole(&self) -> Option<&'a Path> {
+        (self.dir == libc::AT_FDCWD).then_some(self.path)
     }
 
     /// Whatever a path leads to.
@@ -454,6 +461,15 @@ pub(crate) fn names(spot: &Spot, fd: RawFd) -> bool {
     let (open, named) = (stat(fd), stat_at(spot, true));
     matches!((open, named), (Ok(open), Ok(named))
         if (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
+}
+
+/// The name of this machine; empty if it has none.
+pub(crate) fn node_name() -> Vec<u8> {
+    // SAFETY: all zeroes is a valid `utsname`.
+    let mut name: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: `name` is valid for writing. Should the call fail, the name stays empty.
+    unsafe { libc::uname(&mut name) };
+    name.nodename.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect()
 }
 
 /// Who holds the lock on a whole file.

@@ -8,6 +8,8 @@
 //! Cost: one hand-over to a thread a request, about 5 us; small next to a disk, large next to the
 //! page cache, which is why cached data does not come here.
 
+#![allow(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

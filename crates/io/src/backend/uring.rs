@@ -12,6 +12,8 @@
 //!   overflow;
 //! - rings are marked with the process id: a forked child closes inherited ones unused.
 
+#![allow(unsafe_code)]
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;

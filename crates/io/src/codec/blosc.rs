@@ -4,6 +4,8 @@
 //! (16 bytes: version, inner version, flags, size of an item, then bytes decoded, bytes of a block,
 //! bytes encoded as little-endian u32) is compared with what we expect before the library sees it.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{c_int, CStr};
 
 use blosc_src as sys;

@@ -4,6 +4,8 @@
 //! in "does not fit". gzip streams may have several members, as Python's `gzip` reads them; what
 //! follows a zlib stream is ignored, as zlib does.
 
+#![allow(unsafe_code)]
+
 use std::cell::Cell;
 use std::ffi::c_void;
 

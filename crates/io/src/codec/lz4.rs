@@ -8,6 +8,8 @@
 //! The sizes are compared with the output we own before anything is decoded. The encoder's table
 //! lies on its stack.
 
+#![allow(unsafe_code)]
+
 use std::ffi::c_int;
 
 use lz4_sys as sys;

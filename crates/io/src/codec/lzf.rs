@@ -9,6 +9,8 @@
 //!
 //! Reference: Marc Lehmann, liblzf; `lzf_filter.c` in h5py.
 
+#![allow(unsafe_code)]
+
 use super::fault::Fault;
 use super::step::{Codec, Context, Needs, Written};
 

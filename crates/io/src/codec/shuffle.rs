@@ -3,6 +3,8 @@
 //! HDF5's filter 2 and numcodecs' `Shuffle`. Bytes after the last whole item stay where they are.
 //! Makes nothing smaller, but puts equal bytes together for the compressor that follows.
 
+#![allow(unsafe_code)]
+
 use super::fault::Fault;
 use super::spec::CodecSpec;
 use super::step::{Codec, Context, Written};

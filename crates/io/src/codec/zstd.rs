@@ -3,6 +3,8 @@
 //! Decoding takes any number of frames, with or without sizes and checksums. It works straight
 //! between the two buffers, so that the window that a frame asks for is never allocated.
 
+#![allow(unsafe_code)]
+
 use ::zstd::zstd_safe::{self, zstd_sys as sys};
 
 use super::fault::Fault;

@@ -10,6 +10,8 @@
 //! their last completion, then to one worker, then to the kernel again for its writes; on every way
 //! out, an error included, the session is drained before the slots are freed (it is dropped first).
 
+#![allow(unsafe_code)]
+
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 //! Idea: a [`Lane`] owns a slot and does what a checked round says, step by step. Both drivers are
 //! made of its methods; only who calls them, and when, differs.
 
+#![allow(unsafe_code)]
+
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 

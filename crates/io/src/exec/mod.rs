@@ -50,8 +50,10 @@ pub struct User<'a> {
 }
 
 // SAFETY: plain addresses; what may be done with them is the contract of `User::new`.
+#[allow(unsafe_code)]
 unsafe impl Send for User<'_> {}
 // SAFETY: as above.
+#[allow(unsafe_code)]
 unsafe impl Sync for User<'_> {}
 
 impl<'a> User<'a> {
@@ -61,6 +63,7 @@ impl<'a> User<'a> {
     /// For as long as `'a` they are valid memory: for reading and writing, and touched by nobody else,
     /// while a plan runs that reads into them; for reading, and changed by nobody, while one runs that
     /// writes them to files. Two plans that read into the same bytes do not run at once.
+    #[allow(unsafe_code)]
     pub unsafe fn new(origin: *mut u8, low: i64, high: i64) -> User<'a> {
         User { origin, low, high, memory: PhantomData }
     }
@@ -221,6 +224,7 @@ struct Outcome {
 
 // SAFETY: the only part that is not Sync is `interrupted`, which is called on the thread of `run`
 // alone (`Shared::poll`, by the drivers' first lanes).
+#[allow(unsafe_code)]
 unsafe impl Sync for Shared<'_> {}
 
 impl<'a> Shared<'a> {
@@ -301,6 +305,7 @@ struct Room {
 const LINE: usize = 64;
 
 // SAFETY: plain addresses into the buffer that is owned here; each lane uses its own slot.
+#[allow(unsafe_code)]
 unsafe impl Sync for Slots {}
 
 impl Slots {

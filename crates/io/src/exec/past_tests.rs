@@ -1,5 +1,7 @@
 //! Writes past the page cache, on real files.
 
+#![allow(unsafe_code)]
+
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;

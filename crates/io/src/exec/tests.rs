@@ -1,5 +1,7 @@
 //! Plans run on real files: every method and engine against a naive loop; then what goes wrong.
 
+#![allow(unsafe_code)]
+
 use std::path::PathBuf;
 
 use outcore_plan::{Layout, Part, Range, Request, Section, Strided, Terms};

@@ -3,6 +3,7 @@
 //! `OUTCORE_BENCH_FILE=/path/to/1GiB cargo test --release -p outcore-io timing -- --ignored
 //! --nocapture`; `OUTCORE_BENCH_COLD=1` drops the file from the page cache before each run.
 
+#![allow(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 use std::os::fd::AsRawFd;

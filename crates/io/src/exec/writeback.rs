@@ -14,6 +14,8 @@
 //! more than [`DUPLICATES`]: a slow disk takes nobody's descriptors. A duplicate may outlive the job,
 //! and the array, by as long as the disk takes to accept what waits.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, SyncSender};

@@ -1,5 +1,7 @@
 //! The rates of cached data, and of reads and writes through the page cache.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 

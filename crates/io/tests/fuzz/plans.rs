@@ -188,13 +188,12 @@ fn chunked(chance: &mut Chance) -> Option<Asked> {
     let (direction, terms) = (direction(chance), terms(chance));
     layout.validate().ok()?;
     let section = fitting(&layout.shape, &chance.extremes::<4>());
-    let touched = layout.touched(&section).unwrap();
-    let cells = touched.cells().unwrap_or(i64::MAX);
+    let cells = layout.touched(&section).unwrap().cells().unwrap_or(i64::MAX);
     let batch = layout.batches(&section, 5).unwrap().next();
     assert_eq!(batch.is_none(), section.is_empty());
     let batch = batch?;
-    let (section, touched) =
-        if cells <= 5 { (section, touched) } else { (batch.section, batch.touched) };
+    let section = if cells <= 5 { section } else { batch.section };
+    let touched = layout.touched(&section).unwrap();
     let mut at = chance.below(1000) as i64;
     let mut stored = Vec::new();
     for _ in 0..touched.cells().unwrap() {

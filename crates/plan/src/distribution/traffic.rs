@@ -18,7 +18,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::error::PlanError;
+use crate::layout::Order;
 use crate::section::Section;
+use crate::slabs::Slabs;
 
 /// What is done with an element that comes to where another one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -257,26 +259,12 @@ fn cut_together(messages: &mut [Message], limit: i64) -> Result<(), PlanError> {
 fn cut(sections: &[Section], limit: i64) -> Result<Vec<Section>, PlanError> {
     let mut parts = Vec::with_capacity(sections.len());
     for section in sections {
-        cut_small(section, limit.max(1), &mut parts)?;
+        if section.count()? <= limit {
+            parts.push(section.clone());
+        } else {
+            let order = Order::C.fastest_first(section.ndim());
+            parts.extend(Slabs::of_elements(section, order, limit).map(|slab| slab.section));
+        }
     }
     Ok(parts)
-}
-
-fn cut_small(section: &Section, limit: i64, parts: &mut Vec<Section>) -> Result<(), PlanError> {
-    if section.count()? <= limit {
-        parts.push(section.clone());
-        return Ok(());
-    }
-    // The outermost axis of more than one index: of the inner ones as many as fit go together.
-    let shape = section.shape();
-    let axis = shape.iter().position(|n| *n > 1).unwrap_or(0);
-    let inner: i64 = shape[axis + 1..].iter().product();
-    let thick = (limit / inner).max(1);
-    let mut at = 0;
-    while at < shape[axis] {
-        let count = thick.min(shape[axis] - at);
-        cut_small(&section.part(axis, at, count)?, limit, parts)?;
-        at += count;
-    }
-    Ok(())
 }

@@ -29,7 +29,7 @@ from outcore.ooc.passes.places import Panels, Place, Plain
 from outcore.ooc.passes.work import Pass, Work
 from outcore.report import counted
 from outcore.schedule import Block, Buffer, Schedule, Step
-from outcore.tiling import Side, Tiling
+from outcore.tiling import Side, slabs
 
 __all__ = ["along_lines"]
 
@@ -147,14 +147,7 @@ class _Lines:
         if most < 1:
             raise TooLittle(line)
         others = (*shape[:axis], 1, *shape[axis + 1 :])
-        tile = list(others)
-        # The axis that runs slowest is cut first, so that runs stay long.
-        for d in _fast(terms.order(0), len(shape))[::-1]:
-            rest = math.prod(tile) // tile[d]
-            tile[d] = max(min(tile[d], most // max(rest, 1)), 1)
-            if math.prod(tile) <= most:
-                break
-        self.tiles = Tiling(others, tuple(tile), terms.order(0))
+        self.tiles = slabs(others, most, terms.order(0))
         self.most = math.prod(self.tiles.largest)
 
     @property

@@ -34,7 +34,7 @@ from outcore.ooc.reduce import tiles
 from outcore.ooc.reduce.kernel import LEAF, Chain, Elements, Finish, Kernel, Layout, Stage
 from outcore.ooc.reduce.tiles import Grid, priced, share
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
-from outcore.tiling import Side
+from outcore.tiling import Side, slabs
 
 __all__ = ["constant", "reducing"]
 
@@ -561,10 +561,8 @@ def constant(
     def plan(terms: Terms) -> Program:
         item = sum(dtype.itemsize for dtype in dtypes)
         most = max(terms.room // item, 1)
-        tile = list(shape)
-        for axis, n in enumerate(shape):
-            tile[axis] = max(min(n, most // max(math.prod(tile[axis + 1 :]), 1)), 1)
-        grid = Grid(shape, tuple(tile), (), "C", keepdims=False)
+        tile = slabs(shape, most).tile
+        grid = Grid(shape, tile, (), "C", keepdims=False)
 
         def step(number: int) -> Step:
             section = grid.tile(number)[0]

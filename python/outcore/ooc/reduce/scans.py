@@ -376,7 +376,7 @@ def _ways(
 
     def cut(lengths: Shape) -> Shape | int:
         if axis is None:
-            return _rows(lengths, few)
+            return tiling.slabs(lengths, few).tile
         found = tiling.choose(lengths, source, target, few, disk=terms.disk)
         if not isinstance(found, Tiling):
             found = tiling.choose(lengths, source, target, most, disk=terms.disk)
@@ -545,17 +545,6 @@ class _Pass:
             make=step,
             kernels=(_Scan(self.operation, nan=self.name.startswith("nan")),),
         )
-
-
-def _rows(shape: Shape, most: int) -> Shape:
-    """A tile whose elements follow each other in the flattened array."""
-    tile = [1] * len(shape)
-    for axis in reversed(range(len(shape))):
-        tile[axis] = max(min(shape[axis], most), 1)
-        if tile[axis] < shape[axis]:
-            break
-        most //= tile[axis]
-    return tuple(tile)
 
 
 def _flat(section: Section, shape: Shape) -> Section:

@@ -35,6 +35,7 @@ from outcore.jobs import Later, Phase, Program, Terms, TooLittle
 from outcore.ooc.sort.distinct import Asked, renumbered
 from outcore.ooc.sort.records import LONGEST, PIECE, SCRATCH, Records, sort_records
 from outcore.ooc.sort.rows import Rows
+from outcore.ooc.sort.runs import slab_ends
 from outcore.ooc.sort.sorting import section_of
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 
@@ -91,7 +92,7 @@ class _Columns(Rows):
         self, shape: Shape, dtype: np.dtype[Any], axis: int, asked: Asked, terms: Terms
     ) -> None:
         others = (*shape[:axis], *shape[axis + 1 :])
-        self.begins = _pieces(others, self.part(shape[axis], others, dtype, terms.room))
+        self.begins = slab_ends(others, self.part(shape[axis], others, dtype, terms.room))
         parts = len(self.begins) - 1
         records = Records(_NUMBER, parts, shape[axis], nans=True)
         super().__init__(shape, dtype, axis, asked, terms, records)
@@ -240,7 +241,7 @@ class _Copies:
     def __init__(self, plan: _Columns) -> None:
         self.plan = plan
         most = max(plan.terms.room // 4 // plan.of_source.itemsize, 1)
-        self.begins = _pieces(plan.others, most)
+        self.begins = slab_ends(plan.others, most)
         largest = max(b - a for a, b in itertools.pairwise(self.begins))
         self.buffers = (Buffer(largest, plan.of_source, copies=2), Buffer(SCRATCH, _BYTE))
         self.parts = len(self.begins) - 1
@@ -283,18 +284,3 @@ class _Copy:
         store = Store(1, plan.section(row, row + 1, box), 0, axes=plan.axes)
         kernel = 0 if self.copies.floats else None
         return Step((block, Block(1, (SCRATCH,))), (load,), (store,), kernel=kernel)
-
-
-def _pieces(shape: Shape, most: int) -> tuple[int, ...]:
-    """Where parts begin that are sections of an array in C order, and where the last one ends."""
-    length, axis, inner = math.prod(shape), len(shape) - 1, 1
-    while axis > 0 and inner * shape[axis] <= most:
-        inner *= shape[axis]
-        axis -= 1
-    rows, outer = max(most // inner, 1), shape[axis] * inner
-    found = [
-        begin + row * inner
-        for begin in range(0, length, outer)
-        for row in range(0, shape[axis], rows)
-    ]
-    return (*found, length)

@@ -46,9 +46,9 @@ from outcore import _core
 from outcore.jobs import Disk, Later, TooLittle
 from outcore.ooc.sort.records import cut_records, merge_records
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
-from outcore.tiling import Tiling
+from outcore.tiling import Tiling, slabs
 
-__all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of"]
+__all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of", "slab_ends"]
 
 _PAGE = 4096
 # The disk puts parts of so many bytes and more where they belong.
@@ -461,6 +461,20 @@ class Merge:
                 ranks = [0, *(end - begins[0] for end in ends)]
                 words = self.words.flat(seen)
                 yield line, *cuts(words, lens, self.runs.distance, ranks, self.words)
+
+
+def slab_ends(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """
+    Where slabs of at most `most` elements begin in C order, and where the last one ends.
+
+    Examples
+    --------
+    >>> slab_ends((2, 5, 3), 7)
+    (0, 6, 12, 15, 21, 27, 30)
+    """
+    parts = slabs(shape, most)
+    sizes = (math.prod(p.stop - p.start for p in parts.key(k)) for k in range(len(parts)))
+    return tuple(itertools.accumulate(sizes, initial=0))
 
 
 def boxes(

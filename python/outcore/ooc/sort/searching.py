@@ -41,7 +41,7 @@ from outcore.jobs import (
     scalar,
 )
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
-from outcore.tiling import Tiling
+from outcore.tiling import slabs
 
 __all__ = ["searchsorted"]
 
@@ -189,11 +189,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
             return Program((few.phase(),), f"looks at {count} elements, then between them", bound)
         piece = max(min(length, terms.room // 8 // per_element), 1)
         most = max((terms.room - piece * per_element) // per_value, 1)
-        tile = list(shape)
-        for axis in range(len(shape)):
-            rest = math.prod(tile) // max(tile[axis], 1)
-            tile[axis] = max(min(tile[axis], most // max(rest, 1)), 1)
-        tiles = Tiling(shape, tuple(tile), "C")
+        tiles = slabs(shape, most)
         pieces = max(-(-length // piece), 1)
         values = math.prod(tiles.largest)
         buffers = [

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore import _core
+from outcore import _core, tiling
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats.layout import Strided
 from outcore.jobs import (
@@ -40,7 +40,7 @@ from outcore.jobs import (
     Terms,
     TooLittle,
 )
-from outcore.ooc.sort.runs import Merge, Runs, Words, fan_in, merged, places_of
+from outcore.ooc.sort.runs import Merge, Runs, Words, fan_in, merged, places_of, slab_ends
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
 
@@ -187,7 +187,7 @@ class Planning:
         self, most: int, copies: Shape, slabs: Sequence[slice] = ()
     ) -> tuple[Schedule, str]:
         """Blocks of lines; of arrays of slabs (see `across`), if there are such."""
-        lines = Tiling(self.others, self.box(most), self.terms.order(0))
+        lines = tiling.slabs(self.others, most, self.terms.order(0))
         section = math.prod(lines.largest) * self.length
         steps = len(lines)
         buffers = [Buffer(section, self.native, copies=copies[0])]
@@ -223,17 +223,6 @@ class Planning:
         schedule = Schedule(self.name, arrays, tuple(buffers), steps, step, (kernel,))
         what = "all elements" if self.axis is None else f"{math.prod(lines.largest)} whole lines"
         return schedule, f"{steps} blocks of {what}, sorted in memory"
-
-    def box(self, most: int) -> Shape:
-        """How many lines beside each other: those that lie beside each other in the file."""
-        tile = list(self.others)
-        axes = range(len(tile))
-        for axis in axes if self.terms.order(0) == "C" else reversed(axes):
-            rest = math.prod(tile) // max(tile[axis], 1)
-            tile[axis] = max(min(tile[axis], most // max(rest, 1)), 1)
-            if math.prod(tile) <= most:
-                break
-        return tuple(tile)
 
     def key(self, box: Sequence[slice], part: slice) -> tuple[tuple[slice, ...], Shape]:
         """A section of the source, and the shape of its block."""
@@ -353,7 +342,8 @@ class Planning:
         each = 2 * size + 2 * words.nbytes if self.moved else 3 * size
         if room < SMALLEST:
             raise TooLittle(min(SMALLEST, self.line(self.apart[-1])))
-        lines = Tiling(self.others, self.box(self.beside(room // each)), "C")
+        lines = tiling.slabs(self.others, self.beside(room // each), self.terms.order(0))
+        lines = replace(lines, order="C")
         beside = math.prod(lines.largest)
         # The distance of samples follows from the number of runs, and what they take from the distance.
         distance = room
@@ -486,19 +476,7 @@ class Planning:
             paged = -(-size // _PAGE) * _PAGE
             size = paged if size > _PAGE and paged <= most else size
             return (*range(0, self.length, size), self.length)
-        # Elements that are a section: some rows of one axis, whole behind.
-        axis, inner = len(self.shape) - 1, 1
-        while axis > 0 and inner * self.shape[axis] <= most:
-            inner *= self.shape[axis]
-            axis -= 1
-        rows = max(most // inner, 1)
-        outer = self.shape[axis] * inner
-        found = [
-            begin + row * inner
-            for begin in range(0, self.length, outer)
-            for row in range(0, self.shape[axis], rows)
-        ]
-        return (*found, self.length)
+        return slab_ends(self.shape, most)
 
     def sorted_runs(self, lines: Tiling, runs: Runs) -> Schedule:
         """The first phase: each piece of a line becomes a run."""
