@@ -87,3 +87,31 @@ def test_what_goes_on_in_a_slot_is_waited_for(tmp_path, monkeypatch, per_node, g
     assert watched.Late.begun > 3 * 10
     expected = np.where(np.arange(96) % 5 < 4, -data, data)
     np.testing.assert_array_equal(expected, np.load(tmp_path / "a.npy"))
+
+
+def test_who_forgets_an_access_in_the_background_waits_for_it(tmp_path):
+    """Its memory may be used for something else as soon as nobody refers to it."""
+    data = np.arange(1 << 20, dtype="f8").reshape(1024, 1024)
+    np.save(tmp_path / "a.npy", data)
+    with outcore.open(tmp_path / "a.npy", hints={"cache": "bypass"}) as a:
+        plan = dry_run(a, [np.s_[:512], np.s_[512:]], method="two-phase").plan
+        owner = _core.Owner(plan, 0, [a._core])
+        (_, ((row, rows, _), _)), at = plan.tile(0, 0), plan.place(0, 0)
+        for _ in range(5):
+            slot = np.zeros(plan.slot_bytes, "u1")
+            owner.read(0, slot)  # the handle goes at once
+            found = slot[at:].view("f8")[: rows * 1024].reshape(rows, 1024)
+            np.testing.assert_array_equal(data[row : row + rows], found)
+
+
+def test_a_background_access_tells_once_what_went_wrong(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((1024, 1024)))
+    with outcore.open(tmp_path / "a.npy", hints={"cache": "bypass"}) as a:
+        plan = dry_run(a, [np.s_[:512], np.s_[512:]], method="two-phase").plan
+        owner = _core.Owner(plan, 0, [a._core])
+        (tmp_path / "a.npy").write_bytes(b"short")
+        reading = owner.read(0, np.zeros(plan.slot_bytes, "u1"))
+        with pytest.raises(outcore.StorageError):
+            reading.wait()
+        reading.wait()
+        assert reading.done

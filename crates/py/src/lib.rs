@@ -42,7 +42,6 @@ mod block_loops;
 mod buffers;
 mod calls;
 mod casting;
-#[allow(unsafe_code)]
 mod collective;
 mod compute;
 mod distribution;
