@@ -24,7 +24,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from outcore.errors import FormatError, UnsupportedError, UsageError, advice
+from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError, advice
 from outcore.formats import durable
 from outcore.formats.growing import Growing, by_metadata
 from outcore.formats.layout import ArrayInfo, Codec
@@ -65,15 +65,25 @@ class _Module:
         As the module has them.
     is_folder
         Whether it stores arrays in folders, and not in files.
+    checks_marks
+        Whether `open` reads marks and metadata in one visit of the file, and raises ``bad-magic`` where
+        the marks of another format are.
     """
 
     def __init__(
-        self, name: str, NAME: str, SUFFIXES: tuple[str, ...], *, is_folder: bool = False
+        self,
+        name: str,
+        NAME: str,
+        SUFFIXES: tuple[str, ...],
+        *,
+        is_folder: bool = False,
+        checks_marks: bool = False,
     ) -> None:
         self._name = f"{__name__}.{name}"
         self.NAME = NAME
         self.SUFFIXES = SUFFIXES
         self.is_folder = is_folder
+        self.checks_marks = checks_marks
         self._module: types.ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -85,7 +95,7 @@ class _Module:
 _RAW = _Module("raw", "raw", (".bin", ".raw", ".dat"))
 #: Every format, in the order in which files are probed.
 ALL = (
-    _Module("npy", "npy", (".npy",)),
+    _Module("npy", "npy", (".npy",), checks_marks=True),
     _Module("netcdf4", "netcdf4", (".nc", ".nc4", ".cdf")),
     _Module("hdf5", "hdf5", (".h5", ".hdf5", ".he5", ".hdf")),
     _Module("zarr3", "zarr", (".zarr", ".zarr3"), is_folder=True),
@@ -145,6 +155,10 @@ def open_info(
     text, options = _path_argument(path, options)
     outer, inner = split_path(text)
     is_folder = durable.refuse_special(outer)
+    if format is None and inner is None and not options:
+        info = _open_likely(outer, writable)
+        if info is not None:
+            return info
     module = _by_name(format) if format is not None else _find(outer, is_folder, options)
     _check_options(module, "open", options)
     return module.open(outer, inner, writable, **options)
@@ -465,6 +479,25 @@ def _by_suffix(path: str, options: Mapping[str, Any]) -> Format:
         code="unknown-format",
         path=path,
     )
+
+
+def _open_likely(path: str, writable: bool) -> ArrayInfo | None:
+    """
+    The array of a file as the format of its suffix reads it, where that checks the marks itself.
+
+    None if there are other marks or the system refuses it: then all formats have to look.
+    """
+    likely = _OF_SUFFIX.get(_suffix_of(path))
+    if likely is None or not likely.checks_marks:
+        return None
+    try:
+        return likely.open(path, None, writable)  # type: ignore[no-any-return]
+    except FormatError as error:
+        if error.code != "bad-magic":
+            raise
+    except StorageError:
+        pass
+    return None
 
 
 def _find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Format:
