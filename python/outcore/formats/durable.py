@@ -71,8 +71,8 @@ class os_errors:
     """
     Turn an `OSError` of the block into a `StorageError` that says what was being done.
 
-    A class, since a generator takes four times as long to enter and to leave, which opening hundreds of
-    files feels.
+    A class: a generator takes more than twice as long to enter and to leave, once or more for each file
+    that is opened.
     """
 
     __slots__ = ("_doing", "_path")
