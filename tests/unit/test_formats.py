@@ -30,6 +30,35 @@ def test_marks_win_over_the_suffix(tmp_path):
     assert formats.open_info(tmp_path / "a.dat").format == "npy"
 
 
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_what_has_the_suffix_of_npy_and_other_marks(tmp_path, mode):
+    outcore.create(tmp_path / "a.npy::/x", 3, "f8", format="hdf5").close()
+    outcore.create(tmp_path / "b.npy", 3, "f8", format="zarr").close()
+    outcore.create(tmp_path / "c.npy", 3, "f8", format="hdf5").close()
+    for name, known in (("a.npy::/x", "hdf5"), ("b.npy", "zarr"), ("c.npy", "hdf5")):
+        with outcore.open(tmp_path / name, mode) as array:
+            assert array.format == known and array.shape == (3,)
+    (tmp_path / "d.npy").write_bytes(b"neither this nor that")
+    with pytest.raises(errors.FormatError) as unmarked:
+        outcore.open(tmp_path / "d.npy", mode)
+    assert unmarked.value.code == "bad-magic"
+    np.save(tmp_path / "d.npy", np.arange(3))
+    os.truncate(tmp_path / "d.npy", 140)
+    with pytest.raises(errors.FormatError) as short:
+        outcore.open(tmp_path / "d.npy", mode)
+    assert short.value.code == "file-too-short"
+
+
+def test_a_pattern_with_the_suffix_of_npy_names_raw_files(tmp_path):
+    (tmp_path / "a1.npy").write_bytes(bytes(24))
+    with pytest.raises(errors.UsageError) as caught:
+        outcore.open(tmp_path / "a?.npy")
+    assert caught.value.code == "raw-needs-dtype"
+    with pytest.raises(errors.StorageError) as missing:
+        outcore.open(tmp_path / "b?.npy")
+    assert missing.value.code == "not-found"
+
+
 def test_unknown(tmp_path):
     with pytest.raises(errors.StorageError) as missing:
         formats.open_info(tmp_path / "a.npy")

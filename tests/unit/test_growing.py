@@ -314,12 +314,12 @@ def test_a_header_that_is_written_while_it_is_read(tmp_path, monkeypatch):
         os.utime(path, (1, 1))
         left = [1]
 
-        def meanwhile(path, file, size, left=left, new=new):
+        def meanwhile(path, fd, left=left, new=new):
             if left and left.pop():
                 with open(path, "r+b") as other:
                     np.save(other, new)
                     other.truncate()
-            return read(path, file, size)
+            return read(path, fd)
 
         monkeypatch.setattr(npy, "_read_header", meanwhile)
         assert formats.open_info(path).shape == new.shape
@@ -333,8 +333,8 @@ def test_a_file_that_becomes_shorter_after_its_header_was_read(tmp_path, monkeyp
     read = npy._read_header
     left = [1]
 
-    def before(path, file, size):
-        found = read(path, file, size)
+    def before(path, fd):
+        found = read(path, fd)
         if left and left.pop():
             np.save(path, OLD[:2])
             os.utime(path, (1, 1))

@@ -18,12 +18,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import DTypeLike
 
-from outcore.errors import FormatError, UnsupportedError, UsageError, advice
+from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError, advice
 from outcore.formats import durable
 from outcore.formats.growing import Growing, by_metadata
 from outcore.formats.layout import ArrayInfo, Codec
@@ -64,30 +65,44 @@ class _Module:
         As the module has them.
     is_folder
         Whether it stores arrays in folders, and not in files.
+    checks_marks
+        Whether `open` reads marks and metadata in one visit of the file, and raises ``bad-magic`` where
+        the marks of another format are.
     """
 
     def __init__(
-        self, name: str, NAME: str, SUFFIXES: tuple[str, ...], *, is_folder: bool = False
+        self,
+        name: str,
+        NAME: str,
+        SUFFIXES: tuple[str, ...],
+        *,
+        is_folder: bool = False,
+        checks_marks: bool = False,
     ) -> None:
         self._name = f"{__name__}.{name}"
         self.NAME = NAME
         self.SUFFIXES = SUFFIXES
         self.is_folder = is_folder
+        self.checks_marks = checks_marks
+        self._module: types.ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self._name), name)
+        if self._module is None:
+            self._module = importlib.import_module(self._name)
+        return getattr(self._module, name)
 
 
 _RAW = _Module("raw", "raw", (".bin", ".raw", ".dat"))
 #: Every format, in the order in which files are probed.
 ALL = (
-    _Module("npy", "npy", (".npy",)),
+    _Module("npy", "npy", (".npy",), checks_marks=True),
     _Module("netcdf4", "netcdf4", (".nc", ".nc4", ".cdf")),
     _Module("hdf5", "hdf5", (".h5", ".hdf5", ".he5", ".hdf")),
     _Module("zarr3", "zarr", (".zarr", ".zarr3"), is_folder=True),
     _Module("zarr2", "zarr2", (".zarr2",), is_folder=True),
     _RAW,
 )
+_OF_SUFFIX = {suffix: module for module in ALL for suffix in module.SUFFIXES}
 
 PathArgument = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -139,8 +154,12 @@ def open_info(
     """
     text, options = _path_argument(path, options)
     outer, inner = split_path(text)
-    durable.refuse_special(outer)
-    module = _by_name(format) if format is not None else _find(outer, options)
+    is_folder = durable.refuse_special(outer)
+    if format is None and inner is None and not options:
+        info = _open_likely(outer, writable)
+        if info is not None:
+            return info
+    module = _by_name(format) if format is not None else _find(outer, is_folder, options)
     _check_options(module, "open", options)
     return module.open(outer, inner, writable, **options)
 
@@ -162,8 +181,8 @@ def open_infos(
     for outer, inner in places:
         held.setdefault(outer, []).append(inner)
     for outer, inners in held.items():
-        durable.refuse_special(outer)
-        module = _by_name(format) if format is not None else _find(outer, {})
+        is_folder = durable.refuse_special(outer)
+        module = _by_name(format) if format is not None else _find(outer, is_folder, {})
         each = getattr(module, "open_each", None)
         if each is None:
             infos = [module.open(outer, inner, writable) for inner in inners]
@@ -266,8 +285,8 @@ def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry
     [Entry(path='field.npy', kind='array', shape=(3, 4), dtype=dtype('float32'), note='')]
     """
     outer, inner = split_path(one_name(path))
-    durable.refuse_special(outer)
-    module = _by_name(format) if format is not None else _find(outer, {})
+    is_folder = durable.refuse_special(outer)
+    module = _by_name(format) if format is not None else _find(outer, is_folder, {})
     return module.ls(outer, inner)
 
 
@@ -451,9 +470,8 @@ def _by_suffix(path: str, options: Mapping[str, Any]) -> Format:
     if "files" in options:
         return _RAW
     suffix = _suffix_of(path)
-    for module in ALL:
-        if suffix in module.SUFFIXES:
-            return module
+    if suffix in _OF_SUFFIX:
+        return _OF_SUFFIX[suffix]
     table = ", ".join(f"{m.NAME} ({' '.join(m.SUFFIXES)})" for m in ALL if m.SUFFIXES)
     name = f"the suffix {suffix!r}" if suffix else "a name without a suffix"
     raise UsageError(
@@ -463,14 +481,33 @@ def _by_suffix(path: str, options: Mapping[str, Any]) -> Format:
     )
 
 
-def _find(path: str, options: Mapping[str, Any]) -> Format:
+def _open_likely(path: str, writable: bool) -> ArrayInfo | None:
+    """
+    The array of a file as the format of its suffix reads it, where that checks the marks itself.
+
+    None if there are other marks or the system refuses it: then all formats have to look.
+    """
+    likely = _OF_SUFFIX.get(_suffix_of(path))
+    if likely is None or not likely.checks_marks:
+        return None
+    try:
+        return likely.open(path, None, writable)  # type: ignore[no-any-return]
+    except FormatError as error:
+        if error.code != "bad-magic":
+            raise
+    except StorageError:
+        pass
+    return None
+
+
+def _find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Format:
     """The format of an existing file: options that only raw files need, marks, then the suffix."""
     if "files" in options:
         return _RAW
     if "dtype" in options:
-        _refuse_marked(path)
+        _refuse_marked(path, is_folder)
         return _RAW
-    marked = _marked(path)
+    marked = _marked(path, is_folder)
     if marked is not None:
         return marked
     if not os.path.exists(path):
@@ -480,10 +517,9 @@ def _find(path: str, options: Mapping[str, Any]) -> Format:
             return _RAW
         with durable.os_errors("opening", path):
             os.stat(path)  # missing, or out of reach
-    suffix = _suffix_of(path)
-    for module in ALL:
-        if suffix in module.SUFFIXES:
-            return module  # its own error says what is wrong with the file
+    likely = _OF_SUFFIX.get(_suffix_of(path))
+    if likely is not None:
+        return likely  # its own error says what is wrong with the file
     with durable.os_errors("opening", path):
         if not os.path.isdir(path):
             os.close(os.open(path, os.O_RDONLY))
@@ -501,17 +537,19 @@ def _find(path: str, options: Mapping[str, Any]) -> Format:
     )
 
 
-def _marked(path: str) -> Format | None:
+def _marked(path: str, is_folder: bool) -> Format | None:
     """The format whose marks a file or folder bears."""
-    is_folder, suffix = os.path.isdir(path), _suffix_of(path)
     # First the one that the suffix tells: mostly it is, and no other has to look.
-    likely = sorted(ALL, key=lambda m: suffix not in m.SUFFIXES)
-    return next((m for m in likely if m.is_folder == is_folder and m.probe(path)), None)
+    likely = _OF_SUFFIX.get(_suffix_of(path))
+    if likely is not None and likely.is_folder == is_folder and likely.probe(path):
+        return likely
+    others = (m for m in ALL if m is not likely and m.is_folder == is_folder)
+    return next((m for m in others if m.probe(path)), None)
 
 
-def _refuse_marked(path: str) -> None:
+def _refuse_marked(path: str, is_folder: bool) -> None:
     """A file that says what it holds is not read as bare elements, header and all, by accident."""
-    marked = _marked(path)
+    marked = _marked(path, is_folder)
     if marked is not None:
         raise UsageError(
             f"{path!r} is a {marked.NAME} file and says itself what it holds; leave dtype= out, or "
@@ -523,6 +561,8 @@ def _refuse_marked(path: str) -> None:
 
 def _check_options(module: Format, verb: str, options: Mapping[str, Any]) -> None:
     """A misspelt option is an error that names the right ones."""
+    if not options:
+        return
     allowed = _keywords(getattr(module, verb))
     wrong = [name for name in options if name not in allowed]
     if wrong:

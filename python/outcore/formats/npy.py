@@ -62,8 +62,11 @@ _GROWTH_DIGITS = 21
 def probe(path: str) -> bool:
     """Whether the file begins with NumPy's magic bytes."""
     try:
-        with builtins.open(path, "rb", buffering=0) as file:
-            return file.read(len(_MAGIC)) == _MAGIC
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, len(_MAGIC)) == _MAGIC
+        finally:
+            os.close(fd)
     except OSError:
         return False
 
@@ -80,32 +83,32 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
         The array holds Python objects.
     """
     _no_inner(path, inner)
+    with durable.os_errors("opening", path):
+        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        try:
+            return _read_info(path, fd)
+        finally:
+            os.close(fd)
+
+
+def _read_info(path: str, fd: int) -> ArrayInfo:
     seen: bytes | None = None
-    with contextlib.ExitStack() as held:
-        with durable.os_errors("opening", path):
-            fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-            held.callback(os.close, fd)
-        while True:
-            with durable.os_errors("opening", path):
-                version, header, start, size = _read_undisturbed(path, fd)
-            shape, fortran, dtype = _parse(path, version, header)
-            need = math.prod(shape) * dtype.itemsize
-            if start + need <= size:
-                order = "F" if fortran else "C"
-                with durable.os_errors("opening", path):
-                    file = _core.file_id(fd)
-                bytes_read = _whole(version, header)
-                return _info(path, shape, dtype, order, (version, bytes_read), file)
-            if header == seen:
-                raise FormatError(
-                    f"{path!r} has {size} bytes, but its header promises {start + need} (shape "
-                    f"{shape}, dtype {dtype!s:.200}, data from byte {start}); the file was cut off, "
-                    "copy it again",
-                    code="file-too-short",
-                    path=path,
-                    offset=size,
-                )
-            seen = header  # unless somebody is making it shorter
+    while True:
+        version, header, size = _read_undisturbed(path, fd)
+        shape, fortran, dtype = _parse(path, version, header)
+        start, need = len(header), math.prod(shape) * dtype.itemsize
+        if start + need <= size:
+            order = "F" if fortran else "C"
+            return _info(path, shape, dtype, order, (version, header), _core.file_id(fd))
+        if header == seen:
+            raise FormatError(
+                f"{path!r} has {size} bytes, but its header promises {start + need} (shape {shape}, "
+                f"dtype {dtype!s:.200}, data from byte {start}); the file was cut off, copy it again",
+                code="file-too-short",
+                path=path,
+                offset=size,
+            )
+        seen = header  # unless somebody is making it shorter
 
 
 def create(path: str, inner: str | None, spec: Spec) -> ArrayInfo:
@@ -161,10 +164,11 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     """Change the length of the slowest axis by rewriting the header in place."""
     raw.growth_axis(info, shape)
     path, origin = _part(info).path, _part(info).origin
-    with durable.os_errors("opening", path), builtins.open(path, "rb") as file:
-        version, text, start = _read_header(path, file, os.fstat(file.fileno()).st_size)
+    with durable.os_errors("opening", path), builtins.open(path, "rb", buffering=0) as file:
+        version, header = _read_header(path, file.fileno())
         same = origin is None or origin.file == _core.file_id(file.fileno())
-    old_shape, fortran, dtype = _parse(path, version, text)
+    old_shape, fortran, dtype = _parse(path, version, header)
+    start = len(header)
     if not same or start != _part(info).offset or dtype != info.dtype:
         raise _changed(path)
     descr = _descr(path, dtype)
@@ -220,37 +224,34 @@ def _changed(path: str) -> StorageError:
     )
 
 
-def _read_undisturbed(path: str, fd: int) -> tuple[tuple[int, int], bytes, int, int]:
+def _read_undisturbed(path: str, fd: int) -> tuple[tuple[int, int], bytes, int]:
     """
     What `_read_header` gives, and a size of the file for which it holds.
 
     Who makes an array longer writes the header last. So the size is taken after it; and if the file was
     changed lately, the header is read until it is twice the same: somebody may be writing it.
     """
-    found: tuple[tuple[int, int], bytes, int] | None = None
-    status = os.fstat(fd)
+    found: tuple[tuple[int, int], bytes] | None = None
     while True:
-        os.lseek(fd, 0, os.SEEK_SET)
-        # Told how much to buffer, it need not ask whether this is a terminal.
-        with os.fdopen(fd, "rb", buffering=_READ, closefd=False) as file:
-            before, found = found, _read_header(path, file, status.st_size)
+        before, found = found, _read_header(path, fd)
         status = os.fstat(fd)
         if found == before or time.time_ns() - status.st_mtime_ns > _QUIET:
             return *found, status.st_size
 
 
-def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], bytes, int]:
-    """Version, header text with its length field, first byte of the data."""
-    magic = file.read(len(_MAGIC) + 2)
-    if magic[:6] != _MAGIC or len(magic) < 8:
+def _read_header(path: str, fd: int) -> tuple[tuple[int, int], bytes]:
+    """Version, and all bytes before the data."""
+    # One call is enough for nearly all headers, and for all that is checked before the rest is read.
+    found = os.pread(fd, _READ, 0)
+    if found[:6] != _MAGIC or len(found) < 8:
         raise FormatError(
-            f"{path!r} is not a .npy file: it begins with {magic[:6]!r} instead of {_MAGIC!r}; "
+            f"{path!r} is not a .npy file: it begins with {found[:6]!r} instead of {_MAGIC!r}; "
             "check the file, or pass format=",
             code="bad-magic",
             path=path,
             offset=0,
         )
-    version = (magic[6], magic[7])
+    version = (found[6], found[7])
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise UnsupportedError(
             f"{path!r} is .npy version {version[0]}.{version[1]}; outcore knows 1.0, 2.0 and 3.0; "
@@ -258,27 +259,25 @@ def _read_header(path: str, file: Any, size: int) -> tuple[tuple[int, int], byte
             code="npy-version",
             path=path,
         )
-    width = 2 if version == (1, 0) else 4
-    field = file.read(width)
-    length = int.from_bytes(field, "little")
-    start = len(magic) + width + length
-    if len(field) < width or start > size or length > _MAX_HEADER:
+    prefix = _prefix(version)
+    length = int.from_bytes(found[8:prefix], "little")
+    start = prefix + length
+    if len(found) < start and length <= _MAX_HEADER:
+        found = durable.read_at(fd, start, 0)
+    if len(found) < start:
         raise FormatError(
-            f"{path!r}: the header claims {length} bytes, but the file has {size} and the limit is "
-            f"{_MAX_HEADER}; the file is damaged, copy it again",
+            f"{path!r}: the header claims {length} bytes, but the file has {os.fstat(fd).st_size} and "
+            f"the limit is {_MAX_HEADER}; the file is damaged, copy it again",
             code="bad-header",
             path=path,
-            offset=len(magic),
+            offset=8,
         )
-    text = file.read(length)
-    if len(text) < length:
-        raise FormatError(
-            f"{path!r} ended inside its header ({len(text)} of {length} bytes); copy it again",
-            code="bad-header",
-            path=path,
-            offset=start,
-        )
-    return version, text, start
+    return version, found[:start]
+
+
+def _prefix(version: tuple[int, int]) -> int:
+    """Bytes before the text of the header: magic, version, length."""
+    return 10 if version == (1, 0) else 12
 
 
 @functools.lru_cache(maxsize=256)
@@ -327,9 +326,10 @@ def _literal(text: str) -> Any:
 
 
 def _parse(
-    path: str, version: tuple[int, int], text: bytes
+    path: str, version: tuple[int, int], header: bytes
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
+        text = header[_prefix(version) :]
         words = text.decode("utf-8" if version == (3, 0) else "latin1")
         # A dtype with fields may be changed by its owner, so each array has one of its own.
         read = _plain if len(text) < _READ and b"[" not in text else _read_fields
@@ -392,7 +392,7 @@ def _encode(
             body = text.encode("utf-8" if trial == (3, 0) else "latin1")
         except UnicodeEncodeError:
             continue
-        prefix = 10 if trial == (1, 0) else 12
+        prefix = _prefix(trial)
         size = -(-(prefix + len(body) + room + 1) // align) * align if total is None else total
         pad = size - prefix - len(body) - 1
         if pad < 0 or size - prefix > (0xFFFF if trial == (1, 0) else _MAX_HEADER):
@@ -406,12 +406,6 @@ def _encode(
         code="header-too-long",
         path=path,
     )
-
-
-def _whole(version: tuple[int, int], text: bytes) -> bytes:
-    """All bytes before the data, as they were read."""
-    length = struct.pack("<H" if version == (1, 0) else "<I", len(text))
-    return _MAGIC + bytes(version) + length + text
 
 
 def _info(

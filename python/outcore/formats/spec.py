@@ -187,14 +187,14 @@ def check_shape(shape: Any, itemsize: int, path: str, stored: bool) -> tuple[int
     """A shape whose bytes fit 63 bits; `stored` says that it comes from a file."""
     kind: type[FormatError | UsageError] = FormatError if stored else UsageError
     try:
-        axes = tuple(operator.index(n) for n in _as_sequence(shape))
+        axes = tuple(map(operator.index, _as_sequence(shape)))
     except TypeError:
         raise kind(
             f"{path!r}: shape {shape!r} is not a sequence of integers",
             code="bad-shape",
             path=path,
         ) from None
-    if len(axes) > MAX_AXES or any(n < 0 for n in axes):
+    if len(axes) > MAX_AXES or min(axes, default=0) < 0:
         raise kind(
             f"{path!r}: shape {reprlib.repr(axes)} is not possible: at most {MAX_AXES} axes, no "
             "negative length",
@@ -202,7 +202,7 @@ def check_shape(shape: Any, itemsize: int, path: str, stored: bool) -> tuple[int
             path=path,
         )
     # Lengths of 0 count as 1: the strides of an empty array must fit as well.
-    if math.prod(max(n, 1) for n in axes) * itemsize > MAX_BYTES:
+    if math.prod([n or 1 for n in axes]) * itemsize > MAX_BYTES:
         raise kind(
             f"{path!r}: shape {axes} with {itemsize} bytes per element does not fit 63 bits; "
             "split the array",
