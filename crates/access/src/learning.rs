@@ -2,8 +2,11 @@
 //!
 //! Problem. A scattered read of a disk that nobody knows is planned for a fast one: ten times as long as
 //! data sieving takes on a slow one. Idea. A small part of it comes first, as a trial; what is left is
-//! planned with what that told. If the disk was far from what was assumed there is a second trial, so
-//! that one stall does not decide.
+//! planned with what that told. If the trial took long there is a second, smaller one: only both
+//! together may call a disk slow, and the second tells how slow, because what a throttled device saved
+//! up while it was idle is used up by then.
+
+use std::time::{Duration, Instant};
 
 use outcore_io::disks::{self, Watch};
 use outcore_io::Pipeline;
@@ -13,11 +16,13 @@ use crate::error::Fault;
 use crate::step::{Access, Step};
 use crate::terms::{self, Found};
 
-/// Requests of a trial, and of a read that is worth one.
-const TRIAL: i64 = 40;
-const WORTH: i64 = 128;
-/// Trials of a read: the second one if the first was a surprise.
-const TRIALS: i64 = 2;
+/// Requests of trials: the first is longer than what a throttle gives at once, 20 requests where it
+/// has 200 a second.
+const TRIALS: [i64; 2] = [28, 12];
+/// Requests of a read that is worth a trial.
+const WORTH: i64 = 80;
+/// A trial that takes longer is followed by another one.
+const UNUSUAL: Duration = Duration::from_millis(10);
 /// Up to this share in the page cache, in thousandths, a read goes to the disk: one look of four may be
 /// at the page of a header.
 const COLD: u32 = 300;
@@ -34,7 +39,7 @@ pub fn watch(pipeline: &Pipeline, found: &Found, access: &Access, step: &Step) -
 }
 
 /// Reads in parts, a trial first, and hands each part to `read`; `reads` is what a plan of all of it has,
-/// `surprising` tells after a trial whether it was one.
+/// `surprising` tells after a trial whether the disk is not what was assumed.
 pub fn in_parts(
     layout: &Strided,
     access: &Access,
@@ -43,21 +48,24 @@ pub fn in_parts(
     read: &mut dyn FnMut(&Access) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let mut left = vec![access.section.clone()];
-    let mut trials = TRIALS;
+    let mut trials = TRIALS.iter();
+    let mut trial = trials.next();
     while let Some(mut section) = left.pop() {
-        if trials > 0 {
-            let mut parts = trial::cut(layout, &section, reads, TRIAL)?;
+        if let Some(requests) = trial {
+            let mut parts = trial::cut(layout, &section, reads, *requests)?;
             section = parts.remove(0);
             left.extend(parts.into_iter().rev());
+            reads = (reads - requests).max(1);
         }
         let part = Access {
             data: access.data.shifted(offset(access, &section)),
             section: &section,
             ..*access
         };
+        let began = Instant::now();
         read(&part)?;
-        trials = if surprising() { (trials - 1).max(0) } else { 0 };
-        reads = (reads - TRIAL).max(1);
+        let again = trial.is_some() && (surprising() || began.elapsed() > UNUSUAL);
+        trial = if again { trials.next() } else { None };
     }
     Ok(())
 }

@@ -5,12 +5,18 @@
 //! time of a busy period, from the first read that begins on an idle disk to the last that ends.
 //! Scattered requests tell what a request costs, long ones the rate. Two figures are fitted to the
 //! best of the last few of each kind, in logarithms, so that a factor counts alike in both
-//! directions. They replace those that plans use when they are far from them.
+//! directions.
+//!
+//! Periods tell too much on a busy machine, where threads wait for the processor, and too little on
+//! a throttled device, which serves at once what it saved up while it was idle. So two questions
+//! are asked. *Is the disk slow?* Only if all periods of a kind that are remembered, two at least
+//! and not short, took longer than a disk at the edge of what is called slow, far from the assumed
+//! one. *How slow?*
+//! A pause before a period counts as time of it, up to what throttles save: that is too long for
+//! other disks, but the least over a few periods is right for both, once one followed another.
 //!
 //! Invariants. Figures never change results. Who measured a disk is believed: nothing is learned
 //! there. Figures change between accesses, never within the planning of one.
-//!
-//! The best of a few is taken because a disk may be slow for many reasons, but fast for one only.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -62,24 +68,43 @@ pub struct Observation {
     pub bytes: i64,
     /// How long it took.
     pub ns: i64,
+    /// How long the disk had been idle before.
+    pub idle: i64,
 }
 
 /// Requests are scattered below this mean size, and long from the second one on.
 const SCATTERED: i64 = 64 << 10;
 const LONG: i64 = 1 << 20;
-/// A period with fewer requests and fewer bytes tells of one round trip, not of the disk.
+/// A period with fewer requests and fewer bytes tells of one round trip, not of the disk; less is
+/// enough where another period has just ended.
 const REQUESTS: i64 = 24;
 const BYTES: i64 = 4 << 20;
+const MORE_REQUESTS: i64 = 8;
+const PAUSE: i64 = 10_000_000;
 /// A shorter one was answered from memory.
 const SHORTEST: i64 = 100_000;
 /// Periods of each kind that are remembered.
 const KEPT: usize = 4;
-/// How far figures are from those in use before they replace them.
-const FAR: f64 = 4.0;
+/// Periods that have to agree before a disk is called slow, and how long they take together: on a
+/// busy machine a few threads in turn wait for the processor for tens of milliseconds.
+const CONFIRMED: usize = 2;
+const CERTAIN: i64 = 80_000_000;
+/// A disk is slow where requests cost more than so many times what was assumed, or bytes do. Less
+/// may be the processor, and hardly changes how a section is best read.
+const SLOW_REQUESTS: i64 = 40;
+const SLOW_BYTES: i64 = 8;
+/// What a throttle gives at once after a pause: what it saved up in a tenth of a second.
+const SAVED: i64 = 100_000_000;
+/// How far learned figures are from those in use before they replace them.
+const NEAR: f64 = 1.25;
 /// What the first request, threads and memory of a period take besides: nobody is slow for that.
 const BEGINNING: i64 = 3_000_000;
-/// What the assumed figures weigh beside an observation.
+/// What the assumed figures weigh beside an observation, and that a disk of slow requests is known
+/// to have a lower rate: from solid-state over network to spinning disks, requests cost up to 800
+/// times more, and bytes 20 times.
 const PRIOR: f64 = 0.01;
+const ALONG: f64 = 0.02;
+const SLOPE: f64 = 0.45;
 /// Scattered requests older than this tell nothing of today.
 const STALE: Duration = Duration::from_secs(60);
 /// A period that goes on for longer is cut.
@@ -95,8 +120,11 @@ struct Disk {
     /// The period under way: reads in flight, when it began, what has ended of it.
     active: u32,
     began: Option<Instant>,
+    idle: i64,
     requests: i64,
     bytes: i64,
+    /// When the last read ended.
+    ended: Option<Instant>,
 }
 
 static DISKS: Mutex<BTreeMap<u64, Disk>> = Mutex::new(BTreeMap::new());
@@ -178,7 +206,9 @@ impl Watch {
             disk.path = path.to_path_buf();
         }
         if disk.active == 0 {
-            (disk.began, disk.requests, disk.bytes) = (Some(Instant::now()), 0, 0);
+            let now = Instant::now();
+            disk.idle = disk.ended.map_or(i64::MAX, |then| nanoseconds(now - then));
+            (disk.began, disk.requests, disk.bytes) = (Some(now), 0, 0);
         }
         disk.active += 1;
         Some(Watch { device, assumed })
@@ -216,23 +246,24 @@ impl Disk {
 
     fn ended(&mut self, assumed: Figures) {
         self.active = self.active.saturating_sub(1);
+        let now = Instant::now();
+        self.ended = Some(now);
         let Some(began) = self.began else { return };
-        let elapsed = began.elapsed();
+        let elapsed = now - began;
         if self.active > 0 && elapsed < LONGEST {
             return;
         }
-        let ns = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
-        let (requests, bytes) = (self.requests, self.bytes);
-        (self.began, self.requests, self.bytes) = (Some(Instant::now()), 0, 0);
-        self.saw(Observation { requests, bytes, ns }, assumed);
+        let (requests, bytes, idle) = (self.requests, self.bytes, self.idle);
+        (self.began, self.requests, self.bytes, self.idle) = (Some(now), 0, 0, 0);
+        self.saw(Observation { requests, bytes, ns: nanoseconds(elapsed), idle }, assumed);
     }
 
     fn saw(&mut self, one: Observation, assumed: Figures) {
-        if (one.requests < REQUESTS && one.bytes < BYTES) || one.requests < 1 || one.ns < SHORTEST {
+        let least = if one.idle < PAUSE { MORE_REQUESTS } else { REQUESTS };
+        if (one.requests < least && one.bytes < BYTES) || one.requests < 1 || one.ns < SHORTEST {
             return;
         }
-        let told = self.told.map_or(assumed, |(figures, _)| figures);
-        let usual = one.ns.min(price(&one, told) as i64);
+        let usual = one.ns.min(price(&one, assumed) as i64);
         let one = Observation { ns: (one.ns - BEGINNING).max(usual), ..one };
         let mean = one.bytes / one.requests;
         let kind = usize::from(mean >= SCATTERED) + usize::from(mean >= LONG);
@@ -242,20 +273,59 @@ impl Disk {
         let kept = &mut self.seen[kind];
         kept.truncate(KEPT - 1);
         kept.push_front(one);
-        let best: Vec<Observation> = self.seen.iter().filter_map(|kind| best(kind, told)).collect();
-        let found = fitted(&best, told);
-        // Figures that are near do not replace each other: equal accesses have equal plans.
-        let used = self.learned.unwrap_or(told);
-        if far(found, used) || !far(found, told) {
-            self.learned = far(found, told).then_some(found);
+        let used = self.now().map_or(assumed, |(figures, _)| figures);
+        let confirmed = |kept: &VecDeque<Observation>| {
+            kept.len() >= CONFIRMED
+                && kept.iter().all(|one| is_slow(one, assumed))
+                && kept.iter().fold(0_i64, |sum, one| sum.saturating_add(one.ns)) >= CERTAIN
+        };
+        if self.seen.iter().any(confirmed) {
+            let best: Vec<_> = self.seen.iter().filter_map(|kept| best(kept, assumed)).collect();
+            let found = fitted(&best, assumed);
+            // Figures that are near do not replace each other: equal accesses have equal plans.
+            if far(found, used) {
+                self.learned = Some(found);
+            }
+        } else if used != assumed && self.is_denied(kind, used, assumed) {
+            self.learned = self.told.map(|_| assumed);
         }
+    }
+
+    /// Whether the last period of a kind shows that the disk is not slow, as `used` say: it took
+    /// half of what they allow at most, with all that could be saved up before; or it and the
+    /// others that are remembered were fast.
+    fn is_denied(&self, kind: usize, used: Figures, assumed: Figures) -> bool {
+        let kept = &self.seen[kind];
+        let fast = |one: &Observation| !is_slow(one, assumed);
+        kept.front().is_some_and(|one| fast(one) && 2.0 * (longest(one) as f64) < price(one, used))
+            || (kept.len() == KEPT && kept.iter().all(fast))
     }
 }
 
-/// The one that took least, for what it moved.
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Whether a disk at the edge of what is called slow would have been faster.
+fn is_slow(one: &Observation, assumed: Figures) -> bool {
+    let latency_ns = assumed.latency_ns.saturating_mul(SLOW_REQUESTS);
+    let edge = Figures { latency_ns, device: assumed.device / SLOW_BYTES, ..assumed };
+    one.ns as f64 > price(one, edge)
+}
+
+/// The time of a period, if the device served at its beginning what it had saved up.
+fn longest(one: &Observation) -> i64 {
+    one.ns.saturating_add(one.idle.min(SAVED))
+}
+
+/// The one that took least, for what it moved, with what could be saved up before; of those that
+/// are slow without, or where that is not most of it.
 fn best(seen: &VecDeque<Observation>, by: Figures) -> Option<Observation> {
+    let tells = |one: &&Observation| is_slow(one, by) || one.idle.min(SAVED) / 2 <= one.ns;
+    let told = seen.iter().filter(tells);
+    let all = told.map(|one| Observation { ns: longest(one), ..*one });
     let slowness = |one: &Observation| one.ns as f64 / price(one, by).max(1.0);
-    seen.iter().copied().min_by(|a, b| slowness(a).total_cmp(&slowness(b)))
+    all.min_by(|a, b| slowness(a).total_cmp(&slowness(b)))
 }
 
 /// Nanoseconds that the figures say.
@@ -267,24 +337,36 @@ fn price(one: &Observation, by: Figures) -> f64 {
 fn far(a: Figures, b: Figures) -> bool {
     let apart = |a: i64, b: i64| {
         let ratio = a.max(1) as f64 / b.max(1) as f64;
-        !(1.0 / FAR..=FAR).contains(&ratio)
+        !(1.0 / NEAR..=NEAR).contains(&ratio)
     };
     apart(a.latency_ns, b.latency_ns) || apart(a.device, b.device)
 }
 
-/// Cost of a request and rate that explain what was seen, near those that were told where that
-/// leaves a choice: Gauss-Newton steps in the logarithms of both.
+/// Cost of a request and rate that explain what was seen, and are those of a disk that one might
+/// meet where that leaves a choice: Gauss-Newton steps in the logarithms of both.
+///
+/// The larger of both costs decides (a norm of order four): a throttle limits requests and bytes
+/// side by side, and long requests of a spinning disk follow each other without a seek. Added up,
+/// a cost of requests that is a little too high would hide the rate.
 pub fn fitted(seen: &[Observation], told: Figures) -> Figures {
     let start = ((told.latency_ns.max(1) as f64).ln(), (1e9 / told.device.max(1) as f64).ln());
-    let (mut u, mut v) = start;
+    // Scattered requests are explained by their number first: bytes cannot be as slow as that.
+    let alone = |one: &Observation| one.ns.max(1) as f64 / one.requests.max(1) as f64;
+    let scattered = seen.iter().find(|one| one.bytes / one.requests.max(1) < SCATTERED);
+    let mut u = scattered.map_or(start.0, |one| alone(one).ln().max(start.0));
+    let mut v = start.1 + SLOPE * (u - start.0);
     for _ in 0..40 {
-        let (mut aa, mut ab, mut bb) = (PRIOR, 0.0, PRIOR);
-        let (mut ga, mut gb) = (PRIOR * (start.0 - u), PRIOR * (start.1 - v));
+        let beside = (start.1 - v) - SLOPE * (start.0 - u);
+        let (mut aa, mut ab, mut bb) = (PRIOR + ALONG * SLOPE * SLOPE, -ALONG * SLOPE, ALONG);
+        let mut ga = PRIOR * (start.0 - u) - ALONG * SLOPE * beside;
+        let mut gb = ALONG * beside;
         for one in seen {
             let of_requests = one.requests as f64 * u.exp();
             let of_bytes = one.bytes as f64 * v.exp();
-            let all = (of_requests + of_bytes).max(1.0);
-            let (a, b) = (of_requests / all, of_bytes / all);
+            let larger = of_requests.max(of_bytes).max(1.0);
+            let (a, b) = ((of_requests / larger).powi(4), (of_bytes / larger).powi(4));
+            let all = larger * (a + b).sqrt().sqrt();
+            let (a, b) = (a / (a + b), b / (a + b));
             let residual = (one.ns as f64 / all).ln();
             aa += a * a;
             ab += a * b;

@@ -10,7 +10,7 @@ use crate::step::reach;
 use crate::testing::{self, TestDir};
 
 /// The parts in which a section of 400 rows, every second element of each, is read.
-fn parts(surprises: usize) -> Vec<(i64, Section)> {
+fn parts(surprises: usize, slow: Duration) -> Vec<(i64, Section)> {
     let dir = TestDir::new("learning");
     let described = testing::dense(&dir.file("a", b""), &[1000, 1000], 8);
     let Layout::Strided(layout) = &described.layout else { unreachable!() };
@@ -33,6 +33,7 @@ fn parts(surprises: usize) -> Vec<(i64, Section)> {
     in_parts(layout, &access, 400 * 300, &told, &mut |part| {
         parts.push((part.data.address() - origin, part.section.clone()));
         assert_eq!(access.strides, part.strides);
+        std::thread::sleep(slow);
         Ok(())
     })
     .unwrap();
@@ -56,15 +57,22 @@ fn parts(surprises: usize) -> Vec<(i64, Section)> {
 
 #[test]
 fn a_trial_comes_first_and_the_rest_follows() {
-    let parts = parts(0);
+    let parts = parts(0, Duration::ZERO);
     let first = parts[0].1.count().unwrap();
-    assert!(first <= 2 * TRIAL, "a trial of {first}");
+    assert!(first <= 2 * TRIALS[0], "a trial of {first}");
     assert_eq!(Some(400 * 300), parts.iter().map(|one| one.1.count().ok()).sum());
 }
 
 #[test]
 fn a_surprise_is_looked_at_twice_and_no_more() {
-    let number = |surprises| parts(surprises).len();
+    let number = |surprises| parts(surprises, Duration::ZERO).len();
     assert!(number(0) < number(1), "a disk that was not as assumed has no second trial");
     assert_eq!(number(2), number(100));
+}
+
+#[test]
+fn a_trial_that_takes_long_is_followed_by_another_one() {
+    let long = parts(0, UNUSUAL + Duration::from_millis(1));
+    assert_eq!(parts(100, Duration::ZERO), long);
+    assert!(long[1].1.count().unwrap() <= 2 * TRIALS[1]);
 }
