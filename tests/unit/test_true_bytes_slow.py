@@ -77,6 +77,8 @@ def _trace(tmp_path: Path, path: str, *words: str) -> tuple[list[int], list[int]
     begin, end = (when for when, _, words, _ in lines if "outcore-mark" in words)
     seen = [0, 0, 0, 0]
     for when, call, arguments, result in lines:
+        if call == "pread64" and arguments.rstrip().endswith(", 128, 0)"):
+            continue  # the first access sees whether the header is still what was read at opening
         if begin < when < end and re.search(f"<{re.escape(path.split('::')[0])}[>/]", arguments):
             at = 0 if "read" in call else 2
             seen[at] += 1
