@@ -58,6 +58,7 @@ __all__ = [
     "Attempt",
     "Reader",
     "SharedPlan",
+    "cheapest",
     "decided",
     "early",
     "oversubscription",
@@ -422,13 +423,19 @@ def decided(
         planning.refuse_memory(plan, records, found, far=far)
     if found is not None:
         return found
-    asked = prices()
+    return cheapest(plan, records, prices(), write=write)
+
+
+def cheapest(
+    plan: _core.Collective, records: _core.Records, prices: Prices, *, write: bool
+) -> Decided:
+    """Choose what costs least, of the methods that all ranks have memory for."""
     return plan.cheapest(
-        list(asked.own),
-        asked.parts,
-        list(asked.nodes),
-        oversubscription=asked.oversubscription,
-        arrays=asked.arrays,
+        list(prices.own),
+        prices.parts,
+        list(prices.nodes),
+        oversubscription=prices.oversubscription,
+        arrays=prices.arrays,
         write=write,
         records=records,
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from outcore import _core
 from outcore.collective import items as brought
-from outcore.collective.call import SharedPlan, oversubscription, plan_of, run
+from outcore.collective.call import SharedPlan, cheapest, oversubscription, plan_of, run
 from outcore.collective.items import Item
 from outcore.collective.many import an_array, group_of, hints_of
 from outcore.collective.planning import Choice, Method, Prices, choice_of
@@ -237,7 +237,8 @@ class _Teller:
         if asked == "auto" and records.few_touch_files() is not None:
             choice = choice_of(self.shared.choice, self.size)
         elif asked == "auto":
-            choice = choice_of(prices.cheapest(plan, records, write=self.write), self.size)
+            found = cheapest(plan, records, prices, write=self.write)
+            choice = choice_of(found, self.size)
         else:
             choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
         return choice, prices.of(plan, choice.method, write=self.write)

@@ -102,20 +102,6 @@ class Prices:
     oversubscription: int = 1000
     arrays: int = 1
 
-    def cheapest(
-        self, plan: _core.Collective, records: _core.Records | None, *, write: bool
-    ) -> Decided:
-        """Choose what is cheapest. Without `records` there is memory for all methods."""
-        return plan.cheapest(
-            list(self.own),
-            self.parts,
-            list(self.nodes),
-            oversubscription=self.oversubscription,
-            arrays=self.arrays,
-            write=write,
-            records=records,
-        )
-
     def of(self, plan: _core.Collective, method: str, *, write: bool) -> int:
         """Tell what a method costs, summed over the ranks."""
         if method != "two-phase":
