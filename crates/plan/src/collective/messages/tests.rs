@@ -6,7 +6,7 @@ use super::*;
 use crate::collective::{Access, Agreed, ArrayDescriptor, Cut, Job, Share};
 use crate::section::{Range, Section};
 
-const SHAPE: [i64; 2] = [24, 20];
+const SHAPE: [i64; 2] = [24, 60];
 
 /// A plan of ranks that want these rows and columns: start, count, step of each.
 fn plan(wanted: &[Vec<(i64, i64, i64, i64)>], write: bool, slot: i64) -> Collective {
@@ -145,4 +145,27 @@ fn planning_the_messages_of_many_ranks_takes_a_line_for_each() {
         false,
     );
     assert_eq!(1000, one.part(one.need(), 0).unwrap().sent.len());
+}
+
+#[test]
+fn where_the_order_counts_lower_ranks_come_first() {
+    // What is left of all columns without these is in too many parts to be cut.
+    let apart: Vec<_> = (0..20).map(|k| (0, 24, 3 * k, 60)).collect();
+    let mut wanted = vec![vec![(0, 24, 0, 1)]];
+    wanted.extend((1..5).map(|_| apart.clone()));
+    let plan = plan(&wanted, true, 400);
+    assert!(plan.in_order());
+    for k in 0..plan.rounds() {
+        let messages = all(&plan, 5, k, true);
+        // As narrow as they may be: each pair has a part of its own.
+        let need = messages[0].halvings;
+        for owner in plan.owners().filter(|owner| !plan.batch(*owner, k).is_empty()) {
+            let mut came = Vec::new();
+            for number in 0.. {
+                let Some(part) = messages[owner as usize].part(need, number) else { break };
+                came.extend((0..5).filter(|rank| part.received[*rank] > 0));
+            }
+            assert_eq!(vec![0, 1, 2, 3, 4], came, "owner {owner}");
+        }
+    }
 }
