@@ -27,6 +27,26 @@ MUTANTS = [
         why="elements would be packed before a call that was started earlier has changed them",
     ),
     Mutant(
+        file="crates/plan/src/collective/settings.rs",
+        before="if (gap(&one), one.latency_ns) > (gap(kept), kept.latency_ns) {",
+        after="if (gap(&one), one.latency_ns) < (gap(kept), kept.latency_ns) {",
+        killed_by=(
+            "cargo outcore-plan collective::settings::tests::"
+            "of_what_ranks_of_a_node_timed_the_largest_gap_counts"
+        ),
+        why="what a throttled device served at once to one rank would decide how all read it",
+    ),
+    Mutant(
+        file="crates/plan/src/collective/settings.rs",
+        before="if one.is_timed() { i64::MIN } else { sum.saturating_add(untried) }",
+        after="sum.saturating_add(untried)",
+        killed_by=(
+            "cargo outcore-plan collective::settings::tests::"
+            "one_rank_of_a_node_tries_a_disk_that_none_of_them_knows"
+        ),
+        why="a disk that one rank knows would be tried again in each call",
+    ),
+    Mutant(
         file="crates/plan/src/collective/holes.rs",
         before="(self.useful == self.elements && !in_order)",
         after="(self.useful == self.elements)",

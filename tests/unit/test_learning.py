@@ -135,6 +135,46 @@ def test_a_trial_comes_before_a_scattered_read(tmp_path, learning):
         before += rounds
 
 
+def test_a_few_elements_are_read_before_a_scattered_write(tmp_path, learning):
+    """Until such requests of this disk were timed: what a write takes tells nothing."""
+    path, data = scattered(tmp_path)
+    a = outcore.open(path, "r+", hints={"sync": True})
+    reads = []
+    for learns in (False, True, True):
+        _core.set_learning(learns)
+        forget(path)
+        before = a.stats()["reads"]
+        a[ROWS] = data[ROWS] + 1
+        reads.append(a.stats()["reads"] - before)
+    assert reads[1] - reads[0] in (28, 68) and reads[2] == reads[0], reads
+    data[ROWS] += 1
+    np.testing.assert_array_equal(np.load(path), data)
+
+
+def test_ranks_plan_with_what_one_of_their_node_timed(tmp_path, learning):
+    path, _ = scattered(tmp_path)
+    disk, latency, rate, untried = 10, 11, 12, 13
+    with outcore.open(path) as a:
+        said = _core.settings(0, a.hints, 2, [(a._core, ROWS)])
+        device = os.stat(path).st_dev
+        assert (said[disk], said[latency]) == (device, 0) and said[untried] >= 1000
+        told = list(said)
+        told[latency], told[rate] = SLOW[1:3]
+        records = _core.Records(np.array([_core.record(0, words, []) for words in (said, told)]))
+        assert records.agree_on_disks([0, 1], 0) == [0]
+        assert a.explain(ROWS).disk == "assumed"
+        assert records.agree_on_disks([0, 0], 0) == []
+        assert (a.explain(ROWS).disk, a.explain(ROWS).disk_latency_ns) == ("learned", SLOW[1])
+        # It is told what it did not time itself, and needs no trial any longer.
+        said = _core.settings(0, a.hints, 2, [(a._core, ROWS)])
+        assert (said[latency], said[untried]) == (0, 0)
+        _core.set_disks({device: SLOW})
+        told[latency] = 1
+        records = _core.Records(np.array([_core.record(0, words, []) for words in (said, told)]))
+        records.agree_on_disks([0, 0], 0)
+        assert a.explain(ROWS).disk == "measured"
+
+
 READ = """
 import sys, zlib, numpy as np, outcore
 sys.path.insert(0, sys.argv[1])

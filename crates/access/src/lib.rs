@@ -15,6 +15,7 @@
 //! | [`terms`]     | what do the machine and the file allow now?                          |
 //! | `habit`       | will a flush follow?                                                 |
 //! | `learning`    | is the disk known, or had a part better come first?                  |
+//! | [`disk_agreement`] | do all ranks know the disk, and the same of it?                |
 //! | [`admission`] | who may hold memory now, and who waits?                              |
 //! | [`loops`]     | who may hold memory between accesses?                                |
 //! | [`nesting`]   | is this call made inside another one of its thread?                  |
@@ -25,7 +26,8 @@
 //! | `part`        | what does a batch of them hold, and what of it is asked for?         |
 //! | `empty`       | which batches are alike, as nothing of them is stored?               |
 //! | `prefetch`    | what of a plan is read ahead?                                        |
-//! | [`open`]      | an open array: [`Open`] runs, explains, prefetches, flushes          |
+//! | [`open`]      | an open array: [`Open`] runs, prefetches, flushes                    |
+//! | [`survey`]    | what would an access take, and what would it cost?                   |
 //! | [`blocks`]    | what does a loop over blocks of it need?                             |
 //! | [`many`]      | sections of many arrays: in which order, and on how many threads?    |
 //! | [`two_phase`] | what does an owner read and write in a round of a collective?        |
@@ -40,6 +42,7 @@ pub mod blocks;
 pub mod cast;
 mod chunks;
 pub mod described;
+pub mod disk_agreement;
 mod empty;
 pub mod error;
 pub mod exchange;
@@ -55,6 +58,7 @@ pub mod open;
 mod part;
 mod prefetch;
 pub mod step;
+pub mod survey;
 pub mod table;
 pub mod terms;
 #[cfg(test)]

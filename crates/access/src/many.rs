@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use outcore_io::cpu;
-use outcore_plan::{collective, is_cached, Direction, Section};
+use outcore_plan::{collective, is_cached, trial, Direction, Section};
 
 use crate::error::Fault;
 use crate::hints::Hints;
@@ -54,6 +54,10 @@ pub fn reads_sooner(
         sections.iter().map(|(open, ..)| open.described.path.as_str()).collect::<BTreeSet<_>>();
     let (mut cost, mut dear) = (0_i64, BTreeSet::new());
     for (open, section, hints) in sections {
+        // Of a disk that nobody knows the price tells nothing, and all can learn what it is like.
+        if open.untried(section, hints) >= trial::TRIALS[0] {
+            return false;
+        }
         let priced = open.price_of(Direction::Read, section, (hints, false), interrupts);
         // Whoever reads it then will say what is wrong.
         let Ok((this, _)) = priced else { return false };

@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use outcore_io::backend::{self, Chosen};
-use outcore_io::chunk_cache;
-use outcore_io::disks::{Figures, Origin};
+use outcore_io::disks::{self, Figures, Origin};
 use outcore_io::exec::{self, CacheUse, Job, Report, User};
 use outcore_io::gaps::{self, Written};
 use outcore_io::lock::FileLock;
@@ -24,8 +23,7 @@ use outcore_io::pool::PAGE;
 use outcore_io::store::listing::Listed;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
 use outcore_plan::{
-    is_cached, Chunked, Cost, Direction, Layout, Plan, Priced, Rates, Request, Section, Strided,
-    Terms,
+    is_cached, trial, Chunked, Direction, Layout, Plan, Request, Section, Strided, Terms,
 };
 
 use crate::admission::{self, Mode};
@@ -76,22 +74,6 @@ pub fn writes() -> u64 {
     WRITES.load(Ordering::SeqCst)
 }
 
-/// What `explain` tells.
-pub struct Survey {
-    /// Summed over all steps, without chunks that are kept decoded.
-    pub cost: Cost,
-    /// Pages of mapped files, about.
-    pub pages: i64,
-    /// Chunks that are kept.
-    pub kept: i64,
-    /// Of the first step.
-    pub method: String,
-    /// Of the first step.
-    pub why: String,
-    /// Of the first step.
-    pub cached: Option<u32>,
-}
-
 impl Open {
     /// The same array as its metadata say from now on, while accesses to what they said before may
     /// still run: writes of both wait for each other where they must, and what is done is counted in
@@ -125,14 +107,19 @@ impl Open {
 
     /// The figures of the disk that holds the array, and where they come from.
     pub fn disk(&self) -> (Figures, Origin) {
+        let found = self.disk_number().and_then(disks::figures);
+        found.unwrap_or_else(|| (terms::assumed(), Origin::Assumed))
+    }
+
+    /// The number of the disk that holds the array.
+    pub fn disk_number(&self) -> Option<u64> {
         let path = match &self.place {
             Place::Files(files) => files.path(0).ok(),
             Place::Chunks(_) => None,
         };
         // An array in a file (`a.h5::/x`) is where the file is.
         let outer = self.described.path.split("::").next().unwrap_or_default();
-        let found = self.found.disk_of(path.unwrap_or(Path::new(outer)));
-        found.unwrap_or_else(|| (terms::assumed(), Origin::Assumed))
+        self.found.device(path.unwrap_or(Path::new(outer)))
     }
 
     /// Bytes of a page if large writes pass the page cache, because it would not hold them; else 0.
@@ -245,96 +232,6 @@ impl Open {
         })
     }
 
-    /// What running would take.
-    pub fn survey(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<Survey, Fault> {
-        let mut survey: Option<Survey> = None;
-        self.each(access, Mode::Look, interrupts, &mut |step| {
-            let mut cost = step.plan.cost();
-            cost.peak_bytes = cost.peak_bytes.saturating_add(step.tables);
-            let kept = self.spare(&step, &mut cost)?;
-            match &mut survey {
-                Some(survey) => {
-                    add(&mut survey.cost, &cost, step.times);
-                    survey.pages = survey.pages.saturating_add(step.plan.mapped_pages());
-                    survey.kept += kept;
-                }
-                // The first is alone of its kind.
-                None => {
-                    survey = Some(Survey {
-                        cost,
-                        pages: step.plan.mapped_pages(),
-                        kept,
-                        method: format!("{:?}", step.plan.method()).to_lowercase(),
-                        why: match step.alone {
-                            Some(_) => format!("{}; nobody else has the file", step.plan.why()),
-                            None => step.plan.why(),
-                        },
-                        cached: step.cached,
-                    });
-                }
-            }
-            Ok(())
-        })?;
-        Ok(survey.unwrap_or_else(|| Survey {
-            cost: Cost::default(),
-            pages: 0,
-            kept: 0,
-            method: "none".to_owned(),
-            why: "the section is empty".to_owned(),
-            cached: None,
-        }))
-    }
-
-    /// What an access costs in nanoseconds, beside those of other ranks, and the share of it that is cached, in
-    /// thousandths; with `cold`, as if nothing were.
-    pub fn price(
-        &self,
-        access: &Access,
-        cold: bool,
-        interrupts: &dyn Interrupts,
-    ) -> Result<(i64, i64), Fault> {
-        let survey = self.survey(access, interrupts)?;
-        let past = cold || access.hints.cache == Cache::Bypass;
-        let cached = if past { 0 } else { survey.cached.map_or(0, i64::from) };
-        let chunk = match &self.described.layout {
-            Layout::Chunked(chunked) => {
-                chunked.chunk.iter().fold(chunked.item, |bytes, n| bytes.saturating_mul(*n))
-            }
-            Layout::Strided(_) => 0,
-        };
-        let (direction, cost, pages) = (access.direction, &survey.cost, survey.pages);
-        let Figures { latency_ns, device, stream, .. } = self.disk().0;
-        let rates = Rates { latency_ns, device, stream, ..Rates::MEASURED };
-        let priced = Priced { direction, cost, pages, chunk, cached };
-        Ok((priced.nanoseconds(&rates), cached))
-    }
-
-    /// The same of a section, wherever in memory it is.
-    pub fn price_of(
-        &self,
-        direction: Direction,
-        section: &Section,
-        (hints, cold): (&Hints, bool),
-        interrupts: &dyn Interrupts,
-    ) -> Result<(i64, i64), Fault> {
-        let strides = self.described.packed(&section.shape());
-        let (strides, data) = (&strides[..], User::none());
-        self.price(&Access { direction, section, strides, data, hints }, cold, interrupts)
-    }
-
-    /// Takes from a cost what need not be read, because it is kept; returns the number of chunks.
-    fn spare(&self, step: &Step, cost: &mut Cost) -> Result<i64, Fault> {
-        if step.chunk_cache == CacheUse::Never {
-            return Ok(0);
-        }
-        let (pipeline, arena) = (&self.described.pipeline, Arena::global());
-        let spared = chunk_cache::spared(&step.plan, step.files, pipeline, &arena)?;
-        cost.reads -= spared.reads;
-        cost.read_bytes -= spared.read_bytes;
-        cost.decodes -= spared.decodes;
-        Ok(spared.kept)
-    }
-
     /// Refuses a section that no access takes on, before there is memory for it.
     pub fn admit(&self, section: &Section) -> Result<(), Fault> {
         match &self.described.layout {
@@ -416,7 +313,7 @@ impl Open {
 
     /// Calls `work` for each step of the access. Unless it only looks, chunks to be written are
     /// locked and created.
-    fn each(
+    pub(crate) fn each(
         &self,
         access: &Access,
         mode: Mode,
@@ -469,18 +366,81 @@ impl Open {
         else {
             return self.run_step(access, step, interrupts);
         };
-        if !learning::wants_trial(layout, &self.found, access, &step) {
-            return self.run_step(access, step, interrupts);
-        }
-        let reads = step.plan.cost().reads;
-        drop(step);
-        // A surprise: the disk is not what was assumed.
-        let surprising = || self.disk().1 == Origin::Learned;
-        learning::in_parts(layout, access, reads, &surprising, &mut |part| {
+        let run = |part: &Access| {
             self.dense(layout, files, part, Mode::Run, &mut |step| {
                 self.run_step(part, step, interrupts)
             })
-        })
+        };
+        if access.direction == Direction::Write {
+            // What overwrites pages and stays in the page cache costs the same on any disk.
+            let matters = self.flushed(access) || step.plan.cost().reads > 0;
+            let reads = if matters { self.untried(access.section, access.hints) } else { 0 };
+            if reads < trial::WORTH {
+                return self.run_step(access, step, interrupts);
+            }
+            drop(step);
+            self.try_disk(access.section, reads, access.hints, interrupts);
+            return run(access);
+        }
+        let reads = learning::untried(layout, &self.found, access, &step);
+        if reads < trial::WORTH {
+            return self.run_step(access, step, interrupts);
+        }
+        drop(step);
+        learning::in_parts(layout, access, reads, &|| self.surprises(), &mut |part| run(part))
+    }
+
+    /// Whether the disk is not what was assumed.
+    fn surprises(&self) -> bool {
+        self.disk().1 == Origin::Learned
+    }
+
+    /// Requests that a read of a section takes, if they are scattered over a disk that nobody knows; else 0.
+    pub fn untried(&self, section: &Section, hints: &Hints) -> i64 {
+        let (Layout::Strided(layout), Place::Files(files)) = (&self.described.layout, &self.place)
+        else {
+            return 0;
+        };
+        if section.is_empty() || self.disk_number().is_none_or(disks::is_known) {
+            return 0;
+        }
+        let strides = self.described.packed(&section.shape());
+        let (direction, strides) = (Direction::Read, &strides[..]);
+        let access = Access { direction, section, strides, data: User::none(), hints };
+        let mut reads = 0;
+        // What cannot be read is said by the access itself.
+        let _ = self.dense(layout, files, &access, Mode::Look, &mut |step| {
+            reads = learning::untried(layout, &self.found, &access, &step);
+            Ok(())
+        });
+        reads
+    }
+
+    /// Reads a few elements of a section to learn what its disk is like; `reads` is what [`Open::untried`] told.
+    /// Whatever is in the way of that is in the way of the access, too, and said there.
+    pub fn try_disk(
+        &self,
+        section: &Section,
+        reads: i64,
+        hints: &Hints,
+        interrupts: &dyn Interrupts,
+    ) {
+        let (Layout::Strided(layout), Place::Files(files)) = (&self.described.layout, &self.place)
+        else {
+            return;
+        };
+        let _ = learning::try_disk(layout, section, reads, &|| self.surprises(), &mut |few| {
+            let bytes = few.count()?.saturating_mul(layout.item);
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let mut buffer = Arena::global().buffer("a trial of a disk", bytes)?;
+            let strides = self.described.packed(&few.shape());
+            let data = User::of(buffer.as_mut_slice(), 0);
+            let direction = Direction::Read;
+            let access = Access { direction, section: few, strides: &strides, data, hints };
+            self.dense(layout, files, &access, Mode::Run, &mut |step| {
+                self.run_step(&access, step, interrupts)
+            })
+        });
     }
 
     /// The one step of an access to a dense array.
@@ -717,21 +677,6 @@ impl Open {
     pub fn shape(&self) -> &[i64] {
         self.described.shape()
     }
-}
-
-/// Adds the cost of so many equal steps to what an access costs.
-fn add(sum: &mut Cost, part: &Cost, times: i64) {
-    let add = |sum: &mut i64, part: i64| *sum = sum.saturating_add(part.saturating_mul(times));
-    add(&mut sum.reads, part.reads);
-    add(&mut sum.read_bytes, part.read_bytes);
-    add(&mut sum.writes, part.writes);
-    add(&mut sum.written_bytes, part.written_bytes);
-    add(&mut sum.mapped_bytes, part.mapped_bytes);
-    add(&mut sum.useful_bytes, part.useful_bytes);
-    add(&mut sum.decodes, part.decodes);
-    add(&mut sum.encodes, part.encodes);
-    add(&mut sum.rounds, part.rounds);
-    sum.peak_bytes = sum.peak_bytes.max(part.peak_bytes);
 }
 
 #[cfg(test)]

@@ -15,6 +15,10 @@
 //! A pause before a period counts as time of it, up to what throttles save: that is too long for
 //! other disks, but the least over a few periods is right for both, once one followed another.
 //!
+//! Ranks of one machine read the same disks, and each sees a part of what they do together. So in collective
+//! calls they tell each other what they found ([`timed`]), and take it over ([`adopt`]): plans that are made by all
+//! have to be made with equal figures.
+//!
 //! Invariants. Figures never change results. Who measured a disk is believed: nothing is learned
 //! there. Figures change between accesses, never within the planning of one.
 
@@ -35,6 +39,18 @@ pub struct Figures {
     pub device: i64,
     /// Bytes per second that are never exceeded.
     pub stream: i64,
+}
+
+impl Figures {
+    /// Those of a disk with this cost of a request and rate; what is not said is as `told`.
+    pub fn of(latency_ns: i64, device: i64, told: Figures) -> Figures {
+        let gap = i128::from(latency_ns) * i128::from(device) / 1_000_000_000;
+        let gap = i64::try_from(gap).unwrap_or(i64::MAX).clamp(1, 1 << 40);
+        // A stream that was told to be a little faster than requests is so of this disk, too.
+        let faster = told.stream as f64 / told.device.max(1) as f64;
+        let stream = device.max((device as f64 * faster) as i64);
+        Figures { gap, latency_ns, device, stream }
+    }
 }
 
 /// Where figures come from.
@@ -89,6 +105,9 @@ const KEPT: usize = 4;
 /// busy machine a few threads in turn wait for the processor for tens of milliseconds.
 const CONFIRMED: usize = 2;
 const CERTAIN: i64 = 80_000_000;
+/// A period of that length tells by itself, if it took so many times longer than the edge.
+const LONG_ENOUGH: i64 = 400_000_000;
+const PLAIN: i64 = 4;
 /// A disk is slow where requests cost more than so many times what was assumed, or bytes do. Less
 /// may be the processor, and hardly changes how a section is best read.
 const SLOW_REQUESTS: i64 = 40;
@@ -116,6 +135,8 @@ struct Disk {
     learned: Option<Figures>,
     seen: [VecDeque<Observation>; 3],
     scattered: Option<Instant>,
+    /// When another rank last told what it knows.
+    told_by_rank: Option<Instant>,
     path: PathBuf,
     /// The period under way: reads in flight, when it began, what has ended of it.
     active: u32,
@@ -168,7 +189,9 @@ pub fn figures(device: u64) -> Option<(Figures, Origin)> {
 /// Disks whose figures were learned by this process: a file there, and the figures.
 pub fn learned() -> Vec<(PathBuf, Figures)> {
     let Some(disks) = disks() else { return Vec::new() };
-    disks.values().filter_map(|disk| Some((disk.path.clone(), disk.learned?))).collect()
+    // Of a disk of which only others told there is no path.
+    let read = disks.values().filter(|disk| !disk.path.as_os_str().is_empty());
+    read.filter_map(|disk| Some((disk.path.clone(), disk.learned?))).collect()
 }
 
 /// Whether a plan of many scattered requests may rely on the figures of a disk: they were measured,
@@ -179,9 +202,37 @@ pub fn is_known(device: u64) -> bool {
     }
     disks().is_none_or(|disks| {
         disks.get(&device).is_some_and(|disk| {
-            disk.is_measured() || disk.scattered.is_some_and(|then| then.elapsed() < STALE)
+            disk.is_measured() || recent(disk.scattered) || recent(disk.told_by_rank)
         })
     })
+}
+
+/// The figures of a disk that this process has timed a short while ago; of others it does not speak.
+pub fn timed(device: u64, assumed: Figures) -> Option<Figures> {
+    if !LEARNING.load(Ordering::Relaxed) {
+        return None;
+    }
+    let disks = disks()?;
+    let disk = disks.get(&device).filter(|disk| !disk.is_measured() && recent(disk.scattered))?;
+    Some(disk.now().map_or(assumed, |(figures, _)| figures))
+}
+
+/// Takes over what a rank of this machine has timed ([`timed`]).
+pub fn adopt(device: u64, latency_ns: i64, rate: i64, assumed: Figures) {
+    if !LEARNING.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(mut disks) = disks() else { return };
+    let disk = disks.entry(device).or_default();
+    if !disk.is_measured() {
+        disk.told_by_rank = Some(Instant::now());
+        disk.use_from_now_on(Figures::of(latency_ns, rate, assumed), assumed);
+    }
+}
+
+/// Whether that was a short while ago.
+fn recent(then: Option<Instant>) -> bool {
+    then.is_some_and(|then| then.elapsed() < STALE)
 }
 
 /// A read of a disk that is under way.
@@ -275,19 +326,26 @@ impl Disk {
         kept.push_front(one);
         let used = self.now().map_or(assumed, |(figures, _)| figures);
         let confirmed = |kept: &VecDeque<Observation>| {
-            kept.len() >= CONFIRMED
-                && kept.iter().all(|one| is_slow(one, assumed))
-                && kept.iter().fold(0_i64, |sum, one| sum.saturating_add(one.ns)) >= CERTAIN
+            let all = kept.iter().all(|one| is_slow(one, assumed));
+            let together = kept.iter().fold(0_i64, |sum, one| sum.saturating_add(one.ns));
+            let alone = kept.iter().any(|one| is_plainly_slow(one, assumed));
+            all && (alone || kept.len() >= CONFIRMED && together >= CERTAIN)
         };
         if self.seen.iter().any(confirmed) {
             let best: Vec<_> = self.seen.iter().filter_map(|kept| best(kept, assumed)).collect();
-            let found = fitted(&best, assumed);
-            // Figures that are near do not replace each other: equal accesses have equal plans.
-            if far(found, used) {
-                self.learned = Some(found);
-            }
+            self.use_from_now_on(fitted(&best, assumed), assumed);
         } else if used != assumed && self.is_denied(kind, used, assumed) {
             self.learned = self.told.map(|_| assumed);
+        }
+    }
+
+    /// Figures that are near do not replace each other: equal accesses have equal plans.
+    fn use_from_now_on(&mut self, found: Figures, assumed: Figures) {
+        let used = self.now().map_or(assumed, |(figures, _)| figures);
+        if far(found, used) {
+            // Of a disk that is as assumed there is nothing to keep but that it is no longer as told.
+            let nothing = self.told.is_none() && !far(found, assumed);
+            self.learned = (!nothing).then_some(found);
         }
     }
 
@@ -308,9 +366,17 @@ fn nanoseconds(time: Duration) -> i64 {
 
 /// Whether a disk at the edge of what is called slow would have been faster.
 fn is_slow(one: &Observation, assumed: Figures) -> bool {
+    one.ns as f64 > price(one, edge(assumed))
+}
+
+/// Whether it was slow for so long, and by so much, that no stall of the processor explains it.
+fn is_plainly_slow(one: &Observation, assumed: Figures) -> bool {
+    one.ns >= LONG_ENOUGH && one.ns as f64 > PLAIN as f64 * price(one, edge(assumed))
+}
+
+fn edge(assumed: Figures) -> Figures {
     let latency_ns = assumed.latency_ns.saturating_mul(SLOW_REQUESTS);
-    let edge = Figures { latency_ns, device: assumed.device / SLOW_BYTES, ..assumed };
-    one.ns as f64 > price(one, edge)
+    Figures { latency_ns, device: assumed.device / SLOW_BYTES, ..assumed }
 }
 
 /// The time of a period, if the device served at its beginning what it had saved up.
@@ -384,12 +450,7 @@ pub fn fitted(seen: &[Observation], told: Figures) -> Figures {
     }
     let whole = |x: f64| x.clamp(1.0, 1e15) as i64;
     let (latency_ns, device) = (whole(u.exp()), whole(1e9 / v.exp()));
-    let gap = i128::from(latency_ns) * i128::from(device) / 1_000_000_000;
-    let gap = i64::try_from(gap).unwrap_or(i64::MAX).clamp(1, 1 << 40);
-    // A stream that was told to be a little faster than requests is so of this disk, too.
-    let stream =
-        device.max((device as f64 * told.stream as f64 / told.device.max(1) as f64) as i64);
-    Figures { gap, latency_ns, device, stream }
+    Figures::of(latency_ns, device, told)
 }
 
 #[cfg(test)]

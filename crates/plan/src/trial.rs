@@ -10,6 +10,14 @@ use crate::error::PlanError;
 use crate::layout::Strided;
 use crate::section::{Range, Section};
 
+/// Requests of trials. Each is longer than what a throttle gives at once, 20 requests where it has 200 a
+/// second and works in steps of a tenth of a second; the second by a whole step, or it tells nothing.
+pub const TRIALS: [i64; 2] = [28, 40];
+/// Requests of a read that is worth a trial.
+pub const WORTH: i64 = 80;
+/// Elements that are no further apart share a page.
+const PAGE: i64 = 4096;
+
 /// Cuts a section of a plan with so many `reads` into a part of about `wanted`, which comes first, and
 /// what is left.
 ///
@@ -41,6 +49,29 @@ pub fn cut(
     let mut all = vec![part];
     all.extend(rest.into_iter().rev());
     Ok(all)
+}
+
+/// Elements of a section that take about `wanted` of its `reads` requests, one in each; and a part of what is
+/// left, for more of them.
+///
+/// # Errors
+/// None that a section of this layout gives.
+pub fn samples(
+    layout: &Strided,
+    section: &Section,
+    reads: i64,
+    wanted: i64,
+) -> Result<(Section, Option<Section>), PlanError> {
+    let mut parts = cut(layout, section, reads, wanted)?.into_iter();
+    let mut few = parts.next().unwrap_or_else(|| section.clone());
+    for axis in 0..few.ndim() {
+        let range = few.ranges()[axis];
+        let apart = layout.strides[axis].saturating_mul(range.step).saturating_abs();
+        if range.count > 1 && apart < PAGE {
+            few = few.part(axis, 0, 1)?;
+        }
+    }
+    Ok((few, parts.next()))
 }
 
 /// Whether a section leaves out so much of what it spans that another disk might want it read in
@@ -97,6 +128,22 @@ mod tests {
                 section(&[(1, 1, 1), (0, 1000, 16), (0, 512, 1)]),
             ]
         );
+    }
+
+    #[test]
+    fn samples_are_one_element_of_each_request() {
+        let layout = layout(&[16_000, 8192]);
+        let rows = section(&[(0, 1000, 16), (0, 512, 1)]);
+        let (few, rest) = samples(&layout, &rows, 1000, 28).unwrap();
+        assert_eq!(few, section(&[(0, 28, 16), (0, 1, 1)]));
+        let rest = rest.unwrap();
+        assert_eq!(rest, section(&[(28 * 16, 972, 16), (0, 512, 1)]));
+        assert!(few.intersect(&rest).is_none_or(|both| both.is_empty()));
+        // Of a column each element is a request.
+        let column = section(&[(0, 100, 1), (5, 1, 1)]);
+        assert_eq!(samples(&layout, &column, 100, 28).unwrap().0.count(), Ok(28));
+        let one = section(&[(3, 1, 1), (5, 1, 1)]);
+        assert_eq!(samples(&layout, &one, 1, 28).unwrap(), (one, None));
     }
 
     #[test]

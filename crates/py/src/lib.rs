@@ -127,7 +127,9 @@ mod _core {
     use crate::two_phase::{flush_turns, own_price, Batch, Messages, Owner};
 
     #[pymodule_export]
-    use crate::records::{brief_record, failed_record, record, settings, slot_shares, Records};
+    use crate::records::{
+        brief_record, failed_record, record, settings, slot_shares, try_disk, Records,
+    };
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use outcore_access::nesting;
-use outcore_access::open::Survey;
+use outcore_access::survey::Survey;
 use outcore_access::{Access, Open as Core};
 use outcore_io::store::listing::Listed;
 use outcore_plan::Section;

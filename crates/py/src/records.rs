@@ -5,20 +5,25 @@
 use std::sync::{Arc, OnceLock};
 
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use outcore_access::disk_agreement::{self, Known};
+use outcore_access::Hints;
 use outcore_io::Arena;
 use outcore_plan::assign::Solver;
 use outcore_plan::collective::{
     self as plan, Choice, Cut, Decision, Method, Mismatch, Owners, Said, Settings, Stage, Wanted,
     Why,
 };
+use outcore_plan::Section;
 use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::assign::{answer, Answer};
 use crate::buffers;
 use crate::collective::Collective;
-use crate::errors::{Class, Fault};
+use crate::errors::{detached, Class, Fault};
+use crate::interrupt::Signals;
 use crate::key;
+use crate::two_phase::Held;
 
 /// Of an item: names of its array and its file, words of the array, words of the section.
 type Words = (i64, i64, Vec<i64>, Vec<i64>);
@@ -43,16 +48,19 @@ pub fn settings(
     let number = |name: &str| hints.getattr(name)?.extract::<Option<i64>>();
     let text = |name: &str| hints.getattr(name)?.extract::<String>();
     let (mut cached, mut gap, mut durable) = (1000, 0, false);
-    for (array, key) in &accesses {
-        let held = array.get().held()?;
-        let section = key::parse(key, held.open.shape(), array.get().path())?.section;
+    let brought = held(&accesses)?;
+    for (held, section) in &brought {
         if !done && !section.is_empty() {
-            let share = py.detach(|| held.open.cached(&section, &held.hints));
+            let share = py.detach(|| held.open.cached(section, &held.hints));
             cached = i64::from(share).min(cached);
         }
         gap = held.open.disk().0.gap.max(gap);
         durable |= held.hints.sync;
     }
+    let known = match done {
+        true => Known::default(),
+        false => py.detach(|| disk_agreement::known(&parts(&brought))),
+    };
     let arena = Arena::global();
     let limit = i64::try_from(arena.limit()).unwrap_or(i64::MAX);
     let free = i64::try_from(arena.available()).unwrap_or(i64::MAX);
@@ -68,8 +76,35 @@ pub fn settings(
         groups: number("io_groups")?.filter(|groups| *groups != 0).unwrap_or(1),
         gap,
         solver: solver_of(&text("assign")?),
+        disk: known.disk,
+        timed: known.timed,
+        untried: known.untried,
     };
     Ok(settings.words().to_vec())
+}
+
+/// Arrays and sections of accesses.
+fn held(accesses: &[(Bound<'_, Array>, Bound<'_, PyAny>)]) -> PyResult<Vec<(Held, Section)>> {
+    let one = |(array, key): &(Bound<'_, Array>, Bound<'_, PyAny>)| {
+        let held = array.get().held()?;
+        let section = key::parse(key, held.open.shape(), array.get().path())?.section;
+        Ok((held, section))
+    };
+    accesses.iter().map(one).collect()
+}
+
+fn parts(brought: &[(Held, Section)]) -> Vec<(&outcore_access::Open, &Section, &Hints)> {
+    brought.iter().map(|(held, section)| (&**held.open, section, &held.hints)).collect()
+}
+
+/// Tries the disk of these accesses before all ranks plan (`Records.agree_on_disks`).
+#[pyfunction]
+pub fn try_disk(
+    py: Python<'_>,
+    accesses: Vec<(Bound<'_, Array>, Bound<'_, PyAny>)>,
+) -> PyResult<()> {
+    let brought = held(&accesses)?;
+    Ok(detached(py, || Ok(disk_agreement::try_disk(&parts(&brought), &Signals::default())?))?)
 }
 
 /// Into so many parts the memory of a rank is divided, of which a slot is one.
@@ -215,6 +250,15 @@ impl Records {
     #[getter]
     fn methods(&self) -> Vec<&'static str> {
         self.records.methods().map(Method::name).collect()
+    }
+
+    /// Plans from now on with what ranks of this one's node found out about its disks. Tells the ranks that have to
+    /// try a disk (`try_disk`) before all plan, because none on their node knows it.
+    fn agree_on_disks(&self, nodes: Vec<i64>, rank: usize) -> Vec<u32> {
+        if let Some(node) = nodes.get(rank) {
+            disk_agreement::adopt(&self.records.timed_disks(&nodes, *node));
+        }
+        self.records.triers(&nodes)
     }
 
     /// Bytes that a slot of any rank may have.

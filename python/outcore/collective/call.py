@@ -309,6 +309,14 @@ def run(
             with Unsure(group, what):
                 done = settled(records)
             if not done:
+                records = _with_known_disks(
+                    group,
+                    records,
+                    mine,
+                    record,
+                    what,
+                    tries=answer is None and (write or group.size > 1),
+                )
                 failure: BaseException | None = None
                 try:
                     # Whatever the ranks make of the records, it ends with a step.
@@ -339,6 +347,33 @@ def run(
     if write or results is None:
         return None
     return results[0] if one else results
+
+
+def _with_known_disks(
+    group: Transport,
+    records: _core.Records,
+    mine: list[Item],
+    record: Callable[[bool], NDArray[Any]],
+    what: str,
+    *,
+    tries: bool,
+) -> _core.Records:
+    """
+    Take over what other ranks of this node know of its disks.
+
+    With `tries`, one of them tries a disk first that none knows, where that decides how all read or
+    write it. Returns the records that count from then on.
+    """
+    with Announced(group, what):
+        triers = records.agree_on_disks(group.nodes, group.rank)
+        if tries and group.rank in triers:
+            _core.try_disk([(item.core, item.key) for item in mine])
+    if not (tries and triers):
+        return records
+    records = gather(group, record, name_of, lambda _: False, again=True, what=what)
+    with Announced(group, what):
+        records.agree_on_disks(group.nodes, group.rank)
+    return records
 
 
 def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseException | None:

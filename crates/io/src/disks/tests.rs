@@ -101,6 +101,48 @@ fn two_stalls_of_the_processor_are_no_slow_disk() {
 }
 
 #[test]
+fn a_period_that_is_slow_beyond_doubt_tells_by_itself() {
+    for (ns, tells) in [(1_200_000_000, true), (LONG_ENOUGH - 1, false)] {
+        let mut disk = Disk::default();
+        let one = Observation { bytes: 64 * 32_768, ..after_pause(64, ns + BEGINNING) };
+        disk.saw(one, TOLD);
+        assert_eq!(disk.now().is_some(), tells, "{ns}");
+    }
+    // As long, but of so many requests that each was hardly slow.
+    let mut disk = Disk::default();
+    disk.saw(after_pause(1000, 1_200_000_000), TOLD);
+    assert_eq!(disk.now(), None);
+}
+
+#[test]
+fn what_another_rank_timed_is_taken_over_unless_it_was_measured() {
+    // Device numbers that no disk has.
+    let (new, measured, known) = (u64::MAX - 5, u64::MAX - 6, u64::MAX - 7);
+    let slow = Figures::of(5_000_000, 100_000_000, TOLD);
+    let told = |origin| Disk { told: Some((slow, origin)), ..Disk::default() };
+    disks().unwrap().insert(measured, told(Origin::Measured));
+    disks().unwrap().insert(known, told(Origin::Learned));
+    assert!(!is_known(new) && is_known(measured) && !is_known(known));
+    for device in [new, measured, known] {
+        adopt(device, 2_000_000, 50_000_000, TOLD);
+        assert!(is_known(device), "no trial is needed");
+        assert_eq!(timed(device, TOLD), None, "but it has timed nothing itself");
+    }
+    let taken = Some((Figures::of(2_000_000, 50_000_000, TOLD), Origin::Learned));
+    assert_eq!((taken, taken), (figures(new), figures(known)));
+    assert_eq!(Some((slow, Origin::Measured)), figures(measured));
+    // What is near does not replace it; that it is as assumed does.
+    adopt(new, 2_100_000, 50_000_000, TOLD);
+    assert_eq!(taken, figures(new));
+    for device in [new, known] {
+        adopt(device, TOLD.latency_ns, TOLD.device, TOLD);
+    }
+    assert_eq!(None, figures(new));
+    assert_eq!(Some(TOLD.latency_ns), figures(known).map(|(figures, _)| figures.latency_ns));
+    assert!(learned().iter().all(|(path, _)| !path.as_os_str().is_empty()));
+}
+
+#[test]
 fn a_slow_period_among_fast_ones_is_a_stall() {
     let mut disk = Disk::default();
     for _ in 0..10 {

@@ -48,5 +48,5 @@ pub use packets::Packets;
 pub use plan::{useful, Agreed, Collective, Job, Piece, Tile};
 pub use records::{failed, record, unsaid, Mismatch, Records, Said, Stage, Wanted, HEAD};
 pub use regions::{hull, regions, Region};
-pub use settings::{offered, slot_shares, Settings, ALIGN};
+pub use settings::{offered, slot_shares, Settings, TimedDisk, ALIGN};
 pub use tiles::Tiling;

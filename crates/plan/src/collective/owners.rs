@@ -185,6 +185,9 @@ mod tests {
             groups: 1,
             gap: 0,
             solver: Solver::Exact,
+            disk: 0,
+            timed: None,
+            untried: 0,
         };
         let said = |rank: usize, (name, file, count): (i64, i64, i64)| Said {
             name,

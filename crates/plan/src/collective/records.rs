@@ -11,8 +11,8 @@
 //! |---|---|
 //! | 0, 1, 2 | version of this format, how far the rank is ([`Stage`]), which call it is |
 //! | 3, 4, 5 | number of items, words of the record, number of settings |
-//! | 6 to 15 | settings: numbers in which ranks may differ |
-//! | 16 ... | of each item: names of its array and file, words of the array after their number (0: those of the item before), of the section |
+//! | 6 to 19 | settings: numbers in which ranks may differ |
+//! | 20 ... | of each item: names of its array and file, words of the array after their number (0: those of the item before), of the section |
 //!
 //! Invariants. Rows come from other processes, of other versions perhaps: none makes this panic.
 
@@ -30,9 +30,9 @@ use crate::section::Section;
 /// Words of a row that are always sent.
 pub const HEAD: usize = 64;
 /// Of them before the first item.
-const FIXED: usize = 16;
+const FIXED: usize = 20;
 const SETTINGS: usize = 6;
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// Up to so many accesses what they share is counted exactly.
 const EXACT: usize = 256;
 
@@ -441,7 +441,7 @@ mod tests {
         assert!(!records.same_call());
         assert_eq!(vec![(VERSION, 2), (VERSION, 3)], records.calls().collect::<Vec<_>>());
         assert!(gathered(&[plain, failed()]).any_failed());
-        assert!(record(2, Stage::Ready, &[0; 11], &[]).is_err());
+        assert!(record(2, Stage::Ready, &[0; FIXED - SETTINGS + 1], &[]).is_err());
         assert!(Records::new(vec![], 64).is_err() && Records::new(vec![0; 65], 64).is_err());
     }
 

@@ -3,13 +3,17 @@
 //! Ranks may differ in every setting, so each has a rule by which all come to the same: the least memory,
 //! the largest gap, the word of the first rank that brought a section.
 
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
 use super::choice::Method;
 use super::domains::Cut;
 use super::records::Records;
 use crate::assign::Solver;
+use crate::trial;
 
 /// Number of settings in a record.
-const WORDS: usize = 10;
+const WORDS: usize = 14;
 const METHOD: usize = 0;
 const OFFERED: usize = 1;
 const IO_RANKS: usize = 2;
@@ -20,6 +24,10 @@ const CACHED: usize = 6;
 const GROUPS: usize = 7;
 const GAP: usize = 8;
 const SOLVER: usize = 9;
+const DISK: usize = 10;
+const LATENCY: usize = 11;
+const RATE: usize = 12;
+const UNTRIED: usize = 13;
 
 /// Flags: no element may be given by several ranks; what is written has to be on the disk.
 const REFUSES_OVERLAP: i64 = 1;
@@ -73,6 +81,23 @@ pub struct Settings {
     pub gap: i64,
     /// How arrays are given to ranks.
     pub solver: Solver,
+    /// The disk of its arrays: a number, on its node.
+    pub disk: i64,
+    /// What a request costs there, in nanoseconds, and bytes a second, if it has timed requests lately.
+    pub timed: Option<(i64, i64)>,
+    /// Requests of its access, if they are scattered over a disk that it does not know.
+    pub untried: i64,
+}
+
+/// What ranks of a node found out about a disk of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimedDisk {
+    /// Its number on this node.
+    pub disk: i64,
+    /// What a request costs, in nanoseconds.
+    pub latency_ns: i64,
+    /// Bytes a second.
+    pub rate: i64,
 }
 
 impl Settings {
@@ -82,6 +107,7 @@ impl Settings {
             REFUSES_OVERLAP * i64::from(self.refuses_overlap) + DURABLE * i64::from(self.durable);
         let cut = CUTS.iter().position(|cut| *cut == self.cut).unwrap_or(0);
         let solver = SOLVERS.iter().position(|solver| *solver == self.solver).unwrap_or(0);
+        let (latency, rate) = self.timed.unwrap_or((0, 0));
         [
             self.method as i64,
             self.offered,
@@ -93,6 +119,10 @@ impl Settings {
             self.groups,
             self.gap,
             solver as i64,
+            self.disk,
+            latency,
+            rate,
+            self.untried,
         ]
     }
 }
@@ -165,6 +195,61 @@ impl Records {
         let number = usize::try_from(self.first_setting(SOLVER)).unwrap_or(0);
         SOLVERS.get(number).copied().unwrap_or(Solver::Balanced)
     }
+
+    /// What ranks of a node found out about its disks. Of several that timed one, the figures with the largest
+    /// gap count: what a throttled device saved up is served at once, to one of them.
+    pub fn timed_disks(&self, nodes: &[i64], node: i64) -> Vec<TimedDisk> {
+        let mut found: BTreeMap<i64, TimedDisk> = BTreeMap::new();
+        let gap = |one: &TimedDisk| i128::from(one.latency_ns) * i128::from(one.rate);
+        for (.., one, _) in
+            self.disks(nodes).filter(|(_, of, one, _)| *of == node && one.is_timed())
+        {
+            let kept = found.entry(one.disk).or_insert(one);
+            if (gap(&one), one.latency_ns) > (gap(kept), kept.latency_ns) {
+                *kept = one;
+            }
+        }
+        found.into_values().collect()
+    }
+
+    /// Ranks that had better try a disk before all of them plan: one for each disk of a node that no rank there
+    /// knows, though they want many scattered requests of it. It is the one that wants most, enough for a trial.
+    pub fn triers(&self, nodes: &[i64]) -> Vec<u32> {
+        let mut found: BTreeMap<(i64, i64), (i64, i64, u32)> = BTreeMap::new();
+        for (rank, node, one, untried) in self.disks(nodes) {
+            let (sum, most, who) = found.entry((node, one.disk)).or_default();
+            // A rank that knows it speaks for all.
+            *sum = if one.is_timed() { i64::MIN } else { sum.saturating_add(untried) };
+            if untried > *most {
+                (*most, *who) = (untried, rank);
+            }
+        }
+        let worth = found
+            .into_values()
+            .filter(|(sum, most, _)| *sum >= trial::WORTH && *most >= trial::TRIALS[0]);
+        let mut ranks: Vec<u32> = worth.map(|(.., rank)| rank).collect();
+        ranks.sort_unstable();
+        ranks
+    }
+
+    /// Of each rank that has a disk: itself, its node, what it says of the disk, its untried requests.
+    fn disks<'a>(
+        &'a self,
+        nodes: &'a [i64],
+    ) -> impl Iterator<Item = (u32, i64, TimedDisk, i64)> + 'a {
+        let figures = self.setting(LATENCY).zip(self.setting(RATE)).zip(self.setting(UNTRIED));
+        let all = self.setting(DISK).zip(figures).zip(nodes).zip(0..);
+        all.filter(|(((disk, _), _), _)| *disk != 0).map(|(((disk, said), node), rank)| {
+            let ((latency_ns, rate), untried) = said;
+            (rank, *node, TimedDisk { disk, latency_ns, rate }, untried.max(0))
+        })
+    }
+}
+
+impl TimedDisk {
+    fn is_timed(&self) -> bool {
+        self.latency_ns > 0 && self.rate > 0
+    }
 }
 
 /// How many slots each rank has, if one has so many bytes and two may have `offered` each: three where
@@ -195,6 +280,9 @@ mod tests {
             groups: 3,
             gap: offered,
             solver: Solver::Matching,
+            disk: 0,
+            timed: None,
+            untried: 0,
         }
     }
 
@@ -221,6 +309,58 @@ mod tests {
         let neither =
             of(&[words(Settings { refuses_overlap: false, ..said(1, Cut::Fixed, false) })]);
         assert!(!neither.durable() && !neither.refuses_overlap());
+    }
+
+    /// Records of ranks with these disks, figures and untried requests.
+    fn with_disks(ranks: &[(i64, Option<(i64, i64)>, i64)]) -> Records {
+        let said = |&(disk, timed, untried): &_| Settings {
+            disk,
+            timed,
+            untried,
+            ..said(1, Cut::Fixed, false)
+        };
+        of(&ranks.iter().map(|rank| said(rank).words().to_vec()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn of_what_ranks_of_a_node_timed_the_largest_gap_counts() {
+        let all = with_disks(&[
+            (7, Some((5_000, 100)), 0),
+            (7, Some((6_000, 100)), 0),
+            (7, None, 0),
+            (8, Some((1, 1)), 0),
+            (0, Some((9_999, 9_999)), 0),
+            (7, Some((-9_999, 9_999)), 0),
+            (7, Some((i64::MAX, i64::MAX)), 0),
+        ]);
+        let nodes = [3, 3, 3, 3, 3, 3, 4];
+        let timed = |disk, latency_ns, rate| TimedDisk { disk, latency_ns, rate };
+        assert_eq!(vec![timed(7, 6_000, 100), timed(8, 1, 1)], all.timed_disks(&nodes, 3));
+        assert_eq!(vec![timed(7, i64::MAX, i64::MAX)], all.timed_disks(&nodes, 4));
+        assert!(all.timed_disks(&nodes, 5).is_empty());
+        let same = with_disks(&[(7, Some((10, 40)), 0), (7, Some((20, 20)), 0)]);
+        assert_eq!(vec![timed(7, 20, 20)], same.timed_disks(&[0, 0], 0), "of equal gaps one");
+    }
+
+    #[test]
+    fn one_rank_of_a_node_tries_a_disk_that_none_of_them_knows() {
+        let few = trial::TRIALS[0];
+        let ranks = [few, few + 1, few + 1, few].map(|untried| (7, None, untried));
+        assert_eq!(vec![1], with_disks(&ranks).triers(&[0; 4]), "all together want many");
+        let many = [(7, None, few - 1); 9];
+        assert!(with_disks(&many).triers(&[0; 9]).is_empty(), "nobody has enough for a trial");
+        assert!(with_disks(&ranks).triers(&[0, 0, 1, 1]).is_empty(), "of one node few");
+        let mut known = ranks;
+        for rank in 0..4 {
+            known[rank] = (7, Some((1, 1)), few * 4);
+            assert!(with_disks(&known).triers(&[0; 4]).is_empty(), "rank {rank} knows it");
+            known[rank] = ranks[rank];
+        }
+        let apart = [(7, None, 100), (8, None, 200), (7, None, 300), (0, None, 400)];
+        assert_eq!(vec![1, 2], with_disks(&apart).triers(&[0; 4]), "one for each disk");
+        assert_eq!(vec![0, 1, 2], with_disks(&apart).triers(&[0, 0, 1, 1]), "and node");
+        let odd = with_disks(&[(7, None, i64::MAX), (7, None, i64::MAX), (7, None, i64::MIN)]);
+        assert_eq!(vec![0], odd.triers(&[0; 3]));
     }
 
     #[test]

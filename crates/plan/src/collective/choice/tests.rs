@@ -261,6 +261,9 @@ fn settings(method: Method) -> Settings {
         groups: 1,
         gap: 100,
         solver: Solver::Balanced,
+        disk: 0,
+        timed: None,
+        untried: 0,
     }
 }
 

@@ -1,0 +1,75 @@
+"""What ranks find out together about a disk that nobody measured."""
+
+import os
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore import _core
+from ranks import of_all, once, ranks
+
+# Each fourth row: 32 kB apart.
+SHAPE = (4800, 2048)
+# Requests of the first trial, and of both: `crates/access/src/learning.rs`.
+TRIALS = (28, 68)
+
+
+@pytest.fixture
+def learning():
+    _core.set_disks({})
+    _core.set_learning(True)
+    yield
+    _core.set_learning(False)
+    _core.set_disks({})
+
+
+def forget(path):
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+@ranks(2, 4, per_node=(None, 2))
+# With method="direct" each rank reads what it wants before it says anything.
+@pytest.mark.parametrize(
+    ("method", "write"),
+    [("auto", False), ("two-phase", False), ("auto", True), ("direct", True), ("two-phase", True)],
+)
+def test_one_rank_of_a_node_tries_the_disk_for_all(world, folder, learning, write, method):
+    """And only once; the others know from then on what it found, and try nothing themselves."""
+    data = np.arange(SHAPE[0] * SHAPE[1], dtype="f4").reshape(SHAPE)
+    path = folder / "a.npy"
+
+    def body(t):
+        once(t, lambda: np.save(path, data))
+        key = np.s_[4 * t.rank :: 4 * t.size, :64]
+        counts = []
+        for learns in (False, True, True):
+            # Pages that are mapped stay in the page cache.
+            with outcore.open(path, "r+", comm=t) as a:
+                once(t, lambda: forget(path))
+                _core.set_learning(learns)
+                t.barrier()
+                if write:
+                    a.write_all(key, data[key] + 1, method=method)
+                else:
+                    np.testing.assert_array_equal(a.read_all(key, method=method), data[key])
+                counts.append(a.stats()["reads"])
+            t.barrier()
+        return t.nodes[t.rank], counts
+
+    found = [
+        one for ran in of_all(world.run(body)) for one in (ran if isinstance(ran, list) else [ran])
+    ]
+    for node in {node for node, _ in found}:
+        counts = np.array([each for of, each in found if of == node])
+        tried = counts[:, 1] - counts[:, 0]
+        # With other figures a plan may have fewer requests.
+        assert (tried > 0).sum() == 1, counts
+        assert counts[:, 2].sum() <= counts[:, 0].sum(), counts
+        if method != "auto":
+            assert tried.sum() in TRIALS, counts
+    if write:
+        np.testing.assert_array_equal(np.load(path)[::4, :64], data[::4, :64] + 1)
