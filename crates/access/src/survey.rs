@@ -137,3 +137,16 @@ fn add(sum: &mut Cost, part: &Cost, times: i64) {
     add(&mut sum.rounds, part.rounds);
     sum.peak_bytes = sum.peak_bytes.max(part.peak_bytes);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_of_equal_steps_are_added_and_their_peaks_are_not() {
+        let part = Cost { reads: 3, read_bytes: i64::MAX, peak_bytes: 50, ..Cost::default() };
+        let mut sum = Cost { reads: 1, peak_bytes: 40, ..Cost::default() };
+        add(&mut sum, &part, 4);
+        assert_eq!((13, i64::MAX, 50), (sum.reads, sum.read_bytes, sum.peak_bytes));
+    }
+}

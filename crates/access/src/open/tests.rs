@@ -154,14 +154,6 @@ fn what_it_takes_is_told_without_doing_it() {
 }
 
 #[test]
-fn costs_of_equal_steps_are_added_and_their_peaks_are_not() {
-    let part = Cost { reads: 3, read_bytes: i64::MAX, peak_bytes: 50, ..Cost::default() };
-    let mut sum = Cost { reads: 1, peak_bytes: 40, ..Cost::default() };
-    add(&mut sum, &part, 4);
-    assert_eq!((13, i64::MAX, 50), (sum.reads, sum.read_bytes, sum.peak_bytes));
-}
-
-#[test]
 fn flushes_are_counted_and_remembered() {
     let _one = budget(64 << 20);
     let dir = TestDir::new("open-flush");
