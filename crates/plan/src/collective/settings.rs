@@ -311,9 +311,11 @@ mod tests {
         assert!(!neither.durable() && !neither.refuses_overlap());
     }
 
-    /// Records of ranks with these disks, figures and untried requests.
-    fn with_disks(ranks: &[(i64, Option<(i64, i64)>, i64)]) -> Records {
-        let said = |&(disk, timed, untried): &_| Settings {
+    /// A disk, what was timed there, untried requests.
+    type OfDisk = (i64, Option<(i64, i64)>, i64);
+
+    fn with_disks(ranks: &[OfDisk]) -> Records {
+        let said = |&(disk, timed, untried): &OfDisk| Settings {
             disk,
             timed,
             untried,
