@@ -177,6 +177,38 @@ fn holes_are_read_only_where_a_tile_is_rewritten() {
 }
 
 #[test]
+fn a_part_has_its_bytes_of_the_slot_and_no_others() {
+    let _one = budget(64 << 20);
+    let dir = TestDir::new("owners-parts");
+    let described = files(&dir, "parts")[0]();
+    let plan = plan(&described.layout, 3, false);
+    let (array, hints, written) = (open(described), Hints::default(), AtomicU64::new(0));
+    let owned = [Some(Owned { open: &array, hints: &hints, written: &written })];
+    let mut memory = vec![0; plan.slot_bytes() as usize];
+    let slot = User::of(&mut memory, 0);
+    for rank in plan.owners() {
+        let owner = Owner { plan: &plan, rank, arrays: &owned, rewrites: None };
+        for (place, held) in (0..plan.rounds()).flat_map(|k| owner.tiles(k)) {
+            for section in &held.parts {
+                let array = owned[0].as_ref().unwrap();
+                let part = owner.part(array, (&place, &held), section, slot).unwrap();
+                let (low, high) = reach(section, &part.strides, 1);
+                assert!(part.data.within(low, high).is_ok());
+                assert!(part.data.within(low - 1, high).is_err());
+                assert!(part.data.within(low, high + 1).is_err());
+                // Where there is less than that, there is no part.
+                let at = part.data.address() - slot.address();
+                let (first, end) = (at + low, at + high);
+                let less = [slot.within(first + 1, end), slot.within(first, end - 1)];
+                for slot in less.into_iter().flatten() {
+                    assert!(owner.part(array, (&place, &held), section, slot).is_err());
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn failures_name_the_array_and_nothing_leaves_the_slot() {
     let _one = budget(64 << 20);
     let dir = TestDir::new("owners-fail");
