@@ -1,11 +1,9 @@
-use outcore_plan::collective::{
-    section_words, Access as Wanted, Agreed, ArrayDescriptor, Cut, Job, Share,
-};
+use outcore_plan::collective::{section_words, Access as Wanted, ArrayDescriptor};
 use outcore_plan::Layout;
 
 use super::*;
 use crate::described::Described;
-use crate::testing::{budget, chunked, dense, open, section, Button, Never, TestDir};
+use crate::testing::{budget, chunked, collective, dense, open, section, Button, Never, TestDir};
 
 const SHAPE: [i64; 2] = [48, 40];
 const RANKS: u32 = 3;
@@ -17,22 +15,9 @@ fn columns(rank: u32, step: i64) -> Section {
 }
 
 fn plan(layout: &Layout, step: i64, write: bool) -> Collective {
-    let descriptor = ArrayDescriptor::of(layout, None);
     let access = |rank| Wanted { rank, item: 0, section: columns(rank, step) };
     let accesses = (0..RANKS).map(access).collect();
-    let shares = (0..RANKS).map(|rank| Share { rank, part: 1 }).collect();
-    let agreed = Agreed {
-        ranks: RANKS,
-        slot: 256,
-        gap: 1 << 20,
-        align: 1,
-        least: 1,
-        cut: Cut::Requested,
-        write,
-    };
-    let plan = Collective::new(vec![Job { descriptor, accesses, shares }], &agreed).unwrap();
-    assert!(plan.rounds() > 2 && plan.owners().count() == 3);
-    plan
+    collective(ArrayDescriptor::of(layout, None), RANKS, accesses, 256, write)
 }
 
 fn content() -> Vec<u8> {
