@@ -337,7 +337,7 @@ fn change_places<'p>(
         };
         match exchanged {
             Ok(()) => {
-                let renamed = sys::rename(from, to, true);
+                let renamed = sys::rename(from, to, false);
                 if renamed.is_err() {
                     // The first failure is what counts.
                     let _ = sys::rename(aside, to, true);
@@ -621,7 +621,9 @@ mod tests {
         std::os::unix::fs::symlink("loop", folder.0.join("loop")).unwrap();
         let error = replace(&folder.0.join("loop"), b"x").unwrap_err();
         assert!(matches!(&error, StorageError::Io(io) if io.errno == libc::ELOOP), "{error}");
-        let error = replace(&folder.0.join("far"), b"x").unwrap_err();
+        // At the beginning, not when all is written.
+        let far = folder.0.join("far");
+        let error = TempFile::replacing(&far, false, Writer::Descriptor).unwrap_err();
         assert!(matches!(&error, StorageError::Io(io) if io.errno == libc::EISDIR), "{error}");
     }
 
