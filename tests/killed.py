@@ -1,4 +1,8 @@
-"""A child process that dies before one of its steps: calls of ``os``, and others that are told."""
+"""
+A child process that dies before one of its steps: calls of ``os``, and of the core that change names.
+
+What the core does within one of its calls is not cut: `crash/traced.py` sees to that, call by call.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,22 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from outcore import _core
 
-def dies_at(
-    step: int,
-    action: Callable[[], object],
-    names: Sequence[str],
-    more: Sequence[tuple[Any, str]] = (),
-) -> bool:
+#: Functions of the core that make, name and lengthen files.
+CORE = ("move_into_place", "fsync_folder", "allocate")
+
+
+def dies_at(step: int, action: Callable[[], object], names: Sequence[str]) -> bool:
     """
     Run `action` in a child that ends before its step number `step`; False if it comes to its end.
 
-    Steps are the functions `names` of ``os`` and those in `more`: (module, name).
+    Steps are the functions `names` of ``os``, those of `CORE`, and a file's beginning and end.
     """
     child = os.fork()
     if child == 0:
         try:
-            _count_steps(step, [*((os, name) for name in names), *more])
+            _count_steps(step, [*((os, name) for name in names), *((_core, name) for name in CORE)])
             action()
         except BaseException:
             os._exit(1)
@@ -46,3 +50,20 @@ def _count_steps(last: int, steps: Sequence[tuple[Any, str]]) -> None:
 
     for module, name in steps:
         setattr(module, name, counting(getattr(module, name)))
+
+    def begin(*words: Any, **more: Any) -> Any:
+        return _File(plain(*words, **more), counting)
+
+    plain = _core.TempFile
+    _core.TempFile = counting(begin)  # type: ignore[misc, assignment]
+
+
+class _File:
+    """A temporary file whose publishing is a step."""
+
+    def __init__(self, file: _core.TempFile, counting: Callable[..., Any]) -> None:
+        self._file = file
+        self.publish = counting(file.publish)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Self, TypeVar
 
+from outcore import _core
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
 
@@ -213,7 +214,7 @@ class Journal:
         lines = [first, *(f"{low}-{high}" for low, high in done.ranges())]
         with durable.os_errors("writing the journal", self.path):
             self._append("\n".join(lines))
-            durable.fsync_folder(self.path)
+            _core.fsync_folder(self.path)
         self.job, self.cut, self.steps, self.done = job, cut, steps, done
 
     def differs(self, job: Mapping[str, Any]) -> list[str]:

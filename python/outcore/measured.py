@@ -157,8 +157,4 @@ def _keep(figures: dict[str, Any]) -> None:
     with durable.os_errors("creating the folder of", path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
 
-    def fill(fd: int) -> None:
-        with os.fdopen(os.dup(fd), "wb") as stream:
-            stream.write(text)
-
-    durable.create_file(path, fill, exclusive=False)
+    durable.create_file(path, lambda fd: durable.write_all(fd, text, 0), exclusive=False)

@@ -15,7 +15,6 @@ import zarr_elements
 
 import killed
 from outcore import errors, formats
-from outcore.formats import durable
 from outcore.formats.layout import Codec, FileSource, ShardSource
 
 zarr = pytest.importorskip("zarr")
@@ -419,10 +418,7 @@ def test_create_through_a_symbolic_link(tmp_path):
     assert (tmp_path / "real.zarr" / "zarr.json").exists()
 
 
-@pytest.mark.parametrize("rename", ["system", "steps"])
-def test_replacing_without_exchange(tmp_path, monkeypatch, rename):
-    if rename == "steps":
-        monkeypatch.setattr("outcore.formats.durable._renameat2", lambda *a: False)
+def test_replacing(tmp_path):
     path = tmp_path / "a.zarr"
     zarr_elements.write(formats.create_info(path, (4,), "i4", chunks=2), np.arange(4))
     formats.create_info(path, (4,), "f8", chunks=2, exclusive=False)
@@ -556,7 +552,7 @@ STEPS = ("mkdir", "makedirs", "open", "write", "fsync", "rename", "rmdir", "unli
 
 def dies_at(step: int, action) -> bool:
     """Run `action` in a child process that is killed before its step number `step`; False if it ends."""
-    return killed.dies_at(step, action, STEPS, [(durable, "_renameat2")])
+    return killed.dies_at(step, action, STEPS)
 
 
 @pytest.mark.parametrize("inner", ["", "::/in/new/a"])

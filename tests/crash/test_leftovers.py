@@ -19,7 +19,6 @@ pytest.importorskip("netCDF4")
 
 #: Calls before which a process is killed.
 STEPS = ("open", "link", "rename", "unlink", "mkdir", "rmdir", "fsync", "fdatasync", "write")
-SWAP = ((outcore.formats.durable, "_renameat2"),)
 DATA = np.arange(70_000.0).reshape(250, 280)
 OLD = np.ones((3, 3))
 OTHER = np.arange(7.0)
@@ -103,7 +102,7 @@ def test_whenever_it_is_killed_all_that_is_left_can_be_removed(out):
     after = {**before, inner: DATA.T.tolist()}
     step, died, seen = 1, True, {"removed": 0, "kept": 0, "gone on": 0}
     while died:
-        died = dies_at(step, lambda: compute(out, overwrite=overwrite), STEPS, SWAP)
+        died = dies_at(step, lambda: compute(out, overwrite=overwrite), STEPS)
         left = jobs.unfinished()
         if step % 3 and left:
             compute(out, overwrite=overwrite, resume=True)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("kind", ["npy", "zarr zstd"])
+@pytest.mark.parametrize("kind", ["npy", "raw", "zarr zstd", "h5"])
 def test_create(tmp_path, kind):
     script = "outcore.create(path, (60, 40), '<i4', **options).flush()"
     run(tmp_path, kind, script, False, old_or(np.zeros_like(OLD), absent=True))

@@ -154,6 +154,32 @@ def test_a_leader_warns_of_other_nodes(capfd, warnings):
     assert "for rank 5 of 6" in lines[2]
 
 
+@pytest.mark.simulated
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_leader_notes_is_gone_when_its_wait_has_ended(fails):
+    groups, noted = {}, []
+
+    def body(t):
+        groups[t.rank] = t
+        t.barrier()
+        if t.rank == 3:
+            until(lambda: groups[0]._node_barrier.noted() == [1])
+            noted.append(True)
+            if fails:
+                impatient(groups[0], timeout=0.0)
+                until(lambda: was_stopped(t))
+        try:
+            t.barrier()
+        except outcore.CollectiveError:
+            assert fails
+        else:
+            assert not fails
+        return t._node_barrier.noted()
+
+    assert SimWorld(4, 2).run(body)[0] == []
+    assert noted == [True]
+
+
 PROGRAM = """
 import mmap, os, signal, sys, time
 import numpy as np

@@ -102,7 +102,7 @@ def exists(root: Path, test: str) -> bool:
         folder = crate / "tests" if program else crate / "src"
         *modules, name = path.split("::")
         if program:
-            files = [folder / f"{program[0]}.rs"]
+            files = [folder / f"{program[0]}.rs", *(folder / program[0]).glob("*.rs")]
         else:
             files = [
                 one for one in folder.rglob("*.rs") if all(m in _modules(one) for m in modules)

@@ -17,6 +17,30 @@ REQUESTS = "python/outcore/requests.py"
 
 MUTANTS = [
     Mutant(
+        file="crates/access/src/two_phase.rs",
+        before="slot.shifted(place.at.saturating_add(at)).within(low, high)?;",
+        after="slot.shifted(place.at.saturating_add(at));\n        let _ = (low, high);",
+        killed_by="cargo outcore-access two_phase::tests::"
+        "a_part_has_its_bytes_of_the_slot_and_no_others",
+        why="a part of a tile could be read over what other ranks have in the same slot",
+    ),
+    Mutant(
+        file="crates/io/src/exec/mod.rs",
+        before="        if low < self.low || high > self.high {\n            let (all, some)",
+        after="        if false {\n            let (all, some)",
+        killed_by="cargo outcore-access two_phase::tests::"
+        "a_part_has_its_bytes_of_the_slot_and_no_others",
+        why="memory behind a slot would be written to",
+    ),
+    Mutant(
+        file="crates/py/src/background.rs",
+        before="        if !self.done() {\n            Python::attach",
+        after="        if false {\n            Python::attach",
+        killed_by="tests/unit/test_rounds.py"
+        "::test_who_forgets_an_access_in_the_background_waits_for_it",
+        why="memory that nobody refers to any more would be read into, or written from",
+    ),
+    Mutant(
         file=ARRAY,
         before="            result = result.and(open.flush(py, durable));",
         after="            let _ = open;",

@@ -86,51 +86,16 @@ MUTANTS = [
     ),
     Mutant(
         file=DURABLE,
-        before="            os.fsync(fd)\n        finally:\n            os.close(fd)\n        if exclusive:",
-        after="        finally:\n            os.close(fd)\n        if exclusive:",
-        killed_by=f"{PREFIXES}::test_create",
-        why="after a power cut there would be a whole name with an empty file behind it",
-    ),
-    Mutant(
-        file=DURABLE,
-        before="            os.rename(temporary, final)\n        fsync_folder(final)\n",
-        after="            os.rename(temporary, final)\n",
-        killed_by=f"{PREFIXES}::test_create",
-        why="a file that was created and flushed would be gone after a power cut",
-    ),
-    Mutant(
-        file=DURABLE,
-        before="        if exclusive:\n            _publish_new(temporary, final)\n        else:\n",
-        after="        if True:\n",
-        killed_by="tests/unit/test_durable.py::test_create_file_does_not_replace_what_appears_meanwhile",
-        why="a file that another process made meanwhile would be replaced",
-    ),
-    Mutant(
-        file=DURABLE,
-        before="        os.rename(fresh, target)\n    fsync_folder(target)\n",
-        after="        os.rename(fresh, target)\n",
-        killed_by=f"{PREFIXES}::test_convert",
-        why="after a power cut a conversion that had ended would not have happened",
-    ),
-    Mutant(
-        file=DURABLE,
         before="        view, offset = view[count:], offset + count\n",
         after="        break\n",
         killed_by="tests/unit/test_durable.py::test_all_is_written_however_little_a_call_takes",
         why="what a call did not take would be missing without an error",
     ),
     Mutant(
-        file=DURABLE,
-        before="    if not _renameat2(fresh, target, _NOREPLACE):\n        if os.path.lexists(target):",
-        after="    if not _renameat2(fresh, target, 0):\n        if os.path.lexists(target):",
-        killed_by="tests/unit/test_durable.py::test_move_into_place",
-        why="what is there would be replaced by somebody who asked that it be not",
-    ),
-    Mutant(
         file=REDO,
         before="""        if sync:
             os.fsync(self._log)
-            durable.fsync_folder(self.path)
+            _core.fsync_folder(self.path)
         # The change""",
         after="        # The change",
         killed_by=f"{KILLED}::test_a_change_reaches_the_disk_in_order",
@@ -138,7 +103,7 @@ MUTANTS = [
     ),
     Mutant(
         file=REDO,
-        before="            durable.fsync_folder(self.path)\n        # The change",
+        before="            _core.fsync_folder(self.path)\n        # The change",
         after="        # The change",
         killed_by=f"{KILLED}::test_a_change_reaches_the_disk_in_order",
         why="the name of the log could be lost while the file is half changed",

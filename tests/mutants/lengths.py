@@ -97,7 +97,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/unfinished.py",
-        before="            os.fsync(fd)\n        finally:\n            os.close(fd)\n        durable.fsync_folder(name)\n",
+        before="            os.fsync(fd)\n        finally:\n            os.close(fd)\n        _core.fsync_folder(name)\n",
         after="        finally:\n            os.close(fd)\n",
         killed_by=f"{PREFIXES}::test_append",
         why="after a power cut a raw file would be longer, and nothing would say that its rows are none",

@@ -113,8 +113,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{IO}/durable.rs",
-        before="        sync(self.fd(), &self.path)?;\n        self.install(target, exclusive)?;",
-        after="        self.install(target, exclusive)?;",
+        before="        self.sync()?;\n        let target",
+        after="        let target",
         killed_by=f"{CRASH} replace_leaves_the_old_or_the_new_content",
         why="a name could reach the disk before its bytes",
     ),
@@ -134,15 +134,65 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{IO}/durable.rs",
-        before="        self.install(target, exclusive)?;\n        sync_folder_of(target)\n",
-        after="        self.install(target, exclusive)\n",
+        before="        self.install(exclusive)?;\n        sync_folder_of(&target)\n",
+        after="        self.install(exclusive)\n",
         killed_by=f"{CRASH} replace_leaves_the_old_or_the_new_content",
         why="a file that was replaced durably would be the old one after a power cut",
     ),
     Mutant(
+        file=f"{IO}/durable.rs",
+        before="        self.keep_mode()?;\n",
+        after="",
+        killed_by="cargo outcore-io durable::tests::"
+        "replace_swaps_the_content_keeps_the_mode_and_leaves_nothing_behind",
+        why="an array that is made anew would be open to readers that the old one was closed to",
+    ),
+    Mutant(
+        file=f"{IO}/durable.rs",
+        before="&folder.spot(&self.target)?, exclusive))",
+        after="&folder.spot(&self.target)?, false))",
+        killed_by=(
+            "cargo outcore-io durable::tests::what_is_to_be_new_is_refused_at_the_beginning_and_at_the_end",
+            "tests/unit/test_durable.py::test_create_file_does_not_replace_what_appears_meanwhile",
+        ),
+        why="a file that another process made meanwhile would be replaced",
+    ),
+    Mutant(
+        file=f"{IO}/durable.rs",
+        before="            return sys::rename(&from, &to, exclusive).map(|()| None);\n",
+        after="            return sys::rename(&from, &to, false).map(|()| None);\n",
+        killed_by=(
+            f"{CRASH} places::a_complete_array_takes_its_place_in_one_step",
+            "tests/unit/test_durable.py::test_move_into_place",
+        ),
+        why="what is there would be replaced by somebody who asked that it be not",
+    ),
+    Mutant(
+        file=f"{IO}/durable.rs",
+        before="    sync_folder_of(target)?;\n    Ok(left",
+        after="    Ok(left",
+        killed_by=f"{CRASH} places::names_that_change_places_are_durable_when_the_call_returns",
+        why="after a power cut a conversion that had ended would not have happened",
+    ),
+    Mutant(
+        file=f"{IO}/durable.rs",
+        before="                    let _ = sys::rename(aside, to, true);\n",
+        after="",
+        killed_by=f"{CRASH} places::what_cannot_take_the_place_leaves_the_old_one_there",
+        why="an array would lose its name to a new one that cannot take it",
+    ),
+    Mutant(
+        file=f"{IO}/durable.rs",
+        before="            temporary::remove_left(&target, Age::Hour);\n",
+        after="            temporary::remove_left(&target, Age::Any);\n",
+        killed_by="cargo outcore-io durable::tests::"
+        "a_library_may_lock_what_it_makes_and_only_what_is_old_is_its_orphan",
+        why="a file that another process has just begun, for HDF5's library, would be removed",
+    ),
+    Mutant(
         file=f"{IO}/store/publish.rs",
         before="""        for ready in &some {
-            durable::sync(ready.temp.fd(), ready.temp.path())?;
+            ready.temp.sync()?;
         }
 """,
         after="",

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore import tiling
+from outcore import _core, tiling
 from outcore.jobs.checkpoints import Checkpoints
 from outcore.requests import IORequest
 
@@ -362,14 +362,28 @@ def test_errors_name_the_target_not_what_it_grows_in(tmp_path, name, monkeypatch
     def full(*words):
         raise OSError(28, "No space left on device")
 
+    class Full:
+        """A temporary file that cannot be completed."""
+
+        def __init__(self, *words, **more):
+            self.file = plain(*words, **more)
+            self.name, self.fileno, self.close = self.file.name, self.file.fileno, self.file.close
+
+        publish = full
+
+    plain = _core.TempFile
     # While it is made, then while it gets its name.
-    for calls in (["fsync"], ["link", "rename"]):
+    for making in (True, False):
         with monkeypatch.context() as patch:
-            for call in calls:
-                patch.setattr(os, call, full)
-            patch.setattr(outcore.formats.durable, "_renameat2_function", lambda: None)
+            if making:
+                patch.setattr(os, "fsync", full)
+                patch.setattr(_core, "TempFile", Full)
+            else:
+                patch.setattr(os, "link", full)
+                patch.setattr(os, "rename", full)
+                patch.setattr(_core, "move_into_place", full)
             # The journal, which is written first, has an error of its own.
-            patch.setattr(outcore.journal.durable, "fsync_folder", lambda path: None)
+            patch.setattr(_core, "fsync_folder", lambda path: None)
             with pytest.raises(outcore.StorageError) as caught:
                 outcore.convert(tmp_path / "a.npy", target)
         assert caught.value.path == str(file)
@@ -566,7 +580,7 @@ def test_a_journal_that_cannot_be_written_is_told(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(_core, "fsync_folder", full)
         with pytest.raises(outcore.StorageError, match="journal") as caught:
             outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy")
     assert caught.value.code == "disk-full"

@@ -1,6 +1,5 @@
 """Names on disk change at once or not at all."""
 
-import errno
 import fcntl
 import os
 import subprocess
@@ -28,11 +27,9 @@ def content(path):
     return (path / "inside").read_text() if path.is_dir() else path.read_text()
 
 
-@pytest.mark.parametrize("with_renameat2", [True, False])
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_move_into_place(tmp_path, monkeypatch, kind, with_renameat2):
-    if not with_renameat2:
-        monkeypatch.setattr(durable, "_renameat2_function", lambda: None)
+def test_move_into_place(tmp_path, kind):
+    """Without what the system has for it: `crates/io/tests/crash/places.rs`."""
     target = tmp_path / "target"
     durable.move_into_place(make(tmp_path / "a", kind, "a"), str(target), exclusive=True)
     assert content(target) == "a"
@@ -147,27 +144,6 @@ def test_the_longest_names_that_a_folder_allows(tmp_path, letter, suffix):
     assert sorted(os.listdir(tmp_path)) == sorted([path.name, "source.npy"])
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path, monkeypatch, links):
-    """Where the system has no rename that refuses to, looking first is not enough."""
-
-    def no_link(source, target):
-        raise OSError(errno.EPERM, "no links here")
-
-    monkeypatch.setattr(durable, "_renameat2_function", lambda: None)
-    if not links:
-        monkeypatch.setattr(os, "link", no_link)
-    target = tmp_path / "target"
-    durable.rename_new(make(tmp_path / "a", "file", "a"), str(target))
-    monkeypatch.setattr(os.path, "lexists", lambda path: False)
-    with pytest.raises(FileExistsError):
-        durable.rename_new(make(tmp_path / "b", "file", "b"), str(target))
-    assert (target.read_text(), (tmp_path / "b").read_text()) == ("a", "b")
-    with pytest.raises(OSError, match="No such file"):
-        durable.rename_new(str(tmp_path / "missing"), str(tmp_path / "fresh"))
-    assert sorted(os.listdir(tmp_path)) == ["b", "target"]
-
-
 @pytest.mark.parametrize(("kind", "chunk"), [("zarr2", "0.0"), ("zarr", "c/0/0")])
 def test_resize_removes_what_killed_writers_of_chunks_left(tmp_path, kind, chunk):
     path = tmp_path / "a.zarr"
@@ -185,15 +161,13 @@ def test_resize_removes_what_killed_writers_of_chunks_left(tmp_path, kind, chunk
         assert a[...].sum() == 18
 
 
-@pytest.mark.parametrize("ahead", [True, False], ids=["allocated", "a system that cannot"])
-def test_bytes_that_are_made_room_for_are_zeros(tmp_path, monkeypatch, ahead):
-    if not ahead:
-        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+def test_bytes_that_are_made_room_for_are_zeros(tmp_path):
+    """On a system that cannot: `crates/io/tests/crash.rs`."""
     with open(tmp_path / "a", "w+b") as file:
         file.write(b"abc")
         file.flush()
         for start, end, length in ((3, 10, 10), (2, 5, 10), (8, 8, 10), (20, 21, 21)):
-            durable.allocate(file.fileno(), start, end)
+            _core.allocate(file.fileno(), start, end)
             assert os.fstat(file.fileno()).st_size == length
         file.seek(0)
         assert file.read() == b"abc" + bytes(18)

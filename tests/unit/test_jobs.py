@@ -231,7 +231,6 @@ def test_a_result_gets_its_name_when_it_is_durable(log):
 
 #: Calls before which a process is killed.
 STEPS = ("open", "link", "rename", "unlink", "mkdir", "rmdir", "fsync", "fdatasync", "write")
-SWAP = ((outcore.formats.durable, "_renameat2"),)
 
 
 class Stop(Exception):
@@ -344,7 +343,7 @@ def test_whenever_it_is_killed_all_that_is_left_can_be_removed(name, words, outs
         getattr(outcore, name)("a.npy", out=out, **words)
 
     step = 1
-    while dies_at(step, compute, STEPS, SWAP):
+    while dies_at(step, compute, STEPS):
         for one in jobs.unfinished():
             jobs.clean(one)
         assert {"a.npy"} <= set(os.listdir()) <= {"a.npy", *outs}, step
@@ -377,7 +376,7 @@ def test_whenever_the_making_of_a_zarr_result_ends_nothing_stays_in_hiding(name,
         outcore.transpose("a.npy", out=name, chunks=(70, 125))
 
     while died:
-        died = dies_at(step, make, STEPS, SWAP)
+        died = dies_at(step, make, STEPS)
         for one in jobs.unfinished():
             jobs.clean(one)
         left = {one.split(os.sep)[1] for one in everything() - before if os.sep in one}
@@ -416,7 +415,7 @@ def test_whenever_it_is_killed_nothing_is_left_of_the_job_that_was_given_up(monk
     while died:
         interrupted(out=("b.npy", "c.npy"))
         assert "c.outcore-partial.npy" in os.listdir()
-        died = dies_at(step, anew, STEPS, SWAP)
+        died = dies_at(step, anew, STEPS)
         left = jobs.unfinished()
         if left and step % 2:
             cleaned += 1
@@ -453,7 +452,7 @@ def test_whenever_it_is_killed_the_new_folder_replaces_the_old_one(monkeypatch):
     step, died = 1, True
     while died:
         outcore.create("b.zarr", data=np.ones((3, 3))).close()
-        died = dies_at(step, replace, STEPS, SWAP)
+        died = dies_at(step, replace, STEPS)
         with outcore.open("b.zarr") as there:
             now = there[...]
         assert (now == (1 if now.shape == (3, 3) else DATA.T)).all()

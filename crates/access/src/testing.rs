@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outcore_io::exec::User;
 use outcore_io::{Arena, Pipeline};
+use outcore_plan::collective::{self, Agreed, ArrayDescriptor, Collective, Cut, Job, Share};
 use outcore_plan::{Chunked, Direction, Layout, Order, Part, Section, Strided};
 
 use crate::described::{packed, Described, Source};
@@ -167,4 +168,20 @@ pub fn access<'a>(
     let (low, high) = reach(section, strides, item);
     assert!(low == 0 && high <= memory.len() as i64, "the memory of a test is too small");
     Access { direction, section, strides, data: User::of(memory, 0), hints }
+}
+
+/// The plan of a collective of so many ranks that make these accesses of one array, each an owner of it.
+pub fn collective(
+    descriptor: ArrayDescriptor,
+    ranks: u32,
+    accesses: Vec<collective::Access>,
+    slot: i64,
+    write: bool,
+) -> Collective {
+    let shares = (0..ranks).map(|rank| Share { rank, part: 1 }).collect();
+    let (gap, align, least, cut) = (1 << 20, 1, 1, Cut::Requested);
+    let agreed = Agreed { ranks, slot, gap, align, least, cut, write };
+    let plan = Collective::new(vec![Job { descriptor, accesses, shares }], &agreed).unwrap();
+    assert!(plan.rounds() > 1 && plan.owners().count() == ranks as usize);
+    plan
 }

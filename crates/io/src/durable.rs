@@ -11,6 +11,7 @@
 //!   temporary name behind (`temporary.rs`), never a broken NAME;
 //! - what was left behind is removed by the next who makes a temporary file for NAME on that machine:
 //!   such names are few and known, so no folder is searched;
+//! - nobody sees a temporary name: errors tell the final one;
 //! - all calls go through [`sys`], where tests inject faults and log the order.
 //!
 //! Paper: Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014.
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::backend::sys::{self, Holder, Spot};
+use crate::backend::sys::{self, Errno, Holder, Spot};
 use crate::beneath::{self, Beneath, Missing};
 use crate::error::StorageError;
 use crate::temporary::{self, Age, Fate};
@@ -30,41 +31,49 @@ use crate::temporary::{self, Age, Fate};
 /// Permissions of new files before the process's umask.
 const NEW_FILE: u32 = 0o666;
 
-/// Replaces the content of `path`, or creates it. A symbolic link is followed; permissions of an
-/// existing file are kept.
-///
-/// # Errors
-/// The system's refusal at any step; `path` then still has its old content, or none.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
-    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let temp = TempFile::beside(&target)?;
-    if let Ok(old) = std::fs::metadata(&target) {
-        keep_mode(&temp, &old)?;
-    }
-    sys::write_at(temp.fd(), bytes, 0)
-        .map_err(|errno| StorageError::io_at("write", temp.path(), 0, bytes.len() as i64, errno))?;
-    temp.publish(&target, false)
-}
+/// Links that are followed on the way to a file, as Linux does.
+const LINKS: usize = 40;
+/// How often a name that appears or goes meanwhile is looked at again.
+const TRIES: usize = 4;
 
-fn keep_mode(temp: &TempFile, old: &std::fs::Metadata) -> Result<(), StorageError> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = old.permissions().mode() & 0o7777;
-    // SAFETY: plain numbers.
-    match unsafe { libc::fchmod(temp.fd(), mode as libc::mode_t) } {
-        0 => Ok(()),
-        _ => Err(StorageError::last("set permissions", temp.path())),
-    }
+/// Who writes a temporary file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// Whoever has its descriptor. It is held from the beginning.
+    Descriptor,
+    /// A library that opens it by its name, and locks it itself: it is held when the library is done, and
+    /// has a name under which only what is old is an orphan.
+    Library,
 }
 
 /// A file under a temporary name beside its final place; removed on drop unless published.
+///
+/// Its errors tell the final name.
 #[derive(Debug)]
 pub struct TempFile {
     fd: OwnedFd,
     path: PathBuf,
+    target: PathBuf,
     /// Its folder is found from here, when it was made and when it gets its name.
     root: Option<Arc<Beneath>>,
+    /// The permissions of what it replaces.
+    mode: Option<libc::mode_t>,
+    writer: Writer,
     published: bool,
     pid: u32,
+}
+
+/// Where a file is made whose name may be that of a link.
+fn followed(path: &Path) -> PathBuf {
+    // Another thread may change the folder of the process meanwhile.
+    let mut target = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    for _ in 0..LINKS {
+        match (std::fs::read_link(&target), target.parent()) {
+            (Ok(to), Some(folder)) => target = folder.join(to),
+            _ => break,
+        }
+    }
+    target
 }
 
 /// The folder of a file, found from `root` or by its path.
@@ -76,17 +85,13 @@ fn folder<'a>(
     root.map_or(Ok(beneath::Holder::Anywhere), |root| root.holder(path, missing))
 }
 
-fn spot<'p>(folder: &beneath::Holder, path: &'p Path) -> Result<Spot<'p>, StorageError> {
-    folder.spot(path).map_err(|errno| StorageError::io("create", path, errno))
-}
-
 impl TempFile {
     /// Creates an empty file in the folder of `target`, open for reading and writing.
     ///
     /// # Errors
     /// The system's refusal to create it.
     pub fn beside(target: &Path) -> Result<TempFile, StorageError> {
-        TempFile::make(target, None)
+        TempFile::make(target, None, Writer::Descriptor)
     }
 
     /// The same below an open folder, out of which no link leads; folders that are missing are made.
@@ -94,28 +99,71 @@ impl TempFile {
     /// # Errors
     /// `link-leads-out`, and the system's refusal to create it.
     pub fn below(root: &Arc<Beneath>, target: &Path) -> Result<TempFile, StorageError> {
-        TempFile::make(target, Some(root))
+        TempFile::make(target, Some(root), Writer::Descriptor)
     }
 
-    fn make(target: &Path, root: Option<&Arc<Beneath>>) -> Result<TempFile, StorageError> {
+    /// The same for a file that is to take the place of `path`, links followed, and has its permissions then.
+    /// With `exclusive`, there may be none.
+    ///
+    /// # Errors
+    /// `already-exists`, a folder of that name, and the system's refusal.
+    pub fn replacing(
+        path: &Path,
+        exclusive: bool,
+        writer: Writer,
+    ) -> Result<TempFile, StorageError> {
+        let target = followed(path);
+        let refuse = |errno| Err(StorageError::io("create", path, errno));
+        let found = Spot::of(&target).and_then(|spot| sys::stat_at(&spot, false));
+        let mode = match found {
+            Ok(_) if exclusive => return refuse(libc::EEXIST),
+            Ok(found) if found.st_mode & libc::S_IFMT == libc::S_IFDIR => {
+                return refuse(libc::EISDIR)
+            }
+            Ok(found) => Some(found.st_mode & 0o7777),
+            Err(libc::ENOENT) => None,
+            Err(errno) => return refuse(errno),
+        };
+        if writer == Writer::Library {
+            temporary::remove_left(&target, Age::Hour);
+        }
+        let mut file = TempFile::make(&target, None, writer)?;
+        file.mode = mode;
+        Ok(file)
+    }
+
+    fn make(
+        target: &Path,
+        root: Option<&Arc<Beneath>>,
+        writer: Writer,
+    ) -> Result<TempFile, StorageError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let pid = std::process::id();
         let folder = folder(root.map(|root| &**root), target, Missing::Make)?;
-        let made = |fd, path| TempFile { fd, path, root: root.cloned(), published: false, pid };
-        for place in 0..PLACES {
+        let made = |fd, path| {
+            let (target, root) = (target.to_path_buf(), root.cloned());
+            TempFile { fd, path, target, root, mode: None, writer, published: false, pid }
+        };
+        let refused = |errno| StorageError::io("create", target, errno);
+        let ours = writer == Writer::Descriptor;
+        for place in 0..if ours { PLACES } else { 0 } {
             let mark = if place == 0 { String::new() } else { place.to_string() };
             let path = temporary::name(target, &mark);
-            if let Some(fd) = take(&spot(&folder, &path)?, &path)? {
+            let taken = folder.spot(&path).and_then(|spot| take(&spot));
+            if let Some(fd) = taken.map_err(refused)? {
                 return Ok(made(fd, path));
             }
         }
-        // So many make the same file at the same time.
+        // So many make the same file at the same time, or a library does.
         loop {
             let mark = format!("{pid}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
             let path = temporary::name(target, &mark);
             // Or one is left behind by a killed process that had our number.
-            if let Some(fd) = create(&spot(&folder, &path)?, &path)? {
-                sys::hold(fd.as_raw_fd());
+            let created = folder.spot(&path).and_then(|spot| create(&spot));
+            if let Some(fd) = created.map_err(refused)? {
+                if ours {
+                    sys::hold(fd.as_raw_fd());
+                }
                 return Ok(made(fd, path));
             }
         }
@@ -131,19 +179,80 @@ impl TempFile {
         &self.path
     }
 
-    /// Syncs the file and gives it its final name; see [`publish`].
+    /// Its final name.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Writes all of `bytes`.
     ///
     /// # Errors
-    /// As [`publish`]; the temporary file is removed then.
-    pub fn publish(self, target: &Path, exclusive: bool) -> Result<(), StorageError> {
-        sync(self.fd(), &self.path)?;
-        self.install(target, exclusive)?;
-        sync_folder_of(target)
+    /// The system's refusal; some bytes may have been written.
+    pub fn write(&self, bytes: &[u8], offset: i64) -> Result<(), StorageError> {
+        let fail = |n| StorageError::io_at("write", &self.target, offset, bytes.len() as i64, n);
+        sys::write_at(self.fd(), bytes, offset).map_err(fail)
+    }
+
+    /// Makes it so long, with all blocks; see [`reserve`].
+    ///
+    /// # Errors
+    /// `disk-full`, with the bytes that were wanted.
+    pub fn reserve(&self, len: i64) -> Result<(), StorageError> {
+        reserve(self.fd(), &self.target, 0, len)
+    }
+
+    /// Waits until its bytes are on the disk.
+    ///
+    /// # Errors
+    /// As [`sync`].
+    pub fn sync(&self) -> Result<(), StorageError> {
+        sync(self.fd(), &self.target)
+    }
+
+    /// Gives it the permissions of what it replaces, syncs it, gives it its final name and syncs the folder.
+    /// With `exclusive`, an existing file of that name is left alone and reported (`already-exists`).
+    ///
+    /// # Errors
+    /// The system's refusal; the temporary file is removed then. Before the rename, what has the name is
+    /// untouched.
+    pub fn publish(self, exclusive: bool) -> Result<(), StorageError> {
+        if self.writer == Writer::Library {
+            sys::hold(self.fd());
+        }
+        self.keep_mode()?;
+        self.sync()?;
+        let target = self.target.clone();
+        self.install(exclusive)?;
+        sync_folder_of(&target)
+    }
+
+    fn keep_mode(&self) -> Result<(), StorageError> {
+        let Some(mode) = self.mode else { return Ok(()) };
+        // SAFETY: plain numbers.
+        match unsafe { libc::fchmod(self.fd(), mode) } {
+            0 => Ok(()),
+            _ => Err(StorageError::last("set permissions", &self.target)),
+        }
+    }
+
+    /// Gives the file its final name without waiting for the disk: after a crash of the machine the
+    /// name may be missing until the folder is synced, or its bytes incomplete without [`sync`](Self::sync).
+    /// With `exclusive`, an existing file is left alone and reported (`already-exists`).
+    ///
+    /// # Errors
+    /// The system's refusal; the target is untouched and the temporary file removed then.
+    pub fn install(mut self, exclusive: bool) -> Result<(), StorageError> {
+        let renamed = {
+            let folder = folder(self.root.as_deref(), &self.target, Missing::Refuse)?;
+            let from = folder.spot(&self.path);
+            from.and_then(|from| sys::rename(&from, &folder.spot(&self.target)?, exclusive))
+        };
+        renamed.map_err(|errno| StorageError::io("rename", &self.target, errno))?;
+        self.published = true;
+        Ok(())
     }
 }
 
-/// How often a temporary file that is in the way is looked at before another name is taken.
-const TRIES: usize = 4;
 /// Names for the same file that all on a machine know: what is left behind is under one of them, unless
 /// more than so many made it at once.
 const PLACES: usize = 8;
@@ -152,9 +261,9 @@ const PLACES: usize = 8;
 ///
 /// Its maker locks it before it is used. Who finds it unlocked removes it, and only while the name is that
 /// of the locked file; a maker that comes late to lock its own file finds the name gone.
-fn take(spot: &Spot, path: &Path) -> Result<Option<OwnedFd>, StorageError> {
+fn take(spot: &Spot) -> Result<Option<OwnedFd>, Errno> {
     for _ in 0..TRIES {
-        match create(spot, path)? {
+        match create(spot)? {
             Some(fd) => match sys::hold(fd.as_raw_fd()) {
                 Holder::We if !sys::names(spot, fd.as_raw_fd()) => {}
                 // Somebody takes it for abandoned, and will remove it.
@@ -169,30 +278,11 @@ fn take(spot: &Spot, path: &Path) -> Result<Option<OwnedFd>, StorageError> {
 }
 
 /// A new file, open for reading and writing; `None` if there is one of that name.
-fn create(spot: &Spot, path: &Path) -> Result<Option<OwnedFd>, StorageError> {
+fn create(spot: &Spot) -> Result<Option<OwnedFd>, Errno> {
     match sys::open_at(spot, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, NEW_FILE) {
         Ok(fd) => Ok(Some(fd)),
         Err(libc::EEXIST) => Ok(None),
-        Err(errno) => Err(StorageError::io("create", path, errno)),
-    }
-}
-
-impl TempFile {
-    /// Gives the file its final name without waiting for the disk: after a crash of the machine the
-    /// name may be missing or its bytes incomplete until [`sync_paths`] and [`sync_folder_of`] have
-    /// run. With `exclusive`, an existing `target` is left alone and reported (`already-exists`).
-    ///
-    /// # Errors
-    /// The system's refusal; `target` is untouched and the temporary file removed then.
-    pub fn install(mut self, target: &Path, exclusive: bool) -> Result<(), StorageError> {
-        let renamed = {
-            let folder = folder(self.root.as_deref(), target, Missing::Refuse)?;
-            let from = folder.spot(&self.path);
-            from.and_then(|from| sys::rename(&from, &folder.spot(target)?, exclusive))
-        };
-        renamed.map_err(|errno| StorageError::io("rename", target, errno))?;
-        self.published = true;
-        Ok(())
+        Err(errno) => Err(errno),
     }
 }
 
@@ -207,21 +297,62 @@ impl Drop for TempFile {
     }
 }
 
-/// Syncs the finished file `temp`, renames it to `target` and syncs the folder.
+/// Gives a complete, durable file or folder the name `target`, durably.
 ///
-/// With `exclusive`, an existing `target` is left alone and reported (`already-exists`).
+/// What has the name is replaced in one step. If both are files it is gone; else they change places, and
+/// where the system cannot do that, `aside` is the name of the old one. Tells where it is.
+/// With `exclusive`, what has the name is left alone and reported (`already-exists`).
 ///
 /// # Errors
-/// The system's refusal; before the rename, `target` is untouched.
-pub fn publish(temp: &Path, target: &Path, exclusive: bool) -> Result<(), StorageError> {
-    sync_path(temp)?;
-    rename(temp, target, exclusive)?;
-    sync_folder_of(target)
+/// The system's refusal; all has its old name then, unless the folder cannot be synced.
+pub fn move_into_place(
+    fresh: &Path,
+    target: &Path,
+    aside: &Path,
+    exclusive: bool,
+) -> Result<Option<PathBuf>, StorageError> {
+    let spots = Spot::of(fresh).and_then(|from| Ok((from, Spot::of(target)?, Spot::of(aside)?)));
+    let moved = spots.and_then(|(from, to, old)| {
+        if exclusive || !sys::is_folder(&from) && !sys::is_folder(&to) {
+            return sys::rename(&from, &to, exclusive).map(|()| None);
+        }
+        change_places(&from, &to, &old)
+    });
+    let left = moved.map_err(|errno| StorageError::io("rename", target, errno))?;
+    sync_folder_of(target)?;
+    Ok(left.map(Path::to_path_buf))
 }
 
-fn rename(from: &Path, to: &Path, exclusive: bool) -> Result<(), StorageError> {
-    let renamed = Spot::of(from).and_then(|from| sys::rename(&from, &Spot::of(to)?, exclusive));
-    renamed.map_err(|errno| StorageError::io("rename", to, errno))
+/// Renames where one of the two is a folder; where the old one is, if there was one.
+fn change_places<'p>(
+    from: &Spot<'p>,
+    to: &Spot,
+    aside: &Spot<'p>,
+) -> Result<Option<&'p Path>, Errno> {
+    for _ in 0..TRIES {
+        let exchanged = match sys::exchange(from, to) {
+            Ok(()) => return Ok(Some(from.path())),
+            Err(errno) if sys::unknown(errno) => sys::rename(to, aside, false),
+            Err(errno) => Err(errno),
+        };
+        match exchanged {
+            Ok(()) => {
+                let renamed = sys::rename(from, to, false);
+                if renamed.is_err() {
+                    // The first failure is what counts.
+                    let _ = sys::rename(aside, to, true);
+                }
+                return renamed.map(|()| Some(aside.path()));
+            }
+            // Nothing has the name.
+            Err(libc::ENOENT) => match sys::rename(from, to, true) {
+                Err(libc::EEXIST) => {}
+                renamed => return renamed.map(|()| None),
+            },
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(libc::EEXIST)
 }
 
 /// Waits until the bytes and the length of an open file are on the disk.
@@ -230,20 +361,6 @@ fn rename(from: &Path, to: &Path, exclusive: bool) -> Result<(), StorageError> {
 /// The system could not write them: what was written since the last sync may be lost.
 pub fn sync(fd: RawFd, path: &Path) -> Result<(), StorageError> {
     sys::sync(fd, false).map_err(|errno| StorageError::io("fsync", path, errno))
-}
-
-/// [`sync`] for files (or folders) by name.
-///
-/// # Errors
-/// As [`sync`], or a file cannot be opened.
-pub fn sync_paths<P: AsRef<Path>>(paths: &[P]) -> Result<(), StorageError> {
-    paths.iter().try_for_each(|path| sync_path(path.as_ref()))
-}
-
-fn sync_path(path: &Path) -> Result<(), StorageError> {
-    let fd = sys::open(path, libc::O_RDONLY, 0)
-        .map_err(|errno| StorageError::io("open for fsync", path, errno))?;
-    sync(fd.as_raw_fd(), path)
 }
 
 /// Makes the names in the folder of `path` durable: what was created, renamed or removed there.
@@ -264,42 +381,33 @@ pub fn sync_folder_of(path: &Path) -> Result<(), StorageError> {
     }
 }
 
-/// Creates an empty file that must not exist yet, open for reading and writing.
-///
-/// Its name is durable after [`sync_folder_of`].
-///
-/// # Errors
-/// `already-exists`, or the system's refusal.
-pub fn create_exclusive(path: &Path) -> Result<OwnedFd, StorageError> {
-    sys::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, NEW_FILE)
-        .map_err(|errno| StorageError::io("create", path, errno))
-}
-
-/// Makes a file `len` bytes long (never shorter than it is) and reserves the disk space, so that a
-/// full disk is found now and not in the middle of the data.
+/// Makes a file at least `end` bytes long and reserves the disk space from byte `start` on, so that a
+/// full disk is found now and not in the middle of the data. What is new reads as zeros.
 ///
 /// Where the file system cannot reserve, the file is extended without space, after a look at what
 /// is free.
 ///
 /// # Errors
 /// `disk-full`, with the bytes that were wanted.
-pub fn reserve(fd: RawFd, path: &Path, len: i64) -> Result<(), StorageError> {
-    let fail = |errno| StorageError::io_at("reserve disk space", path, 0, len, errno);
-    match sys::allocate(fd, len) {
+pub fn reserve(fd: RawFd, path: &Path, start: i64, end: i64) -> Result<(), StorageError> {
+    let len = end.saturating_sub(start);
+    if len <= 0 {
+        return Ok(());
+    }
+    let fail = |errno| StorageError::io_at("reserve disk space", path, start, len, errno);
+    match sys::allocate(fd, start, len) {
         Ok(()) => return Ok(()),
-        Err(libc::EOPNOTSUPP | libc::ENOSYS) => {}
-        // A length of zero is nothing to reserve, and an error to the system.
-        Err(libc::EINVAL) if len == 0 => return Ok(()),
+        Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV) => {}
         Err(errno) => return Err(fail(errno)),
     }
     let old = sys::regular_len(fd).unwrap_or(0);
-    if old >= len {
+    if old >= end {
         return Ok(());
     }
-    if free_bytes(fd).is_some_and(|free| free < (len - old) as u64) {
+    if free_bytes(fd).is_some_and(|free| free < (end - old.max(start)) as u64) {
         return Err(fail(libc::ENOSPC));
     }
-    sys::truncate(fd, len).map_err(fail)
+    sys::truncate(fd, end).map_err(fail)
 }
 
 /// What an ordinary user may still write to the file system of an open file.
@@ -344,6 +452,13 @@ mod tests {
         }
     }
 
+    /// As all who make a file do it.
+    fn replace(path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
+        let file = TempFile::replacing(path, false, Writer::Descriptor)?;
+        file.write(bytes, 0)?;
+        file.publish(false)
+    }
+
     #[test]
     fn replace_swaps_the_content_keeps_the_mode_and_leaves_nothing_behind() {
         let folder = Folder::new("replace");
@@ -371,7 +486,7 @@ mod tests {
             let temp = TempFile::beside(&target).unwrap();
             sys::write_at(temp.fd(), format!("{exclusive}").as_bytes(), 0).unwrap();
             let existed = target.exists();
-            let result = temp.publish(&target, exclusive);
+            let result = temp.publish(exclusive);
             match (existed, exclusive) {
                 (true, true) => assert_eq!("already-exists", result.unwrap_err().code()),
                 _ => result.unwrap(),
@@ -379,25 +494,24 @@ mod tests {
         }
         assert_eq!("false", std::fs::read_to_string(&target).unwrap());
         assert_eq!(["target"], folder.names().as_slice());
-        std::fs::write(folder.0.join("ready"), b"ready").unwrap();
-        publish(&folder.0.join("ready"), &target, false).unwrap();
-        assert_eq!("ready", std::fs::read_to_string(&target).unwrap());
-        let error = create_exclusive(&target).unwrap_err();
-        assert_eq!(("already-exists", Some(target.as_path())), (error.code(), error.path()));
-        sync_paths(&[&target, &folder.0]).unwrap();
     }
 
     #[test]
     fn reserve_extends_but_never_shortens_and_names_what_is_missing() {
         let folder = Folder::new("reserve");
         let path = folder.0.join("r");
-        let fd = create_exclusive(&path).unwrap();
-        reserve(fd.as_raw_fd(), &path, 0).unwrap();
-        reserve(fd.as_raw_fd(), &path, 100_000).unwrap();
-        reserve(fd.as_raw_fd(), &path, 10).unwrap();
+        let file = std::fs::File::create_new(&path).unwrap();
+        let reserve = |start, end| reserve(file.as_raw_fd(), &path, start, end);
+        for (start, end, len) in [(0, 0, 0), (0, 90_000, 90_000), (90_000, 100_000, 100_000)] {
+            reserve(start, end).unwrap();
+            assert_eq!(len, std::fs::metadata(&path).unwrap().len());
+        }
+        reserve(0, 10).unwrap();
+        reserve(500_000, 400_000).unwrap();
         let meta = std::fs::metadata(&path).unwrap();
         assert_eq!(100_000, meta.len());
-        let error = reserve(fd.as_raw_fd(), &path, 1 << 50).unwrap_err();
+        assert!(meta.blocks() * 512 >= 100_000);
+        let error = reserve(0, 1 << 50).unwrap_err();
         assert!(
             matches!(&error, StorageError::Io(f) if [libc::ENOSPC, libc::EFBIG].contains(&f.errno)),
             "{error}"
@@ -466,7 +580,7 @@ mod tests {
         }
         assert_eq!(3, folder.names().len());
         for (k, temp) in temps.into_iter().enumerate() {
-            temp.publish(&target, false).unwrap();
+            temp.publish(false).unwrap();
             assert_eq!([k as u8; 100].as_slice(), std::fs::read(&target).unwrap());
         }
         assert_eq!(["a"], folder.names().as_slice());
@@ -485,7 +599,7 @@ mod tests {
                         let temp = TempFile::beside(target).unwrap();
                         sys::write_at(temp.fd(), &[k; 64], 0).unwrap();
                         sys::write_at(temp.fd(), &[k; 64], 64).unwrap();
-                        temp.install(target, false).unwrap();
+                        temp.install(false).unwrap();
                         let seen = std::fs::read(target).unwrap();
                         assert!(seen.len() == 128 && seen.iter().all(|byte| *byte == seen[0]));
                     }
@@ -493,6 +607,65 @@ mod tests {
             }
         });
         assert_eq!(["a"], folder.names().as_slice());
+    }
+
+    #[test]
+    fn a_link_that_leads_to_nothing_yet_is_followed() {
+        let folder = Folder::new("links");
+        std::fs::create_dir(folder.0.join("far")).unwrap();
+        std::os::unix::fs::symlink("far/b", folder.0.join("a")).unwrap();
+        std::os::unix::fs::symlink("../far/c", folder.0.join("far/b")).unwrap();
+        replace(&folder.0.join("a"), b"new").unwrap();
+        assert_eq!(b"new".as_slice(), std::fs::read(folder.0.join("far/c")).unwrap());
+        assert!(folder.0.join("a").is_symlink() && folder.0.join("far/b").is_symlink());
+        std::os::unix::fs::symlink("loop", folder.0.join("loop")).unwrap();
+        let error = replace(&folder.0.join("loop"), b"x").unwrap_err();
+        assert!(matches!(&error, StorageError::Io(io) if io.errno == libc::ELOOP), "{error}");
+        // At the beginning, not when all is written.
+        let far = folder.0.join("far");
+        let error = TempFile::replacing(&far, false, Writer::Descriptor).unwrap_err();
+        assert!(matches!(&error, StorageError::Io(io) if io.errno == libc::EISDIR), "{error}");
+    }
+
+    #[test]
+    fn what_is_to_be_new_is_refused_at_the_beginning_and_at_the_end() {
+        let folder = Folder::new("new");
+        let target = folder.0.join("a");
+        let file = TempFile::replacing(&target, true, Writer::Descriptor).unwrap();
+        file.write(b"ours", 0).unwrap();
+        std::fs::write(&target, b"another's").unwrap();
+        assert_eq!("already-exists", file.publish(true).unwrap_err().code());
+        let error = TempFile::replacing(&target, true, Writer::Descriptor).unwrap_err();
+        assert_eq!(("already-exists", Some(target.as_path())), (error.code(), error.path()));
+        assert_eq!(b"another's".as_slice(), std::fs::read(&target).unwrap());
+        assert_eq!(["a"], folder.names().as_slice());
+    }
+
+    #[test]
+    fn a_library_may_lock_what_it_makes_and_only_what_is_old_is_its_orphan() {
+        let folder = Folder::new("library");
+        let target = folder.0.join("a.h5");
+        std::fs::write(&target, b"old").unwrap();
+        std::fs::set_permissions(&target, PermissionsExt::from_mode(0o604)).unwrap();
+        let make = || TempFile::replacing(&target, false, Writer::Library).unwrap();
+        let file = make();
+        let library = std::fs::File::create(file.path()).unwrap();
+        assert_eq!(Holder::We, sys::hold(library.as_raw_fd()));
+        std::io::Write::write_all(&mut &library, b"made by its name").unwrap();
+        drop(library);
+        // Others who make the same file leave it alone: it is young.
+        drop((make(), TempFile::beside(&target).unwrap()));
+        assert!(file.path().exists());
+        // What a killed process left of one is not.
+        let left = temporary::name(&target, "1-99999999");
+        let orphan = std::fs::File::create_new(&left).unwrap();
+        orphan.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        drop((orphan, make()));
+        assert!(!left.exists());
+        file.publish(false).unwrap();
+        assert_eq!(b"made by its name".as_slice(), std::fs::read(&target).unwrap());
+        assert_eq!(0o604, std::fs::metadata(&target).unwrap().mode() & 0o777);
+        assert_eq!(["a.h5"], folder.names().as_slice());
     }
 
     #[test]

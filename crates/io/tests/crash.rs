@@ -14,7 +14,7 @@ use outcore_io::backend::faulty::{arm, Fault, Faults, Op, Rule};
 use outcore_io::backend::replay::{Disk, Loss};
 use outcore_io::backend::sys::{self, Kind};
 use outcore_io::backend::{choose, Choice, Request};
-use outcore_io::durable;
+use outcore_io::durable::{self, move_into_place, TempFile, Writer};
 use outcore_io::exec::{run, CacheUse, Job, User};
 use outcore_io::lock::Patience;
 use outcore_io::store::files::FileStore;
@@ -22,6 +22,9 @@ use outcore_io::store::shards::{IndexFormat, ShardStore};
 use outcore_io::store::{Cells, ChunkSize, ChunkStore, Naming};
 use outcore_io::{Arena, FileTable, OpenFile, StorageError};
 use outcore_plan::{Direction, Layout, Method, Part, Plan, Range, Section, Strided, Terms};
+
+#[path = "crash/places.rs"]
+mod places;
 
 /// The armed plan belongs to the process: one test at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -88,6 +91,13 @@ fn content(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed) | 1).collect()
 }
 
+/// As all who make a file do it.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
+    let file = TempFile::replacing(path, false, Writer::Descriptor)?;
+    file.write(bytes, 0)?;
+    file.publish(false)
+}
+
 #[test]
 fn replace_leaves_the_old_or_the_new_content() {
     let folder = Folder::new("replace");
@@ -95,7 +105,7 @@ fn replace_leaves_the_old_or_the_new_content() {
     for (old, new) in [(0, 20_000), (20_000, 100), (5_000, 5_000), (1, 300_000)] {
         let (old, new) = (content(2, old), content(100, new));
         std::fs::write(&path, &old).unwrap();
-        let (before, ops) = recorded(&folder, || durable::replace(&path, &new).unwrap());
+        let (before, ops) = recorded(&folder, || replace(&path, &new).unwrap());
         assert!(ops.len() >= 4, "{ops:?}");
         every_crash(&before, &ops, 64, |disk, done, when| {
             let seen = disk.read(&path).unwrap_or_else(|| panic!("the file is gone: {when}"));
@@ -111,12 +121,12 @@ fn publish_leaves_nothing_or_all() {
     let path = folder.0.join("fresh");
     let bytes = content(9, 50_000);
     let (before, ops) = recorded(&folder, || {
-        let temp = durable::TempFile::beside(&path).unwrap();
-        durable::reserve(temp.fd(), temp.path(), bytes.len() as i64).unwrap();
+        let temp = TempFile::beside(&path).unwrap();
+        temp.reserve(bytes.len() as i64).unwrap();
         for (number, part) in bytes.chunks(7_000).enumerate().rev() {
             sys::write_at(temp.fd(), part, number as i64 * 7_000).unwrap();
         }
-        temp.publish(&path, true).unwrap();
+        temp.publish(true).unwrap();
     });
     every_crash(&before, &ops, 64, |disk, done, when| match disk.read(&path) {
         Some(seen) => assert!(seen == bytes, "a broken file under its name: {when}"),
@@ -129,15 +139,21 @@ fn publish_leaves_nothing_or_all() {
 fn a_file_is_on_the_disk_before_it_is_named_and_its_name_after() {
     let folder = Folder::new("order");
     let (temp, target) = (folder.0.join("t"), folder.0.join("a"));
-    std::fs::write(&temp, b"made elsewhere").unwrap();
-    let (_, ops) = recorded(&folder, || durable::publish(&temp, &target, false).unwrap());
-    assert!(
-        matches!(&ops[..], [Op::Sync { .. }, Op::Rename { .. }, Op::SyncFolder { .. }]),
-        "{ops:?}"
-    );
-    let both = [&target, &folder.0];
-    let (_, ops) = recorded(&folder, || durable::sync_paths(&both).unwrap());
-    assert!(matches!(&ops[..], [Op::Sync { .. }, Op::SyncFolder { .. }]), "{ops:?}");
+    let made = || std::fs::write(&temp, b"made elsewhere").unwrap();
+    let moved = |exclusive| {
+        made();
+        let work = || drop(move_into_place(&temp, &target, &folder.0.join("aside"), exclusive));
+        recorded(&folder, work).1
+    };
+    for exclusive in [true, false] {
+        let ops = moved(exclusive);
+        assert!(matches!(&ops[..], [Op::Rename { .. }, Op::SyncFolder { .. }]), "{ops:?}");
+    }
+    let (_, ops) = recorded(&folder, || replace(&target, b"new").unwrap());
+    let [Op::Create { .. }, Op::Write { .. }, Op::Sync { .. }, end @ ..] = &ops[..] else {
+        panic!("{ops:?}")
+    };
+    assert!(matches!(end, [Op::Rename { .. }, Op::SyncFolder { .. }]), "{ops:?}");
     // The folder of a bare name is this one.
     durable::sync_folder_of(Path::new("a bare name")).unwrap();
 }
@@ -150,13 +166,16 @@ fn where_nothing_can_be_reserved_what_is_free_is_asked() {
     let _armed = arm(Faults::new([Rule::from(1, Fault::Errno(libc::EOPNOTSUPP))
         .on(Kind::Allocate)
         .path("crash-reserve")]));
-    let reserve = |len| durable::reserve(fd.as_raw_fd(), &path, len).map_err(|e| e.code());
-    for (len, expected) in [(5000, 5000), (3000, 5000), (0, 5000)] {
-        assert_eq!(Ok(()), reserve(len));
+    let reserve =
+        |start, end| durable::reserve(fd.as_raw_fd(), &path, start, end).map_err(|e| e.code());
+    for (start, end, expected) in
+        [(0, 4000, 4000), (2000, 5000, 5000), (0, 3000, 5000), (0, 0, 5000)]
+    {
+        assert_eq!(Ok(()), reserve(start, end));
         assert_eq!(expected, std::fs::metadata(&path).unwrap().len());
     }
     // As many bytes as a file may have, which no disk here has free.
-    assert_eq!(Err("disk-full"), reserve(15 << 40));
+    assert_eq!(Err("disk-full"), reserve(0, 15 << 40));
     assert_eq!(5000, std::fs::metadata(&path).unwrap().len());
 }
 
@@ -166,9 +185,9 @@ fn a_rename_without_sync_is_found_out() {
     let path = folder.0.join("a");
     std::fs::write(&path, b"old").unwrap();
     let (before, ops) = recorded(&folder, || {
-        let temp = durable::TempFile::beside(&path).unwrap();
+        let temp = TempFile::beside(&path).unwrap();
         sys::write_at(temp.fd(), b"new", 0).unwrap();
-        temp.install(&path, false).unwrap();
+        temp.install(false).unwrap();
     });
     let broken = |loss| {
         let after = before.after_crash(&ops, loss);
@@ -179,10 +198,10 @@ fn a_rename_without_sync_is_found_out() {
     assert!((0..64).any(|seed| broken(Loss::Torn { seed })));
     // A sync of the bytes alone does not make the name durable.
     let (before, ops) = recorded(&folder, || {
-        let temp = durable::TempFile::beside(&path).unwrap();
+        let temp = TempFile::beside(&path).unwrap();
         sys::write_at(temp.fd(), b"newer", 0).unwrap();
-        durable::sync(temp.fd(), temp.path()).unwrap();
-        temp.install(&path, false).unwrap();
+        temp.sync().unwrap();
+        temp.install(false).unwrap();
     });
     let seen = |loss| before.after_crash(&ops, loss).read(&path).map(<[u8]>::to_vec);
     assert_eq!(Some(b"new".to_vec()), seen(Loss::Unsynced));
@@ -194,7 +213,7 @@ fn a_disk_after_a_crash_can_be_written_out_and_opened() {
     let folder = Folder::new("materialise");
     std::fs::create_dir(folder.0.join("sub")).unwrap();
     let path = folder.0.join("sub/a");
-    let (before, ops) = recorded(&folder, || durable::replace(&path, b"bytes").unwrap());
+    let (before, ops) = recorded(&folder, || replace(&path, b"bytes").unwrap());
     let copy = folder.0.join("copy");
     before.after_crash(&ops, Loss::Unsynced).write_to(&folder.0, &copy).unwrap();
     assert_eq!(b"bytes".as_slice(), std::fs::read(copy.join("sub/a")).unwrap());
@@ -213,10 +232,10 @@ fn whichever_call_fails_the_old_content_stays_and_nothing_is_left_behind() {
         std::fs::write(&path, b"old").unwrap();
         let rule = Rule::only(1, Fault::Errno(errno)).on(kind);
         let armed = arm(Faults::new([rule]));
-        let error = durable::replace(&path, &content(1, 10_000)).unwrap_err();
+        let error = replace(&path, &content(1, 10_000)).unwrap_err();
         drop(armed);
         assert_eq!(code, error.code(), "{kind:?}: {error}");
-        assert!(error.path().is_some_and(|named| named.starts_with(&folder.0)), "{error}");
+        assert_eq!(Some(path.as_path()), error.path(), "{error}");
         assert_eq!(b"old".as_slice(), std::fs::read(&path).unwrap(), "{kind:?}");
         assert_eq!(["a"], folder.names().as_slice(), "{kind:?}");
     }
@@ -224,11 +243,11 @@ fn whichever_call_fails_the_old_content_stays_and_nothing_is_left_behind() {
     let half = Rule::from(1, Fault::Errno(libc::ENOSPC)).on(Kind::Write).at(5_000..i64::MAX);
     let bites = Rule::every(1, Fault::Short(4_000)).on(Kind::Write);
     let armed = arm(Faults::new([half, bites.clone()]));
-    assert_eq!("disk-full", durable::replace(&path, &content(1, 10_000)).unwrap_err().code());
+    assert_eq!("disk-full", replace(&path, &content(1, 10_000)).unwrap_err().code());
     drop(armed);
     assert_eq!(b"old".as_slice(), std::fs::read(&path).unwrap());
     let armed = arm(Faults::new([bites]));
-    durable::replace(&path, &content(1, 10_000)).unwrap();
+    replace(&path, &content(1, 10_000)).unwrap();
     drop(armed);
     assert_eq!(content(1, 10_000), std::fs::read(&path).unwrap());
 }
@@ -511,6 +530,9 @@ fn whichever_call_fails_chunks_are_old_or_new_and_nothing_is_left_behind() {
                 let error = put(&*store(&folder.0, sharded), &all, 50).unwrap_err();
                 drop(armed);
                 assert_eq!("disk-failure", error.code(), "{kind:?} {nth}: {error}");
+                // Of the chunk or shard, not of what was to become it.
+                let told = names.iter().find(|name| error.path() == Some(&*folder.0.join(name)));
+                assert!(told.is_some_and(|name| name.starts_with("c.")), "{kind:?} {nth}: {error}");
                 assert_eq!(names, folder.names(), "{kind:?} {nth}");
                 for (cell, bytes) in all.iter().zip(get(&*store(&folder.0, sharded)).unwrap()) {
                     let bytes = bytes.unwrap();
@@ -630,42 +652,6 @@ fn what_a_flush_could_not_try_is_tried_by_the_next() {
     let missing = files.iter().filter(|file| !synced(&faults.log()[before..], **file)).count();
     assert_eq!(0, missing);
     drop(armed);
-}
-
-/// File systems without a rename that refuses to replace, and without second names for files.
-#[test]
-fn a_name_is_taken_exclusively_whatever_the_file_system_knows() {
-    let folder = Folder::new("exclusive");
-    let path = folder.0.join("a");
-    let denied = |kind, errno| Rule::every(1, Fault::Errno(errno)).on(kind);
-    for errno in [libc::EINVAL, libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM] {
-        let ways = [
-            vec![denied(Kind::RenameNew, errno)],
-            vec![denied(Kind::RenameNew, errno), denied(Kind::Link, libc::EPERM)],
-            vec![denied(Kind::RenameNew, errno), denied(Kind::Link, errno)],
-        ];
-        for rules in ways {
-            let armed = arm(Faults::new(rules));
-            let make = |bytes: &[u8]| {
-                let temp = durable::TempFile::beside(&path)?;
-                sys::write_at(temp.fd(), bytes, 0).unwrap();
-                temp.publish(&path, true)
-            };
-            make(b"first").unwrap();
-            assert_eq!("already-exists", make(b"second").unwrap_err().code());
-            drop(armed);
-            assert_eq!(b"first".as_slice(), std::fs::read(&path).unwrap());
-            assert_eq!(["a"], folder.names().as_slice());
-            std::fs::remove_file(&path).unwrap();
-        }
-    }
-    // What is meant as a refusal is one.
-    let full = denied(Kind::RenameNew, libc::ENOSPC);
-    let armed = arm(Faults::new([full]));
-    let temp = durable::TempFile::beside(&path).unwrap();
-    assert_eq!("disk-full", temp.publish(&path, true).unwrap_err().code());
-    drop(armed);
-    assert!(folder.names().is_empty());
 }
 
 /// Rows of an array of bytes over many files, each thread its own rows, through mappings.

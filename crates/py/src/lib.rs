@@ -45,6 +45,7 @@ mod casting;
 mod collective;
 mod compute;
 mod distribution;
+mod durable;
 mod errors;
 mod hints;
 mod interrupt;
@@ -60,7 +61,6 @@ mod records;
 mod report;
 mod simulate;
 mod slabs;
-mod temporary;
 mod traffic;
 mod turn;
 mod two_phase;
@@ -93,6 +93,11 @@ mod _core {
     #[pymodule_export]
     use crate::distribution::{Distribution, Grid};
     #[pymodule_export]
+    use crate::durable::{
+        allocate, fsync_folder, hold_temporary, move_into_place, remove_left, remove_orphan,
+        temporary_name, TempFile,
+    };
+    #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
     use crate::interrupt::Stop;
@@ -117,8 +122,6 @@ mod _core {
     use crate::simulate::{simulate_alone, simulate_together};
     #[pymodule_export]
     use crate::slabs::slab_shape;
-    #[pymodule_export]
-    use crate::temporary::{hold_temporary, remove_left, remove_orphan, temporary_name};
     #[pymodule_export]
     use crate::traffic::{accumulate_plan, exchange_plan, Traffic};
     #[pymodule_export]

@@ -3,8 +3,9 @@ Files that appear completely or not at all.
 
 Problem. A file that is created in place can be seen, or left behind by a crash, half made; and a disk
 that is full is met hours later, in the middle of the writing.
-Idea. Make a temporary file beside the final one, allocate all its blocks, fsync, rename, fsync the
-folder. A rename within a folder is atomic.
+Idea. The core makes a temporary file beside the final one, gives it its blocks and, when it is complete,
+its name (``outcore_io::durable`` says how). Python's part of that is here: the words of errors, names
+beside a file, and files that a library makes by their names (`replacing`).
 Invariants. Nobody sees the final name before the bytes are safe; a failure removes the temporary file;
 what a killed process left goes by the rule of ``outcore_io::temporary``, for files and folders;
 ``exclusive`` never replaces anything, not even in a race. Names beside a long one are cut to what a
@@ -14,15 +15,12 @@ folder allows, and still differ if the long ones do. Errors tell the final name.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import functools
 import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any
 
 from outcore import _core
 from outcore.errors import OutcoreError, StorageError, UsageError
@@ -56,8 +54,6 @@ _NEXT = {
 _NEXT_OF = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-# What posix_fallocate says where a file system cannot allocate ahead.
-_NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
 
 
 def code_of(number: int | None) -> str:
@@ -122,26 +118,6 @@ def refuse_special(path: str) -> bool:
     return stat.S_ISDIR(mode)
 
 
-def allocate(fd: int, start: int, end: int) -> None:
-    """
-    Give the bytes from `start` to `end` of an open file their blocks; what is new reads as zeros.
-
-    The file becomes at least `end` bytes long. A full disk is met here; on systems and file systems that
-    cannot allocate ahead, by the writes that follow.
-    """
-    if end <= start:
-        return
-    if not hasattr(os, "posix_fallocate"):
-        os.ftruncate(fd, max(end, os.fstat(fd).st_size))
-        return
-    try:
-        os.posix_fallocate(fd, start, end - start)
-    except OSError as error:
-        if error.errno not in _NO_ALLOCATION:
-            raise
-        os.ftruncate(fd, max(end, os.fstat(fd).st_size))
-
-
 def change_length(path: str, old: int, new: int) -> None:
     """
     Make a file that holds `old` bytes one of `new`; durable.
@@ -153,7 +129,7 @@ def change_length(path: str, old: int, new: int) -> None:
         try:
             if os.fstat(fd).st_size > min(old, new):
                 os.ftruncate(fd, min(old, new))
-            allocate(fd, old, new)
+            _core.allocate(fd, old, new)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -184,15 +160,6 @@ def read_into(fd: int, view: memoryview, offset: int) -> int:
     while done < len(view) and (count := os.preadv(fd, [view[done:]], offset + done)):
         done += count
     return done
-
-
-def fsync_folder(path: str) -> None:
-    """Make the names in the folder of `path` durable."""
-    fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 # What a name in a folder may have, bytes (NAME_MAX of every file system that is common).
@@ -231,55 +198,34 @@ def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> N
     exclusive
         Raise `StorageError` (``already-exists``) instead of replacing.
     """
-    with os_errors("creating", path), replacing(path, exclusive=exclusive) as temporary:
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    refuse_special(path)
+    with os_errors("creating", path):
+        file = _core.TempFile(path, exclusive)
         try:
-            _core.hold_temporary(fd)
-            fill(fd)
+            fill(file.fileno())
+            file.publish()
         finally:
-            os.close(fd)
+            file.close()
 
 
 @contextlib.contextmanager
 def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
     """
-    Yield the name of a temporary file to be made; on success it becomes `path`, durably.
+    Yield the name of an empty file that a library is to fill; on success it becomes `path`, durably.
 
-    Libraries that want to create files themselves (HDF5) use this; others use `create_file`.
+    The library opens it by that name (HDF5), and may lock it. Others use `create_file`.
     """
     refuse_special(path)
-    final = os.path.realpath(path)
-    mode = None
-    with contextlib.suppress(FileNotFoundError):
-        found = os.stat(final)
-        if exclusive:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        mode = stat.S_IMODE(found.st_mode)
-    _core.remove_left(final, young=False)
-    temporary = begun_name(final)
+    file = _core.TempFile(path, exclusive, library=True)
+    temporary = file.name
     try:
         yield temporary
-        fd = os.open(temporary, os.O_RDONLY)
-        try:
-            _core.hold_temporary(fd)
-            if mode is not None:
-                os.fchmod(fd, mode)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        if exclusive:
-            _publish_new(temporary, final)
-        else:
-            os.rename(temporary, final)
-        fsync_folder(final)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OutcoreError):
-            error.speak_of(path, instead_of=temporary)
+        file.publish()
+    except OutcoreError as error:
+        error.speak_of(path, instead_of=temporary)
         raise
+    finally:
+        file.close()
 
 
 def unlink_in_background(path: str) -> None:
@@ -313,64 +259,17 @@ def _close_in_background(fd: int) -> None:
 
 
 def begun_name(final: str) -> str:
-    """A new name for what is to become the file or folder `final`: `remove_begun` finds it."""
+    """A new name for what is to become the folder `final`: `remove_begun` finds it."""
     return _core.temporary_name(final, os.urandom(6).hex())
 
 
-#: What such names are like.
-BEGUN = r"\..+\.[0-9a-f]{8}-[0-9a-f]{12}\.outcore-tmp"
+#: What all names are like under which the core, or Python, makes a file or folder.
+BEGUN = r"\..+\.[0-9a-f]{8}(?:-[0-9a-f-]+)?\.outcore-tmp"
 
 
 def remove_begun(path: str) -> None:
     """Remove what was to become `path`, and is nobody's. No other process may make it now."""
-    _core.remove_left(os.path.realpath(path), young=True)
-
-
-def _publish_new(temporary: str, final: str) -> None:
-    """Rename that fails if `final` exists: a hard link, or a placeholder where links are unknown."""
-    try:
-        os.link(temporary, final)
-    except FileExistsError:
-        raise
-    except OSError:
-        os.close(os.open(final, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        try:
-            os.rename(temporary, final)
-        except OSError:
-            os.unlink(final)
-            raise
-    else:
-        os.unlink(temporary)
-
-
-# Flags and file descriptor of renameat2(2).
-_NOREPLACE, _EXCHANGE, _HERE = 1, 2, -100
-
-
-def rename_new(fresh: str, target: str) -> None:
-    """Rename a file or folder; `FileExistsError` if `target` exists, even if it appears meanwhile."""
-    if not _renameat2(fresh, target, _NOREPLACE):
-        if os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-        if os.path.isdir(fresh):
-            os.rename(fresh, target)  # replaces an empty folder at most
-        else:
-            _publish_new(fresh, target)
-
-
-def exchange(fresh: str, target: str, aside: str) -> None:
-    """
-    Let two files or folders change places at once.
-
-    Where the system cannot, `target` is moved to `aside` and `fresh` takes its place.
-    """
-    if not _renameat2(fresh, target, _EXCHANGE):
-        os.rename(target, aside)
-        try:
-            os.rename(fresh, target)
-        except OSError:
-            os.rename(aside, target)
-            raise
+    _core.remove_left(os.path.realpath(path))
 
 
 def move_into_place(fresh: str, target: str, *, exclusive: bool) -> None:
@@ -380,41 +279,14 @@ def move_into_place(fresh: str, target: str, *, exclusive: bool) -> None:
     What was there is removed, after it has been replaced in one step; if `exclusive`, a
     `FileExistsError` is raised instead.
     """
-    if exclusive:
-        rename_new(fresh, target)
-    elif os.path.isdir(target) or os.path.isdir(fresh):
-        aside = neighbour(target, f".{os.urandom(6).hex()}.old")
-        if os.path.lexists(target):
-            exchange(fresh, target, aside)
-        else:
-            os.rename(fresh, target)
-        fsync_folder(target)
+    aside = neighbour(target, f".{os.urandom(6).hex()}.old")
+    left = _core.move_into_place(fresh, target, aside, exclusive)
+    if left is None:
+        return
+    if os.path.isdir(left) and not os.path.islink(left):
         import shutil
 
-        for rest in (fresh, aside):
-            if os.path.isdir(rest):
-                shutil.rmtree(rest, ignore_errors=True)
-            elif os.path.lexists(rest):
-                os.unlink(rest)
+        shutil.rmtree(left, ignore_errors=True)
     else:
-        os.rename(fresh, target)
-    fsync_folder(target)
-
-
-@functools.cache
-def _renameat2_function() -> Any:
-    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-
-
-def _renameat2(source: str, target: str, flag: int) -> bool:
-    """Call ``renameat2``; False if the system or the file system does not have it."""
-    function = _renameat2_function()
-    if function is None:
-        return False
-    here = ctypes.c_int(_HERE)
-    if function(here, os.fsencode(source), here, os.fsencode(target), ctypes.c_uint(flag)) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
-        return False
-    raise OSError(number, os.strerror(number), target)
+        os.unlink(left)
+    _core.fsync_folder(target)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from outcore import _core
 from outcore.errors import StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, hdf5_origin
 from outcore.formats import hdf5_access as access
@@ -297,7 +298,7 @@ def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             for offset, size in extents:
-                durable.allocate(fd, offset, offset + size)
+                _core.allocate(fd, offset, offset + size)
         finally:
             os.close(fd)
 

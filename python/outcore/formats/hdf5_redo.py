@@ -31,6 +31,7 @@ import zlib
 from array import array
 from typing import Any
 
+from outcore import _core
 from outcore.errors import StorageError
 from outcore.formats import durable
 
@@ -196,7 +197,7 @@ class Overlay(io.RawIOBase):
     def give_blocks(self, size: int) -> None:
         """Give the file its blocks up to `size`: behind the old end the caller writes himself."""
         with self._noting():
-            durable.allocate(self._fd, os.fstat(self._fd).st_size, size)
+            _core.allocate(self._fd, os.fstat(self._fd).st_size, size)
         self._size = max(self._size, size)
 
     def close(self) -> None:
@@ -226,7 +227,7 @@ class Overlay(io.RawIOBase):
         durable.write_all(self._log, memoryview(raw + footer), self._log_end)
         if sync:
             os.fsync(self._log)
-            durable.fsync_folder(self.path)
+            _core.fsync_folder(self.path)
         # The change is decided: what fails from here on, `recover` completes.
         self._decided = True
         _apply(self._log, self._fd, index, final, sync)

@@ -123,8 +123,8 @@ def create(path: str, inner: str | None, spec: Spec) -> ArrayInfo:
     made: list[tuple[int, int, int]] = []
 
     def fill(fd: int) -> None:
-        _write_all(fd, header)
-        durable.allocate(fd, len(header), len(header) + spec.nbytes)
+        durable.write_all(fd, header, 0)
+        _core.allocate(fd, len(header), len(header) + spec.nbytes)
         made.append(_core.file_id(fd))
 
     durable.create_file(path, fill, exclusive=spec.exclusive)
@@ -459,9 +459,3 @@ def _no_inner(path: str, inner: str | None) -> None:
             code="no-such-array",
             path=path,
         )
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    done = 0
-    while done < len(data):
-        done += os.write(fd, data[done:])

@@ -143,7 +143,7 @@ def _allocated(name: str, end: int, *, exclusive: bool) -> Origin:
     made: list[tuple[int, int, int]] = []
 
     def fill(fd: int) -> None:
-        durable.allocate(fd, 0, end)
+        _core.allocate(fd, 0, end)
         made.append(_core.file_id(fd))
 
     durable.create_file(name, fill, exclusive=exclusive)

@@ -19,6 +19,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
+from outcore import _core
 from outcore.formats import durable, locks
 
 _MAGIC = b"outgrow1"
@@ -61,7 +62,7 @@ def begin(path: str, old: int, new: int) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
-        durable.fsync_folder(name)
+        _core.fsync_folder(name)
 
 
 def end(path: str) -> None:
@@ -69,7 +70,7 @@ def end(path: str) -> None:
     name = record_of(path)
     with durable.os_errors("appending to", path):
         os.unlink(name)
-        durable.fsync_folder(name)
+        _core.fsync_folder(name)
 
 
 def size_of(path: str) -> int:

@@ -19,6 +19,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 
+from outcore import _core
 from outcore.errors import StorageError
 from outcore.formats import durable
 from outcore.formats.zarr_tree import (
@@ -52,7 +53,7 @@ def prepare(path: str, inner: str) -> None:
     shelter = _shelter(path, split_node(inner, path))
     with durable.os_errors("creating", full_name(path, split_node(inner, path))):
         os.mkdir(shelter)
-        durable.fsync_folder(shelter)
+        _core.fsync_folder(shelter)
 
 
 def discard(path: str, inner: str) -> None:
@@ -100,11 +101,8 @@ def take_place(path: str, inner: str, is_group: IsGroup, exclusive: bool) -> Ite
         depth = depth_of_groups(path, names, is_group)
         fresh, target = os.path.join(shelter, *names[:depth]), node_folder(path, names[:depth])
         with durable.os_errors("renaming to", full_name(path, names)):
-            if depth < len(names) or exclusive or not os.path.lexists(target):
-                durable.rename_new(fresh, target)
-            else:
-                durable.exchange(fresh, target, os.path.join(shelter, f"{names[0]}.old"))
-            durable.fsync_folder(target)
+            aside = os.path.join(shelter, f"{names[0]}.old")
+            _core.move_into_place(fresh, target, aside, exclusive or depth < len(names))
     for level in range(1, len(names) + 1):
         yield node_folder(path, names[:level])
     discard(path, inner)

@@ -252,12 +252,7 @@ def write_document(path: str, document: Mapping[str, Any]) -> None:
         raise leads_out(path)
     text = dump(document, path)
 
-    def fill(fd: int) -> None:
-        view = memoryview(text)
-        while view:
-            view = view[os.write(fd, view) :]
-
-    durable.create_file(path, fill, exclusive=False)
+    durable.create_file(path, lambda fd: durable.write_all(fd, text, 0), exclusive=False)
 
 
 def leads_out(path: str) -> StorageError:
@@ -387,11 +382,7 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
             _core.hold_temporary(held)
             os.mkdir(fresh)
             build(fresh)
-            if exclusive or not os.path.lexists(target):
-                durable.rename_new(fresh, target)
-            else:
-                durable.exchange(fresh, target, os.path.join(shelter, "old"))
-            durable.fsync_folder(target)
+            _core.move_into_place(fresh, target, os.path.join(shelter, "old"), exclusive)
         except OutcoreError as error:
             # The shelter is nobody's business, and is about to go.
             error.speak_of(target, instead_of=fresh)

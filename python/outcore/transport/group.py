@@ -290,11 +290,10 @@ class Group:
         place = self.place
         room = (HEAD + FAR_CELL) * max(map(self.nodes.count, range(len(place.leaders))))
         processes = [place.processes[rank] for rank in place.leaders]
-        look = self.watchdog.of_leader(call)
         me, tag = self.nodes[self.rank], place.tag(at.TAG_GATHER)
-        look.quickly()
-        blocks = gather_blocks(self.wire, tag, processes, me, block, room, look)
-        self._node_barrier.note([])
+        with self.watchdog.of_leader(call) as look:
+            look.quickly()
+            blocks = gather_blocks(self.wire, tag, processes, me, block, room, look)
         heads: list[bytes] = [b""] * self.size
         rows: list[bytes] = [b""] * self.size
         for node, text in enumerate(blocks):

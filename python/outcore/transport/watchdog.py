@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,15 +76,23 @@ class Watchdog:
 
     # --------------------------------------------------------------------------- on the wire
 
-    def of_leader(self, call: int) -> Look:
-        """Wait for other leaders; what is pending names nodes."""
+    @contextlib.contextmanager
+    def of_leader(self, call: int) -> Iterator[Look]:
+        """
+        Wait for other leaders; what is pending names nodes.
+
+        The ranks of this node see which as long as the wait lasts, however it ends.
+        """
 
         def missing(pending: list[Pending]) -> tuple[int, ...]:
             nodes = sorted({node for node, _ in pending})
             self.node_barrier.note(nodes)
             return self.place.on(nodes)
 
-        return Look(self, call, missing)
+        try:
+            yield Look(self, call, missing)
+        finally:
+            self.node_barrier.note([])
 
     def of_exchange(self) -> Look:
         """Wait for messages; what is pending names ranks."""

@@ -1,8 +1,8 @@
-use outcore_plan::collective::{Access, Agreed, ArrayDescriptor, Cut, Job, Share};
+use outcore_plan::collective::{Access, ArrayDescriptor};
 use outcore_plan::Section;
 
 use super::*;
-use crate::testing::section;
+use crate::testing::{collective, section};
 
 const SHAPE: [i64; 2] = [24, 30];
 const RANKS: u32 = 3;
@@ -28,20 +28,7 @@ fn plan_of(write: bool, times: u32) -> Collective {
         lead: None,
     };
     let access = |n| Access { rank: n / times, item: n % times, section: wanted(n / times) };
-    let accesses = (0..RANKS * times).map(access).collect();
-    let shares = (0..RANKS).map(|rank| Share { rank, part: 1 }).collect();
-    let agreed = Agreed {
-        ranks: RANKS,
-        slot: 64,
-        gap: 1 << 20,
-        align: 1,
-        least: 1,
-        cut: Cut::Requested,
-        write,
-    };
-    let plan = Collective::new(vec![Job { descriptor, accesses, shares }], &agreed).unwrap();
-    assert!(plan.rounds() > 1 && plan.owners().count() == 3);
-    plan
+    collective(descriptor, RANKS, (0..RANKS * times).map(access).collect(), 64, write)
 }
 
 /// What the element of the array is.

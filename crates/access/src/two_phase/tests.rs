@@ -1,11 +1,9 @@
-use outcore_plan::collective::{
-    section_words, Access as Wanted, Agreed, ArrayDescriptor, Cut, Job, Share,
-};
+use outcore_plan::collective::{section_words, Access as Wanted, ArrayDescriptor};
 use outcore_plan::Layout;
 
 use super::*;
 use crate::described::Described;
-use crate::testing::{budget, chunked, dense, open, section, Button, Never, TestDir};
+use crate::testing::{budget, chunked, collective, dense, open, section, Button, Never, TestDir};
 
 const SHAPE: [i64; 2] = [48, 40];
 const RANKS: u32 = 3;
@@ -17,22 +15,9 @@ fn columns(rank: u32, step: i64) -> Section {
 }
 
 fn plan(layout: &Layout, step: i64, write: bool) -> Collective {
-    let descriptor = ArrayDescriptor::of(layout, None);
     let access = |rank| Wanted { rank, item: 0, section: columns(rank, step) };
     let accesses = (0..RANKS).map(access).collect();
-    let shares = (0..RANKS).map(|rank| Share { rank, part: 1 }).collect();
-    let agreed = Agreed {
-        ranks: RANKS,
-        slot: 256,
-        gap: 1 << 20,
-        align: 1,
-        least: 1,
-        cut: Cut::Requested,
-        write,
-    };
-    let plan = Collective::new(vec![Job { descriptor, accesses, shares }], &agreed).unwrap();
-    assert!(plan.rounds() > 2 && plan.owners().count() == 3);
-    plan
+    collective(ArrayDescriptor::of(layout, None), RANKS, accesses, 256, write)
 }
 
 fn content() -> Vec<u8> {
@@ -173,6 +158,38 @@ fn holes_are_read_only_where_a_tile_is_rewritten() {
         let mut memory = vec![255; plan.slot_bytes() as usize];
         owner.read_holes(&batch, User::of(&mut memory, 0), &Never).unwrap();
         assert_eq!(read, memory.iter().any(|byte| *byte != 255));
+    }
+}
+
+#[test]
+fn a_part_has_its_bytes_of_the_slot_and_no_others() {
+    let _one = budget(64 << 20);
+    let dir = TestDir::new("owners-parts");
+    let described = files(&dir, "parts")[0]();
+    let plan = plan(&described.layout, 3, false);
+    let (array, hints, written) = (open(described), Hints::default(), AtomicU64::new(0));
+    let owned = [Some(Owned { open: &array, hints: &hints, written: &written })];
+    let mut memory = vec![0; plan.slot_bytes() as usize];
+    let slot = User::of(&mut memory, 0);
+    for rank in plan.owners() {
+        let owner = Owner { plan: &plan, rank, arrays: &owned, rewrites: None };
+        for (place, held) in (0..plan.rounds()).flat_map(|k| owner.tiles(k)) {
+            for section in &held.parts {
+                let array = owned[0].as_ref().unwrap();
+                let part = owner.part(array, (&place, &held), section, slot).unwrap();
+                let (low, high) = reach(section, &part.strides, 1);
+                assert!(part.data.within(low, high).is_ok());
+                assert!(part.data.within(low - 1, high).is_err());
+                assert!(part.data.within(low, high + 1).is_err());
+                // Where there is less than that, there is no part.
+                let at = part.data.address() - slot.address();
+                let (first, end) = (at + low, at + high);
+                let less = [slot.within(first + 1, end), slot.within(first, end - 1)];
+                for slot in less.into_iter().flatten() {
+                    assert!(owner.part(array, (&place, &held), section, slot).is_err());
+                }
+            }
+        }
     }
 }
 

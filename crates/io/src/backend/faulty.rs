@@ -164,6 +164,13 @@ pub enum Op {
         /// New name.
         to: PathBuf,
     },
+    /// Two files or folders changed places.
+    Exchange {
+        /// The name of one.
+        from: PathBuf,
+        /// That of the other.
+        to: PathBuf,
+    },
     /// A name went away.
     Unlink {
         /// The name.
@@ -325,6 +332,12 @@ pub(super) fn opened(fd: RawFd, path: &Path, flags: i32, is_new: bool) {
 pub(super) fn renamed(from: &Path, to: &Path) {
     if let Some(faults) = plan() {
         faults.record(Op::Rename { from: whole(from), to: whole(to) });
+    }
+}
+
+pub(super) fn exchanged(from: &Path, to: &Path) {
+    if let Some(faults) = plan() {
+        faults.record(Op::Exchange { from: whole(from), to: whole(to) });
     }
 }
 

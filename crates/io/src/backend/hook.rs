@@ -20,6 +20,8 @@ pub enum Kind {
     RenameNew,
     /// Within a rename that must not replace: a second name (`link`), where the system has no own.
     Link,
+    /// A rename by which two names change places (`renameat2`).
+    Exchange,
     /// `unlink`.
     Unlink,
     /// `ftruncate`.

@@ -137,15 +137,17 @@ impl Disk {
                         disk.names.insert(path.clone(), files[at]);
                     }
                 }
-                Op::Rename { from, to } if !lost.contains(&at) => {
-                    if let Some(inode) = disk.names.remove(from) {
-                        disk.names.insert(to.clone(), inode);
-                    }
+                Op::Rename { from, to } if !lost.contains(&at) => disk.rename(from, to),
+                Op::Exchange { from, to } if !lost.contains(&at) => {
+                    let aside = Path::new("between");
+                    disk.rename(to, aside);
+                    disk.rename(from, to);
+                    disk.rename(aside, from);
                 }
                 Op::Unlink { path } if !lost.contains(&at) => {
                     disk.names.remove(path);
                 }
-                Op::Rename { .. } | Op::Unlink { .. } => {}
+                Op::Rename { .. } | Op::Exchange { .. } | Op::Unlink { .. } => {}
             }
         }
         let names = &disk.names;
@@ -154,15 +156,32 @@ impl Disk {
     }
 }
 
+impl Disk {
+    /// A file, or a folder with all that is in it, gets another name.
+    fn rename(&mut self, from: &Path, to: &Path) {
+        let old: Vec<PathBuf> =
+            self.names.keys().filter(|n| n.starts_with(from)).cloned().collect();
+        for name in old {
+            let inside = name.strip_prefix(from).unwrap_or(&name);
+            if let Some(inode) = self.names.remove(&name) {
+                self.names.insert(to.join(inside), inode);
+            }
+        }
+    }
+}
+
 /// Positions of the changes of names that no later sync of their folder covers.
 fn unsynced_names(ops: &[Op]) -> Vec<usize> {
     let mut late = Vec::new();
     for (at, op) in ops.iter().enumerate() {
         match op {
-            Op::Create { .. } | Op::Rename { .. } | Op::Unlink { .. } => late.push(at),
+            Op::Create { .. } | Op::Rename { .. } | Op::Exchange { .. } | Op::Unlink { .. } => {
+                late.push(at);
+            }
             Op::SyncFolder { path } => late.retain(|change: &usize| {
                 let (Op::Create { path: name, .. }
                 | Op::Rename { to: name, .. }
+                | Op::Exchange { to: name, .. }
                 | Op::Unlink { path: name }) = &ops[*change]
                 else {
                     return false;
@@ -188,7 +207,7 @@ fn files(ops: &[Op]) -> Vec<u64> {
         Op::Write { inode, .. } | Op::Resize { inode, .. } | Op::Sync { inode } => {
             current.get(inode).copied().unwrap_or(*inode)
         }
-        Op::SyncFolder { .. } | Op::Rename { .. } | Op::Unlink { .. } => 0,
+        Op::SyncFolder { .. } | Op::Rename { .. } | Op::Exchange { .. } | Op::Unlink { .. } => 0,
     };
     ops.iter().enumerate().map(number).collect()
 }

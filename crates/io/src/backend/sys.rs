@@ -53,6 +53,8 @@ mod hooks {
     #[inline(always)]
     pub(super) fn renamed(_: &Path, _: &Path) {}
     #[inline(always)]
+    pub(super) fn exchanged(_: &Path, _: &Path) {}
+    #[inline(always)]
     pub(super) fn unlinked(_: &Path) {}
     #[inline(always)]
     pub(super) fn armed() -> bool {
@@ -194,6 +196,11 @@ impl<'a> Spot<'a> {
     /// The path by which it is found, if that is by its whole path.
     pub(crate) fn whole(&self) -> Option<&'a Path> {
         (self.dir == libc::AT_FDCWD).then_some(self.path)
+    }
+
+    /// The whole path, as it was told.
+    pub(crate) fn path(&self) -> &'a Path {
+        self.path
     }
 
     /// Whatever a path leads to.
@@ -379,11 +386,12 @@ pub(crate) fn rename(from: &Spot, to: &Spot, exclusive: bool) -> Result<(), Errn
 }
 
 /// Three ways, as file systems know them: the system's own; a second name, which fails if there is one
-/// already, after which the first name goes; and where there are no second names either, an empty file
-/// that takes the name if it is free, and is replaced at once. A crash in between leaves both names
-/// of one file, which is harmless, or the empty file, which readers take for damage and not for data.
+/// already, after which the first name goes; and where there are no second names either (a folder never
+/// has any), an empty file or folder that takes the name if it is free, and is replaced at once. A crash in
+/// between leaves both names of one file, which is harmless, or what is empty, which readers take for damage
+/// and not for data.
 fn rename_exclusive(from: &Spot, to: &Spot) -> Result<(), Errno> {
-    match rename_new(from, to) {
+    match renameat2(Kind::RenameNew, from, to, NOREPLACE) {
         Err(errno) if unknown(errno) => {}
         other => return other,
     }
@@ -398,6 +406,9 @@ fn rename_exclusive(from: &Spot, to: &Spot) -> Result<(), Errno> {
         }
         Err(errno) => return Err(errno),
     }
+    if is_folder(from) {
+        return take_name_of_folder(from, to);
+    }
     let empty = open_at(to, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o666)?;
     let result = rename_call(from, to);
     if result.is_err() && names(to, empty.as_raw_fd()) {
@@ -407,29 +418,67 @@ fn rename_exclusive(from: &Spot, to: &Spot) -> Result<(), Errno> {
     result
 }
 
+/// The same with an empty folder, which a rename replaces, and only while it is empty.
+fn take_name_of_folder(from: &Spot, to: &Spot) -> Result<(), Errno> {
+    // SAFETY: a NUL-terminated string and plain numbers.
+    retried(|| unsafe { i64::from(libc::mkdirat(to.dir, to.name.as_ptr(), 0o777)) })?;
+    let result = rename_call(from, to);
+    if result.is_err() {
+        let flags = libc::AT_REMOVEDIR;
+        // SAFETY: as above. Whatever is in it by now keeps it.
+        let _ = retried(|| unsafe { i64::from(libc::unlinkat(to.dir, to.name.as_ptr(), flags)) });
+    }
+    result
+}
+
+/// Whether a name, no link followed, is that of a folder.
+pub(crate) fn is_folder(spot: &Spot) -> bool {
+    stat_at(spot, true).is_ok_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFDIR)
+}
+
 /// What systems, file systems and sandboxes say of a call that they do not have. Where it is a refusal
 /// that is meant (`EPERM`), the other ways are refused as well.
-fn unknown(errno: Errno) -> bool {
+pub(crate) fn unknown(errno: Errno) -> bool {
     matches!(errno, libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP | libc::EPERM)
 }
 
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn rename_new(from: &Spot, to: &Spot) -> Result<(), Errno> {
-    if let Hook::Fail(errno) = hooks::hook_path(Kind::RenameNew, to.path) {
-        return Err(errno);
-    }
-    // SAFETY: two NUL-terminated strings.
-    let result = retried(|| unsafe {
-        let flags = libc::RENAME_NOREPLACE;
-        let (old, new) = (from.name.as_ptr(), to.name.as_ptr());
-        i64::from(libc::renameat2(from.dir, old, to.dir, new, flags))
-    });
-    result.map(|_| ())
+/// Lets two names change places at once; see [`unknown`] for systems that cannot.
+///
+/// # Errors
+/// The system's error number.
+pub(crate) fn exchange(one: &Spot, other: &Spot) -> Result<(), Errno> {
+    renameat2(Kind::Exchange, one, other, EXCHANGE)?;
+    hooks::exchanged(one.path, other.path);
+    Ok(())
 }
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const NOREPLACE: libc::c_uint = libc::RENAME_NOREPLACE;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const EXCHANGE: libc::c_uint = libc::RENAME_EXCHANGE;
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn rename_new(_: &Spot, _: &Spot) -> Result<(), Errno> {
-    Err(libc::ENOSYS)
+const NOREPLACE: libc::c_uint = 0;
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+const EXCHANGE: libc::c_uint = 0;
+
+fn renameat2(kind: Kind, from: &Spot, to: &Spot, flags: libc::c_uint) -> Result<(), Errno> {
+    if let Hook::Fail(errno) = hooks::hook_path(kind, to.path) {
+        return Err(errno);
+    }
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: two NUL-terminated strings.
+        let result = retried(|| unsafe {
+            let (old, new) = (from.name.as_ptr(), to.name.as_ptr());
+            i64::from(libc::renameat2(from.dir, old, to.dir, new, flags))
+        });
+        result.map(|_| ())
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    {
+        let _ = (from, flags);
+        Err(libc::ENOSYS)
+    }
 }
 
 fn link(from: &Spot, to: &Spot) -> Result<(), Errno> {
@@ -525,11 +574,11 @@ pub fn truncate(fd: RawFd, len: i64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Reserves disk space for bytes `0..len` and makes the file at least that long.
+/// Reserves disk space for `len` bytes from byte `offset` on and makes the file at least that long.
 ///
 /// # Errors
 /// `ENOSPC` if the disk is too full; `EOPNOTSUPP` where the file system cannot reserve.
-pub fn allocate(fd: RawFd, len: i64) -> Result<(), Errno> {
+pub fn allocate(fd: RawFd, offset: i64, len: i64) -> Result<(), Errno> {
     if let Hook::Fail(errno) = hooks::hook_fd(Kind::Allocate, fd, 0, 0) {
         return Err(errno);
     }
@@ -537,13 +586,13 @@ pub fn allocate(fd: RawFd, len: i64) -> Result<(), Errno> {
     {
         let before = regular_len(fd).unwrap_or(0);
         // SAFETY: plain numbers.
-        retried(|| unsafe { i64::from(libc::fallocate(fd, 0, 0, len)) })?;
-        hooks::resized(fd, before.max(len));
+        retried(|| unsafe { i64::from(libc::fallocate(fd, 0, offset, len)) })?;
+        hooks::resized(fd, before.max(offset + len));
         Ok(())
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = len;
+        let _ = (offset, len);
         Err(libc::EOPNOTSUPP)
     }
 }

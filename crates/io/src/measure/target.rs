@@ -69,7 +69,7 @@ impl Target {
         let bytes = (bytes / MIB).clamp(16, 1 << 22) * MIB;
         // Removed when `temp` goes, at the end of this function: descriptors keep the bytes.
         let temp = durable::TempFile::beside(&folder.join("bench"))?;
-        durable::reserve(temp.fd(), temp.path(), bytes as i64)?;
+        temp.reserve(bytes as i64)?;
         let again = |flags| sys::open(temp.path(), libc::O_RDWR | flags, 0);
         let cached = again(0).map_err(|errno| StorageError::io("open", temp.path(), errno))?;
         let direct = match probe::direct_alignment(temp.path()) {

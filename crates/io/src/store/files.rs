@@ -9,7 +9,7 @@
 //! the machine a chunk is old, new or missing, and never torn. `flush` makes the names durable, and
 //! what was written in place.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ use super::{Cells, ChunkSink, ChunkSize, ChunkStore, InPlace, Naming, Resolved, 
 use crate::backend::sys;
 use crate::beneath::Beneath;
 use crate::cpu;
-use crate::durable::{self, TempFile};
+use crate::durable::TempFile;
 use crate::error::{IndexFailure, ShortRead, StorageError};
 use crate::files::{FileTable, OpenFile};
 use crate::lock::{FileLock, Mode, Patience, Range};
@@ -63,7 +63,7 @@ impl FileStore {
         for path in paths {
             let temp = TempFile::below(&folder, path)?;
             write_fill(&temp, 0, self.size.decoded, fill)?;
-            publisher.push(temp, path.to_path_buf(), true)?;
+            publisher.push(temp, true)?;
         }
         publisher.finish()
     }
@@ -168,16 +168,6 @@ pub(super) fn lock_ranges(cells: &Cells, grid: &[i64]) -> Result<Vec<Range>, Sto
     Ok(ranges)
 }
 
-pub(super) fn write_all(
-    fd: RawFd,
-    path: &Path,
-    bytes: &[u8],
-    offset: i64,
-) -> Result<(), StorageError> {
-    sys::write_at(fd, bytes, offset)
-        .map_err(|errno| StorageError::io_at("write", path, offset, bytes.len() as i64, errno))
-}
-
 /// Bytes written at once where a value is repeated; they lie on the stack.
 const REPEAT: usize = 32 << 10;
 
@@ -190,7 +180,7 @@ pub(super) fn write_fill(
     fill: &[u8],
 ) -> Result<(), StorageError> {
     let end = offset + len;
-    durable::reserve(temp.fd(), temp.path(), end)?;
+    temp.reserve(end)?;
     if fill.iter().all(|&byte| byte == 0) {
         return Ok(());
     }
@@ -202,7 +192,7 @@ pub(super) fn write_fill(
     let mut at = offset;
     while at < end {
         let part = block.len().min((end - at) as usize);
-        write_all(temp.fd(), temp.path(), &block[..part], at)?;
+        temp.write(&block[..part], at)?;
         at += part as i64;
     }
     Ok(())
@@ -329,10 +319,9 @@ impl ChunkSink for FileSink<'_> {
                 self.cells
             )));
         }
-        let path = self.store.naming.path(chunk);
-        let temp = TempFile::below(&self.folder, &path)?;
-        write_all(temp.fd(), temp.path(), bytes, 0)?;
-        self.publisher.push(temp, path, false)
+        let temp = TempFile::below(&self.folder, &self.store.naming.path(chunk))?;
+        temp.write(bytes, 0)?;
+        self.publisher.push(temp, false)
     }
 
     fn finish(self: Box<Self>) -> Result<(), StorageError> {

@@ -17,12 +17,11 @@
 //! is left.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::unsynced::Unsynced;
-use crate::durable::{self, TempFile};
+use crate::durable::TempFile;
 use crate::error::StorageError;
 
 /// Files that may wait; each is an open descriptor.
@@ -47,7 +46,6 @@ pub(super) struct Publisher {
 #[derive(Debug)]
 struct Ready {
     temp: TempFile,
-    target: PathBuf,
     exclusive: bool,
 }
 
@@ -75,24 +73,19 @@ impl Publisher {
         Publisher { queue, threads: Mutex::default() }
     }
 
-    /// Lets a complete file take the name `target`, soon. With `exclusive`, a file that has the name
+    /// Lets a complete file take its name, soon. With `exclusive`, a file that has the name
     /// by then stays, and the new one goes, without an error.
     ///
     /// # Errors
     /// The first failure of any file so far.
-    pub(super) fn push(
-        &self,
-        temp: TempFile,
-        target: PathBuf,
-        exclusive: bool,
-    ) -> Result<(), StorageError> {
+    pub(super) fn push(&self, temp: TempFile, exclusive: bool) -> Result<(), StorageError> {
         let mut state = self.queue.lock();
         while state.waiting.len() >= WAITING && state.error.is_none() {
             let waited = self.queue.changed.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
         state.check()?;
-        state.waiting.push_back(Ready { temp, target, exclusive });
+        state.waiting.push_back(Ready { temp, exclusive });
         let waiting = state.waiting.len();
         drop(state);
         self.queue.changed.notify_one();
@@ -206,10 +199,11 @@ impl Queue {
 
     fn publish(&self, some: Vec<Ready>) -> Result<(), StorageError> {
         for ready in &some {
-            durable::sync(ready.temp.fd(), ready.temp.path())?;
+            ready.temp.sync()?;
         }
-        for Ready { temp, target, exclusive } in some {
-            match temp.install(&target, exclusive) {
+        for Ready { temp, exclusive } in some {
+            let target = temp.target().to_path_buf();
+            match temp.install(exclusive) {
                 Err(error) if exclusive && error.code() == "already-exists" => {}
                 other => other.and_then(|()| self.unsynced.renamed(&target))?,
             }
@@ -253,7 +247,7 @@ mod tests {
             let publisher = Publisher::new(&Unsynced::new(&root));
             for k in 0..number {
                 let target = dir.path(&format!("{k}"));
-                publisher.push(ready(&target, &k.to_le_bytes()), target, false).unwrap();
+                publisher.push(ready(&target, &k.to_le_bytes()), false).unwrap();
             }
             let queue = Arc::clone(&publisher.queue);
             publisher.finish().unwrap();
@@ -278,7 +272,7 @@ mod tests {
         let dir = TestDir::new("publish-exclusive");
         let target = dir.file("taken", b"first");
         let publisher = Publisher::new(&Unsynced::new(&dir.path("")));
-        publisher.push(ready(&target, b"second"), target.clone(), true).unwrap();
+        publisher.push(ready(&target, b"second"), true).unwrap();
         publisher.finish().unwrap();
         assert_eq!(b"first".as_slice(), std::fs::read(&target).unwrap());
         assert_eq!(1, names(&dir.path("")));
@@ -292,11 +286,11 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let publisher = Publisher::new(&Unsynced::new(&root));
         // A file cannot take the name of a folder.
-        publisher.push(ready(&folder, b"x"), folder.clone(), false).unwrap();
+        publisher.push(ready(&folder, b"x"), false).unwrap();
         let mut results = Vec::new();
         for k in 0..3 * WAITING {
             let target = dir.path(&format!("{k}"));
-            results.push(publisher.push(ready(&target, b"y"), target, false));
+            results.push(publisher.push(ready(&target, b"y"), false));
         }
         results.push(publisher.finish());
         let last = results.pop().unwrap().unwrap_err();
@@ -314,7 +308,7 @@ mod tests {
         let publisher = Publisher::new(&Unsynced::new(&dir.path("")));
         for k in 0..WAITING {
             let target = dir.path(&format!("{k}"));
-            publisher.push(ready(&target, b"whole"), target, false).unwrap();
+            publisher.push(ready(&target, b"whole"), false).unwrap();
         }
         drop(publisher);
         for entry in std::fs::read_dir(dir.path("")).unwrap() {

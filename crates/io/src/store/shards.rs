@@ -28,8 +28,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use outcore_plan::{ChunkTable, Stored};
 
 use super::files::{
-    bytes_a_file, damaged, lock_ranges, open_if_there, open_many, vanishing, write_all, write_fill,
-    PATIENT, THREADS,
+    bytes_a_file, damaged, lock_ranges, open_if_there, open_many, vanishing, write_fill, PATIENT,
+    THREADS,
 };
 use super::listing::{self, Listed};
 use super::publish::Publisher;
@@ -341,7 +341,6 @@ impl ShardStore {
     fn publish(
         &self,
         temp: TempFile,
-        path: &Path,
         entries: &[Entry],
         end: i64,
         publisher: &Publisher,
@@ -357,8 +356,8 @@ impl ShardStore {
             raw.extend_from_slice(&::crc32c::crc32c(&raw).to_le_bytes());
         }
         let index_at = if self.index.at_end { end } else { 0 };
-        write_all(temp.fd(), temp.path(), &raw, index_at)?;
-        publisher.push(temp, path.to_path_buf(), false)
+        temp.write(&raw, index_at)?;
+        publisher.push(temp, false)
     }
 
     /// Gives a shard all of its chunks, those that are missing filled with `fill`.
@@ -389,7 +388,7 @@ impl ShardStore {
             }
             entries[k] = Some((at, len));
         }
-        self.publish(temp, path, &entries, end, publisher)
+        self.publish(temp, &entries, end, publisher)
     }
 
     fn lock_shards(
@@ -427,7 +426,7 @@ impl Rewrite {
     /// Adds a chunk; `true` if it was the last that was expected, and all are written.
     fn add(&self, k: usize, bytes: &[u8]) -> Result<bool, StorageError> {
         let len = bytes.len() as i64;
-        let (fd, path, at) = {
+        let (fd, at) = {
             let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
             let at = self.next.fetch_add(len, Ordering::Relaxed);
             fresh.entries.insert(k, (at, len));
@@ -435,11 +434,12 @@ impl Rewrite {
                 Some(temp) => temp,
                 none => none.insert(TempFile::below(&self.folder, &self.path)?),
             };
-            (temp.fd(), temp.path().to_path_buf(), at)
+            (temp.fd(), at)
         };
         // The file stays open: whoever takes it has seen the end of all writes that were expected,
         // or owns the sink.
-        write_all(fd, &path, bytes, at)?;
+        let fail = |errno| StorageError::io_at("write", &self.path, at, len, errno);
+        sys::write_at(fd, bytes, at).map_err(fail)?;
         let mut left = self.left.load(Ordering::Acquire);
         while left > 0 {
             match self.left.compare_exchange(left, left - 1, Ordering::AcqRel, Ordering::Acquire) {
@@ -489,7 +489,7 @@ impl Rewrite {
         for (&k, &entry) in &fresh.entries {
             entries[k] = Some(entry);
         }
-        store.publish(temp, &self.path, &entries, end, publisher)
+        store.publish(temp, &entries, end, publisher)
     }
 }
 
