@@ -1,8 +1,11 @@
-//! How an array is written: flushed after each write, or after many.
+//! How an array is used: flushed after each write, or after many; read again and again.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Whether writes to this array are flushed one by one: then the next one will be, too.
+use outcore_plan::Plan;
+
+/// Whether writes to this array are flushed one by one: then the next one will be, too. And what reads by
+/// calls have cost that a mapping would have saved (`Faults::rent`).
 ///
 /// Why it matters: what is fastest for a write into the page cache (a mapping) makes the flush of
 /// sparse data slow, and the other way round.
@@ -14,6 +17,7 @@ pub struct Habit {
     each: AtomicBool,
     /// Somebody said so.
     told: AtomicBool,
+    rent: AtomicI64,
 }
 
 impl Habit {
@@ -26,6 +30,18 @@ impl Habit {
     /// Somebody says that each write will be flushed.
     pub fn tell(&self) {
         self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// What reads by calls have cost so far that a mapping would have saved, nanoseconds.
+    pub fn rent(&self) -> i64 {
+        self.rent.load(Ordering::Relaxed)
+    }
+
+    /// A read is made by this plan.
+    pub fn read(&self, plan: &Plan) {
+        if let Some(rent) = plan.rent() {
+            self.rent.store(rent, Ordering::Relaxed);
+        }
     }
 
     /// A write was made.

@@ -13,7 +13,7 @@
 //! | [`hints`]     | what does the user ask for beside the data?                          |
 //! | [`step`]      | what is asked, and which plan of it runs now?                        |
 //! | [`terms`]     | what do the machine and the file allow now?                          |
-//! | `habit`       | will a flush follow?                                                 |
+//! | `habit`       | will a flush follow? what would a mapping have saved so far?         |
 //! | `learning`    | is the disk known, or had a part better come first?                  |
 //! | [`disk_agreement`] | do all ranks know the disk, and the same of it?                |
 //! | [`admission`] | who may hold memory now, and who waits?                              |

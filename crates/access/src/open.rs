@@ -23,7 +23,7 @@ use outcore_io::pool::PAGE;
 use outcore_io::store::listing::Listed;
 use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
 use outcore_plan::{
-    is_cached, trial, Chunked, Direction, Layout, Plan, Request, Section, Strided, Terms,
+    is_cached, trial, Chunked, Direction, Faults, Layout, Plan, Request, Section, Strided, Terms,
 };
 
 use crate::admission::{self, Mode};
@@ -474,10 +474,19 @@ impl Open {
             user_stride: access.strides,
             direction: access.direction,
         };
-        let plan = Plan::new(&request, &terms);
+        let mut plan = Plan::new(&request, &terms);
+        if plan.as_ref().is_ok_and(Plan::turns_on_faults) {
+            if let Some(faults) = terms::faults(layout, access.section, files) {
+                terms.faults = Some(Faults { rent: self.habit.rent(), ..faults });
+                plan = Plan::new(&request, &terms);
+            }
+        }
         // What is held for an access that this one is a part of, that one tells.
         let ours = if mode == Mode::Nested { i64::MAX } else { 0 };
         let plan = plan.map_err(|error| terms::refused(error, access.hints, ours))?;
+        if mode != Mode::Look {
+            self.habit.read(&plan);
+        }
         let (plan, alone) = self.alone(plan, &request, terms, access, files)?;
         let Access { section, data, .. } = *access;
         let (sink, tables, chunk_cache) = (None, 0, CacheUse::Never);

@@ -5,7 +5,8 @@ use outcore_io::lock::Patience;
 use outcore_io::store::{Cells, Resolved};
 use outcore_io::{probe, Arena, FileRef, FileTable, Reservation, StorageError};
 use outcore_plan::{
-    is_cached, ChunkTable, Chunked, Coding, Direction, Plan, PlanError, Request, Section, Stored,
+    is_cached, ChunkTable, Chunked, Coding, Direction, Faults, Plan, PlanError, Request, Section,
+    Stored,
 };
 
 use crate::admission::Mode;
@@ -148,7 +149,9 @@ impl Part<'_> {
             let (array, direction) = (&context.described.layout, access.direction);
             terms = terms::past_cache(terms, hints, context.found, array, direction);
         }
-        terms.fresh = own;
+        // Whatever holds the chunks is opened, and so mapped, for this batch.
+        let chunks = resolved.table.stored.iter().flatten().count() / files.len().max(1);
+        terms.faults = Some(Faults::of_new(i64::try_from(chunks).unwrap_or(i64::MAX)));
         let request = Request {
             layout: &context.described.layout,
             table: Some(&resolved.table),

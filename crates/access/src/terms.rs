@@ -10,11 +10,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use outcore_io::disks::{self, Figures, Origin};
+use outcore_io::page_table::Entered;
 use outcore_io::pool::PAGE;
 use outcore_io::{cpu, probe, Arena, FileTable, Pipeline};
 use outcore_plan::gaps::Prices;
 use outcore_plan::{
-    Chunked, Coding, Direction, Layout, Method, PlanError, Rates, Section, Strided, Terms,
+    Chunked, Coding, Direction, Faults, Layout, Method, PlanError, Rates, Section, Strided, Terms,
 };
 
 use crate::hints::{Cache, Hints};
@@ -24,6 +25,8 @@ const GLANCE: i64 = 64 << 10;
 /// Looks per access, and for a small one: a look costs as much as reading a page.
 const LOOKS: i64 = 16;
 const FEW_LOOKS: i64 = 4;
+/// Looks after which, half of the way to the next, a page is read to see what a page fault enters.
+const TRIES: [i64; 3] = [2, 8, 13];
 /// Bytes of a small access.
 pub const SMALL: i64 = 256 << 10;
 /// Bytes per look, where neighbours are wanted as well.
@@ -267,15 +270,7 @@ fn look(
     files: &FileTable,
     one: &mut dyn FnMut(RawFd, i64, i64) -> Option<()>,
 ) -> Option<i64> {
-    let mut axes: Vec<(i64, i64)> = section
-        .ranges()
-        .iter()
-        .zip(&layout.strides)
-        .map(|(range, stride)| (range.count, range.step * stride))
-        .filter(|(count, _)| *count > 1)
-        .collect();
-    axes.sort_by_key(|(_, stride)| std::cmp::Reverse(*stride));
-    let base: i64 = section.ranges().iter().zip(&layout.strides).map(|(r, s)| r.start * s).sum();
+    let (base, axes) = walk(layout, section);
     let span: i64 = axes.iter().map(|(count, stride)| (count - 1) * stride).sum();
     if span < PAGE as i64 {
         return Some(0); // A page or two: to fetch them is one request in any case.
@@ -303,6 +298,41 @@ fn look(
         one(file.fd(), offset, run.min(LOOK).min(room))?;
     }
     Some(looks)
+}
+
+/// Where the first element is, and number and distance of elements per axis, the slowest axis first.
+fn walk(layout: &Strided, section: &Section) -> (i64, Vec<(i64, i64)>) {
+    let mut axes: Vec<(i64, i64)> = section
+        .ranges()
+        .iter()
+        .zip(&layout.strides)
+        .map(|(range, stride)| (range.count, range.step * stride))
+        .filter(|(count, _)| *count > 1)
+        .collect();
+    axes.sort_by_key(|(_, stride)| std::cmp::Reverse(*stride));
+    let base = section.ranges().iter().zip(&layout.strides).map(|(r, s)| r.start * s).sum();
+    (base, axes)
+}
+
+/// The page faults of a read of a section through the mapping of its file, so far as a few of its pages
+/// tell; none where the system does not say, or there are several files.
+pub fn faults(layout: &Strided, section: &Section, files: &FileTable) -> Option<Faults> {
+    if files.len() != 1 {
+        return None;
+    }
+    let file = files.open(0).ok()?;
+    let needed = layout.parts.iter().map(|part| part.offset.saturating_add(part.len)).max()?;
+    let mapping = file.kept()?.mapping(needed, &Arena::global()).ok()?;
+    let (base, axes) = walk(layout, section);
+    let place = |k: i64, of: i64| {
+        let (_, offset, _) = locate(layout, base + element(&axes, k, of))?;
+        usize::try_from(offset).ok()
+    };
+    let looks: Option<Vec<usize>> = (0..LOOKS).map(|look| place(look, LOOKS)).collect();
+    // Between the others: looks must not find what was tried before.
+    let tries: Option<Vec<usize>> = TRIES.iter().map(|k| place(2 * k + 1, 2 * LOOKS)).collect();
+    let Entered { absent, large } = mapping.entered(&looks?, &tries?)?;
+    Some(Faults { absent, large, chunks: 0, rent: 0 })
 }
 
 /// Bytes from the first element to the one `look / looks` of the way through the section.

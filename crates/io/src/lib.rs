@@ -33,6 +33,7 @@ pub mod node_barrier;
 mod open_file;
 pub mod original;
 pub mod page;
+pub mod page_table;
 mod pinned;
 pub mod pool;
 pub mod probe;

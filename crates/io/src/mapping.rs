@@ -158,6 +158,15 @@ impl Mapping {
         pages
     }
 
+    /// Enters the page of a byte, as reading the byte does. Ask `check` before anything is made of it.
+    pub(crate) fn enter(&self, at: usize) {
+        if at < self.len {
+            let _pinned = self.pin(at, at + 1);
+            // SAFETY: the byte lies in our mapping; others may store to it, and nobody uses what is read.
+            unsafe { self.start.add(at).read_volatile() };
+        }
+    }
+
     fn failed(&self) -> bool {
         self.entry.failed.load(Ordering::Acquire)
     }

@@ -12,7 +12,7 @@ use crate::address::PAGE;
 use crate::emit::Means;
 use crate::nest::{ends_page, starts_page, Nest};
 use crate::plan::{Direction, Method};
-use crate::terms::{Rates, Terms};
+use crate::terms::{Faults, Rates, Terms};
 
 /// Which pages a write into cold data has to find in the page cache, so that the kernel does not
 /// read them itself: one at a time, while the writer waits.
@@ -34,6 +34,11 @@ pub(crate) struct Choice {
     pub halves: bool,
     /// A write past the page cache.
     pub past: bool,
+    /// Mapped, but calls are cheaper if the pages are not in the mapping.
+    pub doubtful: bool,
+    /// What reads by calls cost so far beyond what they would have through a mapping that has all pages, with
+    /// this one: nothing from the read on that enters the pages. None where nothing changes.
+    pub rent: Option<i64>,
 }
 
 /// Data is taken as cached from this share of pages on, in thousandths: there is no disk to wait for.
@@ -51,6 +56,11 @@ pub(crate) const SMALL: i64 = 256 << 10;
 const LINE: i64 = 64;
 /// What one page fault enters into a mapping of cached pages (Linux: `fault_around_bytes`).
 const AROUND: i64 = 64 << 10;
+/// Pages of which the processor's caches hold what calls need, so long as no others are used.
+const WARM: i64 = 1 << 10;
+/// So much, in nanoseconds, page faults may cost more than calls before somebody looks which pages are in
+/// the mapping: looking takes some 20 us.
+const WORTH_ASKING: i64 = 1_000_000;
 /// A page that is written through a mapping makes its whole folio dirty, a `pwrite` only the blocks
 /// it changes. Folios are as large as the file was read ahead: a column of a 1 GiB array takes all
 /// of it to the disk, or 64 MiB.
@@ -62,7 +72,8 @@ pub(crate) const LONE_DIRTY: i64 = 1_500;
 impl Choice {
     /// A choice without alternatives.
     pub fn only(method: Method, forced: bool) -> Choice {
-        Choice { method, prices: [None; 4], forced, halves: false, past: false }
+        let (halves, past, doubtful, rent) = (false, false, false, None);
+        Choice { method, prices: [None; 4], forced, halves, past, doubtful, rent }
     }
 
     fn cheapest(prices: [Option<(Method, i64)>; 4]) -> Choice {
@@ -162,25 +173,59 @@ fn pieces(nest: &Nest, terms: &Terms) -> i64 {
 pub(crate) fn choose(nest: &Nest, means: Means, terms: &Terms) -> Choice {
     if is_cached(terms.cached_permille) {
         let choice = Choice::cheapest(cached(nest, means.direction, terms));
+        if means.direction == Direction::Read {
+            return weigh_faults(choice, nest, terms);
+        }
         Choice { halves: halves(nest, means.direction, &choice, terms), ..choice }
     } else {
         Choice::cheapest(cold(nest, means, terms))
     }
 }
 
-/// What it adds to a read that its mapping is a new one, for this access only.
-fn fresh_ns(nest: &Nest, direction: Direction, terms: &Terms) -> i64 {
-    if !terms.fresh || direction == Direction::Write {
+/// What page faults add to a read through a mapping, with the calls that make it where it is a new one.
+fn faults_ns(nest: &Nest, direction: Direction, faults: Faults, r: &Rates) -> i64 {
+    if direction == Direction::Write {
         return 0;
     }
-    times(neighbourhoods(nest), terms.rates.fault_ns).saturating_add(terms.rates.fresh_map_ns)
+    let (large, small) = (neighbourhoods(nest, FOLIO), neighbourhoods(nest, AROUND));
+    let each = times(large, faults.large).saturating_add(times(small, 1000 - faults.large)) / 1000;
+    let calls = if faults.chunks > 0 { r.fresh_map_ns / faults.chunks } else { 0 };
+    times(times(each, faults.absent) / 1000, r.fault_ns).saturating_add(calls)
 }
 
-/// Page faults of a nest in a new mapping.
-fn neighbourhoods(nest: &Nest) -> i64 {
-    let level = nest.level(AROUND);
+/// Page faults of a nest in an empty mapping, if each enters what lies around in so many bytes.
+fn neighbourhoods(nest: &Nest, around: i64) -> i64 {
+    let level = nest.level(around);
     let number: i64 = nest.axes[..level].iter().map(|a| a.count).product();
-    number.saturating_add(times(number, nest.extent(level) - 1) / AROUND)
+    number.saturating_add(times(number, nest.extent(level) - 1) / around)
+}
+
+/// Looks at a cheap read once more, for its page faults.
+///
+/// Where they are not known: whether to ask would pay. Where they are: calls are cheaper than to enter the
+/// pages, but who reads again and again would pay more for calls, each time, than the pages cost once. So
+/// it is the problem of renting skis or buying them: what calls cost more than a mapping that has the pages
+/// is added up, and at the read where the sum comes nearest to the price of the pages these are entered.
+/// Then no order of reads costs more than about twice the least possible.
+fn weigh_faults(choice: Choice, nest: &Nest, terms: &Terms) -> Choice {
+    let [straight, window, Some((_, mapped)), _] = choice.prices else { return choice };
+    let calls = [straight, window].into_iter().flatten().map(|(_, price)| price);
+    let calls = calls.min().unwrap_or(i64::MAX);
+    let Some(faults) = terms.faults else {
+        let none = Faults { absent: 1000, large: 0, chunks: 0, rent: 0 };
+        let most = faults_ns(nest, Direction::Read, none, &terms.rates);
+        let doubtful = mapped.saturating_add(most).saturating_sub(calls) >= WORTH_ASKING;
+        return Choice { doubtful: choice.method == Method::Mapped && doubtful, ..choice };
+    };
+    let pages = faults_ns(nest, Direction::Read, faults, &terms.rates);
+    let rent = calls.saturating_sub(mapped.saturating_sub(pages));
+    if choice.method == Method::Mapped || faults.chunks > 0 || rent <= 0 {
+        return choice;
+    }
+    if faults.rent > 0 && times(faults.rent, 2).saturating_add(times(rent, 3)) >= times(pages, 2) {
+        return Choice { method: Method::Mapped, rent: Some(0), ..choice };
+    }
+    Choice { rent: Some(faults.rent.saturating_add(rent)), ..choice }
 }
 
 /// Prices when the pages are in the page cache.
@@ -199,12 +244,20 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
         Direction::Read => r.pread,
         Direction::Write => r.write,
     };
-    let straight = times(calls, call).saturating_add(time(bytes, rate));
+    // Calls in pages of their own.
+    let lone = |number: i64, level| match level == nest.level(PAGE) {
+        true if direction == Direction::Read => times((number - WARM).max(0), r.lone_ns),
+        _ => 0,
+    };
+    let straight = times(calls, call)
+        .saturating_add(time(bytes, rate))
+        .saturating_add(lone(runs, nest.run_level()));
     let patches = direction == Direction::Read || terms.exclusive;
     let e = extents(nest, if patches { terms.cached_gap } else { 1 }, terms);
     let patch = direction == Direction::Write && e.bytes > bytes;
     let passes = if direction == Direction::Read { r.pread } else { r.write };
     let window = times(e.number.max(e.bytes / terms.window), call)
+        .saturating_add(lone(e.number, nest.level(terms.cached_gap)))
         .saturating_add(time(e.bytes, passes))
         .saturating_add(if patch { time(e.bytes, r.pread) } else { 0 })
         .saturating_add(time(bytes, r.copy))
@@ -212,7 +265,7 @@ fn cached(nest: &Nest, direction: Direction, terms: &Terms) -> [Option<(Method, 
     let mapped = terms.mapping.then(|| {
         map.saturating_add(time(touched(nest, LINE), r.mapped))
             .saturating_add(times(touched(nest, PAGE) / PAGE, touch))
-            .saturating_add(fresh_ns(nest, direction, terms))
+            .saturating_add(terms.faults.map_or(0, |faults| faults_ns(nest, direction, faults, &r)))
             .saturating_add(pieces(nest, terms))
     });
     if direction == Direction::Write && terms.flushed {
@@ -434,9 +487,15 @@ impl Choice {
         let mapped = self.prices[2].map_or(price, |(_, price)| price);
         let price = if self.halves { price.saturating_add(mapped) / 4 } else { price };
         let semicolon = if others.is_empty() { "" } else { "; " };
+        let bought = match (self.rent, self.method) {
+            (Some(_), Method::Mapped) => {
+                "; earlier reads by calls have cost what it takes to enter the pages into the mapping"
+            }
+            _ => "",
+        };
         let halves = if self.halves { " (half of it mapped, by a second thread)" } else { "" };
         format!(
-            "{name}{halves}, about {}{each} with {} % of the pages cached{semicolon}{}",
+            "{name}{halves}, about {}{each} with {} % of the pages cached{semicolon}{}{bought}",
             duration(price),
             cached_permille / 10,
             others.join(", "),

@@ -79,4 +79,4 @@ pub use price::Priced;
 pub use request::Request;
 pub use section::{Range, Section};
 pub use slabs::{Slab, Slabs};
-pub use terms::{Coding, Home, Rates, Terms};
+pub use terms::{Coding, Faults, Home, Rates, Terms};

@@ -206,6 +206,16 @@ impl Plan {
         self.choice.method
     }
 
+    /// Whether another plan may be better, as soon as the terms say which page faults there will be.
+    pub fn turns_on_faults(&self) -> bool {
+        self.choice.doubtful
+    }
+
+    /// What `Faults::rent` is for the next read, if this plan is run; none if it stays as it is.
+    pub fn rent(&self) -> Option<i64> {
+        self.choice.rent
+    }
+
     /// Bytes asked for.
     pub fn useful_bytes(&self) -> i64 {
         self.means.total

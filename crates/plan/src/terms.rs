@@ -60,9 +60,29 @@ pub struct Terms {
     pub rates: Rates,
     /// What chunks that are encoded take besides themselves.
     pub coding: Coding,
-    /// Files are mapped for this access only: the mapping has to be made, and each neighbourhood of pages
-    /// costs a page fault.
-    pub fresh: bool,
+    /// The page faults of a read through a mapping; where nothing is known of them, there are none.
+    pub faults: Option<Faults>,
+}
+
+/// Pages are entered into a mapping by page faults. What is known of those that a read will take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Faults {
+    /// Share of what the read touches that is not in the mapping yet, in thousandths.
+    pub absent: i64,
+    /// Share of that where a page fault enters a folio of 2 MiB, in thousandths; elsewhere it enters 64 KiB.
+    pub large: i64,
+    /// The mapping is made for this access, and serves so many chunks of it; 0 if it is kept.
+    pub chunks: i64,
+    /// What earlier reads by calls cost beyond what they would have through a mapping that has all pages,
+    /// nanoseconds.
+    pub rent: i64,
+}
+
+impl Faults {
+    /// Those of files that are mapped for one access, with so many chunks in each.
+    pub fn of_new(chunks: i64) -> Faults {
+        Faults { absent: 1000, large: 0, chunks: chunks.max(1), rent: 0 }
+    }
 }
 
 /// Where the caller's array is in memory.
@@ -124,6 +144,9 @@ pub struct Rates {
     pub stream: i64,
     /// One system call on cached data, nanoseconds.
     pub call_ns: i64,
+    /// What a call takes besides where it is one of many, each in another page, nanoseconds: neither the page's
+    /// descriptor nor its bytes are in the processor's caches (16384 calls of 4 bytes: 11 to 15 ms).
+    pub lone_ns: i64,
     /// One small write into the page cache, nanoseconds: ext4 walks all blocks of the folio (2 MiB
     /// where the file was read in order), which makes it 7 us; 1 us where folios are pages.
     pub write_call_ns: i64,
@@ -169,6 +192,7 @@ impl Rates {
         device: 2_600_000_000,
         stream: 2_800_000_000,
         call_ns: 300,
+        lone_ns: 450,
         write_call_ns: 6_000,
         pread: 9_000_000_000,
         pread_large: 6_900_000_000,
@@ -214,7 +238,7 @@ impl Terms {
             method: None,
             rates: Rates::MEASURED,
             coding: Coding::default(),
-            fresh: false,
+            faults: None,
         }
     }
 
@@ -241,6 +265,12 @@ impl Terms {
         t.share = t.share.clamp(1, 1 << 24);
         t.threads = t.threads.clamp(1, 1 << 10);
         t.window = t.window.clamp(1, 1 << 28);
+        t.faults = t.faults.map(|faults| Faults {
+            absent: faults.absent.clamp(0, 1000),
+            large: faults.large.clamp(0, 1000),
+            chunks: faults.chunks.max(0),
+            rent: faults.rent.clamp(0, 1 << 60),
+        });
         let coding = &mut t.coding;
         for bytes in [
             &mut coding.decode_scratch,

@@ -33,6 +33,11 @@ fn warm() -> Terms {
     t
 }
 
+/// A tenth of the pages is in the mapping.
+fn not_entered() -> Terms {
+    Terms { faults: Some(Faults { absent: 900, large: 0, chunks: 0, rent: 0 }), ..warm() }
+}
+
 fn cold() -> Terms {
     Terms { cached_permille: 0, ..warm() }
 }
@@ -76,6 +81,13 @@ fn strided_cases() -> Vec<Golden> {
         case("warm_read_sparse", &big, &sparse, READ, warm()),
         case("warm_read_sparse_unmapped", &big, &sparse, READ, unmapped.clone()),
         case("warm_read_column", &big, &[(0, 16384, 1), (9, 1, 1)], READ, warm()),
+        case(
+            "warm_read_column_not_entered",
+            &big,
+            &[(0, 16384, 1), (9, 1, 1)],
+            READ,
+            not_entered(),
+        ),
         case("warm_read_fortran_to_c", &columns, &all, READ, warm()),
         case("warm_write_block", &big, &[(100, 500, 1), (200, 900, 1)], WRITE, shared.clone()),
         case("warm_write_sparse_shared", &big, &sparse, WRITE, unmapped.clone()),

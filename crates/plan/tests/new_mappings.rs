@@ -1,18 +1,36 @@
-//! Files that are mapped for one access only: page faults count.
+//! Page faults: of files that are mapped for one access only, and of mappings that are kept.
 #![allow(clippy::unwrap_used)]
 
 use outcore_plan::layout::Part;
-use outcore_plan::{Direction, Layout, Method, Plan, Range, Request, Section, Strided, Terms};
+use outcore_plan::{
+    Direction, Faults, Layout, Method, Plan, Range, Request, Section, Strided, Terms,
+};
 
-fn method(ranges: [(i64, i64, i64); 2], fresh: bool) -> Method {
+type Ranges = [(i64, i64, i64); 2];
+
+fn method(ranges: Ranges, fresh: bool) -> Method {
     of(512, ranges, fresh)
 }
 
 /// Of a section of a file of so many rows and columns.
-fn of(side: i64, ranges: [(i64, i64, i64); 2], fresh: bool) -> Method {
-    let (shape, item) = (vec![side, side], 8);
-    let parts = vec![Part { file: 0, offset: 0, len: side * side * item }];
-    let layout = Layout::Strided(Strided { shape, item, strides: vec![side * item, item], parts });
+fn of(side: i64, ranges: Ranges, fresh: bool) -> Method {
+    plan([side; 2], ranges, fresh.then(|| Faults::of_new(1))).method()
+}
+
+/// A cached read of a section of an array of 8 bytes each.
+fn plan(shape: [i64; 2], ranges: Ranges, faults: Option<Faults>) -> Plan {
+    planned(shape, ranges, Direction::Read, &Terms { faults, ..warm() })
+}
+
+fn warm() -> Terms {
+    Terms { cached_permille: 1000, mapping: true, ..Terms::new(64 << 20) }
+}
+
+fn planned(shape: [i64; 2], ranges: Ranges, direction: Direction, terms: &Terms) -> Plan {
+    let (item, [rows, columns]) = (8, shape);
+    let parts = vec![Part { file: 0, offset: 0, len: rows * columns * item }];
+    let strides = vec![columns * item, item];
+    let layout = Layout::Strided(Strided { shape: shape.to_vec(), item, strides, parts });
     let range = |(start, count, step)| Range::new(start, count, step).unwrap();
     let section = Section::new(ranges.map(range).to_vec());
     let user_stride = [section.shape()[1] * item, item];
@@ -21,10 +39,9 @@ fn of(side: i64, ranges: [(i64, i64, i64); 2], fresh: bool) -> Method {
         table: None,
         section: &section,
         user_stride: &user_stride,
-        direction: Direction::Read,
+        direction,
     };
-    let terms = Terms { cached_permille: 1000, mapping: true, fresh, ..Terms::new(64 << 20) };
-    Plan::new(&request, &terms).unwrap().method()
+    Plan::new(&request, terms).unwrap()
 }
 
 #[test]
@@ -50,4 +67,72 @@ fn a_column_of_a_small_chunk_is_not_worth_a_mapping_of_its_own() {
     let column = [(0, 64, 1), (0, 1, 1)];
     assert_eq!(of(64, column, true), Method::Window);
     assert_eq!(of(128, [(0, 128, 1), (0, 1, 1)], false), Method::Mapped);
+}
+
+#[test]
+fn chunks_of_one_file_share_its_mapping() {
+    let small = |chunks| plan([64, 64], [(0, 64, 1), (0, 1, 1)], Some(Faults::of_new(chunks)));
+    assert_eq!((Method::Window, Method::Mapped), (small(1).method(), small(100).method()));
+    // Each takes page faults of its own.
+    let rows = |chunks| plan([512, 512], [(0, 8, 64), (0, 512, 1)], Some(Faults::of_new(chunks)));
+    assert_eq!((Method::Straight, Method::Straight), (rows(1).method(), rows(1000).method()));
+    assert_eq!(None, rows(1000).rent(), "the next access finds another mapping");
+}
+
+/// A column whose elements lie 64 KiB apart: a page fault each, where folios are small.
+const TALL: [i64; 2] = [1 << 14, 1 << 13];
+const COLUMN: Ranges = [(0, 1 << 14, 1), (7, 1, 1)];
+
+fn kept(absent: i64, large: i64, rent: i64) -> Option<Faults> {
+    Some(Faults { absent, large, chunks: 0, rent })
+}
+
+#[test]
+fn page_faults_are_asked_for_where_they_decide() {
+    assert_eq!(Method::Mapped, plan(TALL, COLUMN, None).method());
+    assert!(plan(TALL, COLUMN, None).turns_on_faults());
+    assert!(!plan(TALL, COLUMN, kept(0, 0, 0)).turns_on_faults(), "they are known");
+    let forced = Terms { method: Some(Method::Mapped), ..warm() };
+    assert!(!planned(TALL, COLUMN, Direction::Read, &forced).turns_on_faults());
+    assert!(!planned(TALL, COLUMN, Direction::Write, &warm()).turns_on_faults());
+    let cold = Terms { cached_permille: 0, ..warm() };
+    assert!(!planned(TALL, COLUMN, Direction::Read, &cold).turns_on_faults());
+    // A few rows: less than what looking is worth. A block: copies take longer than page faults.
+    assert!(!plan(TALL, [(0, 500, 1), (7, 1, 1)], None).turns_on_faults());
+    assert!(plan(TALL, [(0, 1000, 1), (7, 1, 1)], None).turns_on_faults());
+    assert!(!plan(TALL, [(0, 1 << 12, 1), (0, 1 << 13, 1)], None).turns_on_faults());
+}
+
+#[test]
+fn pages_that_are_there_or_come_many_at_once_are_read_through_the_mapping() {
+    let column = |faults| plan(TALL, COLUMN, faults);
+    assert_eq!(Method::Straight, column(kept(1000, 0, 0)).method());
+    assert!(column(kept(1000, 0, 0)).rent().unwrap() > 0);
+    for faults in [kept(0, 0, 0), kept(100, 0, 0), kept(1000, 1000, 0)] {
+        assert_eq!((Method::Mapped, None), (column(faults).method(), column(faults).rent()));
+    }
+}
+
+#[test]
+fn who_reads_again_enters_the_pages_when_calls_have_cost_as_much() {
+    let cases = [(1000, 1 << 14), (800, 1 << 14), (600, 1 << 14), (1000, 1 << 12), (700, 1 << 11)];
+    for (absent, rows) in cases {
+        let column = [(0, rows, 1), (7, 1, 1)];
+        let first = plan(TALL, column, kept(absent, 0, 0));
+        let (each, pages) = (first.rent().unwrap(), rows * absent / 1000 * 1_500);
+        let (mut rent, mut reads) = (0, 1);
+        loop {
+            let plan = plan(TALL, column, kept(absent, 0, rent));
+            if plan.method() == Method::Mapped {
+                assert_eq!(Some(0), plan.rent(), "the pages are paid for");
+                assert!(plan.why().contains("earlier reads"), "{}", plan.why());
+                break;
+            }
+            assert_eq!(Some(rent + each), plan.rent());
+            (rent, reads) = (rent + each, reads + 1);
+            assert!(reads < 100, "{absent} {rows}");
+        }
+        let nearest = (2 * pages + each) / (2 * each);
+        assert_eq!(nearest.max(2), reads, "{absent} {rows}: {pages} in steps of {each}");
+    }
 }

@@ -246,3 +246,81 @@ fn a_loop_over_a_plain_array_needs_a_page() {
     assert_eq!(PAGE as i64, array.least_to_read().unwrap());
     assert_eq!(2 * PAGE as i64, array.least_to_cast(1000).unwrap(), "and a page for the cast");
 }
+
+/// An array of so many rows of 64 KiB, of which one column is in the page cache, each page for itself.
+fn tall(dir: &TestDir, rows: i64) -> (PathBuf, Section) {
+    use std::os::unix::fs::FileExt;
+    let path = dir.path().join("tall");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len((rows as u64) << 16).unwrap();
+    for row in 0..rows as u64 {
+        file.write_all_at(&row.to_ne_bytes(), (row << 16) + 8 * 500).unwrap();
+    }
+    (path, section(&[(0, rows, 1), (500, 1, 1)]))
+}
+
+/// The methods of reads that follow each other, by which bytes were moved; each as `survey` told it.
+fn methods(array: &Open, column: &Section, hints: &Hints, reads: usize) -> Vec<String> {
+    let rows = column.shape()[0];
+    let expected: Vec<u8> = (0..rows as u64).flat_map(u64::to_ne_bytes).collect();
+    let one = |_| {
+        let mut memory = vec![0; expected.len()];
+        let access = access(Direction::Read, column, (&[8, 8], 8), &mut memory, hints);
+        let told = array.survey(&access, &Never).unwrap();
+        assert_eq!(Some(1000), told.cached);
+        assert_eq!(
+            told.method,
+            array.survey(&access, &Never).unwrap().method,
+            "asking costs nothing"
+        );
+        let before = array.done();
+        array.run(&access, &Never).unwrap();
+        assert_eq!(expected, memory);
+        let done = array.done();
+        let moved = (done.reads - before.reads, done.mapped_bytes - before.mapped_bytes);
+        let mapped = if told.method == "mapped" { (0, 8 * rows) } else { (rows, 0) };
+        assert_eq!(mapped, moved);
+        told.method
+    };
+    (0..reads).map(one).collect()
+}
+
+#[test]
+fn who_reads_once_takes_no_page_faults_and_who_reads_often_takes_them_once() {
+    let _one = budget(256 << 20);
+    let dir = TestDir::new("open-entered");
+    let (path, column) = tall(&dir, 1024);
+    if std::fs::File::open("/proc/self/pagemap").is_err() {
+        eprintln!("SKIPPED: this system does not tell which pages are entered");
+        return;
+    }
+    let described = dense(&path, &[1024, 8192], 8);
+    let (Layout::Strided(layout), files) = (&described.layout, described.table(false)) else {
+        unreachable!()
+    };
+    for _ in 0..2 {
+        let none = Faults { absent: 1000, large: 0, chunks: 0, rent: 0 };
+        let found = terms::faults(layout, &column, &files);
+        assert_eq!(Some(none), found, "what was tried is not what is looked at");
+    }
+    let (hints, array) = (Hints::default(), || open(dense(&path, &[1024, 8192], 8)));
+    let first = methods(&array(), &column, &hints, 10);
+    let calls = first.iter().take_while(|method| *method == "straight").count();
+    assert!((2..8).contains(&calls), "{first:?}");
+    assert!(first[calls..].iter().all(|method| method == "mapped"), "{first:?}");
+    assert_eq!(first, methods(&array(), &column, &hints, 10), "equal reads, equal choices");
+    // Pages that somebody entered are there for others.
+    let mapped = Hints { method: Some(Method::Mapped), ..Hints::default() };
+    let array = array();
+    methods(&array, &column, &mapped, 1);
+    assert_eq!(vec!["mapped"], methods(&array, &column, &hints, 1));
+}
+
+#[test]
+fn small_reads_do_not_ask_which_pages_are_entered() {
+    let _one = budget(256 << 20);
+    let dir = TestDir::new("open-few");
+    let (path, column) = tall(&dir, 500);
+    let array = open(dense(&path, &[500, 8192], 8));
+    assert_eq!(vec!["mapped"], methods(&array, &column, &Hints::default(), 1));
+}
