@@ -12,7 +12,7 @@ from ranks import of_all, once, ranks
 # Each fourth row: 32 kB apart.
 SHAPE = (4800, 2048)
 # Requests of the first trial, and of both: `crates/access/src/learning.rs`.
-TRIALS = (28, 68)
+TRIALS = (44, 84)
 
 
 @pytest.fixture

@@ -143,6 +143,21 @@ fn what_another_rank_timed_is_taken_over_unless_it_was_measured() {
 }
 
 #[test]
+fn what_a_request_costs_is_not_forgotten_for_long_requests_that_share_the_device() {
+    let device = u64::MAX - 8;
+    adopt(device, 5_000_000, 150_000_000, TOLD);
+    let mut disks = disks().unwrap();
+    let disk = disks.get_mut(&device).unwrap();
+    // A quarter of 100 MB a second: three others read, too.
+    for _ in 0..KEPT {
+        disk.saw(Observation { requests: 8, bytes: 8 << 20, ns: 335_000_000, idle: 200_000 }, TOLD);
+    }
+    let (found, _) = disk.now().unwrap();
+    within(found.latency_ns, 3_000_000, 6_000_000);
+    assert!(found.gap > 64 << 10, "a gap of {}", found.gap);
+}
+
+#[test]
 fn a_slow_period_among_fast_ones_is_a_stall() {
     let mut disk = Disk::default();
     for _ in 0..10 {
