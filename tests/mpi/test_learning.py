@@ -7,7 +7,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from ranks import of_all, once, ranks
+from ranks import UNDER_MPI, of_all, once, ranks
 
 # Each fourth row: 32 kB apart.
 SHAPE = (4800, 2048)
@@ -60,16 +60,18 @@ def test_one_rank_of_a_node_tries_the_disk_for_all(world, folder, learning, writ
             t.barrier()
         return t.nodes[t.rank], counts
 
-    found = [
-        one for ran in of_all(world.run(body)) for one in (ran if isinstance(ran, list) else [ran])
-    ]
-    for node in {node for node, _ in found}:
+    ran = of_all(world.run(body))
+    found = [one for each in ran for one in (each if isinstance(each, list) else [each])]
+    tries = []
+    for node in sorted({node for node, _ in found}):
         counts = np.array([each for of, each in found if of == node])
         tried = counts[:, 1] - counts[:, 0]
-        # With other figures a plan may have fewer requests.
-        assert (tried > 0).sum() == 1, counts
+        tries.append((tried > 0).sum())
         assert counts[:, 2].sum() <= counts[:, 0].sum(), counts
-        if method != "auto":
+        # With other figures a plan may have fewer requests.
+        if method != "auto" and tries[-1]:
             assert tried.sum() in TRIALS, counts
+    # Simulated nodes are one process, and may find that the other one has tried the disk.
+    assert max(tries) == 1 and (min(tries) == 1 or not UNDER_MPI), tries
     if write:
         np.testing.assert_array_equal(np.load(path)[::4, :64], data[::4, :64] + 1)
