@@ -405,15 +405,16 @@ def test_jobs_are_listed_continued_and_removed(monkeypatch, capsys):
     assert "nothing to go on with" in capsys.readouterr().out
 
 
-def interrupted(monkeypatch, call, *inputs, calls_before=3, **words):
-    """Stop a computation after so many calls of `progress`, and not before something is durable."""
+def interrupted(monkeypatch, call, *inputs, calls_before=3, share=0.0, **words):
+    """Stop a computation that has a journal, after so many calls of `progress` and a share of it."""
     monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
     calls = 0
 
     def progress(done, total):
         nonlocal calls
         calls += 1
-        if calls > calls_before and os.path.exists(f"{words['out']}.outcore-journal"):
+        begun = os.path.exists(f"{words['out']}.outcore-journal")
+        if calls > calls_before and done >= share * total and begun:
             raise Stop
 
     with pytest.raises(Stop):
@@ -460,8 +461,8 @@ def test_a_solution_goes_on_by_the_same_command_only(monkeypatch, capsys):
     lu, piv = linalg.lu_factor(rng.random((300, 300)))
     for name, one in (("f.npy", lu), ("p.npy", piv), ("s.npy", rng.random((300, 700)))):
         np.save(name, one)
-    # Of 67, in three groups of columns: the first one's has to be stored for its memory to be used again.
-    factors, words = ("f.npy", "p.npy"), {"out": "c.npy", "calls_before": 50}
+    # Columns are solved in groups: when the last one is, the first one has been stored.
+    factors, words = ("f.npy", "p.npy"), {"out": "c.npy", "share": 0.9}
     interrupted(monkeypatch, outcore.lu_solve, factors, "s.npy", **words)
     assert main(["resume"]) == 3
     assert "the same `outcore run` with --resume" in capsys.readouterr().err
