@@ -75,3 +75,29 @@ def test_one_rank_of_a_node_tries_the_disk_for_all(world, folder, learning, writ
     assert max(tries) == 1 and (min(tries) == 1 or not UNDER_MPI), tries
     if write:
         np.testing.assert_array_equal(np.load(path)[::4, :64], data[::4, :64] + 1)
+
+
+@ranks(1, 2, 4, per_node=(None, 1))
+@pytest.mark.parametrize("write", [False, True])
+def test_who_reads_beside_others_of_its_node_times_nothing(world, folder, monkeypatch, write):
+    """Each rank has a part of what the disk does; also after a call that failed."""
+    calls = []
+    monkeypatch.setattr(_core, "share_disks", calls.append)
+    data = np.arange(64.0 * 64).reshape(64, 64)
+
+    def body(t):
+        once(t, lambda: np.save(folder / "a.npy", data))
+        with outcore.open(folder / "a.npy", "r+", comm=t) as a:
+            key = np.s_[:, t.rank :: t.size]
+            if write:
+                a.write_all(key, data[key], method="two-phase")
+            else:
+                a.read_all(key, method="two-phase")
+            with pytest.raises(outcore.errors.OutcoreError):
+                a.write_all(np.s_[99], 1.0) if write else a.read_all(np.s_[99])
+            t.barrier()
+            return t.nodes.count(t.nodes[t.rank]) > 1
+
+    alone = not any(others for ran in of_all(world.run(body)) for others in np.ravel(ran))
+    assert calls.count(True) == calls.count(False)
+    assert alone == (not calls)

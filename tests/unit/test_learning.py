@@ -175,6 +175,20 @@ def test_ranks_plan_with_what_one_of_their_node_timed(tmp_path, learning):
         assert a.explain(ROWS).disk == "measured"
 
 
+def test_reads_beside_those_of_other_ranks_are_not_timed(tmp_path, learning):
+    path, _ = scattered(tmp_path)
+    with outcore.open(path) as a:
+        for shared in (True, False):
+            forget(path)
+            if shared:
+                _core.share_disks(True)
+            a[ROWS]
+            if shared:
+                _core.share_disks(False)
+            timed = _core.settings(0, a.hints, 2, [(a._core, ROWS)])[11]
+            assert (timed == 0) is shared
+
+
 READ = """
 import sys, zlib, numpy as np, outcore
 sys.path.insert(0, sys.argv[1])

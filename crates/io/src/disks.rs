@@ -24,7 +24,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -150,6 +150,8 @@ struct Disk {
 
 static DISKS: Mutex<BTreeMap<u64, Disk>> = Mutex::new(BTreeMap::new());
 static LEARNING: AtomicBool = AtomicBool::new(true);
+/// Accesses under way that other processes make together with this one.
+static SHARED: AtomicU32 = AtomicU32::new(0);
 
 /// In a forked child the lock may be held for ever, by a thread that the fork left behind: after
 /// a tenth of a second, which no holder takes, plans are priced by guess.
@@ -168,6 +170,15 @@ fn disks() -> Option<MutexGuard<'static, BTreeMap<u64, Disk>>> {
 /// Whether disks are learned from now on.
 pub fn set_learning(learning: bool) {
     LEARNING.store(learning, Ordering::Relaxed);
+}
+
+/// From now on, or no longer, other ranks of this machine read as well: what a read takes is no figure of the disk,
+/// of which each has a part.
+pub fn share(shared: bool) {
+    match shared {
+        true => SHARED.fetch_add(1, Ordering::Relaxed),
+        false => SHARED.fetch_sub(1, Ordering::Relaxed),
+    };
 }
 
 /// Replaces all that is known by these figures, by device number (`st_dev`); true: learned by an
@@ -253,7 +264,7 @@ pub struct Watch {
 impl Watch {
     /// A read begins, of a file on `device`; none if nothing is to be learned there.
     pub fn begin(device: u64, path: &Path, assumed: Figures) -> Option<Watch> {
-        if !LEARNING.load(Ordering::Relaxed) {
+        if !LEARNING.load(Ordering::Relaxed) || SHARED.load(Ordering::Relaxed) > 0 {
             return None;
         }
         let mut disks = disks()?;
@@ -357,13 +368,15 @@ impl Disk {
         }
     }
 
-    /// Whether the last period of a kind shows that the disk is not slow, as `used` say: it took
-    /// half of what they allow at most, with all that could be saved up before; or it and the
-    /// others that are remembered were fast.
+    /// Whether the last period of a kind shows that the disk is not slow, as `used` say: it and the others that are
+    /// remembered were fast; or its requests were scattered, and took half of what is allowed at most, with all that
+    /// could be saved up before. Long requests alone do not tell: a device that has few requests a second may have
+    /// saved up bytes meanwhile.
     fn is_denied(&self, kind: usize, used: Figures, assumed: Figures) -> bool {
         let kept = &self.seen[kind];
         let fast = |one: &Observation| !is_slow(one, assumed);
-        kept.front().is_some_and(|one| fast(one) && 2.0 * (longest(one) as f64) < price(one, used))
+        let half = |one: &Observation| 2.0 * (longest(one) as f64) < price(one, used);
+        kind == 0 && kept.front().is_some_and(|one| fast(one) && half(one))
             || (kept.len() == KEPT && kept.iter().all(fast))
     }
 }
@@ -428,13 +441,20 @@ pub fn fitted(seen: &[Observation], told: Figures) -> Figures {
     let alone = |one: &Observation| one.ns.max(1) as f64 / one.requests.max(1) as f64;
     let scattered = seen.iter().find(|one| one.bytes / one.requests.max(1) < SCATTERED);
     let mut u = scattered.map_or(start.0, |one| alone(one).ln().max(start.0));
+    // Longer requests that took less than half of that had been saved up.
+    let saved = |one: &&Observation| {
+        scattered.is_some_and(|first| {
+            one.bytes / one.requests.max(1) >= SCATTERED && 2.0 * alone(one) < alone(first)
+        })
+    };
+    let seen: Vec<_> = seen.iter().filter(|one| !saved(one)).collect();
     let mut v = start.1 + SLOPE * (u - start.0);
     for _ in 0..40 {
         let beside = (start.1 - v) - SLOPE * (start.0 - u);
         let (mut aa, mut ab, mut bb) = (PRIOR + ALONG * SLOPE * SLOPE, -ALONG * SLOPE, ALONG);
         let mut ga = PRIOR * (start.0 - u) - ALONG * SLOPE * beside;
         let mut gb = ALONG * beside;
-        for one in seen {
+        for one in &seen {
             let of_requests = one.requests as f64 * u.exp();
             let of_bytes = one.bytes as f64 * v.exp();
             let larger = of_requests.max(of_bytes).max(1.0);

@@ -106,7 +106,7 @@ mod _core {
     #[pymodule_export]
     use crate::library::lookup3;
     #[pymodule_export]
-    use crate::measure::{learned_disks, measure_disk, set_disks, set_learning};
+    use crate::measure::{learned_disks, measure_disk, set_disks, set_learning, share_disks};
     #[pymodule_export]
     use crate::memory::{
         keep_chunks_after, kept_chunks, memory_limit, memory_state, reset_memory_peak,

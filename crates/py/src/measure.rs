@@ -33,6 +33,12 @@ pub fn set_learning(learning: bool) {
     disks::set_learning(learning);
 }
 
+/// Whether other ranks read as well from now on, so that nothing is learned; each call is ended by one of the other kind.
+#[pyfunction]
+pub fn share_disks(shared: bool) {
+    disks::share(shared);
+}
+
 /// What this process has learned of disks: a file there, gap, latency, rate and stream.
 #[pyfunction]
 pub fn learned_disks() -> Vec<(PathBuf, i64, i64, i64, i64)> {

@@ -328,13 +328,14 @@ def run(
                             group.agree(0)
                             return told
                         at_once = None if write else records.unplanned()
-                        if at_once is not None:
-                            failure = independent.each_independently(
-                                group, mine, at_once[0], write=False
-                            )
-                        else:
-                            shared = _synchronise(group, records, mine, write=write)
-                            failure = _as_chosen(group, shared, write=write)
+                        with _DisksAreShared(group):
+                            if at_once is not None:
+                                failure = independent.each_independently(
+                                    group, mine, at_once[0], write=False
+                                )
+                            else:
+                                shared = _synchronise(group, records, mine, write=write)
+                                failure = _as_chosen(group, shared, write=write)
                 finally:
                     with Unsure(group, what):
                         unpin_slots(group)
@@ -347,6 +348,23 @@ def run(
     if write or results is None:
         return None
     return results[0] if one else results
+
+
+class _DisksAreShared:
+    """Where other ranks of the node read as well, what a read takes is no figure of the disk."""
+
+    __slots__ = ("_others",)
+
+    def __init__(self, group: Transport) -> None:
+        self._others = group.nodes.count(group.nodes[group.rank]) > 1
+
+    def __enter__(self) -> None:
+        if self._others:
+            _core.share_disks(True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._others:
+            _core.share_disks(False)
 
 
 def _with_known_disks(

@@ -62,6 +62,20 @@ fn a_throttled_device_is_not_taken_for_its_bursts() {
 }
 
 #[test]
+fn bytes_that_were_saved_up_while_requests_waited_do_not_make_a_device_fast() {
+    let (mut disk, mut device) = (Disk::default(), Throttled::default());
+    device.read(&mut disk, 44, 44 * 4096, i64::MAX);
+    device.read(&mut disk, 40, 40 * 4096, 200_000);
+    let found = disk.now().unwrap();
+    for _ in 0..KEPT - 1 {
+        let one = Observation { requests: 16, bytes: 16 << 20, ns: 9_000_000, idle: 200_000 };
+        disk.saw(one, TOLD);
+        assert_eq!(disk.now().unwrap().1, Origin::Learned);
+        assert!(disk.now().unwrap().0.latency_ns > found.0.latency_ns / 2);
+    }
+}
+
+#[test]
 fn a_spinning_disk_saves_nothing_up() {
     let mut disk = Disk::default();
     let mut read = |requests: i64, bytes: i64, idle| {
