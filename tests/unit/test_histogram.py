@@ -183,6 +183,10 @@ def test_quantiles_are_numpys(tmp_path_factory, shape, dtype, source, method, q,
         warnings.simplefilter("ignore")
         told = np.asarray(np.quantile(native, q, axis, method=method)).dtype
         expected = np.asarray(np.quantile(wide, q, axis, method=method)).astype(told)
+        if native.dtype.kind == "f" and (method == "linear" or native.size == 1):
+            # NumPy makes NaN of an infinite neighbour that takes no part.
+            low, high = (np.quantile(wide, q, axis, method=m) for m in ("lower", "higher"))
+            expected = np.where(np.isnan(expected) & (low == high), low, expected).astype(told)
         with stored(folder, data, source, rng) as a:
             # Below the first, an axis has to be so short.
             memory = "1500 KiB" if little else "16 MiB"
