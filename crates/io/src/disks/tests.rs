@@ -162,6 +162,9 @@ fn what_a_request_costs_is_not_forgotten_for_long_requests_that_share_the_device
     adopt(device, 5_000_000, 150_000_000, TOLD);
     let mut disks = disks().unwrap();
     let disk = disks.get_mut(&device).unwrap();
+    // Nor for bytes that were saved up meanwhile.
+    disk.saw(Observation { requests: 16, bytes: 16 << 20, ns: 9_000_000, idle: 200_000 }, TOLD);
+    assert_eq!(disk.now().map(|(_, origin)| origin), Some(Origin::Learned));
     // A quarter of 100 MB a second: three others read, too.
     for _ in 0..KEPT {
         disk.saw(Observation { requests: 8, bytes: 8 << 20, ns: 335_000_000, idle: 200_000 }, TOLD);
