@@ -233,6 +233,61 @@ impl<'a> Index<'a> {
         Ok(loops)
     }
 
+    /// The section of point `k` of an array of this shape: its element along the indexed axes, the ranges of the
+    /// others. The index was checked.
+    pub fn section(&self, k: usize, shape: &[i64]) -> Result<Section, PlanError> {
+        let mut ranges = self.rest.ranges().to_vec();
+        let mut set = |axis: usize, index: i64| {
+            ranges[axis] = Range { start: index, count: 1, step: 1 };
+        };
+        match self.lists {
+            Lists::Points(lists) => {
+                for (axis, list) in self.axes.iter().zip(lists) {
+                    set(*axis, wrapped(list[k], shape[*axis]));
+                }
+            }
+            Lists::Outer(lists) => {
+                let mut left = k;
+                for (axis, list) in self.axes.iter().zip(lists).rev() {
+                    set(*axis, wrapped(list[left % list.len()], shape[*axis]));
+                    left /= list.len();
+                }
+            }
+            Lists::Flat(list) => {
+                let elements: i64 = self.axes.iter().map(|axis| shape[*axis]).product();
+                let mut left = wrapped(list[k], elements);
+                for axis in self.axes.iter().rev() {
+                    set(*axis, left % shape[*axis]);
+                    left /= shape[*axis];
+                }
+            }
+        }
+        Ok(Section::new(ranges))
+    }
+
+    /// Lowest byte and one past the highest byte of the caller's array that the points touch, from its first
+    /// element on.
+    pub fn reach(&self, layout: &Layout) -> Result<(i64, i64), PlanError> {
+        let item = match layout {
+            Layout::Strided(layout) => layout.item,
+            Layout::Chunked(layout) => layout.item,
+        };
+        let points = i64::try_from(self.len()?).unwrap_or(i64::MAX);
+        let regular = self.rest.ranges().iter().zip(self.strides).enumerate();
+        let regular = regular.filter(|(d, _)| !self.axes.contains(d));
+        let loops = regular.map(|(_, (range, stride))| (range.count, *stride));
+        let (mut low, mut high) = (0_i64, item);
+        for (count, stride) in loops.chain([(points, self.point)]) {
+            let far = (count - 1).max(0).checked_mul(stride);
+            let far = far.ok_or(PlanError::TooLarge("the caller's array"))?;
+            let sum = |at: i64, more| {
+                at.checked_add(more).ok_or(PlanError::TooLarge("the caller's array"))
+            };
+            (low, high) = (sum(low, far.min(0))?, sum(high, far.max(0))?);
+        }
+        Ok((low, high))
+    }
+
     /// Number of points, those of regular axes that are walked as points included.
     pub fn places(&self, layout: &Layout) -> Result<usize, PlanError> {
         let loops = self.loops(layout)?;

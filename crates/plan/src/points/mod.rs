@@ -149,6 +149,11 @@ impl Points {
         window.number >> (self.cell_bits - self.bits)
     }
 
+    /// The address of a point: see `file`.
+    pub fn address(&self, k: usize) -> i64 {
+        self.file[k]
+    }
+
     /// Address of a point inside its chunk, or in the file.
     pub(crate) fn inside(&self, k: usize) -> i64 {
         self.file[k] & ((1_i64 << self.cell_bits) - 1)
