@@ -380,30 +380,6 @@ class Array:
     def read(self, key: Any, out: NDArray[Any] | None = None) -> Any: ...
     def write(self, key: Any, value: Any) -> None: ...
     def write_part(self, key: Any, part: tuple[slice, ...], value: NDArray[Any]) -> None: ...
-    def read_points(
-        self,
-        axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
-        mode: str,
-        rest: list[int],
-        out: NDArray[Any],
-    ) -> None: ...
-    def write_points(
-        self,
-        axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
-        mode: str,
-        rest: list[int],
-        value: NDArray[Any],
-    ) -> None: ...
-    def explain_points(
-        self,
-        axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
-        mode: str,
-        rest: list[int],
-        write: bool,
-    ) -> dict[str, Any]: ...
     def shape_of(self, key: Any) -> tuple[int, ...]: ...
     def counts(self, key: Any, write: bool = False) -> list[int]: ...
     def price(self, key: Any, write: bool = False, cold: bool = False) -> tuple[int, int]: ...
