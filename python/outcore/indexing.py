@@ -23,11 +23,11 @@ zarr and xarray have them.
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -58,7 +58,7 @@ class ResultAxis(NamedTuple):
     reversed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Points:
     """
     Elements of an array, or blocks of them, chosen by lists of indices.
@@ -105,12 +105,17 @@ class Points:
         """Number of points."""
         return math.prod(self.points)
 
-    @property
+    @cached_property
     def others(self) -> tuple[int, ...]:
         """The axes of the array that have no list."""
         return tuple(d for d in range(len(self.shape)) if d not in self.axes)
 
-    @property
+    @cached_property
+    def _kept(self) -> frozenset[int]:
+        """The axes of the array that the result has: no integer drops them."""
+        return frozenset(axis.number for axis in self.result if axis.kind == "array")
+
+    @cached_property
     def core_shape(self) -> tuple[int, ...]:
         """The points, then the other axes of the array: those with an integer have length 1."""
         return (*self.points, *(self.rest[d][1] for d in self.others))
@@ -125,34 +130,41 @@ class Points:
             return 1
         return self.points[axis.number] if axis.kind == "point" else self.rest[axis.number][1]
 
-    def _seen(self) -> list[ResultAxis]:
-        """The axes of the result but new ones."""
-        return [axis for axis in self.result if axis.kind != "new"]
-
+    @cached_property
     def _order(self) -> list[int]:
-        """For each axis of `_seen` its place among the axes in core order that the result has."""
-        kept = [d for d in self.others if self._has(d)]
-        place = {d: len(self.points) + k for k, d in enumerate(kept)}
-        return [a.number if a.kind == "point" else place[a.number] for a in self._seen()]
+        """For each axis of the result but new ones its place in core order, without dropped axes."""
+        place = {d: len(self.points) + k for k, d in enumerate(sorted(self._kept))}
+        axes = [axis for axis in self.result if axis.kind != "new"]
+        return [axis.number if axis.kind == "point" else place[axis.number] for axis in axes]
+
+    @cached_property
+    def _integers(self) -> tuple[Any, ...] | None:
+        """For axes in core order: whole, or None where an integer dropped one; None if none did."""
+        if len(self._kept) == len(self.others):
+            return None
+        whole = (slice(None),) * len(self.points)
+        return (*whole, *(slice(None) if d in self._kept else None for d in self.others), ...)
+
+    @cached_property
+    def _turned(self) -> tuple[Any, ...] | None:
+        """For axes of the result: upwards, downwards, or None where new; None if all go upwards."""
+        if not any(axis.kind == "new" or axis.reversed for axis in self.result):
+            return None
+        turned = {True: slice(None, None, -1), False: slice(None)}
+        return (*(None if a.kind == "new" else turned[a.reversed] for a in self.result), ...)
 
     def to_core(self, result: NDArray[Any]) -> NDArray[Any]:
         """An array with the axes of the result (or of a part of it), as a view in core order."""
-        turned: tuple[Any, ...] = tuple(
-            0 if axis.kind == "new" else slice(None, None, -1 if axis.reversed else 1)
-            for axis in self.result
-        )
-        view = result[(*turned, ...)].transpose(np.argsort(self._order()))
-        return self._with_integers(view)
+        if self._turned is not None:
+            result = result[tuple(0 if one is None else one for one in self._turned)]
+        return self._with_integers(result.transpose(_inverse(self._order)))
 
     def to_result(self, core: NDArray[Any]) -> NDArray[Any]:
         """An array in core order, as a view with the axes of the result."""
-        whole = (slice(None),) * len(self.points)
-        view = core[(*whole, *(slice(None) if self._has(d) else 0 for d in self.others), ...)]
-        turned: list[Any] = [
-            None if axis.kind == "new" else slice(None, None, -1 if axis.reversed else 1)
-            for axis in self.result
-        ]
-        return view.transpose(self._order())[(*turned, ...)]
+        if self._integers is not None:
+            core = core[tuple(0 if one is None else one for one in self._integers)]
+        result = core.transpose(self._order)
+        return result if self._turned is None else result[self._turned]
 
     def empty(self, dtype: np.dtype[Any], order: str) -> NDArray[Any]:
         """
@@ -161,30 +173,21 @@ class Points:
         Axes lie in memory as in the result, or, in a file in Fortran order, the other way round. The
         axes of the points stay together in C order, so that they can be seen as one.
         """
-        number = len(self.points)
-        places = self._order()
+        number, places = len(self.points), self._order
         points = [k for k, place in enumerate(places) if place < number]
         if points and points[-1] - points[0] >= number:
-            places.sort()  # other axes stand between them: the points go first
-        groups = [list(same) for _, same in itertools.groupby(places, lambda k: max(k, number - 1))]
+            places = sorted(places)  # other axes stand between them: the points go first
         if order == "F":
-            groups.reverse()
-        places = [place for group in groups for place in group]
-        kept = [
-            n for n, d in zip(self.core_shape[number:], self.others, strict=True) if self._has(d)
-        ]
-        lengths = [*self.points, *kept]
+            first = next((k for k, place in enumerate(places) if place < number), 0)
+            behind = places[first + number :]
+            places = [*behind[::-1], *places[first : first + number], *places[:first][::-1]]
+        lengths = [*self.points, *(self.rest[d][1] for d in sorted(self._kept))]
         memory = np.empty([lengths[place] for place in places], dtype)
-        return self._with_integers(memory.transpose(np.argsort(places)))
+        return self._with_integers(memory.transpose(_inverse(places)))
 
     def _with_integers(self, view: NDArray[Any]) -> NDArray[Any]:
         """The same with an axis of length 1 for each axis of the array that has an integer."""
-        whole = (slice(None),) * len(self.points)
-        key = (*whole, *(slice(None) if self._has(d) else None for d in self.others), ...)
-        return view[key]
-
-    def _has(self, axis: int) -> bool:
-        return any(one.kind == "array" and one.number == axis for one in self.result)
+        return view if self._integers is None else view[self._integers]
 
     def result_key(self, box: Box) -> tuple[slice, ...]:
         """Where a box lies in the result."""
@@ -241,6 +244,10 @@ class Points:
 
     def _list_of(self, k: int, box: Box) -> NDArray[np.int64]:
         indices, spans = self.lists[k], box[: len(self.points)]
+        if all(count == n for (_, count), n in zip(spans, self.points, strict=True)) and (
+            self._is_ready(indices, self.points)
+        ):
+            return indices.reshape(-1)  # type: ignore[no-any-return]
         own = indices.ndim
         key = tuple(
             slice(None) if n == 1 else slice(first, first + count)
@@ -343,6 +350,11 @@ class Points:
             code="index-out-of-bounds",
             path=self.path,
         )
+
+
+def _inverse(places: Sequence[int]) -> list[int]:
+    """Where each place is."""
+    return sorted(range(len(places)), key=places.__getitem__)
 
 
 # Parsing

@@ -38,6 +38,8 @@ __all__ = ["INDEX", "Held", "Mask", "nonzero"]
 INDEX = 8
 # Elements of a mask that are looked at in one step: their indices stay in the processor's cache.
 _STEP = 1 << 16
+# With less memory fewer, down to this.
+_SMALLEST = 1 << 8
 # Memory that is not worth counting: the core counts whole pages.
 _PAGE = 4096
 # Of the memory that is free, an access gets one part for indices and values; the core works in the rest.
@@ -161,13 +163,18 @@ class Mask:
         numpy.ndarray or None
             Flat indices of shape ``(count,)``.
         """
-        count = self.count
+        if not self.count:
+            return np.empty(0, np.int64)
         if self._kept is None and isinstance(self._source, np.ndarray):
-            self._room = self._room or self._held.take(INDEX * count, least=0)
-            if self._room < INDEX * count:
+            self._room = self._room or self._held.take(self._bytes(), least=0)
+            if self._room < self._bytes():
                 return None
             self._kept = self._filled()
         return self._kept
+
+    def _bytes(self) -> int:
+        """What it takes to list the indices of a mask in memory: they, and those of a step."""
+        return INDEX * (self.count + min(self.count, _STEP))
 
     def _filled(self) -> NDArray[np.int64]:
         """All indices of a mask in memory."""
@@ -190,7 +197,7 @@ class Mask:
         """
         count = self.count
         try:
-            self._held.take(INDEX * count * (axes + (self._kept is None)))
+            self._held.take(INDEX * count * axes + (self._bytes() if self._kept is None else 0))
         except BudgetError as error:
             raise BudgetError(
                 f"the indices of {count} elements that a mask of shape {self.shape} chooses take "
@@ -215,8 +222,8 @@ class Mask:
         numpy.ndarray
             Flat indices, ascending; the next window does not change them.
         """
-        # The caller may hold one while the next one is filled.
-        most = max(self._room // (2 * INDEX), 1)
+        # The caller may hold one while the next one is filled with those of a step.
+        most = max(self._room // (3 * INDEX), 1)
         window, filled = np.empty(most, np.int64), 0
         for first, part in self._parts(min(most, _STEP)):
             found = np.flatnonzero(part)
@@ -242,8 +249,8 @@ class Mask:
     def _walk(self) -> int:
         """Count the indices of a mask on disk; keep them if they fit."""
         source: Any = self._source
-        self._room = self._held.take(INDEX * source.size, least=0)
-        lists, count = indices_on_disk(source, self._room // INDEX)
+        self._room = self._held.take(2 * INDEX * source.size, least=0)
+        lists, count = indices_on_disk(source, self._room // (2 * INDEX))
         if lists is not None:
             self._kept = _joined(lists, count)
         return count
@@ -258,7 +265,7 @@ def indices_on_disk(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]
     array
         The array on disk, with at least one axis.
     most
-        Indices that may be kept.
+        Indices that may be kept; half as many more are made on the way.
 
     Returns
     -------
@@ -270,23 +277,21 @@ def indices_on_disk(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]
     """
     shape, count = array.shape, 0
     lists: list[NDArray[np.int64]] | None = []
+    # What the indices of a step take along each axis is small beside all that may be kept.
+    step = min(max(most // (4 * len(shape)), _SMALLEST), _STEP)
     for key, block in array.blocks():
-        start = [part.start for part in key]
-        rows = max(_STEP // max(math.prod(block.shape[1:]), 1), 1)
-        for low in range(0, block.shape[0], rows):
-            part = block[low : low + rows]
+        for first, part in _stretches(block, 0, step):
             number = int(np.count_nonzero(part))
             count += number
             if count > most:
                 lists = None
             elif number and lists is not None:
-                places = np.nonzero(part)
-                start[0] = key[0].start + low
+                places = np.unravel_index(np.flatnonzero(part) + first, block.shape)
                 flat = np.zeros(number, np.int64)
-                for place, first, length in zip(places, start, shape, strict=True):
+                for place, here, length in zip(places, key, shape, strict=True):
                     flat *= length
                     flat += place
-                    flat += first
+                    flat += here.start
                 lists.append(flat)
         del block
     return lists, count

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -478,27 +479,29 @@ class _Access:
         if not self._size:
             points.check(_CHECKED)
             return
-        per_point = points.per_point
-        if not (per_point or per_element):
-            work(self._whole)
-            return
-        cost = _Cost(per_point, per_element, self._size // points.number)
-        ceiling, least = cost.of(self._size), cost.least
+        cost = _Cost(points.per_point, per_element, self._size // points.number)
+        most, checked = self._size, False
+        if not cost.least:
+            try:
+                work(self._whole)
+                return
+            except BudgetError:
+                if most <= cost.smallest:
+                    raise
+                most = max(most // 4, cost.smallest)
         left: list[Iterator[Box]] = [iter((self._whole,))]
-        checked = False
         while left:
             with Held(self._array._core, self._writes) as held:
-                room = held.take(ceiling, min(least, ceiling))
-                most = cost.elements(room)
+                room = held.take(cost.of(most), min(cost.least, cost.of(most)))
+                most = min(most, cost.elements(room))
                 if most < self._size and not checked:
                     points.check(_CHECKED)  # before any of it is moved
                     checked = True
                 refused = _run(work, points, left, most, held)
-                if refused is None:
-                    return
-                if room <= max(least, _SMALL):
-                    raise _beside(refused, room)
-                ceiling = max(room // 4, least)
+            if refused is not None:
+                if most <= cost.smallest:
+                    raise _beside(refused, room) if room else refused
+                most = max(most // 4, cost.smallest)
 
 
 def _beside(refused: BudgetError, held: int) -> BudgetError:
@@ -520,19 +523,26 @@ class _Cost:
     row: int
 
     @property
+    def smallest(self) -> int:
+        """Elements of the smallest box: those of a point, or one of them if elements are converted."""
+        return 1 if self.per_element else self.row
+
+    @property
     def least(self) -> int:
-        """Of the smallest box: a point whole, or one element of it if elements are converted."""
+        """Bytes of the smallest box."""
         return self.per_point + self.per_element
 
     def of(self, elements: int) -> int:
-        """Of whole points with so many elements together."""
-        return elements // self.row * self.per_point + elements * self.per_element
+        """Bytes of a box with so many elements."""
+        return -(-elements // self.row) * self.per_point + elements * self.per_element
 
     def elements(self, room: int) -> int:
         """Elements of the largest box that takes at most so many bytes."""
-        whole = room // self.of(self.row)
-        if whole or not self.per_element:
-            return max(whole, 1) * self.row
+        point = self.of(self.row)
+        if not point:
+            return sys.maxsize
+        if room >= point or not self.per_element:
+            return max(room // point, 1) * self.row
         return max((room - self.per_point) // self.per_element, 1)
 
 
