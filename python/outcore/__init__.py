@@ -130,6 +130,7 @@ if TYPE_CHECKING:
     )
     from outcore.ooc.stencils.stencil import stencil
     from outcore.transport import Communicator, Transport
+    from outcore.unstructured.partition import Partition, partition
     from outcore.verification import Damage, verify
 
 __all__ = [
@@ -170,6 +171,7 @@ __all__ = [
     "OutcoreError",
     "OwnerReport",
     "Part",
+    "Partition",
     "PathTypeError",
     "PermissionDeniedError",
     "Planned",
@@ -254,6 +256,7 @@ __all__ = [
     "open",
     "open_many",
     "outer",
+    "partition",
     "percentile",
     "percentile_filter",
     "prod",
@@ -333,10 +336,20 @@ _LATER = {
     ),
     "outcore.ooc.stencils.stencil": "stencil",
     "outcore.transport": "Communicator Transport",
+    "outcore.unstructured.partition": "Partition partition",
     "outcore.verification": "Damage verify",
 }
 # Modules that are found as attributes without an import of their own.
-_MODULES = ("assignment", "blocks", "collective", "dist", "jobs", "ooc", "transport")
+_MODULES = (
+    "assignment",
+    "blocks",
+    "collective",
+    "dist",
+    "jobs",
+    "ooc",
+    "transport",
+    "unstructured",
+)
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
