@@ -130,11 +130,16 @@ if TYPE_CHECKING:
     )
     from outcore.ooc.stencils.stencil import stencil
     from outcore.transport import Communicator, Transport
+    from outcore.unstructured.edge_loop import edge_loop
+    from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
+    from outcore.unstructured.localize import AllocationList, LocalEdges
     from outcore.unstructured.partition import Partition, partition
+    from outcore.unstructured.translation import TranslationTable
     from outcore.verification import Damage, verify
 
 __all__ = [
     "Align",
+    "AllocationList",
     "AlreadyExistsError",
     "ArrayInfo",
     "ArrayReport",
@@ -156,6 +161,7 @@ __all__ = [
     "DistArray",
     "Distribution",
     "DistributionError",
+    "EdgeSchedule",
     "Entry",
     "FancyIndexError",
     "FormatError",
@@ -163,6 +169,7 @@ __all__ = [
     "IORequest",
     "InternalError",
     "LinAlgError",
+    "LocalEdges",
     "ManyReport",
     "Measured",
     "MemoryLimit",
@@ -180,6 +187,7 @@ __all__ = [
     "SectionError",
     "StorageError",
     "Strided",
+    "TranslationTable",
     "Transport",
     "UnsupportedError",
     "UsageError",
@@ -204,6 +212,8 @@ __all__ = [
     "cumprod",
     "cumsum",
     "dot",
+    "edge_loop",
+    "edge_schedule",
     "explain_all",
     "fft",
     "fft2",
@@ -336,7 +346,11 @@ _LATER = {
     ),
     "outcore.ooc.stencils.stencil": "stencil",
     "outcore.transport": "Communicator Transport",
+    "outcore.unstructured.edge_loop": "edge_loop",
+    "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
+    "outcore.unstructured.localize": "AllocationList LocalEdges",
     "outcore.unstructured.partition": "Partition partition",
+    "outcore.unstructured.translation": "TranslationTable",
     "outcore.verification": "Damage verify",
 }
 # Modules that are found as attributes without an import of their own.

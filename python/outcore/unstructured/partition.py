@@ -80,7 +80,8 @@ class Partition:
     SectionError
         ``index-out-of-bounds``: a number in `part` is none of a part.
     UsageError
-        ``bad-dtype``, ``bad-shape``, ``bad-partition``: `part` is no line of integers, or there is no part.
+        ``bad-dtype``, ``bad-shape``, ``bad-partition``: `part` is no line of integers, or there is no
+        part.
 
     Notes
     -----
