@@ -38,7 +38,7 @@ from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
 from outcore.unstructured.indirect import THREADS, Indirect, scratch
 from outcore.unstructured.localize import COMBINE
 from outcore.unstructured.partition import Partition
-from outcore.unstructured.tables import Table, room, too_small
+from outcore.unstructured.tables import Table, native, room, too_small
 
 __all__ = ["Kernel", "edge_loop"]
 
@@ -178,8 +178,7 @@ class _Array:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of its rows in memory."""
-        found: np.dtype[Any] = self.table.dtype.newbyteorder("=")
-        return found
+        return native(self.table.dtype)
 
     @property
     def tail(self) -> tuple[int, ...]:

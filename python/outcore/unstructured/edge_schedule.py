@@ -42,6 +42,7 @@ from outcore.unstructured.tables import (
     open_table,
     read_manifest,
     room,
+    slabs,
     too_small,
     write_manifest,
 )
@@ -50,10 +51,12 @@ from outcore.unstructured.translation import TranslationTable
 __all__ = ["EdgeSchedule", "edge_schedule"]
 
 _KIND = "edge-schedule"
-#: Bytes of an edge's element while a block is localized: itself, sorted, unique, local.
+#: Bytes of an edge's element while it is localized: itself, masks, sorted, unique, local.
 _LOCALIZED = 80
-#: Bytes of a node of a block beside its data, while the block is localized.
-_NODE = 16
+#: This part of the room is for the edges that are localized at a time.
+_PIECE = 4
+#: Bytes of a node of a block beside its data, while the block is localized: its index, sorted, ranks.
+_NODE = 64
 #: Columns of the table of blocks: edges, own nodes, nodes of others, and room for those in the index.
 _EDGES, _OWN, _OFF, _SPACE = range(4)
 
@@ -337,9 +340,9 @@ class _Making:
     def __init__(self, edges: Table, nodes: int, order: _Order, node: int, edge: int) -> None:
         self.edges, self.nodes, self.order = edges, nodes, order
         columns = int(edges.shape[1])
-        # Two blocks of edges and of data on them, or what localizing takes; of nodes, what is updated is
-        # read, held, written and added to at once.
-        self.edge_cost = max(2 * (4 * columns + edge), _LOCALIZED * columns + 16)
+        # Two blocks of edges and of data on them. Of nodes, what is updated is read, held, written and
+        # added to at once.
+        self.edge_cost = 2 * (4 * columns + edge)
         self.node_cost = 4 * node + _NODE
         self.groups = Groups(edges, nodes, order.positions, self.owner, all_owners)
         #: Positions at which blocks begin, and one past the last.
@@ -353,7 +356,7 @@ class _Making:
 
     def cut(self) -> None:
         """Find blocks that fit, and count their edges."""
-        limit = room()
+        limit = room() - room() // _PIECE
         # A first guess, so that few passes do: edges in proportion to nodes.
         share = self.edges.shape[0] / max(self.nodes, 1) * self.edge_cost + self.node_cost
         self.divide(np.diff(self.begins) * share / limit)
@@ -370,11 +373,8 @@ class _Making:
                 node = int(
                     self.order.at(int(self.begins[alone[0]]), int(self.begins[alone[0]]) + 1)[0]
                 )
-                raise too_small(
-                    f"the {int(self.counts[alone[0]])} edges of node {node}",
-                    int(cost[alone[0]]),
-                    "",
-                )
+                what = f"the {int(self.counts[alone[0]])} edges of node {node}"
+                raise too_small(what, int(cost[alone[0]]) * _PIECE // (_PIECE - 1) + 1, "")
             self.divide(np.where(heavy, np.maximum(1.25 * cost / limit, 2.0), 1.0))
 
     def divide(self, pieces: NDArray[np.float64]) -> None:
@@ -410,13 +410,13 @@ class _Making:
         index = table("index", (size,), np.int64)
         positions = new_table((copies, columns), np.int64, near)
         self.groups.distribute(positions, numbers)
-        begin, place = 0, 0
+        begin, place, piece = 0, 0, room() // 32
         for number, (edges, own, _, space) in enumerate(blocks.tolist()):
-            some = slice(begin, begin + edges)
             first = int(self.begins[number])
-            places, off = self._localized(positions[some], first, first + own)
-            local[some] = places
-            index[place : place + own] = self.order.at(first, first + own)
+            off = self._localize(positions, local, begin, begin + edges, first, first + own)
+            for low in range(first, first + own, piece):
+                high = min(low + piece, first + own)
+                index[place + low - first : place + high - first] = self.order.at(low, high)
             index[place + own : place + own + off.size] = off
             blocks[number, _OFF] = off.size
             begin, place = begin + edges, place + own + space
@@ -434,17 +434,27 @@ class _Making:
             write_manifest(out, _KIND, words)
         return EdgeSchedule(self.nodes, int(self.edges.shape[0]), local, numbers, index, blocks)
 
-    def _localized(
-        self, positions: NDArray[np.int64], begin: int, end: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Edges of a block in local numbers; nodes of other blocks, ascending."""
-        own = (positions >= begin) & (positions < end)
-        away = np.unique(positions[~own])
+    def _localize(
+        self, positions: Table, local: Table, begin: int, end: int, first: int, last: int
+    ) -> Any:
+        """
+        Put edges of a block into local numbers; the nodes of other blocks that they name, ascending.
+
+        In pieces: a block has as many edges as a loop has room for, which needs less for each.
+        """
+        rows = max(room() // _PIECE // (_LOCALIZED * int(self.edges.shape[1])), 64)
+        away = np.empty(0, np.int64)
+        for _, _, slab in slabs(positions, rows, begin, end):
+            foreign = slab[(slab < first) | (slab >= last)]
+            away = np.union1d(away, foreign)
         nodes = self.order.elements_at(away)
         order = np.argsort(nodes, kind="stable")
         rank = np.empty(order.size, np.int64)
         rank[order] = np.arange(order.size)
-        found = np.empty(positions.shape, np.int32)
-        found[own] = positions[own] - begin
-        found[~own] = end - begin + rank[np.searchsorted(away, positions[~own])]
-        return found, nodes[order]
+        for low, high, slab in slabs(positions, rows, begin, end):
+            own = (slab >= first) & (slab < last)
+            found = np.empty(slab.shape, np.int32)
+            found[own] = slab[own] - first
+            found[~own] = last - first + rank[np.searchsorted(away, slab[~own])]
+            local[low:high] = found
+        return nodes[order]

@@ -27,7 +27,7 @@ from outcore.errors import UsageError, advice
 from outcore.jobs import Source, opened
 from outcore.unstructured.groups import Groups, check_edges, most_owners
 from outcore.unstructured.indirect import gather, in_pieces, scatter, scratch
-from outcore.unstructured.tables import as_table, check_indices, room, too_small
+from outcore.unstructured.tables import as_table, check_indices, native, room, too_small
 from outcore.unstructured.translation import TranslationTable
 
 __all__ = ["COMBINE", "AllocationList", "Combine", "LocalEdges"]
@@ -118,7 +118,7 @@ class LocalEdges:
             for rows, to in self._both(found):
                 for some in in_pieces(rows.size):
                     gather(table, rows[some], to[some])
-        return found.astype(found.dtype.newbyteorder("="), copy=False)
+        return found.astype(native(found.dtype), copy=False)
 
     def scatter(self, array: Any, values: NDArray[Any], combine: Combine = "add") -> None:
         """

@@ -36,6 +36,7 @@ __all__ = [
     "check_indices",
     "forget_manifest",
     "in_folder",
+    "native",
     "new_table",
     "open_table",
     "read_manifest",
@@ -76,8 +77,8 @@ def too_small(what: str, needed: int, advice: str) -> BudgetError:
         What else helps.
     """
     return BudgetError(
-        f"{what} takes {needed} bytes, half of the memory budget of {int(outcore.memory())} is "
-        f"{room()}. Raise outcore.memory() to {2 * needed} bytes{advice}",
+        f"{what}: {needed} bytes of buffers are needed, and half of the memory budget of "
+        f"{int(outcore.memory())} is {room()}. Raise outcore.memory() to {2 * needed} bytes{advice}",
         code="budget-too-small",
         needed=2 * needed,
     )
@@ -127,6 +128,17 @@ def value_of(table: Table) -> Any:
     return table.data if isinstance(table, InMemory) else table
 
 
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """
+    A dtype in the byte order of the machine: for numbers the very object that NumPy itself uses.
+
+    `numpy.add.at` takes a way that is twenty times as slow where operands have equal dtypes that are two
+    objects, as `numpy.dtype.newbyteorder` makes them.
+    """
+    found = dtype.newbyteorder("=")
+    return np.dtype(found.str) if found.kind in "biufc" else found
+
+
 def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> Iterator[Any]:
     """
     Walk through some rows of a table.
@@ -146,11 +158,11 @@ def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> It
         Number of the first row, number of the one past the last, the rows.
     """
     end = table.shape[0] if end is None else end
-    native = table.dtype.newbyteorder("=")
+    dtype = native(table.dtype)
     if isinstance(table, InMemory):  # a view: nobody changes slabs
         for low in range(begin, end, rows):
             high = min(low + rows, end)
-            yield low, high, table.data[low:high].astype(native, copy=False)
+            yield low, high, table.data[low:high].astype(dtype, copy=False)
         return
     tail = tuple(slice(0, n) for n in table.shape[1:])
     following = None
@@ -162,7 +174,7 @@ def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> It
             following = None
             if high < end:
                 following = table.iread((slice(high, min(high + rows, end)), *tail))
-            yield low, high, np.asarray(data).astype(native, copy=False)
+            yield low, high, np.asarray(data).astype(dtype, copy=False)
     finally:
         if following is not None:
             following.cancel()
