@@ -259,6 +259,29 @@ def test_a_rank_that_fails_is_known_to_all(mesh, tmp_path):
     SimWorld(3).run(body)
 
 
+@pytest.mark.parametrize("budget", ["256 KiB", "1 GiB"])
+def test_columns_that_are_updated(budget):
+    """A matrix times a vector: each element of the matrix is worked on once, by the owner of its row."""
+    rng = np.random.default_rng(0)
+    places, values = rng.integers(0, N, (9000, 2)), rng.standard_normal(9000)
+
+    def product(edges, y, x, a):
+        np.add.at(y, edges[:, 0], a * x[edges[:, 1]])
+
+    x, expected, y = rng.standard_normal(N), np.zeros(N), np.zeros(N)
+    product(places, expected, x, values)
+    with outcore.memory(budget):
+        schedule = outcore.edge_schedule(places, N, updated=[0], bytes_per_edge=8)
+        outcore.edge_loop(
+            schedule, reads={"x": x}, edge_data={"a": values}, updates={"y": y}, kernel=product
+        )
+    assert schedule.edges_of_blocks.sum() == 9000
+    assert expected.tobytes() == y.tobytes()
+    for bad in ([], [2], [-1, 0]):
+        with pytest.raises(outcore.UsageError, match="columns"):
+            outcore.edge_schedule(places, N, updated=bad)
+
+
 # How it runs
 
 

@@ -56,6 +56,7 @@ def edge_loop(
     edge_data: Mapping[str, Source] | None = None,
     nodes: int | None = None,
     partition: Partition | None = None,
+    updated: Sequence[int] | None = None,
     comm: outcore.Communicator | outcore.Transport | None = None,
 ) -> None:
     """
@@ -87,6 +88,9 @@ def edge_loop(
     partition
         Of the nodes. By default blocks are neighbouring numbers. It changes what has to be read, never a
         result.
+    updated
+        Columns of `edges` whose nodes the kernel adds to; by default all. What it adds to others is
+        lost.
     comm
         A communicator of mpi4py, or a transport: its ranks share the blocks. Collective then, and
         `edges` is an `EdgeSchedule` that each of them has opened, and `updates` are on disk.
@@ -151,7 +155,7 @@ def edge_loop(
     ranks = Ranks.of(comm, "edge_loop")
     with contextlib.ExitStack() as stack:
         loop = _Loop(stack, reads or {}, updates, edge_data or {}, kernel)
-        schedule = loop.scheduled(edges, nodes, partition, ranks)
+        schedule = loop.scheduled(edges, nodes, partition, updated, ranks)
         loop.check(schedule, ranks)
         plan = loop.plan(schedule)
         if plan.held > room():
@@ -241,14 +245,15 @@ class _Loop:
         edges: Source | EdgeSchedule,
         nodes: int | None,
         partition: Partition | None,
+        updated: Sequence[int] | None,
         ranks: Ranks,
     ) -> EdgeSchedule:
         """The schedule that was given, or one of these edges."""
         if isinstance(edges, EdgeSchedule):
-            if partition is not None or nodes not in (None, edges.nodes):
+            if partition is not None or updated is not None or nodes not in (None, edges.nodes):
                 raise UsageError(
-                    "the schedule says how many nodes there are, and how they are partitioned; leave "
-                    "nodes= and partition= out",
+                    "the schedule says how many nodes there are, how they are partitioned and which are "
+                    "updated; leave nodes=, partition= and updated= out",
                     code="bad-value",
                 )
             return edges
@@ -265,6 +270,7 @@ class _Loop:
             edges,
             count,
             partition=partition,
+            updated=updated,
             bytes_per_node=self.node_bytes,
             bytes_per_edge=sum(one.row * one.dtype.itemsize for one in self.edge_data),
         )

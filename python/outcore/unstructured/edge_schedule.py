@@ -11,7 +11,8 @@ in the order of the edges. Blocks are parts of a partition, or of the numbering,
 memory. The rest is inspection: edges by block in local numbers, and for each block the nodes that it has
 to read.
 
-Invariants. Each node is in one block. A block has all edges of its nodes, in the order of their numbers.
+Invariants. Each node is in one block. A block has all edges that update its nodes, in the order of their
+numbers.
 Local numbers below `own` are those of the block's own nodes.
 
 Reference: PASSION report, sections 4.4.2 and 4.4.3 and Table 5 (`oc_gen_pal`, `oc_localize`,
@@ -24,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+from collections.abc import Sequence
 from typing import Any, Protocol, Self, SupportsIndex
 
 import numpy as np
@@ -249,6 +251,7 @@ def edge_schedule(
     nodes: SupportsIndex,
     *,
     partition: Partition | None = None,
+    updated: Sequence[int] | None = None,
     bytes_per_node: int = 64,
     bytes_per_edge: int = 0,
     out: str | os.PathLike[str] | None = None,
@@ -266,6 +269,10 @@ def edge_schedule(
     partition
         Of the nodes: parts become blocks, cut further where they do not fit in memory. By default blocks
         are neighbouring numbers. It changes what has to be read, never a result.
+    updated
+        Columns of `edges` whose nodes kernels add to; by default all. A matrix in coordinates (row,
+        column) has ``updated=[0]``: each of its elements is then worked on once, by the owner of the
+        row. What a kernel adds to nodes of other columns is lost.
     bytes_per_node
         Bytes that a row of all arrays on nodes takes which loops will use together. Blocks are cut so
         that two of them fit half of the present memory budget.
@@ -313,7 +320,8 @@ def edge_schedule(
     (array([3, 3]), [[2, 2], [2, 2]])
     """
     count = operator.index(nodes)
-    for name, number in {"nodes": count, "bytes_per_node": bytes_per_node}.items():
+    sizes = {"nodes": count, "bytes_per_node": bytes_per_node, "bytes_per_edge": bytes_per_edge}
+    for name, number in sizes.items():
         if number < 0:
             raise UsageError(f"{name}={number} is negative", code="bad-value")
     if partition is not None and partition.elements != count:
@@ -329,22 +337,42 @@ def edge_schedule(
         if partition is not None:
             order = stack.enter_context(TranslationTable(partition))
         stack.enter_context(_core.Reservation("edge schedule", room()))
-        making = _Making(found, count, order, bytes_per_node, bytes_per_edge)
+        columns = _columns(updated, int(found.shape[1]))
+        making = _Making(found, count, order, columns, bytes_per_node, bytes_per_edge)
         making.cut()
         return making.schedule(out)
+
+
+def _columns(updated: Sequence[int] | None, columns: int) -> list[int]:
+    """Columns that are updated, each once."""
+    if updated is None:
+        return list(range(columns))
+    found = sorted({operator.index(column) for column in updated})
+    if not found or not 0 <= found[0] <= found[-1] < columns:
+        raise UsageError(
+            f"updated={list(updated)}: edges have {columns} columns, so name some of 0..{columns - 1}",
+            code="bad-value",
+        )
+    return found
 
 
 class _Making:
     """One inspection."""
 
-    def __init__(self, edges: Table, nodes: int, order: _Order, node: int, edge: int) -> None:
+    def __init__(
+        self, edges: Table, nodes: int, order: _Order, updated: list[int], node: int, edge: int
+    ) -> None:
         self.edges, self.nodes, self.order = edges, nodes, order
         columns = int(edges.shape[1])
         # Two blocks of edges and of data on them. Of nodes, what is updated is read, held, written and
         # added to at once.
         self.edge_cost = 2 * (4 * columns + edge)
         self.node_cost = 4 * node + _NODE
-        self.groups = Groups(edges, nodes, order.positions, self.owner, all_owners)
+
+        def choose(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+            return all_owners(owners[:, updated])
+
+        self.groups = Groups(edges, nodes, order.positions, self.owner, choose)
         #: Positions at which blocks begin, and one past the last.
         self.begins = np.unique(order.begins)
         self.counts, self.others = np.zeros(0, np.int64), np.zeros(0, np.int64)
