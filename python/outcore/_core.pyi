@@ -396,6 +396,30 @@ class Array:
     ) -> tuple[list[int], list[tuple[int, bool] | None], bool]: ...
     def stored(self) -> tuple[list[int], NDArray[Any]] | None: ...
     def explain(self, key: Any, write: bool = False) -> dict[str, Any]: ...
+    def read_points(
+        self,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+        out: NDArray[Any],
+    ) -> None: ...
+    def write_points(
+        self,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+        value: NDArray[Any],
+    ) -> None: ...
+    def explain_points(
+        self,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+        write: bool,
+    ) -> dict[str, Any]: ...
     def leaves_gaps(self, key: Any) -> bool: ...
     def stats(self) -> dict[str, int]: ...
     def prefetch(self, key: Any) -> None: ...

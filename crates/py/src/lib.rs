@@ -48,6 +48,7 @@ mod distribution;
 mod durable;
 mod errors;
 mod hints;
+mod indexed;
 mod interrupt;
 mod key;
 mod layout;

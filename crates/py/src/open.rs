@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use outcore_access::nesting;
 use outcore_access::survey::Survey;
-use outcore_access::{Access, Open as Core};
+use outcore_access::{Access, IndexedAccess, Open as Core};
 use outcore_io::store::listing::Listed;
 use outcore_plan::Section;
 use pyo3::prelude::*;
@@ -55,6 +55,20 @@ impl Open {
     /// Moves the section between the files and the caller's memory.
     pub fn run(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
         self.outside(py, |signals| self.core.run(access, signals))
+    }
+
+    /// Moves elements that are chosen one by one.
+    pub fn run_indexed(&self, py: Python<'_>, asked: &IndexedAccess) -> Result<(), Fault> {
+        self.outside(py, |signals| self.core.run_indexed(asked, signals))
+    }
+
+    /// What that would take.
+    pub fn survey_indexed(
+        &self,
+        py: Python<'_>,
+        asked: &IndexedAccess,
+    ) -> Result<Survey, Fault> {
+        self.outside(py, |signals| self.core.survey_indexed(asked, signals))
     }
 
     /// What running would take.
