@@ -102,7 +102,9 @@ def test_rows_edge_data_and_formats(mesh, kind, budget, tmp_path):
         return outcore.create(path, data=data, **words)
 
     r, q, w, edges = made("r"), made("q"), made("w"), made("edges")
-    with outcore.memory("2 MiB" if (kind, budget) == ("h5", "384 KiB") else budget):
+    if kind in ("h5", "zarr") and budget != "1 GiB":
+        budget = "2 MiB"  # chunks go through codecs, which need some memory
+    with outcore.memory(budget):
         outcore.edge_loop(edges, reads={"q": q}, edge_data={"w": w}, updates={"r": r}, kernel=flux)
     assert expected.tobytes() == r[:].astype("<f8").tobytes()
 

@@ -136,11 +136,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("gap", [1, 64 * 2**10])
 @pytest.mark.parametrize("kind", ["npy", "zarr", "memory"])
 @pytest.mark.parametrize("name", ROWS)
-def test_gather_and_scatter(name, kind, gap, tmp_path, monkeypatch):
-    monkeypatch.setattr("outcore.unstructured.indirect._GAP", gap)
+def test_gather_and_scatter(name, kind, tmp_path):
     data = ROWS[name]
     words = {"chunks": (64, *data.shape[1:])} if kind == "zarr" else {}
     stored = data.copy()

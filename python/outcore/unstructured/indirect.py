@@ -14,7 +14,6 @@ Reference: PASSION report, Table 5 (`oc_get_partition`, `oc_gather`, `oc_scatter
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,27 +28,24 @@ from outcore.unstructured.tables import Table
 
 __all__ = ["THREADS", "Indirect", "gather", "in_pieces", "scatter", "scratch"]
 
-#: Rows that are not wanted are read, too, where they are fewer bytes than a request is worth.
-_GAP = 64 * 2**10
 #: Gathers and scatters that are done at once, at most: threads of `outcore.requests`.
 THREADS = 4
-#: Bytes that an index takes while rows are gathered or scattered: itself, its order, sorted.
-_EACH = 32
+#: Bytes that an index takes while rows are gathered or scattered: itself here, addresses in the core.
+_EACH, _IN_CORE = 8, 48
 
 
 def scratch() -> int:
-    """Bytes that a gather or scatter of a piece takes, beside the rows that are asked for."""
-    return 2 * _share()
+    """Bytes of the indices of a piece; what the core takes beside them it counts itself."""
+    return _share()
 
 
 def _share() -> int:
-    """Bytes of the indices of a piece, and of the slab that is read to pick rows out of it."""
     return int(outcore.memory()) // 64
 
 
 def in_pieces(rows: int, each: int = 0) -> Iterator[slice]:
-    """So many rows cut into pieces whose indices fit `scratch`, and `each` more bytes of a row."""
-    piece = max(_share() // (_EACH + each), 64)
+    """So many rows cut into pieces that are gathered at a time, with `each` more bytes of a row."""
+    piece = max(_share() // (_EACH + _IN_CORE + each), 64)
     return (slice(low, min(low + piece, rows)) for low in range(0, rows, piece))
 
 
@@ -68,21 +64,8 @@ def gather(array: Table, indices: NDArray[Any], out: NDArray[Any]) -> None:
     """
     if isinstance(array, InMemory):
         out[...] = array.data[indices]
-        return
-    row = max(out[:1].nbytes, 1) if len(out) else 1
-    order = None
-    if indices.size > 1 and not (indices[1:] >= indices[:-1]).all():
-        order = np.argsort(indices, kind="stable")
-        indices = indices[order]
-    tail = tuple(slice(0, n) for n in array.shape[1:])
-    for begin, end in _pieces(indices, max(_share() // row, 1), max(_GAP // row, 1)):
-        low, high = int(indices[begin]), int(indices[end - 1]) + 1
-        to = slice(begin, end) if order is None else order[begin:end]
-        some = indices[begin:end]
-        if order is None and (some[1:] - some[:-1] == 1).all():
-            array.read((slice(low, high), *tail), out=out[begin:end])
-        else:
-            out[to] = array.read((slice(low, high), *tail))[some - low]
+    else:
+        array._core.read_points(*_points(array, indices), out)
 
 
 def scatter(array: Table, indices: NDArray[Any], values: NDArray[Any]) -> None:
@@ -100,31 +83,19 @@ def scatter(array: Table, indices: NDArray[Any], values: NDArray[Any]) -> None:
     """
     if isinstance(array, InMemory):
         array.data[indices] = values
-        return
-    if indices.size > 1 and not (indices[1:] > indices[:-1]).all():
-        order = np.argsort(indices, kind="stable")
-        last = np.r_[indices[order[1:]] != indices[order[:-1]], True]
-        order = order[last]
-        indices, values = indices[order], values[order]
-    tail = tuple(slice(0, n) for n in array.shape[1:])
-    for begin, end in _pieces(indices, indices.size, 1):
-        low = int(indices[begin])
-        array.write((slice(low, low + end - begin), *tail), values[begin:end])
+    else:
+        values = values.astype(array.dtype, copy=False)
+        array._core.write_points(*_points(array, indices), values)
+        if array.hints.sync:
+            array.flush()
 
 
-def _pieces(indices: NDArray[Any], rows: int, gap: int) -> list[tuple[int, int]]:
-    """Ascending indices cut where a gap is wider than `gap`, or a piece would span more than `rows`."""
-    if not indices.size:
-        return []
-    cuts = [0, *(np.flatnonzero(np.diff(indices) > gap) + 1).tolist(), indices.size]
-    found = []
-    for begin, end in itertools.pairwise(cuts):
-        while int(indices[end - 1]) - int(indices[begin]) >= rows:
-            middle = begin + int(np.searchsorted(indices[begin:end], indices[begin] + rows))
-            found.append((begin, middle))
-            begin = middle
-        found.append((begin, end))
-    return found
+def _points(
+    array: Any, indices: NDArray[Any]
+) -> tuple[tuple[int, ...], tuple[NDArray[np.int64], ...], str, list[int]]:
+    """What the core calls these rows."""
+    rest = [word for length in array.shape for word in (0, length, 1)]
+    return (0,), (np.ascontiguousarray(indices, np.int64),), "points", rest
 
 
 class Indirect:
