@@ -43,6 +43,7 @@ from outcore.hints import Hints, MemoryLimit, memory
 from outcore.opening import create, open, open_many
 from outcore.report import BlocksReport, Report
 from outcore.requests import IORequest
+from outcore.selecting import Indexer
 
 if TYPE_CHECKING:
     from outcore.assignment import Assignment, assign
@@ -167,6 +168,7 @@ __all__ = [
     "FormatError",
     "Hints",
     "IORequest",
+    "Indexer",
     "InternalError",
     "LinAlgError",
     "LocalEdges",

@@ -19,6 +19,7 @@ LISTS = (
     "conversions",
     "factors",
     "files_of_formats",
+    "indexing",
     "lengths",
     "replaced",
     "accesses",

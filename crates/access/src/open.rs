@@ -486,8 +486,19 @@ impl Open {
         let Access { section, data, .. } = *access;
         let (sink, tables, chunk_cache) = (None, 0, CacheUse::Never);
         let (times, reach) = (1, reach(section, access.strides, self.described.item()));
-        let step =
-            Step { plan, files, data, section, cached, sink, tables, chunk_cache, alone, times, reach };
+        let step = Step {
+            plan,
+            files,
+            data,
+            section,
+            cached,
+            sink,
+            tables,
+            chunk_cache,
+            alone,
+            times,
+            reach,
+        };
         work(step)
     }
 

@@ -50,41 +50,28 @@ impl<'a> Blocks<'a> {
     /// the two sides do not overlap.
     pub unsafe fn run(&self, src: *const u8, dst: *mut u8) {
         let one = self.one;
-        let (src, dst) = (
-            src.wrapping_offset(one.src_at as isize),
-            dst.wrapping_offset(one.dst_at as isize),
-        );
-        let row = |first: i64, stride: i64| move |k: usize| (first + k as i64 * stride) as isize;
-        let list = |list: &'a [i64]| move |k: usize| list[k] as isize;
+        let (src, dst) =
+            (src.wrapping_offset(one.src_at as isize), dst.wrapping_offset(one.dst_at as isize));
+        let row = |addresses: &Addresses| Row {
+            first: addresses.of(0),
+            stride: if one.points > 1 { addresses.of(1) - addresses.of(0) } else { 0 },
+        };
         // SAFETY: the caller's promise, for whatever addresses the two sides have.
         unsafe {
-            match (&one.src_points, &one.dst_points) {
-                (Addresses::List(from), Addresses::List(to)) => {
-                    self.sized(src, dst, list(from), list(to));
+            match (one.src_points.list(), one.dst_points.list()) {
+                (Some(from), Some(to)) => self.sized(src, dst, List(from), List(to)),
+                (Some(from), None) => self.sized(src, dst, List(from), row(&one.dst_points)),
+                (None, Some(to)) => self.sized(src, dst, row(&one.src_points), List(to)),
+                (None, None) => {
+                    self.sized(src, dst, row(&one.src_points), row(&one.dst_points));
                 }
-                (Addresses::List(from), Addresses::Row { first, stride }) => {
-                    self.sized(src, dst, list(from), row(*first, *stride));
-                }
-                (Addresses::Row { first, stride }, Addresses::List(to)) => {
-                    self.sized(src, dst, row(*first, *stride), list(to));
-                }
-                (
-                    Addresses::Row { first: from, stride: by },
-                    Addresses::Row { first: to, stride },
-                ) => self.sized(src, dst, row(*from, *by), row(*to, *stride)),
             }
         }
     }
 
     /// # Safety
     /// As [`run`](Blocks::run).
-    unsafe fn sized(
-        &self,
-        src: *const u8,
-        dst: *mut u8,
-        from: impl Fn(usize) -> isize,
-        to: impl Fn(usize) -> isize,
-    ) {
+    unsafe fn sized(&self, src: *const u8, dst: *mut u8, from: impl At, to: impl At) {
         let plain = self.block.axes().is_empty();
         // SAFETY: as the caller's.
         unsafe {
@@ -99,8 +86,9 @@ impl<'a> Blocks<'a> {
                 32 if plain => self.elements::<[u64; 4]>(src, dst, from, to),
                 _ => {
                     for k in 0..self.one.points {
-                        self.ahead(src, dst, k, &from, &to);
-                        self.block.run(src.wrapping_offset(from(k)), dst.wrapping_offset(to(k)));
+                        self.ahead(src, dst, k, from, to);
+                        let to = dst.wrapping_offset(to.of(k));
+                        self.block.run(src.wrapping_offset(from.of(k)), to);
                     }
                 }
             }
@@ -109,38 +97,63 @@ impl<'a> Blocks<'a> {
 
     /// # Safety
     /// As [`run`](Blocks::run), for blocks of one `T`, anywhere in memory.
-    unsafe fn elements<T: Copy>(
-        &self,
-        src: *const u8,
-        dst: *mut u8,
-        from: impl Fn(usize) -> isize,
-        to: impl Fn(usize) -> isize,
-    ) {
+    unsafe fn elements<T: Copy>(&self, src: *const u8, dst: *mut u8, from: impl At, to: impl At) {
         for k in 0..self.one.points {
-            self.ahead(src, dst, k, &from, &to);
+            self.ahead(src, dst, k, from, to);
             // SAFETY: the caller's promise.
             unsafe {
-                let element = src.wrapping_offset(from(k)).cast::<T>().read_unaligned();
-                dst.wrapping_offset(to(k)).cast::<T>().write_unaligned(element);
+                let element = src.wrapping_offset(from.of(k)).cast::<T>().read_unaligned();
+                dst.wrapping_offset(to.of(k)).cast::<T>().write_unaligned(element);
             }
         }
     }
 
-    /// Asks for both sides of a block that comes soon.
-    #[inline]
-    fn ahead(
-        &self,
-        src: *const u8,
-        dst: *mut u8,
-        k: usize,
-        from: impl Fn(usize) -> isize,
-        to: impl Fn(usize) -> isize,
-    ) {
+    /// Asks for both sides of a block that comes soon; rows are what a processor foresees by itself.
+    #[inline(always)]
+    fn ahead<F: At, T: At>(&self, src: *const u8, dst: *mut u8, k: usize, from: F, to: T) {
         let soon = k + AHEAD;
         if soon < self.one.points {
-            prefetch(src.wrapping_offset(from(soon)));
-            prefetch(dst.wrapping_offset(to(soon)));
+            if F::LISTED {
+                prefetch(src.wrapping_offset(from.of(soon)));
+            }
+            if T::LISTED {
+                prefetch(dst.wrapping_offset(to.of(soon)));
+            }
         }
+    }
+}
+
+/// The addresses of one side.
+trait At: Copy {
+    const LISTED: bool;
+
+    fn of(self, k: usize) -> isize;
+}
+
+#[derive(Clone, Copy)]
+struct Row {
+    first: i64,
+    stride: i64,
+}
+
+#[derive(Clone, Copy)]
+struct List<'a>(&'a [i64]);
+
+impl At for Row {
+    const LISTED: bool = false;
+
+    #[inline(always)]
+    fn of(self, k: usize) -> isize {
+        (self.first + k as i64 * self.stride) as isize
+    }
+}
+
+impl At for List<'_> {
+    const LISTED: bool = true;
+
+    #[inline(always)]
+    fn of(self, k: usize) -> isize {
+        self.0[k] as isize
     }
 }
 

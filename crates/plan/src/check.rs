@@ -211,10 +211,7 @@ impl Places<'_> {
     /// Blocks go one after another, so that rule 2 holds for each block alone; that no two of a read go to
     /// one address, `Index::place` sees to.
     fn indexed(&self, m: &IndexedMove) -> Result<(), PlanError> {
-        let listed = |points: &Addresses| match points {
-            Addresses::Row { .. } => true,
-            Addresses::List(list) => list.len() == m.points,
-        };
+        let listed = |points: &Addresses| points.list().is_none_or(|list| list.len() == m.points);
         if m.item < 1
             || m.points == 0
             || !listed(&m.src_points)

@@ -188,7 +188,8 @@ fn hits(
     let listed = |d: &usize| chosen.is_some_and(|chosen| chosen.points.grid().axes().contains(d));
     let lacks = |d: usize| {
         !listed(&d) && touched.lo[d] < table.lo[d]
-            || !listed(&d) && touched.lo[d] + touched.count[d] > table.lo[d].saturating_add(table.count[d])
+            || !listed(&d)
+                && touched.lo[d] + touched.count[d] > table.lo[d].saturating_add(table.count[d])
     };
     if table.lo.len() != touched.lo.len() || (0..touched.lo.len()).any(lacks) {
         return Err(PlanError::BadLayout(format!(
@@ -259,7 +260,8 @@ impl Cells {
             cells.stored.push(table.entry(&chunk)?);
         }
         if cells.chosen.is_some() && !layout.encoded && terms.method != Some(Method::Chunks) {
-            let cell: Vec<Hit> = cells.hits.iter().filter_map(|along| along.first()).copied().collect();
+            let cell: Vec<Hit> =
+                cells.hits.iter().filter_map(|along| along.first()).copied().collect();
             cells.reach = Some(Reach::choose(&cells.nest(&cell, 0, 0), means, terms)?);
         }
         let choice = if cells.chosen.is_none() && cells.pass_the_cache() {
@@ -683,9 +685,7 @@ impl Cells {
         let range = window.first..window.end;
         let addresses = match place {
             Place::Fill => Addresses::Row { first: 0, stride: 0 },
-            _ => {
-                Addresses::List(range.clone().map(|k| picked.points.inside(k)).collect())
-            }
+            _ => Addresses::List(range.clone().map(|k| picked.points.inside(k)).collect()),
         };
         let user = picked.points.user(range.clone());
         let direction = self.means.direction;

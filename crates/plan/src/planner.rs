@@ -24,9 +24,9 @@ use crate::layout::{Layout, Strided};
 use crate::method::{cut_nest, cut_past};
 use crate::nest::{Axis, Nest};
 use crate::piece::{Piece, Way};
+use crate::plan::{Cost, Direction, Family, Method, Round};
 use crate::points::strided::PointWork;
 use crate::points::Points;
-use crate::plan::{Cost, Direction, Family, Method, Round};
 use crate::request::Request;
 use crate::terms::Terms;
 
@@ -77,19 +77,11 @@ impl Plan {
 
     /// Plans an access to elements, or blocks of them, that are chosen one by one. The section of the request
     /// is that of one block (`Index::cell`).
-    pub fn indexed(
-        request: &Request,
-        chosen: &Chosen,
-        terms: &Terms,
-    ) -> Result<Plan, PlanError> {
+    pub fn indexed(request: &Request, chosen: &Chosen, terms: &Terms) -> Result<Plan, PlanError> {
         Plan::of(request, Some(chosen), terms)
     }
 
-    fn of(
-        request: &Request,
-        chosen: Option<&Chosen>,
-        terms: &Terms,
-    ) -> Result<Plan, PlanError> {
+    fn of(request: &Request, chosen: Option<&Chosen>, terms: &Terms) -> Result<Plan, PlanError> {
         let terms = terms.sane();
         let (shape, item) = match request.layout {
             Layout::Strided(layout) => {
@@ -444,11 +436,13 @@ impl Plan {
         let why = match self.choice.method {
             _ if self.choice.forced => format!("{}, as the hints say", self.choice.method.name()),
             Method::Mapped if write => {
-                "mapped: elements are stored in the order of the file, without a request for each".into()
+                "mapped: elements are stored in the order of the file, without a request for each"
+                    .into()
             }
             Method::Mapped => "mapped, because the elements are in the page cache".into(),
             Method::List => {
-                "list, because the elements come from the disk: pages that hold some, many at once".into()
+                "list, because the elements come from the disk: pages that hold some, many at once"
+                    .into()
             }
             method => format!("{}, because files may not be mapped", method.name()),
         };

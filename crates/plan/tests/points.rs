@@ -35,7 +35,11 @@ fn listed_case(numbers: Vec<u32>, sizes: Vec<u32>) -> Option<Case> {
         let mut last = 0;
         let mut one = |dice: &mut Dice| {
             last = if runs && dice.below(4) > 0 { (last + 1) % len } else { dice.below(len) };
-            if dice.below(5) == 4 { last - len } else { last }
+            if dice.below(5) == 4 {
+                last - len
+            } else {
+                last
+            }
         };
         match len {
             0 => Vec::new(),
@@ -153,12 +157,21 @@ fn verify(case: &Case, bits: u32, ordered: bool) -> &'static str {
     world.cost.peak_bytes =
         plan.lane_bytes() * plan.lanes().min(plan.rounds() as i64) + plan.held();
     assert_eq!(world.cost, plan.cost(), "cost\n{}", plan.text());
-    if std::env::var("DBG").is_ok() { eprintln!("DBG {case:?} {:?} {:?} {}", elements(case), points, plan.text()); for k in 0..plan.rounds() { eprintln!("{:?}", plan.round(k)); } }
+    if std::env::var("DBG").is_ok() {
+        eprintln!("DBG {case:?} {:?} {:?} {}", elements(case), points, plan.text());
+        for k in 0..plan.rounds() {
+            eprintln!("{:?}", plan.round(k));
+        }
+    }
     match case.direction {
         Direction::Read => check_read(case, &world),
         Direction::Write => check_write(case, &world),
     }
-    if plan.rounds() > 1 { "rounds" } else { plan.method().name() }
+    if plan.rounds() > 1 {
+        "rounds"
+    } else {
+        plan.method().name()
+    }
 }
 
 proptest! {

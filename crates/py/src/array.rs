@@ -289,11 +289,8 @@ impl Array {
         rest: Vec<i64>,
         value: &Bound<'_, PyUntypedArray>,
     ) -> PyResult<()> {
-        let open = self.open_for_writing()?;
         let asked = Asked { axes: &axes, lists: &lists, mode, rest: &rest };
-        let written = asked.run(py, (&open, &self.hints), value, Direction::Write);
-        self.written.fetch_add(1, Ordering::SeqCst);
-        written
+        self.changed(|open, hints| asked.run(py, (open, hints), value, Direction::Write))
     }
 
     /// What reading, or writing, such elements would do, as the fields of `Report`.
@@ -561,6 +558,15 @@ impl Array {
         };
         let scalar = selection.scalar && out.is_none();
         Ok(Wanted { open, selection, size, memory, array, scalar })
+    }
+
+    /// Makes a change of what is open: it counts as a write.
+    pub fn changed(&self, work: impl FnOnce(&Open, &Hints) -> PyResult<()>) -> PyResult<()> {
+        let open = self.open_for_writing()?;
+        let done = work(&open, &self.hints);
+        // Before `open` is released: what was written to something idle is counted.
+        self.written.fetch_add(1, Ordering::SeqCst);
+        done
     }
 
     /// What an owner uses in threads of its own.

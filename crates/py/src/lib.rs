@@ -101,6 +101,8 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
+    use crate::indexed::{count_bins, cut_bins, divide_elements, IndexSchedule};
+    #[pymodule_export]
     use crate::interrupt::Stop;
     #[pymodule_export]
     use crate::layout::file_id;

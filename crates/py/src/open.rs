@@ -4,11 +4,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use outcore_access::indexed::IndexSchedule;
 use outcore_access::nesting;
 use outcore_access::survey::Survey;
-use outcore_access::{Access, IndexedAccess, Open as Core};
+use outcore_access::{Access, Hints, IndexedAccess, Open as Core};
+use outcore_io::exec::User;
 use outcore_io::store::listing::Listed;
-use outcore_plan::Section;
+use outcore_plan::{Direction, Index, Section};
 use pyo3::prelude::*;
 
 use crate::errors::{detached, Fault};
@@ -62,12 +64,28 @@ impl Open {
         self.outside(py, |signals| self.core.run_indexed(asked, signals))
     }
 
-    /// What that would take.
-    pub fn survey_indexed(
+    /// Makes an index ready.
+    pub fn schedule(
         &self,
         py: Python<'_>,
-        asked: &IndexedAccess,
-    ) -> Result<Survey, Fault> {
+        index: &Index,
+        hints: &Hints,
+    ) -> Result<IndexSchedule, Fault> {
+        self.outside(py, |_| self.core.schedule(index, hints))
+    }
+
+    /// Moves the elements of a schedule.
+    pub fn run_schedule(
+        &self,
+        py: Python<'_>,
+        schedule: &IndexSchedule,
+        how: (Direction, User, &Hints),
+    ) -> Result<(), Fault> {
+        self.outside(py, |signals| self.core.run_schedule(schedule, how, signals))
+    }
+
+    /// What that would take.
+    pub fn survey_indexed(&self, py: Python<'_>, asked: &IndexedAccess) -> Result<Survey, Fault> {
         self.outside(py, |signals| self.core.survey_indexed(asked, signals))
     }
 

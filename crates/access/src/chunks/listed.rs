@@ -40,8 +40,7 @@ impl Chunks {
             && layout.encoded
             && access.hints.cache != Cache::Bypass
         {
-            each.chunk_cache =
-                Arena::global().cache_use(layout.chunk_bytes().saturating_mul(met));
+            each.chunk_cache = Arena::global().cache_use(layout.chunk_bytes().saturating_mul(met));
         }
         let all = 0..points.windows().len();
         let _promise = match (mode, access.direction) {

@@ -21,11 +21,7 @@ pub struct Grid {
 impl Grid {
     /// The grid of a layout along some axes; `shard` is the number of chunks in a shard along each axis of the
     /// array.
-    pub fn new(
-        layout: &Chunked,
-        axes: &[usize],
-        shard: Option<&[i64]>,
-    ) -> Result<Grid, PlanError> {
+    pub fn new(layout: &Chunked, axes: &[usize], shard: Option<&[i64]>) -> Result<Grid, PlanError> {
         let all = layout.grid();
         let group: Vec<i64> =
             axes.iter().map(|axis| shard.map_or(1, |shard| shard[*axis].max(1))).collect();

@@ -56,11 +56,7 @@ struct Loop<'a> {
 /// How a coordinate becomes an address.
 enum Rule<'a> {
     Strided(&'a Strided),
-    Chunked {
-        layout: &'a Chunked,
-        grid: Grid,
-        cell_bits: u32,
-    },
+    Chunked { layout: &'a Chunked, grid: Grid, cell_bits: u32 },
 }
 
 fn shape_of(layout: &Layout) -> &[i64] {
@@ -81,12 +77,11 @@ fn wrapped(value: i64, len: i64) -> i64 {
 
 /// Refuses the first index that is not inside an axis of `len` elements.
 fn check(list: &[i64], axis: usize, len: i64) -> Result<(), PlanError> {
-    // Whole blocks without a branch; the position only where something is wrong.
+    // Whole blocks without a branch, by signs, of which processors add up many at once; the position only
+    // where something is wrong.
     for (number, block) in list.chunks(4096).enumerate() {
-        let (low, high) = block
-            .iter()
-            .fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
-        if low >= -len && high < len {
+        let sign = |value: i64| value.wrapping_add(len) | (len - 1).wrapping_sub(value);
+        if block.iter().fold(0, |signs, value| signs | sign(*value)) >= 0 {
             continue;
         }
         for (k, value) in block.iter().enumerate() {
@@ -101,9 +96,8 @@ fn check(list: &[i64], axis: usize, len: i64) -> Result<(), PlanError> {
 impl<'a> Index<'a> {
     /// Number of points.
     pub fn len(&self) -> Result<usize, PlanError> {
-        let product = |lists: &[&[i64]]| {
-            lists.iter().try_fold(1_usize, |n, list| n.checked_mul(list.len()))
-        };
+        let product =
+            |lists: &[&[i64]]| lists.iter().try_fold(1_usize, |n, list| n.checked_mul(list.len()));
         match self.lists {
             Lists::Points(lists) => Ok(lists.first().map_or(0, |list| list.len())),
             Lists::Flat(list) => Ok(list.len()),
@@ -348,7 +342,9 @@ impl<'a> Index<'a> {
                 memory += k as i64 * one.user;
             }
             let part = &mut file[done..done + run];
-            part.fill(base);
+            if base != 0 {
+                part.fill(base);
+            }
             self.add(&rule, &inner.source, first, shape, part);
             if row.is_none() {
                 let addresses = user[done..done + run].iter_mut().enumerate();
@@ -491,17 +487,17 @@ impl Padded {
 
 /// Division of small numbers: a processor takes ten times as long for numbers of 64 bits as for these.
 #[derive(Clone, Copy)]
-struct Divide {
+pub(super) struct Divide {
     by: i64,
     small: u32,
 }
 
 impl Divide {
-    fn by(by: i64) -> Divide {
+    pub fn by(by: i64) -> Divide {
         Divide { by, small: u32::try_from(by).unwrap_or(0) }
     }
 
-    fn of(self, i: i64) -> (i64, i64) {
+    pub fn of(self, i: i64) -> (i64, i64) {
         match (u32::try_from(i), self.small) {
             (Ok(i), small) if small > 0 => (i64::from(i / small), i64::from(i % small)),
             _ => (i / self.by, i % self.by),

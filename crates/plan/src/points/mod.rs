@@ -16,12 +16,14 @@
 //! | `grid`    | which number has the chunk of a point?                 |
 //! | `order`   | in which window does each point lie?                   |
 //! | `extents` | which parts of the file do points of a window touch?   |
+//! | [`divide`] | which owner has which of them, in which round?        |
 //! | `reach`   | which way to their bytes?                              |
 //! | `strided` | rounds of points in a strided array                    |
 //!
 //! Source: No and Choudhary, *Techniques to provide run-time support for solving irregular problems*
 //! (reordered indirection array, section 3.1.1); HDF5 calls this a point selection, MPI an indexed type.
 
+pub mod divide;
 mod extents;
 mod grid;
 mod index;
@@ -29,13 +31,13 @@ mod order;
 pub(crate) mod reach;
 pub(crate) mod strided;
 
-
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 pub use grid::Grid;
-pub use index::{Index, Lists};
 pub(crate) use index::Padded;
+pub use index::{Index, Lists};
 
 /// Addresses of points in one of the places of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +51,32 @@ pub enum Addresses {
     },
     /// Anywhere: bytes from the first element of the place.
     List(Vec<i64>),
+    /// Those of some points of an access, in the file or in the caller's array.
+    Shared(Shared),
+}
+
+/// Some of the addresses of an access: nothing is copied.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Shared {
+    points: Arc<Points>,
+    range: Range<usize>,
+    user: bool,
+}
+
+/// Without the points themselves.
+impl core::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "points {:?} of {}", self.range, self.points.len())
+    }
+}
+
+impl Shared {
+    fn list(&self) -> &[i64] {
+        match (&self.points.user, self.user) {
+            (Addresses::List(list), true) => &list[self.range.clone()],
+            _ => &self.points.file[self.range.clone()],
+        }
+    }
 }
 
 impl Addresses {
@@ -57,38 +85,39 @@ impl Addresses {
         match self {
             Addresses::Row { first, stride } => first + k as i64 * stride,
             Addresses::List(list) => list[k],
+            Addresses::Shared(shared) => shared.list()[k],
         }
     }
 
-    /// Those of some points.
-    pub(crate) fn part(&self, range: Range<usize>) -> Addresses {
+    /// The addresses, where they are listed; none at regular distances.
+    pub fn list(&self) -> Option<&[i64]> {
         match self {
-            Addresses::Row { stride, .. } => {
-                Addresses::Row { first: self.of(range.start), stride: *stride }
-            }
-            Addresses::List(list) => Addresses::List(list[range].to_vec()),
+            Addresses::Row { .. } => None,
+            Addresses::List(list) => Some(list),
+            Addresses::Shared(shared) => Some(shared.list()),
         }
     }
 
     /// As a list of so many.
     fn listed(&self, number: usize) -> Vec<i64> {
-        match self {
-            Addresses::Row { .. } => (0..number).map(|k| self.of(k)).collect(),
-            Addresses::List(list) => list.clone(),
-        }
+        (0..number).map(|k| self.of(k)).collect()
     }
 
     /// Lowest and highest address of so many points, at least one.
     pub fn span(&self, number: usize) -> (i64, i64) {
-        match self {
-            Addresses::Row { .. } => {
-                let (first, last) = (self.of(0), self.of(number - 1));
-                (first.min(last), first.max(last))
+        let Some(list) = self.list() else {
+            let (first, last) = (self.of(0), self.of(number - 1));
+            return (first.min(last), first.max(last));
+        };
+        // Some at once: none waits for what came of the one before it.
+        let (mut low, mut high) = ([i64::MAX; 8], [i64::MIN; 8]);
+        for block in list.chunks(8) {
+            for ((low, high), a) in low.iter_mut().zip(&mut high).zip(block) {
+                (*low, *high) = ((*low).min(*a), (*high).max(*a));
             }
-            Addresses::List(list) => list
-                .iter()
-                .fold((i64::MAX, i64::MIN), |(low, high), a| (low.min(*a), high.max(*a))),
         }
+        let least = low.into_iter().fold(i64::MAX, i64::min);
+        (least, high.into_iter().fold(i64::MIN, i64::max))
     }
 }
 
@@ -160,17 +189,26 @@ impl Points {
     }
 
     /// Addresses of some points in the caller's array.
-    pub(crate) fn user(&self, range: Range<usize>) -> Addresses {
-        self.user.part(range)
+    pub(crate) fn user(self: &Arc<Points>, range: Range<usize>) -> Addresses {
+        match &self.user {
+            Addresses::Row { stride, .. } => {
+                Addresses::Row { first: self.user.of(range.start), stride: *stride }
+            }
+            _ => Addresses::Shared(Shared { points: Arc::clone(self), range, user: true }),
+        }
+    }
+
+    /// Addresses of some points in the file.
+    pub(crate) fn there(self: &Arc<Points>, range: Range<usize>) -> Addresses {
+        Addresses::Shared(Shared { points: Arc::clone(self), range, user: false })
     }
 
     /// Bytes that the lists of points take, here and in the plan.
     pub fn bytes(&self) -> usize {
         let user = match &self.user {
-            Addresses::Row { .. } => 0,
             Addresses::List(list) => list.capacity(),
+            _ => 0,
         };
-        8 * (self.file.capacity() + user)
-            + self.windows.capacity() * core::mem::size_of::<Window>()
+        8 * (self.file.capacity() + user) + self.windows.capacity() * core::mem::size_of::<Window>()
     }
 }

@@ -35,7 +35,9 @@ impl Points {
             let same = self.file[first..].iter().take_while(|a| **a >> self.bits == number);
             let end = first + same.count();
             let distinct = match count {
-                Some(item) => distinct(&self.file[first..end], number << self.bits, self.bits, item),
+                Some(item) => {
+                    distinct(&self.file[first..end], number << self.bits, self.bits, item)
+                }
                 None => end - first,
             };
             self.windows.push(Window { number, first, end, distinct });

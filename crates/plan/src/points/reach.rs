@@ -8,6 +8,7 @@
 //!
 //! Whatever is counted here is emitted here, from the same extents: that is what keeps `Cost` exact.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -18,9 +19,7 @@ use crate::choose::{is_cached, SMALL};
 use crate::emit::{add, cut_direct_reads, cut_requests, requests, Means};
 use crate::error::PlanError;
 use crate::nest::Nest;
-use crate::plan::{
-    Channel, Cost, Direction, Family, IndexedMove, Method, Place, Round, Transfer,
-};
+use crate::plan::{Channel, Cost, Direction, Family, IndexedMove, Method, Place, Round, Transfer};
 use crate::terms::Terms;
 
 /// How the bytes are reached.
@@ -46,7 +45,7 @@ pub(crate) struct Reach {
 /// Where points lie.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spot<'a> {
-    pub points: &'a Points,
+    pub points: &'a Arc<Points>,
     /// The loops of the block of each point, from address 0 of the points on.
     pub cell: &'a Nest,
     pub file: u32,
@@ -60,11 +59,7 @@ pub(crate) struct Spot<'a> {
 
 impl Reach {
     /// The way for points of blocks like `cell`.
-    pub fn choose(
-        cell: &Nest,
-        means: Means,
-        terms: &Terms,
-    ) -> Result<(Reach, Method), PlanError> {
+    pub fn choose(cell: &Nest, means: Means, terms: &Terms) -> Result<(Reach, Method), PlanError> {
         let read = means.direction == Direction::Read;
         let cached = is_cached(terms.cached_permille);
         let direct = terms.direct && means.total >= SMALL;
@@ -245,10 +240,10 @@ impl Spot<'_> {
     /// The move between points in the mapped file and the caller's array.
     pub fn mapped(&self, range: Range<usize>, direction: Direction) -> IndexedMove {
         let addresses = match self.inside {
-            true => range.clone().map(|k| self.points.inside(k)).collect(),
-            false => self.points.file[range.clone()].to_vec(),
+            true => Addresses::List(range.clone().map(|k| self.points.inside(k)).collect()),
+            false => self.points.there(range.clone()),
         };
-        let there = (Place::File(self.file), self.base, Addresses::List(addresses));
+        let there = (Place::File(self.file), self.base, addresses);
         let user = self.points.user(range.clone());
         indexed(self.cell, there, user, range.len(), direction)
     }

@@ -269,7 +269,20 @@ pub fn case(numbers: Vec<u32>) -> Case {
     let user = dice.bytes(len);
     let fill = dice.bytes(item);
     let cut = 1 + dice.below(6);
-    Case { layout, table, section, user_stride, direction, terms, files, fill, user, zero, cut, lists: None }
+    Case {
+        layout,
+        table,
+        section,
+        user_stride,
+        direction,
+        terms,
+        files,
+        fill,
+        user,
+        zero,
+        cut,
+        lists: None,
+    }
 }
 
 /// Where an element lives, from the definition of its layout alone.
@@ -383,8 +396,13 @@ pub fn elements(case: &Case) -> Vec<(Vec<i64>, usize)> {
             listed.lists[0].iter().map(point).collect()
         }
     };
-    let rest: Vec<i64> = case.section.ranges().iter().enumerate()
-        .map(|(d, r)| if listed.axes.contains(&d) { 1 } else { r.count }).collect();
+    let rest: Vec<i64> = case
+        .section
+        .ranges()
+        .iter()
+        .enumerate()
+        .map(|(d, r)| if listed.axes.contains(&d) { 1 } else { r.count })
+        .collect();
     let rest: Vec<Vec<i64>> = Section::whole(&rest).unwrap().indices().collect();
     let mut found = Vec::new();
     for (k, point) in points.iter().enumerate() {
@@ -491,4 +509,3 @@ pub fn same_inside(case: &Case, cell: &[i64], expected: &[u8], actual: &[u8]) {
         }
     }
 }
-
