@@ -65,7 +65,7 @@ def gather(array: Table, indices: NDArray[Any], out: NDArray[Any]) -> None:
     if isinstance(array, InMemory):
         out[...] = array.data[indices]
     else:
-        array._core.read_points(*_points(array, indices), out)
+        array.read(indices, out=out)
 
 
 def scatter(array: Table, indices: NDArray[Any], values: NDArray[Any]) -> None:
@@ -84,18 +84,7 @@ def scatter(array: Table, indices: NDArray[Any], values: NDArray[Any]) -> None:
     if isinstance(array, InMemory):
         array.data[indices] = values
     else:
-        values = values.astype(array.dtype, copy=False)
-        array._core.write_points(*_points(array, indices), values)
-        if array.hints.sync:
-            array.flush()
-
-
-def _points(
-    array: Any, indices: NDArray[Any]
-) -> tuple[tuple[int, ...], tuple[NDArray[np.int64], ...], str, list[int]]:
-    """What the core calls these rows."""
-    rest = [word for length in array.shape for word in (0, length, 1)]
-    return (0,), (np.ascontiguousarray(indices, np.int64),), "points", rest
+        array[indices] = values
 
 
 class Indirect:
