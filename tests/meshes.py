@@ -19,7 +19,8 @@ def triangulation(n, seed=0):
 
 def bisected(points, weights, parts, within=1):
     """Recursive coordinate bisection by sorting, with whole numbers of any size."""
-    points = np.asarray(points, float).reshape(len(points), -1)
+    points = np.asarray(points, float)
+    points = points.reshape(len(points), -1 if points.size else 1)
     part = np.zeros(len(points), np.int32)
 
     def divide(which, first, parts):

@@ -11,7 +11,7 @@ from outcore.unstructured.tables import as_table
 PARTITIONS = {
     "rcb": lambda points: outcore.partition(points, 7),
     "scattered": lambda points: outcore.Partition(
-        np.random.default_rng(3).integers(0, 9, len(points)).astype("i2"), 12
+        np.random.default_rng(3).integers(0, 9, len(points)).astype("u8"), 12
     ),
     "blocks": lambda points: outcore.Partition.blocks(len(points), 5),
     "one": lambda points: outcore.Partition.blocks(len(points), 1),

@@ -66,6 +66,7 @@ def test_the_budget_changes_nothing(method, kind, weights, budget, rng, tmp_path
     expected = outcore.partition(points, 11, method=method, weights=weights)
     with stored(tmp_path / "x.npy", points) as x, outcore.memory(budget):
         found = outcore.partition(x, 11, method=method, weights=weights)
+        assert outcore.partition(x, 1, method=method).counts.tolist() == [4000]
     np.testing.assert_array_equal(expected.part, found.part[:])
     np.testing.assert_array_equal(expected.counts, found.counts)
 

@@ -109,10 +109,12 @@ def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
     parts
         How many.
     table
-        Gets the part of each point: int32, of shape (n,).
+        Gets the part of each point: int32, of shape (n,); zeros.
     memory
         Bytes for keys or counters, beside the slabs of a pass.
     """
+    if parts == 1:
+        return
     if parts * 64 > memory // 2:
         raise too_small(f"a partition into {parts} parts", parts * 512, ", or make fewer parts")
     cuts = range(1, parts)

@@ -119,7 +119,7 @@ class Partition:
         with _core.Reservation("partition", room()):
             for low, _, slab in slabs(self._table, self._rows()):
                 check_indices(slab, self._parts, low, "part")
-                self._counts += np.bincount(slab, minlength=self._parts)
+                self._counts += np.bincount(slab.astype(np.intp), minlength=self._parts)
 
     @classmethod
     def blocks(cls, elements: int, parts: int) -> Self:

@@ -88,7 +88,7 @@ class TranslationTable:
         with _core.Reservation("translation table", room()):
             for low, high, slab in slabs(part, rows_in(room(), _EACH, "parts")):
                 order = np.argsort(slab, kind="stable")
-                ordered = slab[order]
+                ordered = slab[order].astype(np.int64)
                 first = np.searchsorted(ordered, ordered)  # of those in the same part
                 position = filled[ordered] + np.arange(order.size) - first
                 by_index = np.empty(order.size, np.int64)
