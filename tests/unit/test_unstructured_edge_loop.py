@@ -284,6 +284,32 @@ def test_columns_that_are_updated(budget):
             outcore.edge_schedule(places, N, updated=bad)
 
 
+def test_ranks_update_only_what_is_stored_whole(mesh, tmp_path):
+    outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
+    outcore.create(tmp_path / "x.zarr", data=mesh["x"], chunks=(100,)).close()
+
+    def body(t, x):
+        with outcore.EdgeSchedule.open(tmp_path / "loop") as schedule:
+            outcore.edge_loop(
+                schedule, reads={"y": mesh["y"]}, updates={"x": x}, kernel=sweep, comm=t
+            )
+
+    for x in (tmp_path / "x.zarr", mesh["x"].copy()):
+        with pytest.raises(outcore.OutcoreError, match="ranks cannot update 'x'"):
+            SimWorld(2).run(lambda t, x=x: body(t, x))
+    SimWorld(1).run(lambda t: body(t, tmp_path / "x.zarr"))
+    with pytest.raises(outcore.OutcoreError, match=r"EdgeSchedule\.open"):
+        SimWorld(2).run(
+            lambda t: outcore.edge_loop(
+                mesh["edges"],
+                reads={"y": mesh["y"]},
+                updates={"x": mesh["x"].copy()},
+                kernel=sweep,
+                comm=t,
+            )
+        )
+
+
 # How it runs
 
 
@@ -467,5 +493,18 @@ def test_damaged_folders(mesh, tmp_path):
     with pytest.raises(outcore.FormatError, match="add up"):
         outcore.EdgeSchedule.open(tmp_path / "loop")
     manifest.unlink()
+    with pytest.raises(outcore.NotFoundError):
+        outcore.EdgeSchedule.open(tmp_path / "loop")
+
+
+def test_a_schedule_that_is_made_again_is_not_half_of_each(mesh, tmp_path, monkeypatch):
+    outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outcore.unstructured.edge_schedule.write_manifest", killed)
+    with pytest.raises(KeyboardInterrupt):
+        outcore.edge_schedule(mesh["edges"][::-1], N, out=tmp_path / "loop")
     with pytest.raises(outcore.NotFoundError):
         outcore.EdgeSchedule.open(tmp_path / "loop")

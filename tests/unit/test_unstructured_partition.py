@@ -244,6 +244,20 @@ def test_what_was_not_finished_is_not_opened(tmp_path):
         outcore.Partition.open(tmp_path / "parts")
 
 
+def test_a_partition_that_is_made_again_is_not_half_of_each(tmp_path, rng, monkeypatch):
+    points = rng.random((500, 2))
+    outcore.partition(points, 6, out=tmp_path / "parts")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outcore.unstructured.partition.write_manifest", killed)
+    with pytest.raises(KeyboardInterrupt):
+        outcore.partition(points, 4, out=tmp_path / "parts")
+    with pytest.raises(outcore.NotFoundError):
+        outcore.Partition.open(tmp_path / "parts")
+
+
 def test_temporary_parts_go_away(tmp_path, rng, monkeypatch):
     monkeypatch.setenv("OUTCORE_SCRATCH", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()

@@ -154,7 +154,7 @@ class _Search:
         self.todo, self.interval = todo, np.cumsum(first) - 1
         begins = todo[first]
         self.lows, self.highs = self.low[begins], self.high[begins]
-        self.belows = self.below[begins]
+        self.starts = self.below[begins]
         self.of_node[:] = -1
         self.of_node[self.node[begins]] = np.arange(begins.size)
         return True
@@ -195,10 +195,10 @@ class _Search:
         upto = weights.reshape(intervals, bins).cumsum(axis=1)
         chosen = np.empty(self.todo.size, np.int64)
         for n, (cut, at) in enumerate(zip(self.todo, self.interval, strict=True)):
-            wanted = self.twice[cut] // 2 - self.belows[at]
+            wanted = self.twice[cut] // 2 - self.starts[at]
             chosen[n] = bin_ = int(np.searchsorted(upto[at], wanted, side="right"))
             if bin_:
-                self.below[cut] = self.belows[at] + upto[at, bin_ - 1]
+                self.below[cut] = self.starts[at] + upto[at, bin_ - 1]
             self.low[cut] = self.lows[at] + width[at] * np.uint64(bin_)
             last = self.low[cut] + (width[at] - np.uint64(1))
             self.high[cut] = min(last, self.highs[at])
@@ -224,7 +224,7 @@ class _Search:
         begins = np.searchsorted(interval, np.arange(self.lows.size + 1))
         for cut, at in zip(self.todo, self.interval, strict=True):
             begin, end = int(begins[at]), int(begins[at + 1])
-            base = (int(upto[begin - 1]) if begin else 0) - int(self.belows[at])
+            base = (int(upto[begin - 1]) if begin else 0) - int(self.starts[at])
             wanted = int(self.twice[cut]) // 2 + base
             found = begin + int(np.searchsorted(upto[begin:end], wanted, side="right"))
             self.low[cut] = self.high[cut] = key[found]
