@@ -17,7 +17,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "groups.py",
-        before="            filled += np.bincount(group, minlength=filled.size)\n",
+        before="            filled += counts\n",
         after="            pass\n",
         killed_by=LOOP + "test_bits_are_those_of_the_loop_in_memory",
         why="edges of a later slab were stored over those of an earlier one",

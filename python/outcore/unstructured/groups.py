@@ -76,6 +76,16 @@ def all_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
     owners
         Of each element of some edges: (r, k).
     """
+    if owners.shape[1] == 1:
+        return np.arange(len(owners)), owners[:, 0]
+    if owners.shape[1] == 2:  # most meshes: no sort
+        one, other = owners[:, 0], owners[:, 1]
+        differ = one != other
+        rows = np.repeat(np.arange(len(owners)), 1 + differ)
+        group = one[rows]
+        second = np.flatnonzero(rows[1:] == rows[:-1]) + 1
+        group[second] = other[differ]
+        return rows, group
     ordered = np.sort(owners, axis=1)
     first = np.ones(owners.shape, bool)
     first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -155,12 +165,15 @@ class Groups:
         for low, _, slab in slabs(self._edges, self._slab):
             kept = self._values(slab)
             rows, group = self._choose(self._owner(kept))
-            order = np.argsort(group, kind="stable")
+            # Few groups are sorted in linear time.
+            few = group.astype(np.uint16) if filled.size <= 1 << 16 else group
+            order = np.argsort(few, kind="stable")
             rows, group = rows[order], group[order]
-            place = filled[group] + np.arange(group.size) - np.searchsorted(group, group)
+            counts = np.bincount(group, minlength=filled.size)
+            place = np.arange(group.size) + (filled - (counts.cumsum() - counts))[group]
             scatter(values, place, kept[rows])
             scatter(numbers, place, rows + low)
-            filled += np.bincount(group, minlength=filled.size)
+            filled += counts
 
     def tables(self, near: list[str]) -> tuple[Table, Table]:
         """Temporary tables for `distribute`."""
