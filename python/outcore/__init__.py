@@ -133,10 +133,16 @@ if TYPE_CHECKING:
     )
     from outcore.ooc.stencils.stencil import stencil
     from outcore.transport import Communicator, Transport
+    from outcore.unstructured.edge_loop import edge_loop
+    from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
+    from outcore.unstructured.localize import AllocationList, LocalEdges
+    from outcore.unstructured.partition import Partition, partition
+    from outcore.unstructured.translation import TranslationTable
     from outcore.verification import Damage, verify
 
 __all__ = [
     "Align",
+    "AllocationList",
     "AlreadyExistsError",
     "ArrayInfo",
     "ArrayReport",
@@ -159,6 +165,7 @@ __all__ = [
     "DistArray",
     "Distribution",
     "DistributionError",
+    "EdgeSchedule",
     "Entry",
     "FancyIndexError",
     "FormatError",
@@ -168,6 +175,7 @@ __all__ = [
     "Indexer",
     "InternalError",
     "LinAlgError",
+    "LocalEdges",
     "ManyReport",
     "Measured",
     "MemoryLimit",
@@ -176,6 +184,7 @@ __all__ = [
     "OutcoreError",
     "OwnerReport",
     "Part",
+    "Partition",
     "PathTypeError",
     "PermissionDeniedError",
     "Planned",
@@ -184,6 +193,7 @@ __all__ = [
     "SectionError",
     "StorageError",
     "Strided",
+    "TranslationTable",
     "Transport",
     "UnsupportedError",
     "UsageError",
@@ -208,6 +218,8 @@ __all__ = [
     "cumprod",
     "cumsum",
     "dot",
+    "edge_loop",
+    "edge_schedule",
     "explain_all",
     "fft",
     "fft2",
@@ -260,6 +272,7 @@ __all__ = [
     "open",
     "open_many",
     "outer",
+    "partition",
     "percentile",
     "percentile_filter",
     "prod",
@@ -340,10 +353,24 @@ _LATER = {
     ),
     "outcore.ooc.stencils.stencil": "stencil",
     "outcore.transport": "Communicator Transport",
+    "outcore.unstructured.edge_loop": "edge_loop",
+    "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
+    "outcore.unstructured.localize": "AllocationList LocalEdges",
+    "outcore.unstructured.partition": "Partition partition",
+    "outcore.unstructured.translation": "TranslationTable",
     "outcore.verification": "Damage verify",
 }
 # Modules that are found as attributes without an import of their own.
-_MODULES = ("assignment", "blocks", "collective", "dist", "jobs", "ooc", "transport")
+_MODULES = (
+    "assignment",
+    "blocks",
+    "collective",
+    "dist",
+    "jobs",
+    "ooc",
+    "transport",
+    "unstructured",
+)
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
