@@ -86,6 +86,11 @@ def union(device: Device, runs: list[Runs], gap: int | None = None) -> Requests:
     return _merge(device, device.gap if gap is None else gap, begin, end)
 
 
+def touched(device: Device, starts: np.ndarray, length: int) -> Requests:
+    """`requests` for runs of `length` bytes that begin anywhere: `starts`, ascending."""
+    return _merge(device, device.gap, starts // PAGE * PAGE, -(-(starts + length) // PAGE) * PAGE)
+
+
 def changed(
     device: Device, count: list[int], stride: list[int], offset: int, length: int
 ) -> Requests:

@@ -1,0 +1,234 @@
+"""
+A permuted array, read and written by all ranks: the program of a rank.
+
+Every rank has as many consecutive places of a random permutation of the whole array: a partitioned
+mesh that is read from, or written to, its global order (No, Choudhary, section 4: uniform, random, no
+locality). All candidates of a row run by turns in the same ranks. Writing, each has a file of its
+own, and every run writes other values; all elements of the file are compared.
+
+What is made once for an index list (the type of MPI-IO, the decomposition of PIO) is made before the
+time and told apart (``made``); outcore's `read_all` and `write_all` get the bare index list, so all
+that they do with it is in their time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from irregular.files import Stored
+from irregular.patterns import SLAB, slabs, values
+
+COLLECTIVE, INDEPENDENT = "MPI-IO coll", "MPI-IO indep"
+PATIENCE = 2.0
+"""Seconds after which one timed run is enough."""
+
+
+class Permuted:
+    """A rank's places of the permuted array, and everybody who can move them."""
+
+    def __init__(self, ranks: Any, words: dict[str, Any]) -> None:
+        self.ranks, self._op = ranks, words["op"]
+        self._base, self._n = Path(words["files"][0]), words["n"]
+        rank, size = ranks.comm.rank, ranks.comm.size
+        whole = np.random.default_rng(20).permutation(self._n)
+        self._index = whole[rank * self._n // size : (rank + 1) * self._n // size].copy()
+        del whole
+        self._own = slice(rank * self._n // size, (rank + 1) * self._n // size)
+        self._right = values(self._index)
+        self.out = np.empty_like(self._right)
+        self._turn, self._value = 0, self._right
+        self._header = np.load(self._base, mmap_mode="r").offset
+        self._last: dict[str, int] = {}
+        self._type: Any = None
+        self._decomposition: Any = None
+        self.made: dict[str, float] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all ranks."""
+        return 8 * self._n
+
+    def path(self, name: str) -> Path:
+        """The file that a candidate uses."""
+        base = self._base.with_suffix(".nc") if name == "PIO" else self._base
+        if self._op == "read":
+            return base
+        slug = "".join(c if c.isalnum() else "-" for c in name)
+        return base.with_name(f"written-{slug}-{base.name}")
+
+    def spoil(self) -> None:
+        """See to it that the result of the run before does not count."""
+        if self._op == "read":
+            self.out.fill(-1)
+            return
+        self._turn = self._turn % 15 + 1
+        self._value = self._right + self._turn / 16
+
+    def begin(self, names: list[str]) -> None:
+        """Make the files that are missing; those to be written have their full size before."""
+        if "PIO" in names:
+            self._create_netcdf()
+        if self._op == "read":
+            return
+        for name in names:
+            source = self._base.with_suffix(".nc") if name == "PIO" else self._base
+            self.ranks.by_one(lambda name=name, source=source: _copy(source, self.path(name)))
+
+    def _create_netcdf(self) -> None:
+        from peers import pio
+
+        path = self._base.with_suffix(".nc")
+        part = path.with_suffix(".part")
+
+        def make() -> None:
+            if not path.exists():
+                pio.create(part, self._n, slabs(self._n))
+                part.replace(path)
+
+        self.ranks.by_one(make)
+
+    def check(self, name: str) -> bool:
+        """Whether this rank's part of a candidate's result is right."""
+        if self._op == "read":
+            return np.array_equal(self.out, self._right)
+        self.ranks.node_barrier.barrier()
+        return self.holds(name)
+
+    def holds(self, name: str) -> bool:
+        """Whether this rank's share of a candidate's file has what the last run wrote."""
+        path, more = self.path(name), self._last[name] / 16
+        kind = ">f8" if path.suffix == ".nc" else "<f8"
+        have = np.memmap(path, kind, "r", path.stat().st_size - 8 * self._n, (self._n,))
+        for at in range(self._own.start, self._own.stop, SLAB):
+            some = np.arange(at, min(at + SLAB, self._own.stop))
+            if not np.array_equal(have[some[0] : some[-1] + 1], values(some) + more):
+                return False
+        return True
+
+    # ------------------------------------------------------------------------------ candidates
+
+    def ours(self, name: str) -> Any:
+        import outcore
+
+        array: Any = outcore.open(self.path(name), self._mode(), comm=self.ranks.node_barrier)
+        if self._op == "read":
+            return (lambda: array.read_all(self._index, out=self.out)), array.close
+        self._last[name] = self._turn
+        return (lambda: array.write_all(self._index, self._value)), array.close
+
+    def _mode(self) -> Any:
+        return "r" if self._op == "read" else "r+"
+
+    def memmap(self, name: str) -> Any:
+        mapped = [np.load(self.path(name), mmap_mode=self._mode())]
+        if self._op == "read":
+            take = lambda: np.take(mapped[0], self._index, out=self.out, mode="clip")  # noqa: E731
+            return take, mapped.clear
+        self._last[name] = self._turn
+        return (lambda: mapped[0].__setitem__(self._index, self._value)), mapped.clear
+
+    def mpiio(self, name: str, collective: bool) -> Any:
+        from peers.mpi import IndexedType, MpiPoints
+
+        if self._type is None:
+            self._type = IndexedType(self.ranks.mpi, self._index)
+            self.made["MPI-IO"] = self._type.made
+        write = self._op != "read"
+        file = MpiPoints(self.ranks, self.path(name), self._type, self._header, write)
+        if not write:
+            return (lambda: file.read(self.out, collective)), file.close
+        self._last[name] = self._turn
+        return (lambda: file.write(self._value, collective)), file.close
+
+    def pio(self, name: str, library: Any) -> Any:
+        from peers.pio import Decomposition, PioPoints
+
+        if self._decomposition is None:
+            self._decomposition = Decomposition(library, self._n, self._index)
+            self.made["PIO"] = self._decomposition.made
+        write = self._op != "read"
+        file = PioPoints(library, self.path(name), self._decomposition, write)
+        if not write:
+            return (lambda: file.read(self.out)), file.close
+        self._last[name] = self._turn
+        return (lambda: file.write(self._value)), file.close
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not target.exists() or target.stat().st_size != source.stat().st_size:
+        shutil.copyfile(source, target)
+
+
+def rank(words: dict[str, Any]) -> None:
+    """One rank: one row, all candidates."""
+    from peers.pio import Library
+    from ranks import Ranks
+
+    ranks = Ranks(words)
+    of = Permuted(ranks, words)
+    makers: dict[str, Any] = {"outcore": lambda: of.ours("outcore")}
+    missing = _missing(of, makers)
+    if words["others"]:
+        makers["memmap"] = lambda: of.memmap("memmap")
+        makers[INDEPENDENT] = lambda: of.mpiio(INDEPENDENT, False)
+        makers[COLLECTIVE] = lambda: of.mpiio(COLLECTIVE, True)
+        if words["pio"]:
+            library = Library(Path(words["pio"]), ranks.mpi)
+            makers["PIO"] = lambda: of.pio("PIO", library)
+    makers = {name: make for name, make in makers.items() if name not in words["without"]}
+    of.begin(list(makers))
+    found = ranks.measure(
+        makers,
+        paths=lambda name: [of.path(name)],
+        spoil=of.spoil,
+        check=of.check,
+        writes=words["op"] != "read",
+    )
+    if words["op"] != "read":  # what was timed, too
+        wrong = {name for name in makers if not ranks.all_true(of.holds(name))}
+        found["wrong"] = sorted({*found["wrong"], *wrong})
+    most = ranks.node_barrier.allgather(np.array([int(s * 1e9) for s in of.made.values()])).max(
+        axis=0
+    )
+    made = {name: float(ns) / 1e9 for name, ns in zip(of.made, most, strict=True)}
+    case = f"{words['op']} {words['n'] / 2**20:g} Mi permuted, {ranks.comm.size} ranks"
+    extra = {"over": {}, "missing": missing, "made": made}
+    ranks.say(case, of.nbytes, found, **extra)
+
+
+def _missing(of: Permuted, makers: dict[str, Any]) -> list[str]:
+    """Take out what outcore does not have yet; all ranks find the same."""
+    from irregular.timed import not_there
+
+    of.spoil()
+    of.begin(["outcore"])
+    call, close = makers["outcore"]()
+    try:
+        call()
+    except Exception as error:
+        if not not_there(error):
+            raise
+        del makers["outcore"]
+        return ["outcore"]
+    finally:
+        close()
+    return []
+
+
+def files(folder: Path, n: int) -> Stored:
+    """The array of all ranks."""
+    return Stored("npy", folder / f"irregular-permuted-{n}.npy", n).make()
+
+
+if __name__ == "__main__":
+    from ranks import main
+
+    main(rank)
