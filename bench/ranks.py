@@ -335,7 +335,8 @@ def show(rows: list[Row], ours: list[str], against: dict[str, Callable[[Row], fl
         For each column of ratios its heading and what the first of ours is divided by.
     """
     told = [
-        [*row.extra.get("missing", ()), *row.seconds, *row.extra.get("over", ())] for row in rows
+        [*row.extra.get("missing", ()), *row.seconds, *row.wrong, *row.extra.get("over", ())]
+        for row in rows
     ]
     names = list(dict.fromkeys(name for some in told for name in some))
     library = ["library"] if any("library" in row.extra for row in rows) else []

@@ -69,8 +69,10 @@ def main() -> None:
         choices=[
             *("memmap", "MPI-IO coll", "MPI-IO indep", "PnetCDF", "h5py", "pread"),
             *("outcore unmeasured", "outcore second"),
+            *("memmap sorted", "h5py points", "h5py fancy", "zarr vindex", "zarr oindex"),
+            *("tensorstore", "device", "PIO"),
         ],
-        help="candidates of a collective left out, as pread on a slow device: half a minute a row",
+        help="candidates (collective, irregular) left out, as pread on a slow device: half a minute a row",
     )
     add = parser.add_argument_group("compute").add_argument
     parser.add_argument(

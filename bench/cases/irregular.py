@@ -34,8 +34,8 @@ ELEMENTS = {"quick": 1 << 23, "256MiB": 1 << 25, "1GiB": 1 << 27, "4GiB": 1 << 2
 _CHUNKS, _CHUNKED_POINTS = 4, (1_000_000, 1 << 27)
 _RANKS = 16
 _FIELDS = 32
-# OMPIO takes half a minute for what ROMIO needs 6 s: its collective read is asked for once, and it writes
-# elements on their own in minutes.
+# OMPIO takes half a minute for what ROMIO needs 6 s: it reads once together, and to write it takes
+# minutes, so it does not.
 _ONCE = (4, "warm")
 _BESIDE = ("device",)
 _QUOTED = (
