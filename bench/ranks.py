@@ -325,7 +325,7 @@ def _clean(files: list[Path]) -> None:
 def show(rows: list[Row], ours: list[str], against: dict[str, Callable[[Row], float]]) -> str:
     """
     A markdown table in milliseconds; what is ``missing`` in a row's `extra` is "-", what ran ``over`` a
-    limit "> limit".
+    limit "> limit"; columns come in its ``order``.
 
     Parameters
     ----------
@@ -335,7 +335,7 @@ def show(rows: list[Row], ours: list[str], against: dict[str, Callable[[Row], fl
         For each column of ratios its heading and what the first of ours is divided by.
     """
     told = [
-        [*row.extra.get("missing", ()), *row.seconds, *row.wrong, *row.extra.get("over", ())]
+        [*row.extra.get("order", row.extra.get("missing", ())), *row.seconds, *row.wrong]
         for row in rows
     ]
     names = list(dict.fromkeys(name for some in told for name in some))

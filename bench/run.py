@@ -72,7 +72,7 @@ def main() -> None:
             *("memmap sorted", "h5py points", "h5py fancy", "zarr vindex", "zarr oindex"),
             *("tensorstore", "device", "PIO"),
         ],
-        help="candidates (collective, irregular) left out, as pread on a slow device: half a minute a row",
+        help="candidates left out (collective, irregular), as pread on a slow device: half a minute",
     )
     add = parser.add_argument_group("compute").add_argument
     parser.add_argument(

@@ -99,7 +99,7 @@ def run(options: Any) -> None:
             row.case += f", {cache}"
             rows.append(row)
     if _wanted("schedule made", options):
-        stored = Stored("npy", folder / f"irregular-{n}.npy", n).make()
+        stored = Stored("npy", folder / f"irregular-npy-{n}.npy", n).make()
         rows.append(fields.made(stored, points_of(n), options))
     _keep(options, rows)
     _tell(rows, options)
@@ -123,8 +123,8 @@ def _points(wanted: list[Job], n: int, folder: Path, options: Any) -> list[Row]:
         npy = format.startswith("npy")
         size = n if npy else n // _CHUNKS
         suffix = {"n": ".npy", "H": ".h5", "Z": ".zarr"}[format[0]]
-        name = f"irregular-{format.removeprefix('npy').replace(' ', '-').lower()}"
-        path = folder / f"{name.rstrip('-')}-{size}{suffix}"
+        slug = format.replace(" ", "-").lower()
+        path = folder / f"irregular-{slug}-{size}{suffix}"
         stored = Stored(format, path, size).make()
         points = points_of(size) if npy else points_of(size, *_CHUNKED_POINTS)
         for job in [job for job in wanted if job.format == format]:

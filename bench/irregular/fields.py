@@ -104,6 +104,7 @@ def row(folder: Path, n: int, points: int, cache: str, options: Any) -> Row:
             opened.append(_Fields(paths, index, max(options.threads)))
         opened[0].out.fill(-1)
 
+    found.extra["order"] = list(names)
     warm(paths)
     for name, call in list(names.items()):
         before(name)
@@ -137,7 +138,7 @@ def made(stored: Any, points: int, options: Any) -> Row:
     found = Row(f"schedule of {len(index) / 1e6:g} M random indices made", index.nbytes)
     found.extra.update(cache="warm", over={}, missing=[], points=len(index))
     with outcore.open(stored.path, hints=outcore.Hints(threads=max(options.threads))) as array:
-        calls = {
+        calls: dict[str, Any] = {
             "outcore schedule": lambda: array.schedule(index),
             "argsort": lambda: np.argsort(index),
         }

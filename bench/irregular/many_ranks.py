@@ -115,14 +115,15 @@ class Permuted:
 
     # ------------------------------------------------------------------------------ candidates
 
-    def ours(self, name: str) -> Any:
+    def ours(self, name: str, hints: dict[str, Any], method: Any = "auto") -> Any:
         import outcore
 
-        array: Any = outcore.open(self.path(name), self._mode(), comm=self.ranks.node_barrier)
+        comm = self.ranks.node_barrier
+        array: Any = outcore.open(self.path(name), self._mode(), comm=comm, hints=hints)
         if self._op == "read":
-            return (lambda: array.read_all(self._index, out=self.out)), array.close
+            return (lambda: array.read_all(self._index, out=self.out, method=method)), array.close
         self._last[name] = self._turn
-        return (lambda: array.write_all(self._index, self._value)), array.close
+        return (lambda: array.write_all(self._index, self._value, method=method)), array.close
 
     def _mode(self) -> Any:
         return "r" if self._op == "read" else "r+"
@@ -168,13 +169,21 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def rank(words: dict[str, Any]) -> None:
-    """One rank: one row, all candidates."""
+    """
+    One rank: one row, all candidates.
+
+    ``settings`` are names and hints of ours, to compare (none: one with the usual ones); ``method`` is
+    that of all of them.
+    """
     from peers.pio import Library
     from ranks import Ranks
 
     ranks = Ranks(words)
     of = Permuted(ranks, words)
-    makers: dict[str, Any] = {"outcore": lambda: of.ours("outcore")}
+    makers: dict[str, Any] = {
+        name: (lambda name=name, hints=hints: of.ours(name, hints, words.get("method", "auto")))
+        for name, hints in words.get("settings", {"outcore": {}}).items()
+    }
     missing = _missing(of, makers)
     if words["others"]:
         makers["memmap"] = lambda: of.memmap("memmap")
@@ -195,9 +204,8 @@ def rank(words: dict[str, Any]) -> None:
     if words["op"] != "read":  # what was timed, too
         wrong = {name for name in makers if not ranks.all_true(of.holds(name))}
         found["wrong"] = sorted({*found["wrong"], *wrong})
-    most = ranks.node_barrier.allgather(np.array([int(s * 1e9) for s in of.made.values()])).max(
-        axis=0
-    )
+    each = np.array([int(s * 1e9) for s in of.made.values()], dtype=np.int64)
+    most = ranks.node_barrier.allgather(each).max(axis=0)
     made = {name: float(ns) / 1e9 for name, ns in zip(of.made, most, strict=True)}
     case = f"{words['op']} {words['n'] / 2**20:g} Mi permuted, {ranks.comm.size} ranks"
     extra = {"over": {}, "missing": missing, "made": made}
@@ -208,16 +216,17 @@ def _missing(of: Permuted, makers: dict[str, Any]) -> list[str]:
     """Take out what outcore does not have yet; all ranks find the same."""
     from irregular.timed import not_there
 
+    ours = list(makers)
+    of.begin(ours)
     of.spoil()
-    of.begin(["outcore"])
-    call, close = makers["outcore"]()
+    call, close = makers[ours[0]]()
     try:
         call()
     except Exception as error:
         if not not_there(error):
             raise
-        del makers["outcore"]
-        return ["outcore"]
+        makers.clear()
+        return ours
     finally:
         close()
     return []
