@@ -33,8 +33,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 # Seconds after which one timed run of a candidate is enough.
 PATIENCE = 4.0
-# Seconds that no first use of mappings and caches makes: such a run counts.
-LONG = 15.0
 # Seconds before each run on the slow device: what it gives at once is then the same for all.
 IDLE = 0.3
 
@@ -165,6 +163,8 @@ class Ranks:
         self.trusted: set[Path] = set()
         self._repeat: int = words["repeat"]
         self._patience: float = words.get("patience", PATIENCE)
+        # Seconds after which even the first run counts: nothing of it is from being the first.
+        self._long: float = words.get("long", float("inf"))
         self._random = random.Random(1)  # the same on all ranks
         self._group = Path(words["group"]) if "group" in words else None
         self._device: str = words.get("device", "")
@@ -270,8 +270,8 @@ class Ranks:
                     enough.add(name)
                 continue
             checked.add(name)
-            # It was as cold as a second run would be, or nothing of it is from being the first.
-            if spent > (self._patience if self.cache != "warm" else LONG):
+            # It was as cold as a second run would be.
+            if spent > (self._patience if self.cache != "warm" else self._long):
                 seconds[name].append(spent)
                 device[name].append(io)
                 enough.add(name)

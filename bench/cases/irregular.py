@@ -196,13 +196,13 @@ def _warn(rows: list[Row]) -> None:
 
 def _many(n: int, folder: Path, options: Any) -> None:
     """Rows for each number of ranks, MPI library, direction and state of the cache."""
-    stored = many_ranks.files(folder, n)
+    paths = many_ranks.files(folder, n)
     rows: list[Row] = []
     for ranks in options.ranks:
         for library in libraries(options.library):
             for op in [op for op in options.op if op != "sync"]:
                 for cache in options.cache:
-                    rows += _launched(stored, ranks, library, op, cache, options)
+                    rows += _launched(n, paths, ranks, library, op, cache, options)
     if not rows:
         return
     _print("Ranks: a permuted array, read and written by all, ms", rows, ["outcore"])
@@ -214,7 +214,7 @@ def _many(n: int, folder: Path, options: Any) -> None:
 
 
 def _launched(
-    stored: Stored, ranks: int, library: str, op: str, cache: str, options: Any
+    n: int, paths: list[str], ranks: int, library: str, op: str, cache: str, options: Any
 ) -> list[Row]:
     without = list(options.without)
     if library == "openmpi" and (op == "write" or (ranks, cache) != _ONCE):
@@ -222,10 +222,10 @@ def _launched(
     if library == "openmpi" and op == "write":
         without.append(many_ranks.INDEPENDENT)
     words = {
-        **{"cache": cache, "op": op, "repeat": options.repeat, "n": stored.n},
-        **{"others": options.others, "without": without, "patience": many_ranks.PATIENCE},
+        **{"cache": cache, "op": op, "repeat": options.repeat, "n": n},
+        **{"others": options.others, "without": without, "files": paths},
+        **{"patience": many_ranks.PATIENCE, "long": many_ranks.LONG},
         "pio": str(options.pio) if options.pio and library == "openmpi" else "",
-        "files": [str(stored.path)],
     }
     program = str(many_ranks.__file__)
     rows = launch(program, f"irregular {options.size}", library, ranks, words) or []

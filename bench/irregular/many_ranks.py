@@ -27,8 +27,8 @@ from irregular.files import Stored
 from irregular.patterns import SLAB, slabs, values
 
 COLLECTIVE, INDEPENDENT = "MPI-IO coll", "MPI-IO indep"
-PATIENCE = 2.0
-"""Seconds after which one timed run is enough."""
+PATIENCE, LONG = 2.0, 4.0
+"""Seconds after which one timed run is enough, and after which that may be the first."""
 
 
 class Permuted:
@@ -38,10 +38,8 @@ class Permuted:
         self.ranks, self._op = ranks, words["op"]
         self._base, self._n = Path(words["files"][0]), words["n"]
         rank, size = ranks.comm.rank, ranks.comm.size
-        whole = np.random.default_rng(20).permutation(self._n)
-        self._index = whole[rank * self._n // size : (rank + 1) * self._n // size].copy()
-        del whole
         self._own = slice(rank * self._n // size, (rank + 1) * self._n // size)
+        self._index = np.array(np.load(words["files"][1], mmap_mode="r")[self._own])
         self._right = values(self._index)
         self.out = np.empty_like(self._right)
         self._turn, self._value = 0, self._right
@@ -232,9 +230,16 @@ def _missing(of: Permuted, makers: dict[str, Any]) -> list[str]:
     return []
 
 
-def files(folder: Path, n: int) -> Stored:
-    """The array of all ranks."""
-    return Stored("npy", folder / f"irregular-permuted-{n}.npy", n).make()
+def files(folder: Path, n: int) -> list[str]:
+    """The array of all ranks, and the permutation, of which each has a part."""
+    stored = Stored("npy", folder / f"irregular-permuted-{n}.npy", n).make()
+    order = folder / f"irregular-permutation-{n}.npy"
+    if not order.exists():
+        part = order.with_suffix(".part")
+        with part.open("wb") as file:
+            np.save(file, np.random.default_rng(20).permutation(n))
+        part.replace(order)
+    return [str(stored.path), str(order)]
 
 
 if __name__ == "__main__":

@@ -81,13 +81,13 @@ def here(figure: int, ranks: int, cache: str, options: Any) -> list[Row]:
 
     one = tables.irregular(figure)[0]
     n = ranks * (one.nbytes // one.itemsize // one.ranks)
-    stored = many_ranks.files(Path(options.folder), n)
+    paths = many_ranks.files(Path(options.folder), n)
     rows = []
     for (operation, name), points in curves(figure, ranks).items():
         words = {
             **{"cache": cache, "op": operation, "repeat": options.repeat, "n": n, "pio": ""},
             **{"others": False, "without": [], "settings": points, "method": "two-phase"},
-            "files": [str(stored.path)],
+            "files": paths,
         }
         program, library = str(many_ranks.__file__), libraries(options.library)[0]
         for row in launch(program, f"papers irregular {figure}", library, ranks, words) or []:

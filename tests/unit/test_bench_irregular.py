@@ -281,14 +281,14 @@ def alone(folder, op):
 
     from irregular import many_ranks
 
-    path = many_ranks.files(folder, N).path
+    paths = many_ranks.files(folder, N)
     ranks = SimpleNamespace(
         comm=SimpleNamespace(rank=0, size=1),
         node_barrier=SimpleNamespace(barrier=lambda: None),
         by_one=lambda work: work(),
         mpi=None,
     )
-    return many_ranks.Permuted(ranks, {"op": op, "n": N, "files": [str(path)]})
+    return many_ranks.Permuted(ranks, {"op": op, "n": N, "files": paths})
 
 
 def test_a_rank_reads_a_permutation(tmp_path):
