@@ -9,6 +9,7 @@ where the order does not ascend, so it gets a sorted one, and sorting counts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,14 +59,16 @@ def device(stored: Stored, wanted: Pattern) -> Candidate:
     from device import PAGE, Floor, measured, touched
 
     base = _first_byte(stored)
-    starts, length = wanted.extents()
 
-    def opened() -> Opened:
+    @functools.cache
+    def requests() -> tuple[np.ndarray, np.ndarray]:
+        starts, length = wanted.extents()
         begin, end = touched(measured(stored.path.parent), starts + base, length)
         # The last page of a file may be a part of one.
-        floor = Floor(
-            stored.path, begin, np.minimum(end, -(-stored.path.stat().st_size // PAGE) * PAGE)
-        )
+        return begin, np.minimum(end, -(-stored.path.stat().st_size // PAGE) * PAGE)
+
+    def opened() -> Opened:
+        floor = Floor(stored.path, *requests())
         return (lambda _: floor.run()), floor.close
 
     return Candidate("device", opened, checked=False)
