@@ -167,12 +167,18 @@ def _tell(rows: list[Row], options: Any) -> None:
             print(f"{row.case}: {row.extra['points'] / made / 1e6:.0f} M indices/s")
 
 
-def _print(title: str, rows: list[Row], ours: list[str]) -> None:
+def _print(
+    title: str, rows: list[Row], ours: list[str], more: dict[str, list[str]] | None = None
+) -> None:
+    """A table; `more` are columns of ratios to the best of some candidates."""
     if not rows:
         return
     against: dict[str, Any] = {
         "/ best peer": lambda row: best(row, but=(*_ours(row), *_BESIDE)),
     }
+    for head, names in (more or {}).items():
+        if any(name in row.seconds for row in rows for name in names):
+            against[head] = lambda row, names=names: best(row, names)
     if any("device" in row.seconds for row in rows):
         against["/ device"] = lambda row: row.median("device")
     print(f"\n## {title}\n")
@@ -205,7 +211,8 @@ def _many(n: int, folder: Path, options: Any) -> None:
                     rows += _launched(n, paths, ranks, library, op, cache, options)
     if not rows:
         return
-    _print("Ranks: a permuted array, read and written by all, ms", rows, ["outcore"])
+    more = {"/ MPI-IO": [many_ranks.INDEPENDENT, many_ranks.COLLECTIVE], "/ PIO": ["PIO"]}
+    _print("Ranks: a permuted array, read and written by all, ms", rows, ["outcore"], more)
     for name in dict.fromkeys(name for row in rows for name in row.extra["made"]):
         some = sorted(1e3 * row.extra["made"][name] for row in rows if name in row.extra["made"])
         print(f"{name}: {some[0]:.0f} to {some[-1]:.0f} ms before, for what it makes once")

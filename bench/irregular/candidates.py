@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from irregular.files import Stored, tensorstore_of
-from irregular.patterns import Pattern
+from irregular.patterns import ROW, Pattern
 from irregular.timed import Candidate, Opened
 
 
@@ -62,8 +62,8 @@ def device(stored: Stored, wanted: Pattern) -> Candidate:
 
     @functools.cache
     def requests() -> tuple[np.ndarray, np.ndarray]:
-        starts, length = wanted.extents()
-        begin, end = touched(measured(stored.path.parent), starts + base, length)
+        item = 8 * (ROW if wanted.rows else 1)
+        begin, end = touched(measured(stored.path.parent), wanted.where, item, base)
         # The last page of a file may be a part of one.
         return begin, np.minimum(end, -(-stored.path.stat().st_size // PAGE) * PAGE)
 

@@ -91,11 +91,9 @@ class Pattern:
         shape = (len(self.index), ROW) if self.rows else (len(self.index),)
         if not isinstance(got, np.ndarray) or got.shape != shape or got.dtype != np.float64:
             return False
-        if not self.rows:
-            return np.array_equal(got, values(self.index))
-        some = max(SLAB // ROW, 1)
+        some, of = (max(SLAB // ROW, 1), row_values) if self.rows else (SLAB, values)
         return all(
-            np.array_equal(got[at : at + some], row_values(self.index[at : at + some]))
+            np.array_equal(got[at : at + some], of(self.index[at : at + some]))
             for at in range(0, len(got), some)
         )
 
@@ -108,11 +106,6 @@ class Pattern:
         for at in range(0, len(found), some):
             found[at : at + some] = row_values(self.index[at : at + some])
         return found
-
-    def extents(self) -> tuple[np.ndarray, int]:
-        """Where each element begins, bytes from the first of the array, and how long it is."""
-        item = 8 * (ROW if self.rows else 1)
-        return self.where * item, item
 
 
 def row_values(rows: np.ndarray) -> np.ndarray:

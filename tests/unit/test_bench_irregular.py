@@ -85,6 +85,20 @@ def test_patterns_name_what_they_say(number):
         assert 0.09 < one.key.mean() < 0.11
 
 
+def test_requests_of_the_device_cover_what_is_wanted():
+    from device import PAGE, Device, touched
+
+    disk = Device(latency=1e-6, rate=PAGE * 1e6)  # a page costs as much to read as a request
+    begin, end = touched(disk, np.array([0, 1, 511, 512 * 9, 512 * 9 + 511]), 8, 128)
+    # 511 ends in the second page, 512 * 9 + 511 in the eleventh.
+    assert begin.tolist() == [0, 9 * PAGE]
+    assert end.tolist() == [2 * PAGE, 11 * PAGE]
+    begin, end = touched(disk, np.arange(100_000), 8, 128)
+    assert (begin[0], end[-1]) == (0, -(-800_128 // PAGE) * PAGE)
+    assert (begin[1:] == end[:-1]).all()
+    assert touched(disk, np.zeros(0, np.int64), 8, 128)[0].size == 0
+
+
 # ------------------------------------------------------------------------------------------- files
 
 
