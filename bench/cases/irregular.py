@@ -211,8 +211,14 @@ def _many(n: int, folder: Path, options: Any) -> None:
                     rows += _launched(n, paths, ranks, library, op, cache, options)
     if not rows:
         return
+    # PIO and MPI-IO have their decompositions and types before, so what is compared has a schedule.
     more = {"/ MPI-IO": [many_ranks.INDEPENDENT, many_ranks.COLLECTIVE], "/ PIO": ["PIO"]}
-    _print("Ranks: a permuted array, read and written by all, ms", rows, ["outcore"], more)
+    _print(
+        "Ranks: a permuted array, read and written by all, ms",
+        rows,
+        ["outcore schedule", "outcore"],
+        more,
+    )
     for name in dict.fromkeys(name for row in rows for name in row.extra["made"]):
         some = sorted(1e3 * row.extra["made"][name] for row in rows if name in row.extra["made"])
         print(f"{name}: {some[0]:.0f} to {some[-1]:.0f} ms before, for what it makes once")
@@ -231,6 +237,7 @@ def _launched(
     words = {
         **{"cache": cache, "op": op, "repeat": options.repeat, "n": n},
         **{"others": options.others, "without": without, "files": paths},
+        **{"once": True, "schedules": {"outcore schedule": {}}, "method": "auto"},
         **{"patience": many_ranks.PATIENCE, "long": many_ranks.LONG},
         "pio": str(options.pio) if options.pio and library == "openmpi" else "",
     }

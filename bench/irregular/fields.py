@@ -55,7 +55,7 @@ class _Fields:
         """A schedule made and used for every field."""
         schedule = self._arrays[0].schedule(self._index)
         for array, out in zip(self._arrays, self.out, strict=True):
-            schedule.gather(out, array)
+            schedule.gather(out, of=array)
 
     def each(self) -> None:
         """The index list given anew for every field."""

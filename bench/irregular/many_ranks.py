@@ -6,15 +6,16 @@ mesh that is read from, or written to, its global order (No, Choudhary, section 
 locality). All candidates of a row run by turns in the same ranks. Writing, each has a file of its
 own, and every run writes other values; all elements of the file are compared.
 
-What is made once for an index list (the type of MPI-IO, the decomposition of PIO) is made before the
-time and told apart (``made``); outcore's `read_all` and `write_all` get the bare index list, so all
-that they do with it is in their time.
+What is made once for an index list (outcore's schedule, the type of MPI-IO, the decomposition of PIO) is
+made before the time and told apart (``made``). The column "outcore" is `read_all` and `write_all` of the
+bare index list, so all that they do with it is in their time.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class Permuted:
         self._turn, self._value = 0, self._right
         self._header = np.load(self._base, mmap_mode="r").offset
         self._last: dict[str, int] = {}
+        self._schedules: dict[str, Any] = {}
         self._type: Any = None
         self._decomposition: Any = None
         self.made: dict[str, float] = {}
@@ -113,15 +115,32 @@ class Permuted:
 
     # ------------------------------------------------------------------------------ candidates
 
-    def ours(self, name: str, hints: dict[str, Any], method: Any = "auto") -> Any:
+    def ours(self, name: str) -> Any:
+        """`read_all` and `write_all`."""
+        array = self._opened(name)
+        if self._op == "read":
+            return (lambda: array.read_all(self._index, out=self.out)), array.close
+        self._last[name] = self._turn
+        return (lambda: array.write_all(self._index, self._value)), array.close
+
+    def scheduled(self, name: str, words: dict[str, Any], method: str) -> Any:
+        """A schedule that is made once, for all runs; `words` are those of `schedule_all`."""
+        array = self._opened(name)
+        if name not in self._schedules:
+            start = time.perf_counter()
+            self._schedules[name] = array.schedule_all(self._index, **words)
+            self.made[name] = time.perf_counter() - start
+        schedule = self._schedules[name]
+        if self._op == "read":
+            return (lambda: schedule.gather_all(self.out, of=array, method=method)), array.close
+        self._last[name] = self._turn
+        put = lambda: schedule.scatter_all(self._value, of=array, method=method)  # noqa: E731
+        return put, array.close
+
+    def _opened(self, name: str) -> Any:
         import outcore
 
-        comm = self.ranks.node_barrier
-        array: Any = outcore.open(self.path(name), self._mode(), comm=comm, hints=hints)
-        if self._op == "read":
-            return (lambda: array.read_all(self._index, out=self.out, method=method)), array.close
-        self._last[name] = self._turn
-        return (lambda: array.write_all(self._index, self._value, method=method)), array.close
+        return outcore.open(self.path(name), self._mode(), comm=self.ranks.node_barrier)
 
     def _mode(self) -> Any:
         return "r" if self._op == "read" else "r+"
@@ -170,18 +189,17 @@ def rank(words: dict[str, Any]) -> None:
     """
     One rank: one row, all candidates.
 
-    ``settings`` are names and hints of ours, to compare (none: one with the usual ones); ``method`` is
-    that of all of them.
+    ``schedules`` are names and words of schedules of ours; ``method`` is that of all of them.
+    ``once``: also what needs no schedule.
     """
     from peers.pio import Library
     from ranks import Ranks
 
     ranks = Ranks(words)
     of = Permuted(ranks, words)
-    makers: dict[str, Any] = {
-        name: (lambda name=name, hints=hints: of.ours(name, hints, words.get("method", "auto")))
-        for name, hints in words.get("settings", {"outcore": {}}).items()
-    }
+    makers: dict[str, Any] = {"outcore": lambda: of.ours("outcore")} if words["once"] else {}
+    for name, some in words["schedules"].items():
+        makers[name] = lambda name=name, some=some: of.scheduled(name, some, words["method"])
     missing = _missing(of, makers)
     if words["others"]:
         makers["memmap"] = lambda: of.memmap("memmap")
@@ -214,20 +232,22 @@ def _missing(of: Permuted, makers: dict[str, Any]) -> list[str]:
     """Take out what outcore does not have yet; all ranks find the same."""
     from irregular.timed import not_there
 
-    ours = list(makers)
-    of.begin(ours)
-    of.spoil()
-    call, close = makers[ours[0]]()
-    try:
-        call()
-    except Exception as error:
-        if not not_there(error):
-            raise
-        makers.clear()
-        return ours
-    finally:
-        close()
-    return []
+    found = []
+    for name in list(makers):
+        of.begin([name])
+        of.spoil()
+        try:
+            call, close = makers[name]()
+            try:
+                call()
+            finally:
+                close()
+        except Exception as error:
+            if not not_there(error):
+                raise
+            del makers[name]
+            found.append(name)
+    return found
 
 
 def files(folder: Path, n: int) -> list[str]:

@@ -4,9 +4,9 @@ Figures 9 to 15 of the irregular paper: their settings, and the same curves on t
 No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems", section 4. The
 text of the paper has no points of the figures, so theirs is what the running text says. Here each
 rank has as many elements as there (512 Ki of 8 bytes, uniform and random), ranks are those of
-``--ranks``, and the two-phase method is forced, because a cached file is read faster by each rank for
-itself. A chunk is the memory of a rank (`Hints.memory`), groups are `Hints.io_groups`, a stripe unit
-is `Hints.stripe`; groups that are more than the ranks are left out. The disk of the paper comes back
+``--ranks``. Chunks and groups are those of `CollectiveArray.schedule_all`, collective and pipelined
+are methods of `CollectiveSchedule.gather_all`; a stripe unit is a matter of the file system, of which
+there is one here. Groups that are more than the ranks are left out. The disk of the paper comes back
 with ``--cache slow``.
 """
 
@@ -54,25 +54,26 @@ def curves(figure: int, ranks: int) -> dict[tuple[str, str], dict[str, dict[str,
     Returns
     -------
     dict
-        For each operation and name of a curve the hints of each of its points.
+        For each operation and name of a curve its points: a name, and words for `schedule_all`.
     """
     found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for one in tables.irregular(figure):
-        name = f"stripe {one.stripe >> 10} KiB"
-        points: dict[str, dict[str, Any]] = {}
         if one.against == "groups":
             chunk = one.chunk or CHUNKS[-1]
-            for groups in (g for g in GROUPS if g <= ranks):
-                points[f"{groups} groups"] = {"io_groups": groups, "memory": chunk}
+            words = [{"groups": groups, "chunk": chunk} for groups in GROUPS if groups <= ranks]
+            found[one.operation, f"chunks of {chunk >> 10} KiB"] = {
+                _plural(each["groups"]): each for each in words
+            }
         elif one.groups <= ranks:
-            name += f", {one.groups} group{'s' * (one.groups > 1)}"
-            for chunk in CHUNKS:
-                points[f"{chunk >> 10} KiB"] = {"io_groups": one.groups, "memory": chunk}
-        for hints in points.values():
-            hints["stripe"] = one.stripe
-        if points:
-            found[one.operation, name] = points
+            words = [{"groups": one.groups, "chunk": chunk} for chunk in CHUNKS]
+            found[one.operation, _plural(one.groups)] = {
+                f"{each['chunk'] >> 10} KiB": each for each in words
+            }
     return found
+
+
+def _plural(groups: int) -> str:
+    return f"{groups} group{'s' * (groups > 1)}"
 
 
 def here(figure: int, ranks: int, cache: str, options: Any) -> list[Row]:
@@ -86,8 +87,8 @@ def here(figure: int, ranks: int, cache: str, options: Any) -> list[Row]:
     for (operation, name), points in curves(figure, ranks).items():
         words = {
             **{"cache": cache, "op": operation, "repeat": options.repeat, "n": n, "pio": ""},
-            **{"others": False, "without": [], "settings": points, "method": "two-phase"},
-            "files": paths,
+            **{"others": False, "without": [], "files": paths, "once": False},
+            **{"schedules": points, "method": one.method},
         }
         program, library = str(many_ranks.__file__), libraries(options.library)[0]
         for row in launch(program, f"papers irregular {figure}", library, ranks, words) or []:
@@ -111,7 +112,7 @@ def run(figure: int, options: Any, show: Any) -> None:
         for cache in options.cache:
             rows += here(figure, ranks, cache, options)
             if rows and rows[-1].extra["missing"]:
-                print("here: not there (read_all and write_all of index lists)\n")
+                print("here: not there (schedule_all)\n")
                 return
     columns = list(dict.fromkeys(point for row in rows for point in row.seconds))
     print()

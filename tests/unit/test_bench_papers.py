@@ -121,14 +121,14 @@ def test_curves_of_the_irregular_paper():
         assert ("3 I/O nodes" if figure == 15 else "16 I/O nodes") in said
     ten = irregular_figures.curves(10, ranks=4)
     # Eight groups need eight ranks.
-    names = {"stripe 64 KiB, 4 groups", "stripe 256 KiB, 4 groups"}
-    assert set(ten) == {(op, name) for op in ("read", "write") for name in names}
-    assert len(irregular_figures.curves(10, ranks=8)) == 8
-    point = ten["write", "stripe 256 KiB, 4 groups"]["1024 KiB"]
-    assert point == {"io_groups": 4, "memory": 1 << 20, "stripe": 256 << 10}
-    twelve = irregular_figures.curves(12, ranks=4)["read", "stripe 64 KiB"]
-    assert list(twelve) == ["1 groups", "2 groups", "4 groups"]
-    assert {hints["memory"] for hints in twelve.values()} == {4 << 20}
+    assert set(ten) == {("read", "4 groups"), ("write", "4 groups")}
+    assert len(irregular_figures.curves(10, ranks=8)) == 4
+    assert ten["write", "4 groups"]["1024 KiB"] == {"groups": 4, "chunk": 1 << 20}
+    assert set(irregular_figures.curves(9, ranks=4)) == {("read", "1 group"), ("write", "1 group")}
+    twelve = irregular_figures.curves(12, ranks=4)["read", "chunks of 4096 KiB"]
+    assert list(twelve) == ["1 group", "2 groups", "4 groups"]
+    assert [words["groups"] for words in twelve.values()] == [1, 2, 4]
+    assert {words["chunk"] for words in twelve.values()} == {4 << 20}
 
 
 def test_a_figure_is_printed_as_bandwidth(tmp_path, capsys, monkeypatch):
