@@ -11,6 +11,7 @@ from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
 
 __all__ = [
+    "CACHED",
     "IMPOSSIBLE",
     "SPARSE",
     "Array",
@@ -21,6 +22,7 @@ __all__ = [
     "Collective",
     "Distribution",
     "Grid",
+    "IndexSchedule",
     "Loop",
     "Messages",
     "NodeBarrier",
@@ -40,8 +42,11 @@ __all__ = [
     "allocate",
     "assign",
     "brief_record",
+    "count_bins",
+    "cut_bins",
     "cut_runs",
     "decode_words",
+    "divide_elements",
     "error_codes",
     "exchange_plan",
     "failed_record",
@@ -88,6 +93,7 @@ __all__ = [
 ]
 
 __version__: Final[str]
+CACHED: Final[int]
 SPARSE: Final[int]
 IMPOSSIBLE: Final[int]
 
@@ -396,6 +402,30 @@ class Array:
     ) -> tuple[list[int], list[tuple[int, bool] | None], bool]: ...
     def stored(self) -> tuple[list[int], NDArray[Any]] | None: ...
     def explain(self, key: Any, write: bool = False) -> dict[str, Any]: ...
+    def read_points(
+        self,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+        out: NDArray[Any],
+    ) -> None: ...
+    def write_points(
+        self,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+        value: NDArray[Any],
+    ) -> None: ...
+    def explain_points(
+        self,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+        write: bool,
+    ) -> dict[str, Any]: ...
     def leaves_gaps(self, key: Any) -> bool: ...
     def stats(self) -> dict[str, int]: ...
     def prefetch(self, key: Any) -> None: ...
@@ -410,6 +440,32 @@ class Array:
     def closed(self) -> bool: ...
     def begin_loop(self, choose: Callable[[int], int], writes_to: Array | None = None) -> Loop: ...
     def budget(self) -> int: ...
+
+@final
+class IndexSchedule:
+    def __new__(
+        cls,
+        array: Array,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+    ) -> Self: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def serves(self, array: Array) -> bool: ...
+    def read(self, array: Array, out: NDArray[Any]) -> None: ...
+    def write(self, array: Array, value: NDArray[Any]) -> None: ...
+
+def count_bins(
+    elements: NDArray[np.int64], width: int, bins: int
+) -> NDArray[np.int64]: ...
+def cut_bins(sums: NDArray[np.int64], owners: int, rounds: int) -> NDArray[np.uint32]: ...
+def divide_elements(
+    elements: NDArray[np.int64], width: int, part: NDArray[np.uint32], parts: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
 
 _Ranges = list[tuple[int, int, int]]
 # Why a method was chosen: a word, and two numbers that belong to it.

@@ -6,9 +6,10 @@ Idea. A format says where the elements live (`outcore.formats`); everything afte
 into the compiled core, which plans the access, runs the plan within the memory budget and fills a new
 NumPy array. This file only offers that call in the forms people need.
 
-Invariants. ``a[key]`` equals what NumPy gives for basic indexing; ``a[key] = value`` changes exactly
-those elements, cast and broadcast as NumPy does. An array may be used from several threads; it
-survives a fork and can be pickled (it is opened again).
+Invariants. ``a[key]`` equals what NumPy gives; ``a[key] = value`` changes exactly those elements, cast
+and broadcast as NumPy does. The core is asked first: it knows all keys of basic indexing, and refuses
+those with arrays before it moves anything (`outcore.selecting` goes on with them). An array may be used
+from several threads; it survives a fork and can be pickled (it is opened again).
 """
 
 from __future__ import annotations
@@ -37,21 +38,22 @@ from outcore.hints import Hints, check_environment
 from outcore.operators import Operators
 from outcore.report import BlocksReport, Report, human
 from outcore.requests import IORequest, Started
+from outcore.selecting import Selecting
 
 __all__ = ["DiskArray", "Mode"]
 
 Mode = Literal["r", "r+", "w", "x"]
 _Turn = AbstractContextManager[bool]
-# Basic indexing: integers, slices, ..., None, or a tuple of them.
+# Integers, slices, ..., None, arrays of integers or booleans, or a tuple of them.
 Key = Any
 
 
-class DiskArray(Operators):
+class DiskArray(Selecting, Operators):
     """
     An array on disk. Made by `outcore.open` and `outcore.create`.
 
-    Indexing reads: ``a[10:20, ::-3]`` is a new `numpy.ndarray`. Assignment writes. Integers, slices
-    with any step, ``...`` and ``None`` can be used; arrays of indices cannot.
+    Indexing reads: ``a[10:20, ::-3]`` is a new `numpy.ndarray`. Assignment writes. Keys are those of
+    NumPy: integers, slices with any step, ``...``, ``None``, and arrays of integers or booleans.
 
     Examples
     --------
@@ -233,7 +235,7 @@ class DiskArray(Operators):
     # Reading and writing
 
     def __getitem__(self, key: Key) -> Any:
-        return self._core.read(key)
+        return self._read_key(key, None)
 
     def __setitem__(self, key: Key, value: Any) -> None:
         self.write(key, value)
@@ -246,9 +248,9 @@ class DiskArray(Operators):
         ----------
         key
             As in ``a[key]``. A negative step is read upwards into a reversed view, so it costs
-            nothing extra.
+            nothing extra. Arrays of indices may be of any integer type and on disk, masks too.
         out
-            Array to fill, of the section's shape and the array's dtype. Any strides will do with which
+            Array to fill, of the result's shape and the array's dtype. Any strides will do with which
             no two elements share memory.
 
         Returns
@@ -259,8 +261,8 @@ class DiskArray(Operators):
         Raises
         ------
         SectionError
-            An integer is out of range, something is no index, or there are too many. An `IndexError`
-            as well; for arrays, lists and booleans it is a `FancyIndexError`.
+            An index is out of range, something is no index, there are too many, a mask has other
+            lengths than its axes. An `IndexError` as well; for field names it is a `FancyIndexError`.
         UsageError
             `out` does not match, or the array is closed.
         BudgetError
@@ -275,7 +277,7 @@ class DiskArray(Operators):
         >>> a.read(np.s_[1, ::-1])
         array([7, 6, 5, 4])
         """
-        return self._core.read(key, out)
+        return self._read_key(key, out)
 
     def write(self, key: Key, value: Any) -> None:
         """
@@ -300,7 +302,8 @@ class DiskArray(Operators):
         Notes
         -----
         Without `Hints.sync`, bytes may be in the page cache only until `flush`. Elements outside the
-        section are never touched; chunks with a codec are read, changed and stored again.
+        section are never touched; chunks with a codec are read, changed and stored again. Of several
+        values for one element (arrays of indices) the last one wins.
 
         Examples
         --------
@@ -311,12 +314,7 @@ class DiskArray(Operators):
         array([[0, 5, 6],
                [0, 5, 6]])
         """
-        if isinstance(value, DiskArray):
-            from outcore import blocks
-
-            blocks.copy_section(value, self, key)
-        else:
-            self._core.write(key, value)
+        self._write_key(key, value)
         if self._hints.sync:
             self._core.flush(True)
 
@@ -433,7 +431,7 @@ class DiskArray(Operators):
         >>> report.useful_bytes
         240000
         """
-        return Report(**self._core.explain(key, write))
+        return self._explain_key(key, write)
 
     def explain_copy(self, source: DiskArray, key: Key = ...) -> BlocksReport:
         """

@@ -5,7 +5,7 @@ Everything outcore raises.
 
     OutcoreError(Exception)            .code  .path  .rank
     ├── SectionError(IndexError)       the section does not fit the array
-    │   └── FancyIndexError            an array, a list, a boolean or a field name as an index
+    │   └── FancyIndexError            a field name; an array, where only sections are taken
     ├── DistributionError(ValueError)  no array can be distributed like that
     ├── BudgetError(MemoryError)       the work cannot be done within the memory budget  .needed
     ├── FormatError(ValueError)        the file is not what its format promises   .offset
@@ -165,7 +165,12 @@ class UnsupportedError(FormatError):
 
 
 class FancyIndexError(SectionError, UnsupportedError):
-    """Arrays, lists, booleans and field names are no indices here; integers and slices are."""
+    """
+    A field name, or an array, a list or a boolean where only sections are taken.
+
+    ``a[...]``, `DiskArray.read` and `DiskArray.write` take arrays of indices; collective calls,
+    `DiskArray.prefetch` and `DiskArray.explain_copy` take integers and slices only.
+    """
 
 
 class StorageError(OutcoreError, OSError):

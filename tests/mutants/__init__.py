@@ -19,6 +19,7 @@ LISTS = (
     "conversions",
     "factors",
     "files_of_formats",
+    "indexing",
     "lengths",
     "replaced",
     "accesses",
@@ -29,6 +30,7 @@ LISTS = (
     "ranks",
     "reductions",
     "sorting",
+    "unstructured",
 )
 CARGO = "cargo "
 

@@ -140,12 +140,11 @@ def test_one_element_takes_no_array(tmp_path):
         a[0, 0] = np.array([1.0])
 
 
-@pytest.mark.parametrize("key", [5, (0, -6), (0, 0, 0), 10**30, 1.0, (..., ...), "field", [0]])
+@pytest.mark.parametrize("key", [5, (0, -6), (0, 0, 0), 10**30, 1.0, (..., ...), "field", [0.5]])
 def test_what_numpy_refuses_is_an_index_error(tmp_path, key):
     a = outcore.create(tmp_path / "a.npy", (4, 5), "f8")
     with pytest.raises(outcore.OutcoreError) as caught:
         a[key]
-    unsupported = key == [0] or key == "field"
-    kind = outcore.UnsupportedError if unsupported else IndexError
+    kind = outcore.UnsupportedError if key == "field" else IndexError
     assert isinstance(caught.value, kind)
     assert "a.npy" in str(caught.value)

@@ -160,11 +160,14 @@ def test_a_budget_that_is_too_small_is_a_memory_error(tmp_path):
         10**30,
         1.5,
         "field",
-        [1, 2],
-        np.array([1, 2]),
-        True,
-        np.ones((4, 3), bool),
-        (slice(None), [0]),
+        [1.5],
+        np.array([1.5]),
+        (0, 0, True, [0]),
+        np.ones((4, 2), bool),
+        ([0, 1], [0, 1, 2]),
+        [None],
+        [[1], [1, 2]],
+        np.array([2**63], np.uint64),
         object(),
         {1},
         (..., ...),
@@ -187,12 +190,21 @@ def test_an_index_that_is_none_is_an_index_error(tmp_path, key):
             assert isinstance(caught.value, outcore.SectionError)
 
 
-def test_fancy_indices_are_unsupported_as_before(tmp_path):
+def test_what_takes_sections_only_says_so(tmp_path):
     with outcore.create(tmp_path / "a.npy", (4, 3), "f8") as array:
-        with pytest.raises(outcore.UnsupportedError) as caught:
-            array[[1, 2]]
-        assert type(caught.value) is outcore.FancyIndexError
-        assert caught.value.code == "fancy-index"
+        refuse = (
+            lambda: array["name"],
+            lambda: array[["name", "other"]],
+            lambda: array.write("name", 0.0),
+            lambda: array.oindex["name"],
+            lambda: array.prefetch([1, 2]),
+            lambda: array.explain_copy(array, [1, 2]),
+        )
+        for call in refuse:
+            with pytest.raises(outcore.UnsupportedError) as caught:
+                call()
+            assert type(caught.value) is outcore.FancyIndexError
+            assert caught.value.code == "fancy-index"
         # As in NumPy.
         with pytest.raises(ValueError):
             array[::0]

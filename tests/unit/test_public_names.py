@@ -97,7 +97,7 @@ def test_what_is_imported_later_is_what_type_checkers_see():
 # What `open` and `create` need of any format, and no more.
 AT_IMPORT = {
     *("_core", "attributes", "disk", "errors", "formats", "growth", "hints", "measured", "opening"),
-    *("operators", "report", "requests"),
+    *("operators", "report", "requests", "selecting"),
     *(f"formats.{name}" for name in ("durable", "growing", "layout", "paths", "spec")),
 }
 # Libraries that are long to import, beside those that NumPy brings.

@@ -29,7 +29,7 @@ use crate::guard::patiently;
 use crate::hints::Cache;
 use crate::loops::{self, Promise};
 use crate::nesting::Reading;
-use crate::part::{Context, Part};
+use crate::part::{Context, Part, PartPoints};
 use crate::step::{Access, Step};
 use crate::table::{self, Table, HANDFUL};
 use crate::terms::{self, pages};
@@ -152,8 +152,36 @@ impl Chunks {
         mode: Mode,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
+        context.layout.admit(access.section)?;
+        let each = self.limits(context, access, mode)?;
+        let _promise = match (mode, access.direction) {
+            (Mode::Run, Direction::Write) => self.assure(&each)?,
+            _ => None,
+        };
+        let mut empty = match mode {
+            Mode::Look => self.empty(&each)?,
+            Mode::Run | Mode::Nested => None,
+        };
+        for batch in each.grouping.batches(access.section, each.at_once)? {
+            match empty.as_mut().is_some_and(|empty| empty.takes(&batch)) {
+                true => context.interrupts.stop()?,
+                false => self.batch_or_parts(&each, &batch, 1, work)?,
+            }
+        }
+        for (batch, times) in empty.into_iter().flat_map(Empty::into_batches) {
+            self.batch_or_parts(&each, &batch, times, work)?;
+        }
+        Ok(())
+    }
+
+    /// What all batches of an access share: how many chunks, or shards, are one, above all.
+    fn limits<'a>(
+        &'a self,
+        context: &'a Context<'a>,
+        access: &'a Access<'a>,
+        mode: Mode,
+    ) -> Result<Each<'a>, Fault> {
         let layout = context.layout;
-        layout.admit(access.section)?;
         let (grouping, most) = match &self.coarse {
             Some(shards) => (shards, self.shards_at_once(shards)),
             None => (layout, self.at_once),
@@ -168,25 +196,7 @@ impl Chunks {
         let plenty = (terms::budget(access.hints) - least - pages(each)).max(0) / TABLES;
         let at_once = 1 + (plenty / each.max(1)).min(most - 1);
         let at_once = at_once.min(self.with_files(descriptors::limit(), replacing));
-        let each = Each { context, access, mode, coding, least, chunk_cache, grouping, at_once };
-        let _promise = match mode {
-            Mode::Run if replacing => self.assure(&each)?,
-            Mode::Run | Mode::Look | Mode::Nested => None,
-        };
-        let mut empty = match mode {
-            Mode::Look => self.empty(&each)?,
-            Mode::Run | Mode::Nested => None,
-        };
-        for batch in grouping.batches(access.section, at_once)? {
-            match empty.as_mut().is_some_and(|empty| empty.takes(&batch)) {
-                true => context.interrupts.stop()?,
-                false => self.batch_or_parts(&each, &batch, 1, work)?,
-            }
-        }
-        for (batch, times) in empty.into_iter().flat_map(Empty::into_batches) {
-            self.batch_or_parts(&each, &batch, times, work)?;
-        }
-        Ok(())
+        Ok(Each { context, access, mode, coding, least, chunk_cache, grouping, at_once })
     }
 
     /// Makes sure, before the first byte goes out, that no part of a write is refused memory for good.
@@ -329,9 +339,9 @@ impl Chunks {
     }
 
     /// Counts the files of a batch before they are opened.
-    fn reserve_files(&self, each: &Each, section: &Section) -> Result<Places, Fault> {
+    fn reserve_files(&self, each: &Each, met: i64) -> Result<Places, Fault> {
         let write = each.access.direction == Direction::Write && each.mode != Mode::Look;
-        let number = self.open_files(each.grouping.met(section)?, write);
+        let number = self.open_files(met, write);
         descriptors::take(u64::try_from(number).unwrap_or(u64::MAX)).ok_or_else(|| {
             let path = Path::new(&each.context.described.path);
             StorageError::no_place("open the files of chunks", path).into()
@@ -346,23 +356,35 @@ impl Chunks {
         times: i64,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let Each { context, access, mode, coding, least, chunk_cache, .. } = *each;
-        let (layout, section) = (context.layout, &batch.section);
-        let replacing = access.direction == Direction::Write;
-        let GridBox { lo, count } = layout.touched(section)?;
+        let (section, strides) = (&batch.section, each.access.strides);
+        let GridBox { lo, count } = each.context.layout.touched(section)?;
         let cells = Cells::new(&lo, &count, &self.grid)?;
-        let shift: i64 = batch.at.iter().zip(access.strides).map(|(i, stride)| i * stride).sum();
-        let tables = pages(self.table_bytes(&cells, replacing));
-        let more_follow = *section != *access.section || mode == Mode::Nested;
+        let shift: i64 = batch.at.iter().zip(strides).map(|(i, stride)| i * stride).sum();
+        let met = each.grouping.met(section)?;
+        self.cells(each, &Batch { section, shift, cells, met, times, listed: None }, work)
+    }
+
+    /// Does what is asked of some chunks in its turn.
+    fn cells(
+        &self,
+        each: &Each,
+        batch: &Batch,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let Each { context, access, mode, coding, least, chunk_cache, .. } = *each;
+        let Batch { section, shift, cells, met, times, listed } = batch;
+        let (layout, replacing) = (context.layout, access.direction == Direction::Write);
+        let tables = pages(self.table_bytes(cells, replacing));
+        let more_follow = **section != *access.section || mode == Mode::Nested || listed.is_some();
         let mut step = || {
-            let _places = self.reserve_files(each, section)?;
+            let _places = self.reserve_files(each, *met)?;
             let budget = terms::budget(access.hints) - tables;
             let batch = Part {
                 context,
                 access,
                 section,
-                cells: &cells,
-                data: access.data.shifted(shift),
+                cells,
+                data: access.data.shifted(*shift),
                 codecs: layout.encoded.then_some(coding),
                 budget,
                 tables,
@@ -370,7 +392,8 @@ impl Chunks {
                 more_follow,
                 chunk_cache,
                 mode,
-                times,
+                times: *times,
+                listed: listed.clone(),
             };
             let _tables = batch.reserve_tables()?;
             match access.direction {
@@ -447,7 +470,10 @@ impl Chunks {
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let (resolved, _guard) = match &self.store {
-            Store::Core(store) => (store.resolve(batch.cells, false)?, (Reading::of(None), None)),
+            Store::Core(store) => {
+                let wanted = |cell: &[i64]| batch.listed.is_none() || batch.touches(cell);
+                (store.resolve_some(batch.cells, false, &wanted)?, (Reading::of(None), None))
+            }
             Store::Table(table) => {
                 let guard = batch.patiently(|patience| table.share(patience))?;
                 let guard = (Reading::of(guard.as_ref()), guard);
@@ -474,7 +500,7 @@ impl Chunks {
             table.stretch()?;
         }
         // What is covered whole is not read: its old file need not even be opened, and the library's
-        // own lock is wanted for storing only.
+        // own lock is wanted for storing only. Nor is what holds nothing that is written.
         let in_part = |cell: &Vec<i64>| batch.touches(cell) && !batch.covers(cell);
         let held = match &self.store {
             Store::Table(table) if batch.cells.iter().any(|cell| in_part(&cell)) => table.hold()?,
@@ -483,7 +509,7 @@ impl Chunks {
         let room = AtomicUsize::new(0);
         let (before, sink) = match &self.store {
             Store::Core(store) => (
-                store.resolve_some(batch.cells, false, &|cell| !batch.covers(cell))?,
+                store.resolve_some(batch.cells, false, &|cell| in_part(&cell.to_vec()))?,
                 store.begin(batch.cells, &|cell| batch.touches(cell))?,
             ),
             Store::Table(table) => {
@@ -572,6 +598,18 @@ struct Each<'a> {
     at_once: i64,
 }
 
+/// Chunks that are done at once, and what is asked of them.
+struct Batch<'a> {
+    section: &'a Section,
+    /// Bytes from the caller's first element to the one for index `[0, ..., 0]` of the section.
+    shift: i64,
+    cells: Cells,
+    /// Chunks, or shards, that hold something that is asked for.
+    met: i64,
+    times: i64,
+    listed: Option<PartPoints<'a>>,
+}
+
 /// What an access does with decoded chunks that are kept.
 fn chunk_cache(layout: &Chunked, access: &Access) -> Result<CacheUse, StorageError> {
     let reads = access.direction == Direction::Read && layout.encoded;
@@ -597,5 +635,6 @@ fn to_i64(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
+mod listed;
 #[cfg(test)]
 mod tests;

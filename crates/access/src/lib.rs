@@ -27,6 +27,7 @@
 //! | `empty`       | which batches are alike, as nothing of them is stored?               |
 //! | `prefetch`    | what of a plan is read ahead?                                        |
 //! | [`open`]      | an open array: [`Open`] runs, prefetches, flushes                    |
+//! | [`indexed`]   | elements that are chosen one by one: in which slabs, in which order? |
 //! | [`survey`]    | what would an access take, and what would it cost?                   |
 //! | [`blocks`]    | what does a loop over blocks of it need?                             |
 //! | [`many`]      | sections of many arrays: in which order, and on how many threads?    |
@@ -49,6 +50,7 @@ pub mod exchange;
 pub mod guard;
 mod habit;
 pub mod hints;
+pub mod indexed;
 mod interrupt;
 mod learning;
 pub mod loops;
@@ -68,6 +70,7 @@ mod windows;
 
 pub use error::{Fault, Reason};
 pub use hints::{Cache, Hints};
+pub use indexed::IndexedAccess;
 pub use interrupt::Interrupts;
 pub use open::Open;
 pub use step::{placed, reach, Access};

@@ -48,9 +48,9 @@ pub struct Open {
     pub pid: u32,
     /// The array.
     pub described: Arc<Described>,
-    place: Place,
+    pub(crate) place: Place,
     engine: OnceLock<Chosen>,
-    found: Found,
+    pub(crate) found: Found,
     habit: Habit,
     /// What was written in place since the last flush.
     written: Written,
@@ -61,7 +61,7 @@ pub struct Open {
     done: Arc<Mutex<Report>>,
 }
 
-enum Place {
+pub(crate) enum Place {
     Files(Box<FileTable>),
     Chunks(Box<Chunks>),
 }
@@ -153,15 +153,10 @@ impl Open {
     /// Moves the section between the files and the caller's memory.
     pub fn run(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<(), Fault> {
         let write = access.direction == Direction::Write;
-        if write {
-            WRITES.fetch_add(1, Ordering::SeqCst);
+        match write {
+            true => self.write_in_parts(|| self.run_as(Mode::Run, access, interrupts)),
+            false => self.run_as(Mode::Run, access, interrupts),
         }
-        let result = self.run_as(Mode::Run, access, interrupts);
-        if write {
-            WRITES.fetch_add(1, Ordering::SeqCst);
-            self.habit.write();
-        }
-        result
     }
 
     /// Reads the section if it is in the page cache, and says whether it did. Chunks are never cached: they may have to be decoded.
@@ -340,7 +335,7 @@ impl Open {
     }
 
     /// Before elements are written in place into a file of a library: keeps it out of the file.
-    fn keep_out(
+    pub(crate) fn keep_out(
         &self,
         files: &FileTable,
         access: &Access,
@@ -490,8 +485,21 @@ impl Open {
         let (plan, alone) = self.alone(plan, &request, terms, access, files)?;
         let Access { section, data, .. } = *access;
         let (sink, tables, chunk_cache) = (None, 0, CacheUse::Never);
-        let times = 1;
-        work(Step { plan, files, data, section, cached, sink, tables, chunk_cache, alone, times })
+        let (times, reach) = (1, reach(section, access.strides, self.described.item()));
+        let step = Step {
+            plan,
+            files,
+            data,
+            section,
+            cached,
+            sink,
+            tables,
+            chunk_cache,
+            alone,
+            times,
+            reach,
+        };
+        work(step)
     }
 
     /// The share of a section that is in the page cache, in thousandths; 0 where nobody knows, or where
@@ -564,7 +572,7 @@ impl Open {
         })
     }
 
-    fn run_step(
+    pub(crate) fn run_step(
         &self,
         access: &Access,
         mut step: Step,
@@ -596,7 +604,7 @@ impl Open {
             admission::refuse_crumbs(access.hints)?;
         }
         let _turn = self.turn(access, step, interrupts)?;
-        let (low, high) = reach(step.section, access.strides, self.described.item());
+        let (low, high) = step.reach;
         let user = step.data.within(low, high)?;
         let waits = self.remember(access, step);
         let past = step.plan.past_cache().is_some();
@@ -673,7 +681,7 @@ impl Open {
     }
 
     /// Whether a flush will follow, so far as one can know.
-    fn flushed(&self, access: &Access) -> bool {
+    pub(crate) fn flushed(&self, access: &Access) -> bool {
         access.direction == Direction::Write && (access.hints.sync || self.habit.flushed())
     }
 

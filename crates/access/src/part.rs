@@ -1,12 +1,17 @@
 //! A batch of chunks: what it holds, what the section has of them, its plan.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use outcore_io::exec::{CacheUse, Sink, User};
 use outcore_io::lock::Patience;
 use outcore_io::store::{Cells, Resolved};
 use outcore_io::{probe, Arena, FileRef, FileTable, Reservation, StorageError};
+use outcore_plan::planner::Chosen;
+use outcore_plan::points::Window;
 use outcore_plan::{
-    is_cached, ChunkTable, Chunked, Coding, Direction, Faults, Plan, PlanError, Request, Section,
-    Stored,
+    is_cached, ChunkTable, Chunked, Coding, Direction, Faults, Plan, PlanError, Points, Request,
+    Section, Stored,
 };
 
 use crate::admission::Mode;
@@ -14,7 +19,7 @@ use crate::described::{Described, Source};
 use crate::error::Fault;
 use crate::guard::patiently;
 use crate::interrupt::Interrupts;
-use crate::step::{Access, Step};
+use crate::step::{reach, Access, Step};
 use crate::terms::{self, Found};
 
 /// Looks at the page cache per batch, and bytes per look.
@@ -61,6 +66,30 @@ pub struct Part<'a> {
     pub mode: Mode,
     /// Batches that are like this one, itself included.
     pub times: i64,
+    /// Elements that are chosen one by one: the section is that of a block of each.
+    pub listed: Option<PartPoints<'a>>,
+}
+
+/// Points of a batch.
+#[derive(Clone)]
+pub struct PartPoints<'a> {
+    /// All points of the access, in the order of their windows.
+    pub points: &'a Arc<Points>,
+    /// Those of the batch.
+    pub windows: Range<usize>,
+    /// Lowest byte and one past the highest byte of the caller's array that they touch.
+    pub reach: (i64, i64),
+}
+
+impl PartPoints<'_> {
+    /// The windows of the batch that lie in a chunk.
+    fn inside(&self, chunk: &[i64]) -> &[Window] {
+        let windows = &self.points.windows()[self.windows.clone()];
+        let number = self.points.grid().number(chunk);
+        let first = windows.partition_point(|window| self.points.cell(window) < number);
+        let end = windows.partition_point(|window| self.points.cell(window) <= number);
+        &windows[first..end]
+    }
 }
 
 impl Part<'_> {
@@ -106,21 +135,33 @@ impl Part<'_> {
 
     /// Whether the section holds an element of a chunk.
     pub fn touches(&self, cell: &[i64]) -> bool {
-        self.all_axes(cell, |held, _| held > 0)
+        let listed = |listed: &PartPoints| !listed.inside(cell).is_empty();
+        self.listed.as_ref().is_none_or(listed) && self.all_axes(cell, |held, _| held > 0)
     }
 
     /// Whether the section holds all elements of a chunk that the array has.
     pub fn covers(&self, cell: &[i64]) -> bool {
-        self.all_axes(cell, |held, has| held == has)
+        let layout = self.context.layout;
+        let has = |d: &usize| {
+            let low = cell[*d] * layout.chunk[*d];
+            layout.chunk[*d].min(layout.shape[*d] - low)
+        };
+        let listed = |listed: &PartPoints| {
+            let all = listed.points.grid().axes().iter().map(has).product::<i64>();
+            matches!(listed.inside(cell), [window] if window.distinct as i64 == all)
+        };
+        self.listed.as_ref().is_none_or(listed) && self.all_axes(cell, |held, has| held == has)
     }
 
-    /// Whether `test` holds for all axes of a chunk: how many of its indices the section holds, and
+    /// Whether `test` holds for all axes of a chunk that have ranges: how many of its indices the section holds, and
     /// how many the array has.
     pub fn all_axes(&self, cell: &[i64], test: impl Fn(i64, i64) -> bool) -> bool {
         let layout = self.context.layout;
         let axes =
             cell.iter().zip(self.section.ranges()).zip(layout.chunk.iter().zip(&layout.shape));
-        let mut axes = axes.map(|((k, r), (c, n))| {
+        let indexed = self.listed.as_ref().map_or(&[][..], |listed| listed.points.grid().axes());
+        let axes = axes.enumerate().filter(|(d, _)| !indexed.contains(d));
+        let mut axes = axes.map(|(_, ((k, r), (c, n)))| {
             let (low, high) = (k * c, ((k + 1) * c).min(*n));
             // Steps of the range below an index.
             let below = |i: i64| (((i - r.start).max(0) + r.step - 1) / r.step).min(r.count);
@@ -159,7 +200,14 @@ impl Part<'_> {
             user_stride: access.strides,
             direction: access.direction,
         };
-        let plan = Plan::new(&request, &terms).map_err(|error| match error {
+        let planned = match &self.listed {
+            Some(PartPoints { points, windows, .. }) => {
+                let chosen = Chosen { points, windows: windows.clone() };
+                Plan::indexed(&request, &chosen, &terms)
+            }
+            None => Plan::new(&request, &terms),
+        };
+        let plan = planned.map_err(|error| match error {
             PlanError::BudgetTooSmall { what, needed, budget } => {
                 let least = if self.lasts() { 0 } else { self.least };
                 let needed = needed.max(least).saturating_add(self.tables);
@@ -179,6 +227,10 @@ impl Part<'_> {
             chunk_cache: self.chunk_cache,
             alone: None,
             times: self.times,
+            reach: match &self.listed {
+                Some(listed) => listed.reach,
+                None => reach(self.section, access.strides, context.described.item()),
+            },
         })
     }
 }

@@ -44,6 +44,9 @@ pub struct Step<'a> {
     pub alone: Option<Alone<'a>>,
     /// So many steps of the access are like this one, itself included; 1 unless it only looks.
     pub times: i64,
+    /// Lowest byte and one past the highest byte of the caller's array that it touches, from the first element
+    /// of `data` on.
+    pub reach: (i64, i64),
 }
 
 /// A claim, and what to do as soon as somebody else wants the file.

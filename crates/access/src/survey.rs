@@ -31,45 +31,54 @@ pub struct Survey {
     pub cached: Option<u32>,
 }
 
-impl Open {
-    /// What running would take.
-    pub fn survey(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<Survey, Fault> {
-        let mut survey: Option<Survey> = None;
-        self.each(access, Mode::Look, interrupts, &mut |step| {
-            let mut cost = step.plan.cost();
-            cost.peak_bytes = cost.peak_bytes.saturating_add(step.tables);
-            let kept = self.spare(&step, &mut cost)?;
-            match &mut survey {
-                Some(survey) => {
-                    add(&mut survey.cost, &cost, step.times);
-                    survey.pages = survey.pages.saturating_add(step.plan.mapped_pages());
-                    survey.kept += kept;
-                }
-                // The first is alone of its kind.
-                None => {
-                    survey = Some(Survey {
-                        cost,
-                        pages: step.plan.mapped_pages(),
-                        kept,
-                        method: format!("{:?}", step.plan.method()).to_lowercase(),
-                        why: match step.alone {
-                            Some(_) => format!("{}; nobody else has the file", step.plan.why()),
-                            None => step.plan.why(),
-                        },
-                        cached: step.cached,
-                    });
-                }
-            }
-            Ok(())
-        })?;
-        Ok(survey.unwrap_or_else(|| Survey {
+impl Survey {
+    pub(crate) fn of_nothing() -> Survey {
+        Survey {
             cost: Cost::default(),
             pages: 0,
             kept: 0,
             method: "none".to_owned(),
             why: "the section is empty".to_owned(),
             cached: None,
-        }))
+        }
+    }
+}
+
+impl Open {
+    /// What running would take.
+    pub fn survey(&self, access: &Access, interrupts: &dyn Interrupts) -> Result<Survey, Fault> {
+        let mut survey: Option<Survey> = None;
+        self.each(access, Mode::Look, interrupts, &mut |step| self.tell(&mut survey, &step))?;
+        Ok(survey.unwrap_or_else(Survey::of_nothing))
+    }
+
+    /// Adds a step to what is told of an access.
+    pub(crate) fn tell(&self, survey: &mut Option<Survey>, step: &Step) -> Result<(), Fault> {
+        let mut cost = step.plan.cost();
+        cost.peak_bytes = cost.peak_bytes.saturating_add(step.tables);
+        let kept = self.spare(step, &mut cost)?;
+        match survey {
+            Some(survey) => {
+                add(&mut survey.cost, &cost, step.times);
+                survey.pages = survey.pages.saturating_add(step.plan.mapped_pages());
+                survey.kept += kept;
+            }
+            // The first is alone of its kind.
+            None => {
+                *survey = Some(Survey {
+                    cost,
+                    pages: step.plan.mapped_pages(),
+                    kept,
+                    method: format!("{:?}", step.plan.method()).to_lowercase(),
+                    why: match step.alone {
+                        Some(_) => format!("{}; nobody else has the file", step.plan.why()),
+                        None => step.plan.why(),
+                    },
+                    cached: step.cached,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// What an access costs in nanoseconds, beside those of other ranks, and the share of it that is cached, in

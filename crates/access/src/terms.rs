@@ -350,7 +350,7 @@ fn element(axes: &[(i64, i64)], look: i64, looks: i64) -> i64 {
 }
 
 /// File, offset there, and bytes left in the part that holds byte `at` of the concatenation.
-fn locate(layout: &Strided, at: i64) -> Option<(u32, i64, i64)> {
+pub(crate) fn locate(layout: &Strided, at: i64) -> Option<(u32, i64, i64)> {
     let mut first = 0;
     for part in &layout.parts {
         if at < first + part.len {

@@ -12,6 +12,7 @@ mod chunk_shelf;
 pub mod claim;
 pub mod codec;
 pub mod copy;
+mod copy_indexed;
 mod copy_row;
 mod copy_stream;
 mod copy_tile;

@@ -15,7 +15,8 @@ use alloc::vec::Vec;
 
 use crate::address::{nests, round_up, worst_residue};
 use crate::error::PlanError;
-use crate::plan::{Channel, ChunkRead, ChunkWrite, Move, Place, Round, Transfer};
+use crate::plan::{Channel, ChunkRead, ChunkWrite, IndexedMove, Move, Place, Round, Transfer};
+use crate::points::Addresses;
 
 /// The places a round may touch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +74,9 @@ pub fn check(round: Round, bounds: &Bounds) -> Result<CheckedRound, PlanError> {
     }
     for m in &round.moves {
         at.copy(m)?;
+    }
+    for m in &round.indexed {
+        at.indexed(m)?;
     }
     for t in &round.writes {
         at.transfer(t, false)?;
@@ -200,6 +204,44 @@ impl Places<'_> {
         self.inside(m.dst, m.dst_at, m.item, &m.count, &m.dst_stride)?;
         if !nests(m.item, &m.count, &m.dst_stride) {
             return Err(broken(2, || format!("a byte is written twice by {m:?}")));
+        }
+        Ok(())
+    }
+
+    /// Blocks go one after another, so that rule 2 holds for each block alone; that no two of a read go to
+    /// one address, `Index::place` sees to.
+    fn indexed(&self, m: &IndexedMove) -> Result<(), PlanError> {
+        let listed = |points: &Addresses| points.list().is_none_or(|list| list.len() == m.points);
+        if m.item < 1
+            || m.points == 0
+            || !listed(&m.src_points)
+            || !listed(&m.dst_points)
+            || m.src_stride.len() != m.count.len()
+            || m.dst_stride.len() != m.count.len()
+        {
+            return Err(broken(1, || format!("malformed move of {} blocks", m.points)));
+        }
+        if m.dst == Place::Fill || m.src == m.dst {
+            return Err(broken(2, || format!("move within or into {:?}", m.dst)));
+        }
+        let sides = [
+            (m.src, m.src_at, &m.src_points, &m.src_stride),
+            (m.dst, m.dst_at, &m.dst_points, &m.dst_stride),
+        ];
+        for (place, at, points, stride) in sides {
+            let overflow = || broken(1, || format!("blocks of {place:?} at {at} overflow"));
+            if let Addresses::Row { first, stride } = points {
+                let last = i64::try_from(m.points - 1).ok().and_then(|n| n.checked_mul(*stride));
+                last.and_then(|last| last.checked_add(*first)).ok_or_else(overflow)?;
+            }
+            let (low, high) = points.span(m.points);
+            for address in [low, high] {
+                let first = at.checked_add(address).ok_or_else(overflow)?;
+                self.inside(place, first, m.item, &m.count, stride)?;
+            }
+        }
+        if !nests(m.item, &m.count, &m.dst_stride) {
+            return Err(broken(2, || "a byte of a block is written twice".into()));
         }
         Ok(())
     }

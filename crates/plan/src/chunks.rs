@@ -15,10 +15,12 @@
 //! chunks in the table, which callers bound with [`ChunkBatches`](crate::ChunkBatches).
 
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use crate::address::round_up;
+use crate::address::{round_up, PAGE};
 use crate::choose::{self, Choice};
 use crate::cost::piece_cost;
 use crate::emit::{add, copy, Means};
@@ -28,6 +30,9 @@ use crate::method::{cut_nest, cut_past_whole, share};
 use crate::nest::{Axis, Nest};
 use crate::piece::{Piece, Way};
 use crate::plan::{Channel, ChunkRead, ChunkWrite, Cost, Direction, Method, Move, Place, Round};
+use crate::planner::Chosen;
+use crate::points::reach::{indexed, Reach, Spot};
+use crate::points::{Addresses, Points, Window};
 use crate::request::Request;
 use crate::section::Section;
 use crate::terms::Terms;
@@ -44,8 +49,12 @@ pub(crate) struct Cells {
     method: Method,
     /// Chunks are written past the page cache.
     pub past: bool,
-    /// Per axis, the chunks that the section meets there.
+    /// Per axis, the chunks that the section meets there; one of an indexed axis, which `chosen` replaces.
     hits: Vec<Vec<Hit>>,
+    /// Elements that are chosen one by one along some axes.
+    chosen: Option<Picked>,
+    /// How these are reached in chunks that are stored as they are, and its name.
+    reach: Option<(Reach, Method)>,
     /// Bytes between the caller's elements, per axis.
     user: Vec<i64>,
     /// Entry of every combination of hits, last axis fastest.
@@ -83,6 +92,19 @@ struct Hit {
     has: i64,
 }
 
+/// Points that are chosen along some axes, by windows of chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Picked {
+    points: Arc<Points>,
+    windows: Range<usize>,
+}
+
+impl Picked {
+    fn window(&self, number: usize) -> Window {
+        self.points.windows()[self.windows.start + number]
+    }
+}
+
 /// Neighbouring cells that share a round, or one cell with rounds of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Group {
@@ -97,13 +119,26 @@ enum Task {
     Stored(Piece),
     /// A missing chunk is read.
     Fill(Nest),
+    /// Elements that are chosen one by one, in place in the file.
+    Listed(Listed),
     /// Through a decoded copy of the whole chunk.
     Whole(Whole),
 }
 
+struct Listed {
+    /// The loops of the block of each point.
+    cell: Nest,
+    window: Window,
+    stored: Stored,
+    /// Bytes of slot.
+    slot: i64,
+}
+
 struct Whole {
     chunk: Vec<i64>,
+    /// The section's part of it, or the block of each of its points.
     nest: Nest,
+    window: Option<Window>,
     /// To be read first.
     old: Option<Stored>,
     /// To be filled first.
@@ -119,6 +154,7 @@ impl Task {
         match self {
             Task::Stored(piece) => piece.slot,
             Task::Fill(_) => 0,
+            Task::Listed(listed) => listed.slot,
             Task::Whole(whole) => round_up(whole.len, SIDE),
         }
     }
@@ -136,6 +172,7 @@ impl Task {
             Task::Stored(Piece { way: Way::Gather(how), .. }) if how.channel == Channel::Direct => {
                 block
             }
+            Task::Listed(_) => block.max(PAGE),
             _ => SIDE,
         }
     }
@@ -144,12 +181,15 @@ impl Task {
 fn hits(
     layout: &Chunked,
     section: &Section,
+    chosen: Option<&Chosen>,
     table: &ChunkTable,
 ) -> Result<Vec<Vec<Hit>>, PlanError> {
     let touched = layout.touched(section)?;
+    let listed = |d: &usize| chosen.is_some_and(|chosen| chosen.points.grid().axes().contains(d));
     let lacks = |d: usize| {
-        touched.lo[d] < table.lo[d]
-            || touched.lo[d] + touched.count[d] > table.lo[d].saturating_add(table.count[d])
+        !listed(&d) && touched.lo[d] < table.lo[d]
+            || !listed(&d)
+                && touched.lo[d] + touched.count[d] > table.lo[d].saturating_add(table.count[d])
     };
     if table.lo.len() != touched.lo.len() || (0..touched.lo.len()).any(lacks) {
         return Err(PlanError::BadLayout(format!(
@@ -177,6 +217,7 @@ impl Cells {
     /// Plans all cells. The section is not empty and lies within the array.
     pub fn new(
         request: &Request,
+        chosen: Option<&Chosen>,
         layout: &Chunked,
         means: Means,
         terms: &Terms,
@@ -191,7 +232,12 @@ impl Cells {
             means,
             method: Method::Chunks,
             past: false,
-            hits: hits(layout, request.section, table)?,
+            hits: hits(layout, request.section, chosen, table)?,
+            chosen: chosen.map(|chosen| Picked {
+                points: Arc::clone(chosen.points),
+                windows: chosen.windows.clone(),
+            }),
+            reach: None,
             user: request.user_stride.to_vec(),
             stored: Vec::new(),
             groups: Vec::new(),
@@ -207,12 +253,18 @@ impl Cells {
             encodes: 0,
         };
         let number: usize = cells.hits.iter().map(Vec::len).product();
+        let number = number * cells.chosen.as_ref().map_or(1, |picked| picked.windows.len());
         cells.stored.reserve_exact(number);
         for k in 0..number {
             let chunk: Vec<i64> = cells.cell(k).iter().map(|h| h.chunk).collect();
             cells.stored.push(table.entry(&chunk)?);
         }
-        let choice = if cells.pass_the_cache() {
+        if cells.chosen.is_some() && !layout.encoded && terms.method != Some(Method::Chunks) {
+            let cell: Vec<Hit> =
+                cells.hits.iter().filter_map(|along| along.first()).copied().collect();
+            cells.reach = Some(Reach::choose(&cells.nest(&cell, 0, 0), means, terms)?);
+        }
+        let choice = if cells.chosen.is_none() && cells.pass_the_cache() {
             Choice { past: true, ..Choice::only(Method::List, false) }
         } else {
             // A window that is written back makes pages dirty which the next tile makes dirty again.
@@ -223,7 +275,14 @@ impl Cells {
         if layout.encoded {
             cells.coding(number)?;
         }
-        cells.group(number)?;
+        match (cells.group(number), &mut cells.reach) {
+            (Err(PlanError::BudgetTooSmall { .. }), Some((reach, _))) if reach.fetches => {
+                // The kernel reads what is not read before.
+                reach.fetches = false;
+                cells.regroup(number)?;
+            }
+            (done, _) => done?,
+        }
         Ok((cells, choice))
     }
 
@@ -237,7 +296,7 @@ impl Cells {
         self.writes_back && self.means.direction == Direction::Write
     }
 
-    /// The hits of cell `k`.
+    /// The hits of cell `k`; of indexed axes, of one element in its chunk.
     fn cell(&self, mut k: usize) -> Vec<Hit> {
         let mut cell: Vec<Hit> = Vec::with_capacity(self.hits.len());
         for along in self.hits.iter().rev() {
@@ -245,7 +304,22 @@ impl Cells {
             k /= along.len();
         }
         cell.reverse();
+        if let Some(picked) = &self.chosen {
+            let grid = picked.points.grid();
+            let along = grid.coordinates(picked.points.cell(&picked.window(k)));
+            for (axis, chunk) in grid.axes().iter().zip(along) {
+                let n = self.layout.chunk[*axis];
+                let has = n.min(self.layout.shape[*axis] - chunk * n);
+                cell[*axis] = Hit { chunk, start: 0, first: 0, count: 1, step: 1, has };
+            }
+        }
         cell
+    }
+
+    /// The points of cell `k`, where elements are chosen one by one.
+    fn window(&self, k: usize) -> Option<Window> {
+        let each: usize = self.hits.iter().map(Vec::len).product();
+        self.chosen.as_ref().map(|picked| picked.window(k / each.max(1)))
     }
 
     /// The method for chunks that can be used in place, from the cell with most elements.
@@ -263,6 +337,9 @@ impl Cells {
                 Err(PlanError::Impossible { method: "mapped", why: "files may not be mapped" })
             }
             (Some(method), false) => Ok(Choice::only(method, true)),
+            (None, false) if self.reach.is_some_and(|(_, method)| method != Method::Chunks) => {
+                Ok(Choice::only(self.reach.map_or(Method::List, |(_, method)| method), false))
+            }
             (None, false) => {
                 let most = |along: &Vec<Hit>| along.iter().copied().max_by_key(|h| h.count);
                 let cell: Vec<Hit> = self.hits.iter().filter_map(most).collect();
@@ -314,6 +391,9 @@ impl Cells {
                     s.len, s.offset
                 )));
             }
+            (Some(stored), _) if in_place && self.reach.is_some() => {
+                return Ok(Task::Listed(self.in_place(k, &cell, stored)?));
+            }
             (Some(s), _) if in_place => {
                 let nest = self.nest(&cell, s.file, s.offset);
                 if self.past {
@@ -326,13 +406,24 @@ impl Cells {
             _ => {}
         }
         let write = self.means.direction == Direction::Write;
-        let partly = cell.iter().any(|h| h.count < h.has);
+        let window = self.window(k);
+        let partly = match (window, &self.chosen) {
+            (Some(window), Some(picked)) => {
+                let axes = picked.points.grid().axes();
+                let listed = axes.iter().map(|axis| cell[*axis].has).product::<i64>();
+                let rest = cell.iter().enumerate().filter(|(d, _)| !axes.contains(d));
+                let mut rest = rest.map(|(_, h)| h);
+                window.distinct as i64 != listed || rest.any(|h| h.count < h.has)
+            }
+            _ => cell.iter().any(|h| h.count < h.has),
+        };
         let covered = write && !partly;
         let edge = cell.iter().zip(&self.layout.chunk).any(|(h, n)| h.has < *n);
         let old = stored.filter(|_| !covered);
         Ok(Task::Whole(Whole {
             chunk: cell.iter().map(|h| h.chunk).collect(),
             nest: self.nest(&cell, 0, 0),
+            window,
             old,
             fill: write && old.is_none() && (edge || !covered),
             partly,
@@ -388,6 +479,14 @@ impl Cells {
         self.terms.coding.encode_scratch.max(self.layout.encoded_bound)
     }
 
+    /// Puts cells into rounds once more, with other tasks.
+    fn regroup(&mut self, number: usize) -> Result<(), PlanError> {
+        self.groups.clear();
+        (self.rounds, self.slot, self.lanes) = (0, 0, self.terms.lanes);
+        (self.fetches, self.writes_back) = (false, false);
+        self.group(number)
+    }
+
     /// Puts cells into rounds.
     fn group(&mut self, number: usize) -> Result<(), PlanError> {
         let useful = share(self.means.total, &self.terms);
@@ -408,6 +507,7 @@ impl Cells {
                     self.writes_back |= piece.patches();
                 }
                 Task::Whole(whole) => self.writes_back |= whole.old.is_some(),
+                Task::Listed(_) => self.fetches |= self.reach.is_some_and(|(r, _)| r.fetches),
                 Task::Fill(_) => {}
             }
             // Whoever needs a slot at all needs the staging in front of it.
@@ -455,7 +555,8 @@ impl Cells {
 
     /// Bytes asked for in cell `k`.
     fn bytes(&self, k: usize) -> i64 {
-        self.cell(k).iter().map(|h| h.count).product::<i64>() * self.layout.item
+        let points = self.window(k).map_or(1, |window| window.end - window.first) as i64;
+        points * self.cell(k).iter().map(|h| h.count).product::<i64>() * self.layout.item
     }
 
     fn largest(&self, number: usize) -> Result<i64, PlanError> {
@@ -474,9 +575,23 @@ impl Cells {
             let mut at = round_up(round.slot_bytes, task.align(self.means.block));
             let used = match task {
                 Task::Fill(nest) => {
-                    round.moves.push(fill(&nest));
+                    match self.window(cell) {
+                        Some(window) => {
+                            let axes = nest.axes.iter().map(|a| Axis { file: 0, ..*a }).collect();
+                            let cell = Nest { base: 0, axes, ..nest };
+                            self.listed(&cell, window, (Place::Fill, 0), &mut round);
+                        }
+                        None => round.moves.push(fill(&nest)),
+                    }
                     0
                 }
+                Task::Listed(listed) => match (self.spot(&listed), self.reach) {
+                    (Some(spot), Some((reach, _))) => {
+                        let points = listed.window.first..listed.window.end;
+                        reach.emit(&spot, points, self.means, at, &mut round) - at
+                    }
+                    _ => 0,
+                },
                 Task::Stored(piece) => piece.emit(k - group.first, self.means, at, &mut round),
                 Task::Whole(whole) => {
                     at = at.max(self.staging);
@@ -520,9 +635,15 @@ impl Cells {
                 item,
             });
         }
-        let stride: Vec<i64> = whole.nest.axes.iter().map(|a| a.file).collect();
         let first = at + whole.nest.base;
-        round.moves.push(copy(&whole.nest, Place::Slot, first, &stride, self.means.direction));
+        match whole.window {
+            Some(window) => self.listed(&whole.nest, window, (Place::Slot, at), round),
+            None => {
+                let stride: Vec<i64> = whole.nest.axes.iter().map(|a| a.file).collect();
+                let one = copy(&whole.nest, Place::Slot, first, &stride, self.means.direction);
+                round.moves.push(one);
+            }
+        }
         if self.means.direction == Direction::Write {
             let (scratch, bound) = match self.layout.encoded {
                 true => (self.encoder_scratch(), self.layout.encoded_bound),
@@ -531,6 +652,44 @@ impl Cells {
             let chunk = whole.chunk;
             round.chunk_writes.push(ChunkWrite { chunk, at, len, staged_at, scratch, bound });
         }
+    }
+
+    /// The points of cell `k`, in place.
+    fn in_place(&self, k: usize, cell: &[Hit], stored: Stored) -> Result<Listed, PlanError> {
+        let Some(window) = self.window(k) else {
+            return Err(PlanError::BadLayout("a chunk without points".into()));
+        };
+        let mut listed = Listed { cell: self.nest(cell, 0, 0), window, stored, slot: 0 };
+        if let (Some(spot), Some((reach, _))) = (self.spot(&listed), self.reach) {
+            listed.slot = reach.used(&spot, window.first..window.end, 0);
+        }
+        Ok(listed)
+    }
+
+    fn spot<'a>(&'a self, listed: &'a Listed) -> Option<Spot<'a>> {
+        let Stored { file, offset, .. } = listed.stored;
+        Some(Spot {
+            points: &self.chosen.as_ref()?.points,
+            cell: &listed.cell,
+            file,
+            base: offset,
+            inside: true,
+            end: offset + self.layout.chunk_bytes(),
+        })
+    }
+
+    /// Adds the move of the points of a window, between the caller's array and a chunk at a place.
+    fn listed(&self, nest: &Nest, window: Window, there: (Place, i64), round: &mut Round) {
+        let Some(picked) = &self.chosen else { return };
+        let (place, at) = there;
+        let range = window.first..window.end;
+        let addresses = match place {
+            Place::Fill => Addresses::Row { first: 0, stride: 0 },
+            _ => Addresses::List(range.clone().map(|k| picked.points.inside(k)).collect()),
+        };
+        let user = picked.points.user(range.clone());
+        let direction = self.means.direction;
+        round.indexed.push(indexed(nest, (place, at, addresses), user, range.len(), direction));
     }
 
     /// Chunks stored as they are may have spare bytes behind them.
@@ -547,6 +706,12 @@ impl Cells {
             match task {
                 Task::Fill(_) => {}
                 Task::Stored(piece) => piece_cost(&piece, self.means, cost),
+                Task::Listed(listed) => {
+                    if let (Some(spot), Some((reach, _))) = (self.spot(&listed), self.reach) {
+                        let points = listed.window.first..listed.window.end;
+                        reach.cost(&spot, points, self.means, cost);
+                    }
+                }
                 Task::Whole(whole) => {
                     if let Some(old) = whole.old {
                         cost.reads += 1;

@@ -540,7 +540,7 @@ fn outer(b: &Nest, level: usize, value: impl Fn(usize) -> i64) -> Vec<i64> {
 }
 
 /// Splits extents longer than a request: one more loop of whole requests, and the rest.
-fn cut_requests(whole: Transfer, request: i64, out: &mut Vec<Transfer>) {
+pub(crate) fn cut_requests(whole: Transfer, request: i64, out: &mut Vec<Transfer>) {
     let len = whole.extents.len;
     if len <= request {
         out.push(whole);
@@ -565,7 +565,7 @@ fn cut_requests(whole: Transfer, request: i64, out: &mut Vec<Transfer>) {
 }
 
 /// Direct reads: requests end on whole blocks, so that no block is read twice.
-fn cut_direct_reads(whole: Transfer, means: Means, out: &mut Vec<Transfer>) {
+pub(crate) fn cut_direct_reads(whole: Transfer, means: Means, out: &mut Vec<Transfer>) {
     if whole.extents.len <= means.request - means.block {
         out.push(whole);
         return;

@@ -25,6 +25,21 @@ pub enum PlanError {
         /// The length of that axis.
         len: i64,
     },
+    /// An index of a list is not inside its axis.
+    #[error(
+        "index {value} at position {position} of the list for axis {axis} is not inside the axis, which has \
+         {len} elements; indices from -{len} on and below {len} are"
+    )]
+    BadIndex {
+        /// The axis, or the first of those that are counted together.
+        axis: usize,
+        /// Where in the list.
+        position: u64,
+        /// The index.
+        value: i64,
+        /// Elements of the axis.
+        len: i64,
+    },
     /// The layout contradicts itself (strides that overlap, parts that are too short, ...).
     #[error("layout is not consistent: {0}")]
     BadLayout(String),
@@ -99,7 +114,7 @@ impl PlanError {
     pub fn code(&self) -> &'static str {
         match self {
             PlanError::BadSection { .. } => "bad-section",
-            PlanError::OutOfBounds { .. } => "index-out-of-bounds",
+            PlanError::OutOfBounds { .. } | PlanError::BadIndex { .. } => "index-out-of-bounds",
             PlanError::BadLayout(_) => "bad-layout",
             PlanError::TooLarge(_) => "too-large",
             PlanError::TooManyChunks { .. } => "too-many-chunks",

@@ -8,6 +8,7 @@
 //! | [`slabs`]   | which pieces of a section are under a limit?                      |
 //! | [`layout`]  | where do they live in the files?                                  |
 //! | [`terms`]   | what do the machine, the file and the user allow?                 |
+//! | [`points`]  | which elements, if they are chosen one by one?                    |
 //! | [`plan`]    | what is to be done, in rounds? (the value everything turns on)    |
 //! | [`request`] | what is asked?                                                    |
 //! | [`planner`] | which method, which rounds: [`Plan`]                              |
@@ -57,6 +58,7 @@ mod nest;
 mod piece;
 pub mod plan;
 pub mod planner;
+pub mod points;
 pub mod price;
 pub mod request;
 pub mod section;
@@ -68,13 +70,15 @@ pub mod trial;
 
 pub use address::nests;
 pub use check::{check, Bounds, CheckedRound};
-pub use choose::is_cached;
+pub use choose::{is_cached, CACHED};
 pub use error::PlanError;
 pub use layout::{ChunkTable, Chunked, GridBox, Layout, Order, Part, Stored, Strided};
 pub use plan::{
-    Channel, ChunkRead, ChunkWrite, Cost, Direction, Family, Method, Move, Place, Round, Transfer,
+    Channel, ChunkRead, ChunkWrite, Cost, Direction, Family, IndexedMove, Method, Move, Place,
+    Round, Transfer,
 };
 pub use planner::Plan;
+pub use points::{Addresses, Index, Lists, Points};
 pub use price::Priced;
 pub use request::Request;
 pub use section::{Range, Section};

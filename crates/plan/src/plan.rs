@@ -2,13 +2,16 @@
 //!
 //! A plan can be printed, counted and checked without touching a disk. Repetition is described, not
 //! enumerated: a [`Family`] is any number of equal extents, a [`Move`] any number of elements, so a
-//! plan's size follows the number of axes, not the number of elements.
+//! plan's size follows the number of axes, not the number of elements. Only elements that are chosen one by one are
+//! listed, in an [`IndexedMove`].
 //!
-//! Order inside a round: `reads` and `chunk_reads`, then `moves`, then `writes` and `chunk_writes`.
+//! Order inside a round: `reads` and `chunk_reads`, then `moves`, then `indexed`, then `writes` and
+//! `chunk_writes`.
 
 use alloc::vec::Vec;
 
 use crate::address::round_up;
+use crate::points::Addresses;
 
 /// Reading from disk to memory, or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,6 +185,42 @@ pub struct Move {
     pub item: i64,
 }
 
+/// A copy of equal blocks between two places, whose addresses are listed; one after another, so that of
+/// several blocks that go to one address the last one stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexedMove {
+    /// Number of blocks.
+    pub points: usize,
+    /// From where.
+    pub src: Place,
+    /// Address there to which those of the blocks are added.
+    pub src_at: i64,
+    /// Addresses of the blocks there.
+    pub src_points: Addresses,
+    /// Byte strides inside a block there, one per axis.
+    pub src_stride: Vec<i64>,
+    /// To where. Never [`Place::Fill`].
+    pub dst: Place,
+    /// Address there to which those of the blocks are added.
+    pub dst_at: i64,
+    /// Addresses of the blocks there.
+    pub dst_points: Addresses,
+    /// Byte strides inside a block there; a block never has a byte twice.
+    pub dst_stride: Vec<i64>,
+    /// Elements of a block along each axis.
+    pub count: Vec<i64>,
+    /// Bytes of an element.
+    pub item: i64,
+}
+
+impl IndexedMove {
+    /// Bytes that it moves.
+    pub fn bytes(&self) -> i64 {
+        let block = self.count.iter().fold(self.item, |bytes, n| bytes.saturating_mul(*n));
+        block.saturating_mul(i64::try_from(self.points).unwrap_or(i64::MAX))
+    }
+}
+
 /// One step of a plan. Rounds touch disjoint parts of the caller's array and may run side by side.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Round {
@@ -191,6 +230,8 @@ pub struct Round {
     pub chunk_reads: Vec<ChunkRead>,
     /// Copies, in this order.
     pub moves: Vec<Move>,
+    /// Copies of listed blocks, in this order, after the others.
+    pub indexed: Vec<IndexedMove>,
     /// Writes from the slot or straight from the caller's array.
     pub writes: Vec<Transfer>,
     /// Chunks to encode and store.

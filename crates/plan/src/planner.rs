@@ -8,8 +8,10 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::address::{nests, round_up, PAGE};
 use crate::choose::{self, Choice};
@@ -23,6 +25,8 @@ use crate::method::{cut_nest, cut_past};
 use crate::nest::{Axis, Nest};
 use crate::piece::{Piece, Way};
 use crate::plan::{Cost, Direction, Family, Method, Round};
+use crate::points::strided::PointWork;
+use crate::points::Points;
 use crate::request::Request;
 use crate::terms::Terms;
 
@@ -49,6 +53,17 @@ enum Work {
     /// Two pieces whose rounds come by turns, so that threads that take rounds in order work at both.
     Halves(Box<[Piece; 2]>),
     Cells(Box<Cells>),
+    /// Elements that are chosen one by one.
+    Points(Box<PointWork>),
+}
+
+/// Points of an access, as one plan of it has them: all, or those of some chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen<'a> {
+    /// The points, ordered where the array is chunked.
+    pub points: &'a Arc<Points>,
+    /// Those of these windows; nothing for points in no order.
+    pub windows: Range<usize>,
 }
 
 impl Plan {
@@ -57,6 +72,16 @@ impl Plan {
     /// Refuses sections outside the array, layouts that contradict themselves, sizes over 63 bits,
     /// forced methods that cannot do it, and budgets below the smallest round.
     pub fn new(request: &Request, terms: &Terms) -> Result<Plan, PlanError> {
+        Plan::of(request, None, terms)
+    }
+
+    /// Plans an access to elements, or blocks of them, that are chosen one by one. The section of the request
+    /// is that of one block (`Index::cell`).
+    pub fn indexed(request: &Request, chosen: &Chosen, terms: &Terms) -> Result<Plan, PlanError> {
+        Plan::of(request, Some(chosen), terms)
+    }
+
+    fn of(request: &Request, chosen: Option<&Chosen>, terms: &Terms) -> Result<Plan, PlanError> {
         let terms = terms.sane();
         let (shape, item) = match request.layout {
             Layout::Strided(layout) => {
@@ -70,7 +95,12 @@ impl Plan {
         };
         request.section.within(shape)?;
         check_user(request, item)?;
+        let points = match chosen {
+            None => Some(1),
+            Some(chosen) => i64::try_from(chosen.len()).ok(),
+        };
         let total = request.section.count()?.checked_mul(item);
+        let total = total.zip(points).and_then(|(bytes, points)| bytes.checked_mul(points));
         let mut plan = Plan {
             means: Means {
                 direction: request.direction,
@@ -89,13 +119,21 @@ impl Plan {
             cached_permille: terms.cached_permille,
             past: None,
         };
-        if request.section.is_empty() {
+        if request.section.is_empty() || points == Some(0) {
             return Ok(plan);
         }
-        match request.layout {
-            Layout::Strided(layout) => plan.strided(request, layout, &terms)?,
-            Layout::Chunked(layout) => {
-                let (cells, choice) = Cells::new(request, layout, plan.means, &terms)?;
+        match (request.layout, chosen) {
+            (Layout::Strided(layout), None) => plan.strided(request, layout, &terms)?,
+            (Layout::Strided(layout), Some(chosen)) => {
+                let cell = nest_of(request, layout);
+                let (work, method) =
+                    PointWork::new(chosen.points, cell, &layout.parts, plan.means, &terms)?;
+                (plan.rounds, plan.slot_bytes, plan.lanes) = (work.rounds(), work.slot, work.lanes);
+                plan.choice = Choice::only(method, terms.method.is_some());
+                plan.work = Work::Points(Box::new(work));
+            }
+            (Layout::Chunked(layout), _) => {
+                let (cells, choice) = Cells::new(request, chosen, layout, plan.means, &terms)?;
                 (plan.rounds, plan.slot_bytes, plan.lanes) =
                     (cells.rounds, cells.slot, cells.lanes);
                 (plan.contexts, plan.held) = (cells.contexts, cells.held);
@@ -235,6 +273,9 @@ impl Plan {
     /// Whether rounds read pages so that a write finds them in the page cache; what they read is
     /// dropped.
     pub fn fetches(&self) -> bool {
+        if let Work::Points(work) = &self.work {
+            return work.fetches();
+        }
         self.any(|piece| piece.fetch.is_some(), Cells::fetches)
     }
 
@@ -254,6 +295,7 @@ impl Plan {
             Work::Pieces(pieces) => pieces.iter().any(|(_, p)| piece(p)),
             Work::Halves(halves) => halves.iter().any(piece),
             Work::Cells(all) => cells(all),
+            Work::Points(_) => false,
         }
     }
 
@@ -267,7 +309,7 @@ impl Plan {
             (nest.file, Family { offset: nest.base, len: nest.extent(level), count, stride })
         };
         match &self.work {
-            Work::Cells(_) => Vec::new(),
+            Work::Cells(_) | Work::Points(_) => Vec::new(),
             _ if self.means.direction == Direction::Read || self.writes_back() => Vec::new(),
             _ if self.past.is_some() => Vec::new(),
             Work::Pieces(pieces) => pieces.iter().map(|(_, piece)| of(piece)).collect(),
@@ -314,6 +356,7 @@ impl Plan {
         }
         match &self.work {
             Work::Cells(cells) => cells.round(k),
+            Work::Points(work) => work.round(k, self.means),
             Work::Pieces(pieces) => {
                 let mut round = Round::default();
                 let (first, piece) = &pieces[pieces.partition_point(|p| p.0 <= k) - 1];
@@ -352,6 +395,7 @@ impl Plan {
                 halves.iter().for_each(|piece| piece_cost(piece, self.means, &mut cost));
             }
             Work::Cells(cells) => cells.cost(&mut cost),
+            Work::Points(work) => work.cost(&mut cost),
         }
         cost
     }
@@ -362,6 +406,7 @@ impl Plan {
             Work::Pieces(pieces) => pieces.iter().map(|(_, piece)| piece).collect(),
             Work::Halves(halves) => halves.iter().collect(),
             Work::Cells(_) => vec![],
+            Work::Points(work) => return work.mapped_pages(),
         };
         let mapped = pieces.into_iter().filter(|piece| matches!(piece.way, Way::Mapped));
         mapped.fold(0, |sum: i64, piece| sum.saturating_add(choose::pages(&piece.nest)))
@@ -375,9 +420,50 @@ impl Plan {
         if self.choice.method == Method::Chunks && !self.choice.forced {
             return "chunks, because they are encoded: whole chunks go through the codecs".into();
         }
+        if matches!(self.work, Work::Points(_)) {
+            return self.why_points();
+        }
         let why = self.choice.why(self.cached_permille, matches!(self.work, Work::Cells(_)));
         let first = "; pages that are not cached are read first, many at once";
         why + if self.fetches() { first } else { "" }
+    }
+}
+
+impl Plan {
+    /// Why elements of a list are reached as they are.
+    fn why_points(&self) -> String {
+        let write = self.means.direction == Direction::Write;
+        let why = match self.choice.method {
+            _ if self.choice.forced => format!("{}, as the hints say", self.choice.method.name()),
+            Method::Mapped if write => {
+                "mapped: elements are stored in the order of the file, without a request for each"
+                    .into()
+            }
+            Method::Mapped => "mapped, because the elements are in the page cache".into(),
+            Method::List => {
+                "list, because the elements come from the disk: pages that hold some, many at once"
+                    .into()
+            }
+            method => format!("{}, because files may not be mapped", method.name()),
+        };
+        let first = "; pages that are not cached are read first, many at once";
+        why + if self.fetches() { first } else { "" }
+    }
+}
+
+impl Chosen<'_> {
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        match self.points.windows().get(self.windows.clone()) {
+            Some([first, .., last]) => last.end - first.first,
+            Some([only]) => only.end - only.first,
+            _ => self.points.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt::{self, Display, Formatter};
 
-use crate::plan::{Channel, Cost, Direction, Move, Place, Round, Transfer};
+use crate::plan::{Channel, Cost, Direction, IndexedMove, Move, Place, Round, Transfer};
 use crate::planner::Plan;
 
 /// Rounds shown in full.
@@ -122,6 +122,22 @@ impl Display for Move {
     }
 }
 
+impl Display for IndexedMove {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "move {} blocks {} at {} > {} at {}: {} B{}",
+            self.points,
+            self.src,
+            self.src_at,
+            self.dst,
+            self.dst_at,
+            self.item,
+            Loops(&self.count, &[&self.src_stride, &self.dst_stride])
+        )
+    }
+}
+
 impl Display for Round {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for t in &self.reads {
@@ -136,6 +152,9 @@ impl Display for Round {
             )?;
         }
         for m in &self.moves {
+            writeln!(f, "  {m}")?;
+        }
+        for m in &self.indexed {
             writeln!(f, "  {m}")?;
         }
         for t in &self.writes {

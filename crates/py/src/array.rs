@@ -17,7 +17,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use numpy::{PyArray1, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{
+    PyArray1, PyArrayDescrMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods,
+};
 use outcore_access::described::Source;
 use outcore_access::{placed, Access, Hints};
 use outcore_io::exec::User;
@@ -32,6 +34,7 @@ use crate::buffers::{self, Memory};
 use crate::casting::{self, Value};
 use crate::errors::{Class, Fault};
 use crate::hints;
+use crate::indexed::Asked;
 use crate::key::{self, Axis, Selection};
 use crate::layout::{describe, Described};
 use crate::open::Open;
@@ -256,6 +259,54 @@ impl Array {
     #[pyo3(signature = (key, write = false))]
     fn counts(&self, py: Python<'_>, key: &Bound<'_, PyAny>, write: bool) -> PyResult<[i64; 5]> {
         self.look(key, write, |open, access| crate::report::counts(py, open, access))
+    }
+
+    /// Read the elements that lists along some axes name into an array: its first axis are the points, the others
+    /// those of the array that are not indexed (`indexed::Asked`).
+    fn read_points(
+        &self,
+        py: Python<'_>,
+        axes: Vec<usize>,
+        lists: Vec<PyReadonlyArray1<'_, i64>>,
+        mode: &str,
+        rest: Vec<i64>,
+        out: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<()> {
+        let open = self.open()?;
+        let shape = buffers::shape(out);
+        check_out(&open.described, out.as_any(), &shape)?;
+        let asked = Asked { axes: &axes, lists: &lists, mode, rest: &rest };
+        asked.run(py, (&open, &self.hints), out, Direction::Read)
+    }
+
+    /// Write the elements that lists along some axes name; of several values for one element the last wins.
+    fn write_points(
+        &self,
+        py: Python<'_>,
+        axes: Vec<usize>,
+        lists: Vec<PyReadonlyArray1<'_, i64>>,
+        mode: &str,
+        rest: Vec<i64>,
+        value: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<()> {
+        let asked = Asked { axes: &axes, lists: &lists, mode, rest: &rest };
+        self.changed(|open, hints| asked.run(py, (open, hints), value, Direction::Write))
+    }
+
+    /// What reading, or writing, such elements would do, as the fields of `Report`.
+    fn explain_points<'py>(
+        &self,
+        py: Python<'py>,
+        axes: Vec<usize>,
+        lists: Vec<PyReadonlyArray1<'py, i64>>,
+        mode: &str,
+        rest: Vec<i64>,
+        write: bool,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let open = if write { self.open_for_writing()? } else { self.open()? };
+        let asked = Asked { axes: &axes, lists: &lists, mode, rest: &rest };
+        let direction = if write { Direction::Write } else { Direction::Read };
+        asked.explain(py, (&open, &self.hints), direction)
     }
 
     /// What it would cost in nanoseconds, and the share that is cached, in thousandths .
@@ -507,6 +558,15 @@ impl Array {
         };
         let scalar = selection.scalar && out.is_none();
         Ok(Wanted { open, selection, size, memory, array, scalar })
+    }
+
+    /// Makes a change of what is open: it counts as a write.
+    pub fn changed(&self, work: impl FnOnce(&Open, &Hints) -> PyResult<()>) -> PyResult<()> {
+        let open = self.open_for_writing()?;
+        let done = work(&open, &self.hints);
+        // Before `open` is released: what was written to something idle is counted.
+        self.written.fetch_add(1, Ordering::SeqCst);
+        done
     }
 
     /// What an owner uses in threads of its own.

@@ -156,6 +156,7 @@ impl From<PlanError> for Fault {
                 .hint("Raise outcore.memory() or Hints(memory=...) to that or more."),
             PlanError::BadSection { .. }
             | PlanError::OutOfBounds { .. }
+            | PlanError::BadIndex { .. }
             | PlanError::BadLayout(_)
             | PlanError::TooLarge(_)
             | PlanError::TooManyChunks { .. }
@@ -175,6 +176,7 @@ fn plan_class(error: &PlanError) -> Class {
     match error {
         PlanError::BadSection { .. }
         | PlanError::OutOfBounds { .. }
+        | PlanError::BadIndex { .. }
         | PlanError::TooLarge(_)
         | PlanError::TooManyChunks { .. } => Class::Section,
         PlanError::BadLayout(_) => Class::Format,

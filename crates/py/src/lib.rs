@@ -48,6 +48,7 @@ mod distribution;
 mod durable;
 mod errors;
 mod hints;
+mod indexed;
 mod interrupt;
 mod key;
 mod layout;
@@ -100,6 +101,8 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
+    use crate::indexed::{count_bins, cut_bins, divide_elements, IndexSchedule};
+    #[pymodule_export]
     use crate::interrupt::Stop;
     #[pymodule_export]
     use crate::layout::file_id;
@@ -137,6 +140,7 @@ mod _core {
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         outcore_access::terms::default_budget();
+        m.add("CACHED", outcore_plan::CACHED)?;
         m.add("SPARSE", outcore_plan::collective::SPARSE)?;
         m.add("IMPOSSIBLE", outcore_plan::collective::IMPOSSIBLE)?;
         m.add("__version__", env!("CARGO_PKG_VERSION"))

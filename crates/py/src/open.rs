@@ -4,11 +4,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use outcore_access::indexed::IndexSchedule;
 use outcore_access::nesting;
 use outcore_access::survey::Survey;
-use outcore_access::{Access, Open as Core};
+use outcore_access::{Access, Hints, IndexedAccess, Open as Core};
+use outcore_io::exec::User;
 use outcore_io::store::listing::Listed;
-use outcore_plan::Section;
+use outcore_plan::{Direction, Index, Section};
 use pyo3::prelude::*;
 
 use crate::errors::{detached, Fault};
@@ -55,6 +57,36 @@ impl Open {
     /// Moves the section between the files and the caller's memory.
     pub fn run(&self, py: Python<'_>, access: &Access) -> Result<(), Fault> {
         self.outside(py, |signals| self.core.run(access, signals))
+    }
+
+    /// Moves elements that are chosen one by one.
+    pub fn run_indexed(&self, py: Python<'_>, asked: &IndexedAccess) -> Result<(), Fault> {
+        self.outside(py, |signals| self.core.run_indexed(asked, signals))
+    }
+
+    /// Makes an index ready.
+    pub fn schedule(
+        &self,
+        py: Python<'_>,
+        index: &Index,
+        hints: &Hints,
+    ) -> Result<IndexSchedule, Fault> {
+        self.outside(py, |_| self.core.schedule(index, hints))
+    }
+
+    /// Moves the elements of a schedule.
+    pub fn run_schedule(
+        &self,
+        py: Python<'_>,
+        schedule: &IndexSchedule,
+        how: (Direction, User, &Hints),
+    ) -> Result<(), Fault> {
+        self.outside(py, |signals| self.core.run_schedule(schedule, how, signals))
+    }
+
+    /// What that would take.
+    pub fn survey_indexed(&self, py: Python<'_>, asked: &IndexedAccess) -> Result<Survey, Fault> {
+        self.outside(py, |signals| self.core.survey_indexed(asked, signals))
     }
 
     /// What running would take.

@@ -1,6 +1,7 @@
 //! A plan in numbers, as the fields of `outcore.report.Report`.
 
-use outcore_access::Access;
+use outcore_access::survey::Survey;
+use outcore_access::{Access, Hints};
 use outcore_plan::{Direction, Section};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,12 +16,26 @@ pub fn explain<'py>(
     access: &Access,
 ) -> PyResult<Bound<'py, PyDict>> {
     let survey = open.survey(py, access)?;
-    let chosen = open.engine(access.hints);
+    let what = (access.direction, &*section_text(access.section));
+    let told = fields(py, open, access.hints, what, survey)?;
+    told.set_item("path", path)?;
+    Ok(told)
+}
+
+/// The fields for what was found.
+pub fn fields<'py>(
+    py: Python<'py>,
+    open: &Open,
+    hints: &Hints,
+    (direction, section): (Direction, &str),
+    survey: Survey,
+) -> PyResult<Bound<'py, PyDict>> {
+    let chosen = open.engine(hints);
     let cost = survey.cost;
     let fields = PyDict::new(py);
-    fields.set_item("path", path)?;
-    fields.set_item("section", section_text(access.section))?;
-    let direction = match access.direction {
+    fields.set_item("path", &open.described.path)?;
+    fields.set_item("section", section)?;
+    let direction = match direction {
         Direction::Read => "read",
         Direction::Write => "write",
     };
@@ -48,7 +63,7 @@ pub fn explain<'py>(
     fields.set_item("disk", origin.name())?;
     fields.set_item("disk_latency_ns", figures.latency_ns)?;
     fields.set_item("disk_rate", figures.device)?;
-    fields.set_item("budget", access.hints.budget())?;
+    fields.set_item("budget", hints.budget())?;
     fields.set_item("cached", survey.cached.map(|permille| f64::from(permille) / 1000.0))?;
     Ok(fields)
 }

@@ -15,7 +15,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-__all__ = ["arrays", "dtypes", "keys", "orders", "shapes", "values_for"]
+__all__ = [
+    "arrays",
+    "dtypes",
+    "indices",
+    "keys",
+    "keys_with_arrays",
+    "mask",
+    "orders",
+    "outer_keys",
+    "pointwise_keys",
+    "shapes",
+    "values_for",
+]
 
 
 def shapes(max_dims: int = 4, max_side: int = 9) -> st.SearchStrategy[tuple[int, ...]]:
@@ -91,3 +103,114 @@ def values_for(draw: st.DrawFn, shape: tuple[int, ...]) -> NDArray[Any]:
     sides = sides[draw(st.integers(0, len(sides))) :] if draw(st.booleans()) else [1, *sides]
     dtype = draw(st.sampled_from(["i1", "u2", ">i4", "i8", "f4", ">f8", "?"]))
     return filled(tuple(sides), np.dtype(dtype), draw(orders()), draw(st.integers(0, 999)))
+
+
+@st.composite
+def keys_with_arrays(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """
+    Keys of NumPy's advanced indexing: index arrays that broadcast, masks of one and more axes, booleans.
+
+    With slices of both signs, integers, ``...`` and ``None`` between them. Indices may be negative and
+    occur several times.
+    """
+    side = draw(st.sampled_from([0, 1, 1, 2, 3, 5, 8]))
+    points = (*draw(st.lists(st.integers(1, 3), max_size=2)), side)
+    items: list[Any] = []
+    axis, dots, flags = 0, False, 0
+    while axis < len(shape):
+        left = shape[axis:]
+        words = ["list", "list", "list", "mask", "slice", "integer", "new", "dots", "flag"]
+        word = draw(st.sampled_from(words))
+        if word == "new" and len(items) < 8:
+            items.append(None)
+        elif word == "flag" and not flags:
+            flags += 1
+            items.append(draw(st.sampled_from([True, np.array(side > 0)])))
+        elif word == "dots" and not dots:
+            dots = True
+            items.append(...)
+            axis += draw(st.integers(0, len(left)))
+        elif word == "integer" and left[0]:
+            items.append(draw(st.integers(-left[0], left[0] - 1)))
+            axis += 1
+        elif word == "list" and (left[0] or not side):
+            items.append(draw(indices(left[0], _broadcastable(draw, points))))
+            axis += 1
+        elif word == "mask":
+            sides = left[: draw(st.integers(1, len(left)))]
+            number = draw(st.sampled_from([side, 1]))
+            size = int(np.prod(sides))
+            if number <= size:
+                items.append(mask(sides, number, draw(st.integers(0, 999))))
+                axis += len(sides)
+        else:
+            items.append(draw(st.slices(left[0])))
+            axis += 1
+        if not dots and draw(st.integers(0, 9)) == 0:
+            break  # the rest is whole
+    return tuple(items)
+
+
+@st.composite
+def outer_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Keys of ``oindex``: for each axis a list, a mask, a slice or an integer."""
+    items: list[Any] = []
+    for n in shape:
+        word = draw(st.sampled_from(["list", "list", "mask", "slice", "integer"]))
+        if word == "integer" and n:
+            items.append(draw(st.integers(-n, n - 1)))
+        elif word == "list":
+            items.append(draw(indices(n, (draw(st.integers(0, 5)) if n else 0,))))
+        elif word == "mask":
+            items.append(mask((n,), draw(st.integers(0, min(n, 5))), draw(st.integers(0, 999))))
+        else:
+            items.append(draw(st.slices(n)))
+    return tuple(items)
+
+
+@st.composite
+def pointwise_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Keys of ``vindex``: for each axis a list that broadcasts against others, a slice or an integer."""
+    side = draw(st.integers(0, 5))
+    points = (*draw(st.lists(st.integers(1, 3), max_size=1)), side)
+    items: list[Any] = []
+    for n in shape:
+        word = draw(st.sampled_from(["list", "list", "slice", "integer"]))
+        if word == "integer" and n:
+            items.append(draw(st.integers(-n, n - 1)))
+        elif word == "list" and (n or not side):
+            items.append(draw(indices(n, _broadcastable(draw, points) if n else points)))
+        else:
+            items.append(draw(st.slices(n)))
+    return tuple(items)
+
+
+def _broadcastable(draw: st.DrawFn, points: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape that broadcasts to `points`; where there are none, it has none either."""
+    if not points[-1]:
+        return points
+    sides = tuple(draw(st.sampled_from([n, n, 1])) for n in points)
+    return sides[draw(st.integers(0, len(sides) - 1)) :]
+
+
+@st.composite
+def indices(draw: st.DrawFn, length: int, shape: tuple[int, ...]) -> Any:
+    """Indices into an axis, of any integer type that has them, as an array or as a list."""
+    random = np.random.default_rng(draw(st.integers(0, 2**16)))
+    unsigned = draw(st.booleans())
+    found = random.integers(0 if unsigned else -length, max(length, 1), shape)
+    if not length:
+        found = np.zeros(shape, np.int64)
+    types = ["u1", "<u2", ">u4", "u8"] if unsigned else ["i1", ">i2", "i4", "i8", "i8", ">i8"]
+    fits = [one for one in types if length <= np.iinfo(one).max]
+    array = np.asarray(found, draw(st.sampled_from(fits)), order=draw(orders()))  # type: ignore[call-overload]
+    if array.size and draw(st.integers(0, 3)) == 0:
+        return array.tolist()
+    return array[::-1] if array.ndim and draw(st.booleans()) else array
+
+
+def mask(shape: tuple[int, ...], number: int, seed: int) -> NDArray[np.bool_]:
+    """An array of booleans of which so many are true."""
+    found = np.zeros(int(np.prod(shape)), np.bool_)
+    found[np.random.default_rng(seed).permutation(found.size)[:number]] = True
+    return found.reshape(shape)

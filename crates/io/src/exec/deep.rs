@@ -17,7 +17,7 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 
 use outcore_plan::check::CheckedRound;
-use outcore_plan::{Channel, Method, Plan, Transfer};
+use outcore_plan::{Channel, IndexedMove, Method, Plan, Transfer};
 
 use super::lane::{Lane, Piece};
 use super::{Shared, Slots};
@@ -337,6 +337,8 @@ impl<'a> Driver<'a> {
             .iter()
             .map(|m| m.count.iter().product::<i64>().saturating_mul(m.item))
             .sum();
+        let listed = round.indexed.iter().map(IndexedMove::bytes).fold(0, i64::saturating_add);
+        let bytes = bytes.saturating_add(listed);
         let inline = if self.next < self.rounds { INLINE } else { INLINE_AT_END };
         if chunks == 0 && bytes < inline && !calls {
             let result = lane.between(&round);

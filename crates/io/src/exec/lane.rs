@@ -9,15 +9,20 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use outcore_plan::check::{check, Bounds, CheckedRound};
-use outcore_plan::{Channel, ChunkRead, ChunkWrite, Direction, Move, Place, Round, Transfer};
+use outcore_plan::{
+    Channel, ChunkRead, ChunkWrite, Direction, IndexedMove, Move, Place, Round, Transfer,
+};
 
 use super::{Report, Room, Shared, UNKNOWN};
 use crate::backend::sys;
 use crate::chunk_cache::{CacheUse, Chunk, Key, Seen};
 use crate::codec::{Coder, Pipeline};
 use crate::copy::{Loops, Side};
+use crate::copy_indexed::Blocks;
 use crate::error::{CodecFailure, ShortRead, StorageError};
 use crate::files::FileRef;
+use crate::mapping::Mapping;
+use crate::pinned::Pinned;
 
 /// A slot and what its thread needs to run rounds in it.
 pub(super) struct Lane<'a> {
@@ -33,7 +38,17 @@ pub(super) struct Lane<'a> {
     found: Vec<(usize, Arc<Chunk>)>,
     /// Whether it runs on the thread that called `run`, which is the one to ask for Ctrl-C.
     leads: bool,
+    /// Pages of a mapping that blocks were copied from or to.
+    resident: Option<Resident<'a>>,
     pub(super) report: Report,
+}
+
+/// Bytes `first..end` of a mapping, which stay resident.
+struct Resident<'a> {
+    _pinned: Pinned<'a>,
+    mapping: Arc<Mapping>,
+    first: i64,
+    end: i64,
 }
 
 // SAFETY: the slot is used by this lane alone, wherever it runs.
@@ -69,7 +84,8 @@ impl<'a> Lane<'a> {
         };
         let (slot, report) = (room.slot, Report::default());
         let (coder, seen, found) = (None, vec![None; job.files.len()], Vec::new());
-        Lane { shared, bounds, slot, room, coder, seen, found, leads: false, report }
+        let (leads, resident) = (false, None);
+        Lane { shared, bounds, slot, room, coder, seen, found, leads, resident, report }
     }
 
     /// This lane runs on the thread that called `run`.
@@ -112,7 +128,9 @@ impl<'a> Lane<'a> {
     fn ask_lengths(&mut self, round: &Round) -> Result<(), StorageError> {
         let transfers = round.reads.iter().chain(&round.writes).map(|t| t.file);
         let chunks = round.chunk_reads.iter().map(|c| c.stored.file);
-        let mapped = round.moves.iter().flat_map(|m| [m.src, m.dst]).filter_map(|p| match p {
+        let plain = round.moves.iter().flat_map(|m| [m.src, m.dst]);
+        let indexed = round.indexed.iter().flat_map(|m| [m.src, m.dst]);
+        let mapped = plain.chain(indexed).filter_map(|p| match p {
             Place::File(file) => Some(file),
             _ => None,
         });
@@ -152,9 +170,20 @@ impl<'a> Lane<'a> {
                     _ => None,
                 })
         });
+        let indexed = round.indexed.iter().filter_map(|m| {
+            let (low, high) = match (m.src, m.dst) {
+                (Place::File(_), _) => Blocks::new(m).ok()?.span(Side::Source),
+                _ => Blocks::new(m).ok()?.span(Side::Destination),
+            };
+            match (m.src, m.dst) {
+                (Place::File(file), _) | (_, Place::File(file)) => Some((file, low, high)),
+                _ => None,
+            }
+        });
         let (file, offset, end) = transfers
             .chain(chunks)
             .chain(mapped)
+            .chain(indexed)
             .find(|(file, _, end)| *end > self.bounds.files[*file as usize])?;
         let path = self.shared.job.files.path(file).ok()?.to_path_buf();
         let file_len = self.bounds.files[file as usize];
@@ -271,7 +300,75 @@ impl<'a> Lane<'a> {
 
     /// The moves, in their order.
     fn moves(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
-        round.moves.iter().try_for_each(|one| self.one_move(one, round))
+        round.moves.iter().try_for_each(|one| self.one_move(one, round))?;
+        round.indexed.iter().try_for_each(|one| self.indexed(one, round))
+    }
+
+    /// Copies blocks whose addresses are listed.
+    fn indexed(&mut self, one: &IndexedMove, round: &CheckedRound) -> Result<(), StorageError> {
+        let blocks = Blocks::new(one)?;
+        if one.src == Place::Slot && !self.found.is_empty() {
+            let copy = |base, dst| {
+                // SAFETY: the round was checked, as `kept` says.
+                unsafe { blocks.run(base, dst) };
+            };
+            if self.kept(blocks.span(Side::Source), one.dst, round, &copy)? {
+                return Ok(());
+            }
+        }
+        match (one.src, one.dst) {
+            (Place::File(file), _) => self.mapped_blocks(&blocks, one, file, Side::Source),
+            (_, Place::File(file)) => self.mapped_blocks(&blocks, one, file, Side::Destination),
+            (src, dst) => {
+                // SAFETY: the round was checked: both spans lie in their places, which differ.
+                unsafe { blocks.run(self.base(src), self.base(dst)) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies blocks out of or into a mapped file. What they span stays resident meanwhile, and in this
+    /// lane until blocks elsewhere come: to count the pages of all of a file takes as long as some blocks.
+    fn mapped_blocks(
+        &mut self,
+        blocks: &Blocks,
+        one: &IndexedMove,
+        number: u32,
+        side: Side,
+    ) -> Result<(), StorageError> {
+        let (files, arena) = (self.shared.job.files, self.shared.job.arena);
+        let file = files.open(number)?;
+        let mapping = file.mapping(self.bounds.files[number as usize], arena)?;
+        let (first, end) = blocks.span(side);
+        if end > mapping.len() as i64 {
+            return Err(file.short(first, (end - first) as usize));
+        }
+        self.keep_resident(&mapping, first, end);
+        let (base, other) = match side {
+            Side::Source => (mapping.as_ptr(), self.base(one.dst)),
+            Side::Destination => (mapping.as_ptr(), self.base(one.src)),
+        };
+        // SAFETY: the round was checked and the mapping is long enough; the mapping and the other place do
+        // not overlap.
+        unsafe {
+            match side {
+                Side::Source => blocks.run(base, other),
+                Side::Destination => blocks.run(other, base),
+            }
+        }
+        let bytes = one.bytes();
+        self.report.mapped_bytes += bytes;
+        if side == Side::Destination {
+            self.report.mapped_written_bytes += bytes;
+            let len = (end - first) as usize;
+            // SAFETY: a part of the mapping, which lives; fault plans of tests read it.
+            let written = unsafe { std::slice::from_raw_parts(base.offset(first as isize), len) };
+            sys::note_mapped_write(file.fd(), first, written);
+            if self.shared.job.flushed {
+                self.shared.send(&file, first, end - first);
+            }
+        }
+        mapping.check(&*file)
     }
 
     fn one_move(&mut self, one: &Move, round: &CheckedRound) -> Result<(), StorageError> {
@@ -284,8 +381,15 @@ impl<'a> Lane<'a> {
         // Rounds are about alike.
         let rounds = self.shared.job.plan.rounds();
         let loops = loops.of(rounds.saturating_mul(loops.bytes() as u64));
-        if one.src == Place::Slot && !self.found.is_empty() && self.kept_move(&loops, one, round)? {
-            return Ok(());
+        if one.src == Place::Slot && !self.found.is_empty() {
+            let (first, end) = loops.span(Side::Source);
+            let copy = |base, dst| {
+                // SAFETY: the round was checked, as `kept` says.
+                unsafe { loops.run(base, dst) };
+            };
+            if self.kept((first as i64, end as i64), one.dst, round, &copy)? {
+                return Ok(());
+            }
         }
         match (one.src, one.dst) {
             (Place::File(file), _) => self.mapped(&loops, file, Side::Source, one.dst),
@@ -351,6 +455,27 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
+    /// Keeps bytes of a mapping resident. Lists in no order span about the same bytes in each round: these come
+    /// together, so that few rounds count pages.
+    fn keep_resident(&mut self, mapping: &Arc<Mapping>, first: i64, end: i64) {
+        let kept = self.resident.take().filter(|kept| Arc::ptr_eq(&kept.mapping, mapping));
+        let (mut low, mut high) = (first, end);
+        if let Some(kept) = kept {
+            if kept.first <= first && end <= kept.end {
+                self.resident = Some(kept);
+                return;
+            }
+            let both = (first.min(kept.first), end.max(kept.end));
+            if (both.1 - both.0) / 3 * 2 < (end - first).max(kept.end - kept.first) {
+                (low, high) = both;
+            }
+        }
+        let start = mapping.as_ptr() as usize;
+        let _pinned = self.shared.job.arena.pin(start + low as usize, start + high as usize);
+        let mapping = Arc::clone(mapping);
+        self.resident = Some(Resident { _pinned, mapping, first: low, end: high });
+    }
+
     /// Tells the kernel which stored chunks a round will read.
     pub(super) fn advise(&self, round: &Round) {
         for chunk in &round.chunk_reads {
@@ -410,28 +535,26 @@ impl<'a> Lane<'a> {
         Ok(Some((seen, key)))
     }
 
-    /// If the source of a move is a chunk that is kept: copies out of it, and says so. If it gave way
-    /// since it was found, it is in the slot afterwards.
-    fn kept_move(
+    /// If the source of a move, these bytes of the slot, is a chunk that is kept: copies out of it, and says so.
+    /// If it gave way since it was found, it is in the slot afterwards. `copy` may rely on this: the source lies in
+    /// the chunk, relative to its first argument, and the destination lies in its place, which is not this memory.
+    fn kept(
         &mut self,
-        loops: &Loops,
-        one: &Move,
+        (first, end): (i64, i64),
+        dst: Place,
         round: &CheckedRound,
+        copy: &dyn Fn(*const u8, *mut u8),
     ) -> Result<bool, StorageError> {
-        let (first, end) = loops.span(Side::Source);
         let inside = |(number, _): &(usize, Arc<Chunk>)| {
             let chunk = &round.chunk_reads[*number];
-            first as i64 >= chunk.at && end as i64 <= chunk.at + chunk.len
+            first >= chunk.at && end <= chunk.at + chunk.len
         };
         let Some(place) = self.found.iter().position(inside) else { return Ok(false) };
         let (number, kept) = self.found.swap_remove(place);
-        let (chunk, dst) = (&round.chunk_reads[number], self.base(one.dst));
+        let (chunk, dst) = (&round.chunk_reads[number], self.base(dst));
         let copied = kept.with(|bytes| {
-            let base = bytes.as_ptr().wrapping_offset(-(chunk.at as isize));
-            // SAFETY: the round was checked: the destination lies in its place, which is not this
-            // memory; the source lies in the chunk, as was just seen, and the chunk has its length by
-            // its key.
-            unsafe { loops.run(base, dst) };
+            // The chunk has its length by its key.
+            copy(bytes.as_ptr().wrapping_offset(-(chunk.at as isize)), dst);
         });
         if copied.is_some() {
             self.report.kept += 1;

@@ -1,10 +1,12 @@
 //! A world of bytes in which plans run: files, chunks, the caller's array. It knows nothing of how
 //! plans are made; it does what each step says, byte by byte, and keeps count.
 
+pub mod cases;
+
 use std::collections::BTreeMap;
 
 use outcore_plan::{
-    check, Bounds, Channel, CheckedRound, Cost, Move, Place, Plan, Stored, Transfer,
+    check, Bounds, Channel, CheckedRound, Cost, IndexedMove, Move, Place, Plan, Stored, Transfer,
 };
 
 pub struct World {
@@ -115,6 +117,9 @@ impl World {
         for m in &round.moves {
             self.copy(m);
         }
+        for m in &round.indexed {
+            self.indexed(m);
+        }
         for t in &round.writes {
             self.transfer(t, false);
         }
@@ -146,6 +151,9 @@ impl World {
         }
         for m in &round.moves {
             self.copy(m);
+        }
+        for m in &round.indexed {
+            self.indexed(m);
         }
         for t in &round.writes {
             self.transfer(t, false);
@@ -213,6 +221,19 @@ impl World {
             self.write(m.dst, m.dst_at + at[1], &element);
             if matches!(m.src, Place::File(_)) || matches!(m.dst, Place::File(_)) {
                 self.cost.mapped_bytes += m.item;
+            }
+        }
+    }
+
+    fn indexed(&mut self, m: &IndexedMove) {
+        for k in 0..m.points {
+            for at in offsets(&m.count, &[&m.src_stride, &m.dst_stride]) {
+                let src = m.src_at + m.src_points.of(k) + at[0];
+                let element = self.read(m.src, src, m.item);
+                self.write(m.dst, m.dst_at + m.dst_points.of(k) + at[1], &element);
+                if matches!(m.src, Place::File(_)) || matches!(m.dst, Place::File(_)) {
+                    self.cost.mapped_bytes += m.item;
+                }
             }
         }
     }

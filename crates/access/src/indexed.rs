@@ -1,0 +1,498 @@
+//! Accesses to elements that are chosen one by one.
+//!
+//! Problem. A list may be larger than memory is, and in any order. Idea. It is done in slabs, each a plan of its
+//! own. Elements in the page cache are copied in the order of the list, so slabs are small; what comes from the disk,
+//! from chunks, or goes to them is ordered by windows of the file first, so slabs are as large as the budget
+//! allows: whatever is asked for twice in one slab is read once.
+//!
+//! Invariants. Of several values for one element the last one wins: slabs are written one after another, and a
+//! slab keeps the order within each window. All indices are checked before the first byte is written.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use outcore_io::exec::{CacheUse, User};
+use outcore_io::{probe, Arena, FileTable, Reservation, StorageError};
+use outcore_plan::planner::Chosen;
+use outcore_plan::{
+    is_cached, Direction, Index, Layout, Method, Part, Plan, Points, Request, Section, Strided,
+};
+
+use crate::admission::Mode;
+use crate::described::Source;
+use crate::error::Fault;
+use crate::hints::{Cache, Hints};
+use crate::interrupt::Interrupts;
+use crate::nesting::Reading;
+use crate::open::{Open, Place};
+use crate::part::Context;
+use crate::step::{Access, Step};
+use crate::survey::Survey;
+use crate::terms;
+
+/// Points of a slab that is copied in the order of the list.
+const COPIED: usize = 1 << 18;
+/// Bytes that ordering takes for each point: addresses on both sides, and as many while they are sorted.
+const ORDERED: u64 = 48;
+/// Bytes that a schedule keeps for each point, and for the windows.
+const KEPT: u64 = 24;
+/// Windows of strided arrays, as a power of two: some megabytes, which the caches of two processors hold.
+const WINDOW: u32 = 22;
+/// Blocks of so many bytes are sections: each keeps a disk busy by itself.
+const LARGE: i64 = 256 << 10;
+/// Looks at the page cache.
+const LOOKS: usize = 16;
+/// Bytes of one look.
+const LOOK: i64 = 64 << 10;
+
+/// What is asked.
+#[derive(Clone, Copy)]
+pub struct IndexedAccess<'a> {
+    /// Read or write.
+    pub direction: Direction,
+    /// The elements, and how the caller's array is walked.
+    pub index: Index<'a>,
+    /// The caller's array from its first point on; none if nothing will be moved.
+    pub data: User<'a>,
+    /// Hints.
+    pub hints: &'a Hints,
+}
+
+/// An index made ready for arrays of one layout, to be used again and again: checked, and ordered by windows.
+pub struct IndexSchedule {
+    slabs: Vec<Arc<Points>>,
+    cell: Section,
+    strides: Vec<i64>,
+    reach: (i64, i64),
+    /// What the addresses were made for.
+    layout: Layout,
+    shard: Option<Vec<i64>>,
+    _held: Reservation,
+}
+
+impl IndexSchedule {
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.slabs.iter().map(|points| points.bytes()).sum()
+    }
+
+    /// Whether it can be used for an array.
+    pub fn serves(&self, open: &Open) -> bool {
+        let same = match (&self.layout, &open.described.layout) {
+            // Where in the file the elements begin makes no difference, and which file it is.
+            (Layout::Strided(one), Layout::Strided(other)) => {
+                let lens = |parts: &[Part]| parts.iter().map(|part| part.len).collect::<Vec<_>>();
+                (&one.shape, one.item, &one.strides) == (&other.shape, other.item, &other.strides)
+                    && (one.parts.len() == 1 && other.parts.len() == 1
+                        || lens(&one.parts) == lens(&other.parts))
+            }
+            (Layout::Chunked(one), Layout::Chunked(other)) => {
+                (&one.shape, one.item, &one.chunk, &one.strides, one.encoded)
+                    == (&other.shape, other.item, &other.chunk, &other.strides, other.encoded)
+            }
+            _ => false,
+        };
+        same && self.shard.as_deref() == open.per_shard()
+    }
+}
+
+impl Open {
+    /// Moves the elements between the files and the caller's memory.
+    pub fn run_indexed(
+        &self,
+        asked: &IndexedAccess,
+        interrupts: &dyn Interrupts,
+    ) -> Result<(), Fault> {
+        self.counted(asked.direction, || {
+            self.each_indexed(asked, Mode::Run, interrupts, &mut |access, step| {
+                self.run_step(access, step, interrupts)
+            })
+        })
+    }
+
+    /// What that would take.
+    pub fn survey_indexed(
+        &self,
+        asked: &IndexedAccess,
+        interrupts: &dyn Interrupts,
+    ) -> Result<Survey, Fault> {
+        let mut survey = None;
+        self.each_indexed(asked, Mode::Look, interrupts, &mut |_, step| {
+            self.tell(&mut survey, &step)
+        })?;
+        Ok(survey.unwrap_or_else(Survey::of_nothing))
+    }
+
+    /// Makes an index ready. Of the caller's array the index says that it is packed.
+    ///
+    /// # Errors
+    /// What is wrong with the index; `Budget` if what it takes does not fit.
+    pub fn schedule(&self, index: &Index, hints: &Hints) -> Result<IndexSchedule, Fault> {
+        let layout = &self.described.layout;
+        index.check(self.shape())?;
+        let (number, cell) = (index.places(layout)?, index.cell(layout)?);
+        let bytes = (number as u64).saturating_mul(KEPT);
+        let held = Arena::global().reserve("a schedule of listed elements", bytes)?;
+        let lists = AllLists { open: self, index, hints, shard: self.per_shard() };
+        let mut slabs = Vec::new();
+        if !cell.is_empty() {
+            for slab in lists.slabs(number) {
+                // As for writes: that serves reads as well.
+                let bits = lists.bits(Direction::Write);
+                slabs.push(lists.points(slab, bits, Some(self.described.item().max(1)))?.0);
+            }
+        }
+        Ok(IndexSchedule {
+            slabs,
+            cell,
+            strides: index.strides.to_vec(),
+            reach: index.reach(layout)?,
+            layout: layout.clone(),
+            shard: self.per_shard().map(<[i64]>::to_vec),
+            _held: held,
+        })
+    }
+
+    /// Moves the elements of a schedule between the files and a packed array.
+    ///
+    /// # Errors
+    /// `BadJob` if the schedule was made for another layout; what the access meets.
+    pub fn run_schedule(
+        &self,
+        schedule: &IndexSchedule,
+        (direction, data, hints): (Direction, User, &Hints),
+        interrupts: &dyn Interrupts,
+    ) -> Result<(), Fault> {
+        if !schedule.serves(self) {
+            let text = "a schedule that was made for an array of another layout".to_owned();
+            return Err(StorageError::BadJob(text).into());
+        }
+        let IndexSchedule { slabs, cell, strides, reach, .. } = schedule;
+        let access = Access { direction, section: cell, strides, data, hints };
+        let one = One { open: self, access: &access, reach: *reach, mode: Mode::Run, interrupts };
+        self.counted(direction, || {
+            for points in slabs {
+                let looks = |k: usize| (self.described.files.len() < 2).then(|| points.address(k));
+                one.slab(points, &mut Cached::of(&looks, points.len()), &mut |access, step| {
+                    self.run_step(access, step, interrupts)
+                })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Counts what writes.
+    fn counted(
+        &self,
+        direction: Direction,
+        run: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        match direction {
+            Direction::Write => self.write_in_parts(run),
+            Direction::Read => run(),
+        }
+    }
+
+    /// Chunks in a shard along each axis, if chunks lie in shards.
+    fn per_shard(&self) -> Option<&[i64]> {
+        match &self.described.source {
+            Some(Source::Files { shard: Some(shard), .. }) => Some(&shard.per_shard),
+            _ => None,
+        }
+    }
+
+    fn each_indexed(
+        &self,
+        asked: &IndexedAccess,
+        mode: Mode,
+        interrupts: &dyn Interrupts,
+        work: &mut dyn FnMut(&Access, Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let layout = &self.described.layout;
+        let IndexedAccess { direction, index, data, hints } = *asked;
+        index.check(self.shape())?;
+        let (number, cell) = (index.places(layout)?, index.cell(layout)?);
+        if number == 0 || cell.is_empty() {
+            return Ok(());
+        }
+        let access = Access { direction, section: &cell, strides: index.strides, data, hints };
+        let reach = index.reach(layout)?;
+        let one = One { open: self, access: &access, reach, mode, interrupts };
+        let lists = AllLists { open: self, index: &index, hints, shard: self.per_shard() };
+        let looks = |k: usize| {
+            let point = index.place(layout, None, k..k + 1, 0).ok()?;
+            Some(point.address(0))
+        };
+        let mut cached = Cached::of(&looks, number);
+        let mut copied = false;
+        if let (Layout::Strided(strided), Place::Files(files)) = (layout, &self.place) {
+            if index.block()?.saturating_mul(strided.item) >= LARGE {
+                return one.sections(&index, work);
+            }
+            copied = one.copied(strided, files, &mut cached);
+        }
+        let distinct = (direction == Direction::Write).then_some(self.described.item().max(1));
+        let (bits, each) = (lists.bits(direction), if copied { COPIED } else { usize::MAX });
+        for slab in lists.slabs(number).flat_map(|slab| pieces(slab, each)) {
+            let mut held = None;
+            if mode != Mode::Look {
+                let bytes = (slab.len() as u64).saturating_mul(ORDERED);
+                mode.step(interrupts, || {
+                    held =
+                        Some(Arena::global().reserve("the addresses of listed elements", bytes)?);
+                    Ok(())
+                })?;
+            }
+            let index = &lists.index;
+            let points = match copied {
+                true => Arc::new(index.place(layout, lists.shard, slab, bits)?),
+                false => lists.points(slab, bits, distinct)?.0,
+            };
+            one.slab(&points, &mut cached, work)?;
+            drop(held);
+        }
+        Ok(())
+    }
+}
+
+/// Stretches of at most so many.
+fn pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(most).map(move |first| first..end.min(first.saturating_add(most)))
+}
+
+/// An index, and what its points are made for.
+struct AllLists<'a> {
+    open: &'a Open,
+    index: &'a Index<'a>,
+    hints: &'a Hints,
+    shard: Option<&'a [i64]>,
+}
+
+impl AllLists<'_> {
+    /// Stretches of the list whose ordered points fit a quarter of the budget.
+    fn slabs(&self, number: usize) -> impl Iterator<Item = Range<usize>> {
+        let most = terms::budget(self.hints).max(0) as u64 / 4 / ORDERED;
+        let most = usize::try_from(most).unwrap_or(usize::MAX).clamp(1 << 8, u32::MAX as usize);
+        pieces(0..number, most)
+    }
+
+    /// The bits of a window: so that some fit the budget. What is written lies in whole chunks: none is made
+    /// twice.
+    fn bits(&self, direction: Direction) -> u32 {
+        let chunked = matches!(self.open.described.layout, Layout::Chunked(_));
+        let whole = direction == Direction::Write || self.hints.method == Some(Method::Chunks);
+        if chunked && whole {
+            return 62;
+        }
+        let share = (terms::budget(self.hints) / 16).max(1 << 12);
+        WINDOW.min(63 - share.leading_zeros())
+    }
+
+    /// Points in the order of their windows; with `distinct`, the size of an element, different ones are
+    /// counted.
+    fn points(
+        &self,
+        range: Range<usize>,
+        bits: u32,
+        distinct: Option<i64>,
+    ) -> Result<(Arc<Points>, u32), Fault> {
+        let layout = &self.open.described.layout;
+        let mut points = self.index.place(layout, self.shard, range, bits)?;
+        points.order(distinct);
+        Ok((Arc::new(points), bits))
+    }
+}
+
+/// The share of elements that is in the page cache, looked for when somebody asks.
+struct Cached<'a> {
+    /// Address of an element, through the concatenation of the parts.
+    address: &'a dyn Fn(usize) -> Option<i64>,
+    number: usize,
+    found: Option<Option<u32>>,
+}
+
+impl<'a> Cached<'a> {
+    fn of(address: &'a dyn Fn(usize) -> Option<i64>, number: usize) -> Cached<'a> {
+        Cached { address, number, found: None }
+    }
+
+    /// File, offset there, and bytes left in its part, of some elements at regular distances in the list.
+    fn places<'p>(
+        &'p self,
+        layout: &'p Strided,
+        base: i64,
+    ) -> impl Iterator<Item = Option<(u32, i64, i64)>> + 'p {
+        let step = (self.number / LOOKS).max(1);
+        (0..LOOKS.min(self.number))
+            .map(move |look| terms::locate(layout, (self.address)(look * step)?.checked_add(base)?))
+    }
+
+    fn share(
+        &mut self,
+        layout: &Strided,
+        files: &FileTable,
+        (base, len): (i64, i64),
+    ) -> Option<u32> {
+        if let Some(found) = self.found {
+            return found;
+        }
+        let look = || {
+            let (mut sum, mut looks) = (0, 0);
+            for place in self.places(layout, base) {
+                let (file, offset, room) = place?;
+                let file = files.open(file).ok()?;
+                sum += probe::cached(file.fd(), offset, len.min(room))?;
+                looks += 1;
+            }
+            sum.checked_div(looks)
+        };
+        let found = look();
+        self.found = Some(found);
+        found
+    }
+
+    /// Whether more than a quarter of the elements is on the disk, so far as a few of them tell; the others are
+    /// holes.
+    fn stored(&self, layout: &Strided, files: &FileTable, base: i64) -> bool {
+        let stored = self.places(layout, base).filter(|place| {
+            let Some((file, offset, room)) = *place else { return true };
+            let Ok(file) = files.open(file) else { return true };
+            !probe::hole(file.fd(), offset, layout.item.min(room))
+        });
+        4 * stored.count() > LOOKS.min(self.number)
+    }
+}
+
+/// One access, on its way.
+#[derive(Clone, Copy)]
+struct One<'a> {
+    open: &'a Open,
+    /// Of the block of each point.
+    access: &'a Access<'a>,
+    /// Of the caller's array.
+    reach: (i64, i64),
+    mode: Mode,
+    interrupts: &'a dyn Interrupts,
+}
+
+impl One<'_> {
+    /// One section after another: what is large is planned by itself.
+    fn sections(
+        &self,
+        index: &Index,
+        work: &mut dyn FnMut(&Access, Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        for k in 0..index.len()? {
+            let section = index.section(k, self.open.shape())?;
+            let data = self.access.data.shifted((k as i64).saturating_mul(index.point));
+            let access = Access { section: &section, data, ..*self.access };
+            self.open.each(&access, self.mode, self.interrupts, &mut |step| work(&access, step))?;
+        }
+        Ok(())
+    }
+
+    /// Whether elements are copied out of a mapping in the order of the list.
+    fn copied(&self, layout: &Strided, files: &FileTable, cached: &mut Cached) -> bool {
+        let hints = self.access.hints;
+        if self.access.direction == Direction::Write || hints.cache == Cache::Bypass {
+            return false;
+        }
+        // All of the array may be resident at once then.
+        let bytes = layout.parts.iter().fold(0_i64, |all, part| all.saturating_add(part.len));
+        let resides = u64::try_from(bytes).is_ok_and(|bytes| bytes <= Arena::global().limit() / 2);
+        let mut mapped = || match hints.method {
+            None => {
+                let share = cached.share(layout, files, self.look(layout));
+                share.is_some_and(|permille| is_cached(permille.into()))
+            }
+            method => method == Some(Method::Mapped),
+        };
+        resides && mapped()
+    }
+
+    /// First byte of the block of a point, from the point on, and bytes of a look at it.
+    fn look(&self, layout: &Strided) -> (i64, i64) {
+        let block = self.access.section.ranges().iter().zip(&layout.strides);
+        let base = block.map(|(range, stride)| range.start * stride).sum();
+        let elements = self.access.section.count().unwrap_or(1);
+        (base, elements.saturating_mul(layout.item).min(LOOK))
+    }
+
+    /// Plans some points and does them.
+    fn slab(
+        &self,
+        points: &Arc<Points>,
+        cached: &mut Cached,
+        work: &mut dyn FnMut(&Access, Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let (open, access) = (self.open, self.access);
+        match (&open.described.layout, &open.place) {
+            (Layout::Strided(layout), Place::Files(files)) => {
+                self.mode.step(self.interrupts, || {
+                    let guard = open.keep_out(files, access, self.mode, self.interrupts)?;
+                    let _reading = Reading::of(guard.as_ref());
+                    work(access, self.step(layout, files, points, cached)?)
+                })?;
+                self.interrupts.stop()
+            }
+            (Layout::Chunked(layout), Place::Chunks(chunks)) => {
+                let (described, found, interrupts) =
+                    (&*open.described, &open.found, self.interrupts);
+                let context = Context { layout, described, found, interrupts };
+                let points = (points, self.reach);
+                chunks.each_listed(&context, access, points, self.mode, &mut |step| {
+                    work(access, step)
+                })
+            }
+            // `new` pairs them.
+            _ => Err(StorageError::BadJob("layout and files do not match".into()).into()),
+        }
+    }
+
+    /// The plan of some points of a strided array.
+    fn step<'f>(
+        &'f self,
+        layout: &Strided,
+        files: &'f FileTable,
+        points: &Arc<Points>,
+        cached: &mut Cached,
+    ) -> Result<Step<'f>, Fault> {
+        let (open, access, hints) = (self.open, self.access, self.access.hints);
+        let look = self.look(layout);
+        let share = match hints.cache {
+            Cache::Bypass => None,
+            _ => cached.share(layout, files, look),
+        };
+        let budget = terms::budget(hints);
+        let mut terms = terms::terms(hints, &open.found, files, share, None, budget);
+        terms.flushed = open.flushed(access);
+        if access.direction == Direction::Write && !is_cached(terms.cached_permille) {
+            terms.stored = cached.stored(layout, files, look.0);
+        }
+        let Access { direction, section, strides, data, .. } = *access;
+        let request = Request {
+            layout: &open.described.layout,
+            table: None,
+            section,
+            user_stride: strides,
+            direction,
+        };
+        let chosen = Chosen { points, windows: 0..points.windows().len() };
+        let plan = Plan::indexed(&request, &chosen, &terms)
+            .map_err(|error| terms::refused(error, hints, 0))?;
+        Ok(Step {
+            plan,
+            files,
+            data,
+            section,
+            cached: share,
+            sink: None,
+            tables: 0,
+            chunk_cache: CacheUse::Never,
+            alone: None,
+            times: 1,
+            reach: self.reach,
+        })
+    }
+}

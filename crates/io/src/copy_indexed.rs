@@ -1,0 +1,169 @@
+//! Copies of blocks whose addresses are listed.
+//!
+//! Problem. Elements that are chosen one by one lie anywhere: each costs a miss of the caches, and of the
+//! processor's table of pages. Idea. Addresses are known ahead, so what is needed some blocks later is
+//! asked for now; the processor then waits for many at once.
+//!
+//! Invariants: only bytes that the move names are read or written, one block after another: of several
+//! blocks that go to one address the last one stays. The caller vouches for the memory (`check.rs` of the plan
+//! proves it).
+
+#![allow(unsafe_code)]
+
+use outcore_plan::{Addresses, IndexedMove};
+
+use crate::copy::{Loops, Side};
+use crate::error::StorageError;
+
+/// So many blocks ahead are asked for.
+const AHEAD: usize = 24;
+
+/// The blocks of a move.
+pub struct Blocks<'a> {
+    one: &'a IndexedMove,
+    /// The copy of one block, relative to its addresses.
+    block: Loops,
+}
+
+impl<'a> Blocks<'a> {
+    /// The blocks of a move of a checked round.
+    pub fn new(one: &'a IndexedMove) -> Result<Blocks<'a>, StorageError> {
+        let block = Loops::new((0, &one.src_stride), (0, &one.dst_stride), &one.count, one.item)?;
+        Ok(Blocks { one, block })
+    }
+
+    /// First byte touched on one side and one past the last, relative to that side's base.
+    pub fn span(&self, side: Side) -> (i64, i64) {
+        let (at, points) = match side {
+            Side::Source => (self.one.src_at, &self.one.src_points),
+            Side::Destination => (self.one.dst_at, &self.one.dst_points),
+        };
+        let (low, high) = points.span(self.one.points);
+        let (first, end) = self.block.span(side);
+        (at + low + first as i64, at + high + end as i64)
+    }
+
+    /// Copies.
+    ///
+    /// # Safety
+    /// All bytes that the move names are readable relative to `src`, or writable relative to `dst`, and
+    /// the two sides do not overlap.
+    pub unsafe fn run(&self, src: *const u8, dst: *mut u8) {
+        let one = self.one;
+        let (src, dst) =
+            (src.wrapping_offset(one.src_at as isize), dst.wrapping_offset(one.dst_at as isize));
+        let row = |addresses: &Addresses| Row {
+            first: addresses.of(0),
+            stride: if one.points > 1 { addresses.of(1) - addresses.of(0) } else { 0 },
+        };
+        // SAFETY: the caller's promise, for whatever addresses the two sides have.
+        unsafe {
+            match (one.src_points.list(), one.dst_points.list()) {
+                (Some(from), Some(to)) => self.sized(src, dst, List(from), List(to)),
+                (Some(from), None) => self.sized(src, dst, List(from), row(&one.dst_points)),
+                (None, Some(to)) => self.sized(src, dst, row(&one.src_points), List(to)),
+                (None, None) => {
+                    self.sized(src, dst, row(&one.src_points), row(&one.dst_points));
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`run`](Blocks::run).
+    unsafe fn sized(&self, src: *const u8, dst: *mut u8, from: impl At, to: impl At) {
+        let plain = self.block.axes().is_empty();
+        // SAFETY: as the caller's.
+        unsafe {
+            match self.block.run_bytes() {
+                1 if plain => self.elements::<u8>(src, dst, from, to),
+                2 if plain => self.elements::<u16>(src, dst, from, to),
+                4 if plain => self.elements::<u32>(src, dst, from, to),
+                8 if plain => self.elements::<u64>(src, dst, from, to),
+                12 if plain => self.elements::<[u32; 3]>(src, dst, from, to),
+                16 if plain => self.elements::<u128>(src, dst, from, to),
+                24 if plain => self.elements::<[u64; 3]>(src, dst, from, to),
+                32 if plain => self.elements::<[u64; 4]>(src, dst, from, to),
+                _ => {
+                    for k in 0..self.one.points {
+                        self.ahead(src, dst, k, from, to);
+                        let to = dst.wrapping_offset(to.of(k));
+                        self.block.run(src.wrapping_offset(from.of(k)), to);
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`run`](Blocks::run), for blocks of one `T`, anywhere in memory.
+    unsafe fn elements<T: Copy>(&self, src: *const u8, dst: *mut u8, from: impl At, to: impl At) {
+        for k in 0..self.one.points {
+            self.ahead(src, dst, k, from, to);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let element = src.wrapping_offset(from.of(k)).cast::<T>().read_unaligned();
+                dst.wrapping_offset(to.of(k)).cast::<T>().write_unaligned(element);
+            }
+        }
+    }
+
+    /// Asks for both sides of a block that comes soon; rows are what a processor foresees by itself.
+    #[inline(always)]
+    fn ahead<F: At, T: At>(&self, src: *const u8, dst: *mut u8, k: usize, from: F, to: T) {
+        let soon = k + AHEAD;
+        if soon < self.one.points {
+            if F::LISTED {
+                prefetch(src.wrapping_offset(from.of(soon)));
+            }
+            if T::LISTED {
+                prefetch(dst.wrapping_offset(to.of(soon)));
+            }
+        }
+    }
+}
+
+/// The addresses of one side.
+trait At: Copy {
+    const LISTED: bool;
+
+    fn of(self, k: usize) -> isize;
+}
+
+#[derive(Clone, Copy)]
+struct Row {
+    first: i64,
+    stride: i64,
+}
+
+#[derive(Clone, Copy)]
+struct List<'a>(&'a [i64]);
+
+impl At for Row {
+    const LISTED: bool = false;
+
+    #[inline(always)]
+    fn of(self, k: usize) -> isize {
+        (self.first + k as i64 * self.stride) as isize
+    }
+}
+
+impl At for List<'_> {
+    const LISTED: bool = true;
+
+    #[inline(always)]
+    fn of(self, k: usize) -> isize {
+        self.0[k] as isize
+    }
+}
+
+#[inline]
+fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch faults nowhere.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch(at.cast(), std::arch::x86_64::_MM_HINT_T0);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}

@@ -1,0 +1,136 @@
+//! Elements divided among owners: which of a rank's elements go to which owner, and in which round.
+//!
+//! Idea. The elements of an array, counted in C order, are cut into *bins* of equal width; each bin has an owner and
+//! a round. A count of the elements of each bin, added over all ranks, tells where to cut so that owners have
+//! about equally much; then one pass of counting and one of moving puts a rank's elements into the order in which it
+//! sends them. Elements for one destination keep their order.
+//!
+//! Source: schedule construction of No and Choudhary, *Techniques to provide run-time support for solving irregular
+//! problems*, section 3.1.1 (reordered indirection array, communication coalescing).
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::index::Divide;
+use crate::error::PlanError;
+
+fn outside(position: usize, value: i64, len: i64) -> PlanError {
+    PlanError::BadIndex { axis: 0, position: position as u64, value, len }
+}
+
+/// The bin of an element; none outside of all bins.
+fn bin(divide: Divide, bins: usize, element: i64) -> Option<usize> {
+    if element < 0 {
+        return None;
+    }
+    usize::try_from(divide.of(element).0).ok().filter(|bin| *bin < bins)
+}
+
+/// How many elements lie in each of some bins of `width` elements.
+pub fn count(elements: &[i64], width: i64, bins: usize) -> Result<Vec<i64>, PlanError> {
+    let divide = Divide::by(width.max(1));
+    let mut counts = vec![0; bins];
+    for (k, element) in elements.iter().enumerate() {
+        let len = width.saturating_mul(bins as i64);
+        let bin = bin(divide, bins, *element).ok_or_else(|| outside(k, *element, len))?;
+        counts[bin] += 1;
+    }
+    Ok(counts)
+}
+
+/// The numbers of elements in the order of their parts, and how many each part has; `part` tells that of each
+/// bin, and is below `parts`.
+pub fn divide(
+    elements: &[i64],
+    width: i64,
+    part: &[u32],
+    parts: usize,
+) -> Result<(Vec<i64>, Vec<i64>), PlanError> {
+    if part.iter().any(|part| *part as usize >= parts) {
+        return Err(PlanError::BadLayout("a bin of a part that there is not".into()));
+    }
+    let by = Divide::by(width.max(1));
+    let len = width.saturating_mul(part.len() as i64);
+    let mut of = vec![0_u32; elements.len()];
+    let mut counts = vec![0_i64; parts];
+    for (k, (element, of)) in elements.iter().zip(&mut of).enumerate() {
+        let bin = bin(by, part.len(), *element).ok_or_else(|| outside(k, *element, len))?;
+        *of = part[bin];
+        counts[*of as usize] += 1;
+    }
+    let mut places: Vec<usize> = Vec::with_capacity(parts);
+    let mut sum = 0;
+    for count in &counts {
+        places.push(sum);
+        sum += *count as usize;
+    }
+    let mut order = vec![0_i64; elements.len()];
+    for (k, of) in of.into_iter().enumerate() {
+        let place = &mut places[of as usize];
+        order[*place] = k as i64;
+        *place += 1;
+    }
+    Ok((order, counts))
+}
+
+/// Cuts bins into `owners * rounds` parts of about equal sums, in the order of the file: the part of each bin is
+/// `round * owners + owner`, and an owner's parts follow each other.
+pub fn cut(sums: &[i64], owners: usize, rounds: usize) -> Vec<u32> {
+    let total = sums.iter().fold(0_i64, |all, n| all.saturating_add(*n));
+    let parts = (owners * rounds).max(1) as i128;
+    let mut below = 0_i64;
+    let part = |n: &i64| {
+        // By the middle of the bin, so that a bin goes where most of it belongs.
+        let middle = i128::from(below) + i128::from(*n) / 2;
+        below = below.saturating_add(*n);
+        let piece = match total {
+            0 => 0,
+            total => (middle * parts / i128::from(total)).min(parts - 1) as usize,
+        };
+        let (owner, round) = (piece / rounds.max(1), piece % rounds.max(1));
+        (round * owners + owner) as u32
+    };
+    sums.iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_go_in_the_order_of_their_parts_and_keep_their_own() {
+        let elements: Vec<i64> = (0..1000).map(|k| (k * 7919) % 400).collect();
+        let sums = count(&elements, 10, 40).unwrap();
+        for (owners, rounds) in [(1, 1), (3, 1), (3, 2), (7, 5)] {
+            let part = cut(&sums, owners, rounds);
+            // An owner's bins follow each other, and so do the rounds of each.
+            let by_owner: Vec<usize> =
+                part.iter().map(|p| *p as usize % owners * rounds + *p as usize / owners).collect();
+            assert!(by_owner.windows(2).all(|pair| pair[0] <= pair[1]));
+            let (order, counts) = divide(&elements, 10, &part, owners * rounds).unwrap();
+            let mut at = 0;
+            for (number, n) in counts.iter().enumerate() {
+                let own = &order[at..at + *n as usize];
+                assert!(own.windows(2).all(|pair| pair[0] < pair[1]));
+                for k in own {
+                    let bin = elements[*k as usize] / 10;
+                    assert_eq!(number, part[bin as usize] as usize);
+                }
+                at += *n as usize;
+            }
+            assert_eq!(1000, at);
+            if owners * rounds <= 6 {
+                assert!(counts.iter().max() <= Some(&(2 * 1000 / (owners * rounds) as i64)));
+            }
+        }
+    }
+
+    #[test]
+    fn elements_outside_are_named() {
+        assert_eq!(Err(outside(1, 40, 40)), count(&[39, 40], 10, 4));
+        assert_eq!(Err(outside(0, -1, 40)), count(&[-1], 10, 4));
+        assert_eq!(Err(outside(0, 40, 40)), divide(&[40], 10, &[0; 4], 1).map(|_| Vec::new()));
+        assert!(divide(&[0], 10, &[1], 1).is_err());
+        assert_eq!(vec![0, 0], cut(&[0, 0], 2, 1));
+    }
+}

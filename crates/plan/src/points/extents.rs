@@ -1,0 +1,123 @@
+//! Which parts of a file the points of a window touch, and where these lie in a slot.
+//!
+//! Idea. A disk gives whole pages, so a page that holds a point is marked, and neighbours, with small gaps
+//! between them, become one extent: as in data sieving, without sorting the points. Extents lie packed
+//! in the slot, each at a border of a block, so that direct reads can end there.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::Points;
+use crate::address::round_up;
+
+/// A stretch of a file that is read as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// First byte in the file, at the border of a block.
+    pub low: i64,
+    /// One past its last byte.
+    pub high: i64,
+    /// Where its first byte lies in the slot.
+    pub at: i64,
+}
+
+/// How extents are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sieve {
+    /// File address of address 0 of the points.
+    pub base: i64,
+    /// Bytes from the first to the last byte of the block of a point.
+    pub block: i64,
+    /// Extents begin at multiples of this, a power of two.
+    pub unit: i64,
+    /// Gaps of fewer bytes are read along.
+    pub gap: i64,
+    /// Where the array ends in the file: there is nothing to read behind it.
+    pub end: i64,
+}
+
+/// Extents of one window, ascending and apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub list: Vec<Extent>,
+    /// Bytes of slot from its beginning to the end of the last of them.
+    pub end: i64,
+}
+
+impl Extents {
+    /// Those of a window, packed into a slot from byte `at` on.
+    pub fn of(
+        points: &Points,
+        range: Range<usize>,
+        inside: bool,
+        sieve: &Sieve,
+        at: i64,
+    ) -> Extents {
+        let mut extents = Extents { list: Vec::new(), end: round_up(at, sieve.unit) };
+        let number = range.len();
+        let address = |k: usize| {
+            let address = if inside { points.inside(k) } else { points.file[k] };
+            sieve.base + address
+        };
+        let first = range.clone().map(address).min().unwrap_or(0);
+        let units = ((1_i64 << points.bits.min(40)) + sieve.block) / sieve.unit + 2;
+        let mut open: Option<(i64, i64)> = None;
+        if (number as i64).saturating_mul(8) < units {
+            let mut found: Vec<i64> = range.clone().map(address).collect();
+            found.sort_unstable();
+            for low in found {
+                extents.join(&mut open, low, low + sieve.block, sieve);
+            }
+        } else {
+            let base = first & -sieve.unit;
+            let mut marks = vec![0_u64; (units as usize).div_ceil(64)];
+            for k in range.clone() {
+                let low = address(k) - base;
+                for unit in low / sieve.unit..=(low + sieve.block - 1) / sieve.unit {
+                    marks[unit as usize / 64] |= 1 << (unit % 64);
+                }
+            }
+            for (number, mut word) in marks.into_iter().enumerate() {
+                while word != 0 {
+                    let bit = word.trailing_zeros();
+                    let run = (word >> bit).trailing_ones();
+                    let low = base + (number as i64 * 64 + i64::from(bit)) * sieve.unit;
+                    extents.join(&mut open, low, low + i64::from(run) * sieve.unit, sieve);
+                    word = match bit + run {
+                        64.. => 0,
+                        end => word >> end << end,
+                    };
+                }
+            }
+        }
+        extents.close(open, sieve);
+        extents
+    }
+
+    fn join(&mut self, open: &mut Option<(i64, i64)>, low: i64, high: i64, sieve: &Sieve) {
+        let low = low & -sieve.unit;
+        let high = round_up(high, sieve.unit).min(sieve.end);
+        match open {
+            Some((_, end)) if low - *end < sieve.gap.max(1) => *end = high.max(*end),
+            _ => self.close(open.replace((low, high)), sieve),
+        }
+    }
+
+    fn close(&mut self, open: Option<(i64, i64)>, sieve: &Sieve) {
+        if let Some((low, high)) = open {
+            self.list.push(Extent { low, high, at: self.end });
+            self.end += round_up(high - low, sieve.unit);
+        }
+    }
+
+    /// Where in the slot a byte of the file lies that one of the extents holds.
+    pub fn place(&self, byte: i64) -> i64 {
+        let number = match self.list.len() {
+            1 => 0,
+            _ => self.list.partition_point(|extent| extent.low <= byte).max(1) - 1,
+        };
+        let extent = self.list[number];
+        extent.at + byte - extent.low
+    }
+}

@@ -1,0 +1,214 @@
+//! Elements that are chosen one by one: index lists instead of regular sections.
+//!
+//! Problem. Unstructured codes reach their data through indirection arrays: any elements, in any order, some
+//! of them several times. No loops describe them, and 10^8 of them must cost little more than a copy.
+//!
+//! Idea. [`Index`] is what is asked for: lists along some axes of the array, and regular ranges along the
+//! others. [`Points`] is what a plan is made of: for each point its address in the file (or its chunk and the
+//! address there) and its address in the caller's array, perhaps ordered by *windows*: stretches of the file
+//! of a power of two, or chunks. Within a window points keep the order of the caller, so that of several
+//! values for one element the last one wins, and no full sort is needed: a window is read as a whole, or the pages of
+//! it that are wanted, and its points are copied out of a cache.
+//!
+//! | file      | question it answers                                    |
+//! |-----------|--------------------------------------------------------|
+//! | `index`   | which elements, and is each of them inside the array?  |
+//! | `grid`    | which number has the chunk of a point?                 |
+//! | `order`   | in which window does each point lie?                   |
+//! | `extents` | which parts of the file do points of a window touch?   |
+//! | [`divide`] | which owner has which of them, in which round?        |
+//! | `reach`   | which way to their bytes?                              |
+//! | `strided` | rounds of points in a strided array                    |
+//!
+//! Source: No and Choudhary, *Techniques to provide run-time support for solving irregular problems*
+//! (reordered indirection array, section 3.1.1); HDF5 calls this a point selection, MPI an indexed type.
+
+pub mod divide;
+mod extents;
+mod grid;
+mod index;
+mod order;
+pub(crate) mod reach;
+pub(crate) mod strided;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+pub use grid::Grid;
+pub(crate) use index::Padded;
+pub use index::{Index, Lists};
+
+/// Addresses of points in one of the places of a move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Addresses {
+    /// At regular distances.
+    Row {
+        /// Address of the first point.
+        first: i64,
+        /// Bytes from one point to the next.
+        stride: i64,
+    },
+    /// Anywhere: bytes from the first element of the place.
+    List(Vec<i64>),
+    /// Those of some points of an access, in the file or in the caller's array.
+    Shared(Shared),
+}
+
+/// Some of the addresses of an access: nothing is copied.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Shared {
+    points: Arc<Points>,
+    range: Range<usize>,
+    user: bool,
+}
+
+/// Without the points themselves.
+impl core::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "points {:?} of {}", self.range, self.points.len())
+    }
+}
+
+impl Shared {
+    fn list(&self) -> &[i64] {
+        match (&self.points.user, self.user) {
+            (Addresses::List(list), true) => &list[self.range.clone()],
+            _ => &self.points.file[self.range.clone()],
+        }
+    }
+}
+
+impl Addresses {
+    /// The address of point `k`.
+    pub fn of(&self, k: usize) -> i64 {
+        match self {
+            Addresses::Row { first, stride } => first + k as i64 * stride,
+            Addresses::List(list) => list[k],
+            Addresses::Shared(shared) => shared.list()[k],
+        }
+    }
+
+    /// The addresses, where they are listed; none at regular distances.
+    pub fn list(&self) -> Option<&[i64]> {
+        match self {
+            Addresses::Row { .. } => None,
+            Addresses::List(list) => Some(list),
+            Addresses::Shared(shared) => Some(shared.list()),
+        }
+    }
+
+    /// As a list of so many.
+    fn listed(&self, number: usize) -> Vec<i64> {
+        (0..number).map(|k| self.of(k)).collect()
+    }
+
+    /// Lowest and highest address of so many points, at least one.
+    pub fn span(&self, number: usize) -> (i64, i64) {
+        let Some(list) = self.list() else {
+            let (first, last) = (self.of(0), self.of(number - 1));
+            return (first.min(last), first.max(last));
+        };
+        // Some at once: none waits for what came of the one before it.
+        let (mut low, mut high) = ([i64::MAX; 8], [i64::MIN; 8]);
+        for block in list.chunks(8) {
+            for ((low, high), a) in low.iter_mut().zip(&mut high).zip(block) {
+                (*low, *high) = ((*low).min(*a), (*high).max(*a));
+            }
+        }
+        let least = low.into_iter().fold(i64::MAX, i64::min);
+        (least, high.into_iter().fold(i64::MIN, i64::max))
+    }
+}
+
+/// Points of one access, with their addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Points {
+    /// Strided layouts: bytes from element `[0, ..., 0]`, through the concatenation of the parts, each of
+    /// which begins at a multiple of a window (`Padded`). Chunked ones: number of the chunk along the indexed axes, shifted by `cell_bits`, plus bytes inside a chunk.
+    file: Vec<i64>,
+    /// In the caller's array. No two points have the same address.
+    user: Addresses,
+    /// A window has `1 << bits` of these addresses.
+    bits: u32,
+    /// A chunk has `1 << cell_bits` of them; as many as there are in strided layouts.
+    cell_bits: u32,
+    /// How chunks are counted.
+    grid: Grid,
+    /// The windows that hold points, ascending; none before the points are ordered.
+    windows: Vec<Window>,
+}
+
+/// The points of one window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Its number: addresses shifted by the bits of a window.
+    pub number: i64,
+    /// Its first point.
+    pub first: usize,
+    /// One past its last point.
+    pub end: usize,
+    /// Different addresses among them, if somebody asked.
+    pub distinct: usize,
+}
+
+impl Points {
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.file.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.file.is_empty()
+    }
+
+    /// The windows that hold points, ascending; none before [`Points::order`].
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// How chunks are counted.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// The number of the chunk in which a window lies.
+    pub fn cell(&self, window: &Window) -> i64 {
+        window.number >> (self.cell_bits - self.bits)
+    }
+
+    /// The address of a point: see `file`.
+    pub fn address(&self, k: usize) -> i64 {
+        self.file[k]
+    }
+
+    /// Address of a point inside its chunk, or in the file.
+    pub(crate) fn inside(&self, k: usize) -> i64 {
+        self.file[k] & ((1_i64 << self.cell_bits) - 1)
+    }
+
+    /// Addresses of some points in the caller's array.
+    pub(crate) fn user(self: &Arc<Points>, range: Range<usize>) -> Addresses {
+        match &self.user {
+            Addresses::Row { stride, .. } => {
+                Addresses::Row { first: self.user.of(range.start), stride: *stride }
+            }
+            _ => Addresses::Shared(Shared { points: Arc::clone(self), range, user: true }),
+        }
+    }
+
+    /// Addresses of some points in the file.
+    pub(crate) fn there(self: &Arc<Points>, range: Range<usize>) -> Addresses {
+        Addresses::Shared(Shared { points: Arc::clone(self), range, user: false })
+    }
+
+    /// Bytes that the lists of points take, here and in the plan.
+    pub fn bytes(&self) -> usize {
+        let user = match &self.user {
+            Addresses::List(list) => list.capacity(),
+            _ => 0,
+        };
+        8 * (self.file.capacity() + user) + self.windows.capacity() * core::mem::size_of::<Window>()
+    }
+}

@@ -1,0 +1,101 @@
+//! Points ordered by windows: a stable radix sort of as many digits as windows need.
+//!
+//! Problem. A file is read fastest in its order, and caches want neighbours together; but to sort 10^8
+//! addresses takes longer than to copy the elements. Idea. Only the number of the window counts, and that has
+//! few digits: one pass of counting and moving for most files, two for the largest. The order
+//! within a window stays, so that of several values for one element the last one wins.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Addresses, Points, Window};
+
+/// Bits of one pass: so many streams are written side by side that the caches still hold their ends.
+const DIGIT: u32 = 11;
+
+impl Points {
+    /// Whether the windows of the points ascend already.
+    pub fn ascends(&self) -> bool {
+        self.file.windows(2).all(|pair| pair[0] >> self.bits <= pair[1] >> self.bits)
+    }
+
+    /// Puts the points in the order of their windows; those of one window stay in their order. With
+    /// `count`, also counts how many different addresses each window has; addresses are multiples of
+    /// `item` apart then.
+    pub fn order(&mut self, count: Option<i64>) {
+        if !self.windows.is_empty() || self.file.is_empty() {
+            return;
+        }
+        if !self.ascends() {
+            self.sort();
+        }
+        let mut first = 0;
+        while first < self.file.len() {
+            let number = self.file[first] >> self.bits;
+            let same = self.file[first..].iter().take_while(|a| **a >> self.bits == number);
+            let end = first + same.count();
+            let distinct = match count {
+                Some(item) => {
+                    distinct(&self.file[first..end], number << self.bits, self.bits, item)
+                }
+                None => end - first,
+            };
+            self.windows.push(Window { number, first, end, distinct });
+            first = end;
+        }
+    }
+
+    fn sort(&mut self) {
+        let number = self.file.len();
+        let (mut low, mut high) = (i64::MAX, i64::MIN);
+        for address in &self.file {
+            (low, high) = (low.min(address >> self.bits), high.max(address >> self.bits));
+        }
+        let digits = 64 - (high - low).leading_zeros();
+        let passes = digits.div_ceil(DIGIT).max(1);
+        let width = digits.div_ceil(passes);
+        let mut user = self.user.listed(number);
+        let mut file = core::mem::take(&mut self.file);
+        let (mut other_file, mut other_user) = (vec![0_i64; number], vec![0_i64; number]);
+        for pass in 0..passes {
+            let shift = pass * width;
+            let digit = |address: &i64| {
+                (((address >> self.bits) - low) >> shift) as usize & ((1 << width) - 1)
+            };
+            let mut places = vec![0_usize; 1 << width];
+            file.iter().for_each(|address| places[digit(address)] += 1);
+            let mut sum = 0;
+            for place in &mut places {
+                sum += core::mem::replace(place, sum);
+            }
+            for (address, memory) in file.iter().zip(&user) {
+                let place = &mut places[digit(address)];
+                other_file[*place] = *address;
+                other_user[*place] = *memory;
+                *place += 1;
+            }
+            core::mem::swap(&mut file, &mut other_file);
+            core::mem::swap(&mut user, &mut other_user);
+        }
+        self.file = file;
+        self.user = Addresses::List(user);
+    }
+}
+
+/// Different addresses in a window that begins at `base`.
+fn distinct(addresses: &[i64], base: i64, bits: u32, item: i64) -> usize {
+    let room = ((1_i64 << bits) / item.max(1)) as usize + 1;
+    if addresses.len() * 64 < room {
+        // A few points of a large window.
+        let mut sorted: Vec<i64> = addresses.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        return sorted.len();
+    }
+    let mut seen = vec![0_u64; room.div_ceil(64)];
+    for address in addresses {
+        let place = ((address - base) / item) as usize;
+        seen[place / 64] |= 1 << (place % 64);
+    }
+    seen.iter().map(|word| word.count_ones() as usize).sum()
+}

@@ -1,0 +1,286 @@
+//! The ways to the bytes of points in one file, window by window.
+//!
+//! | way      | file side                                   | memory side           | for                       |
+//! |----------|---------------------------------------------|-----------------------|---------------------------|
+//! | mapped   | a mapping                                   | a move by lists       | cached data, most writes  |
+//! | gather   | pages of a window that hold points          | a move out of a slot  | cold data; sieving        |
+//! | straight | a request, or family of requests, a point   | the caller's array    | long blocks; no mapping   |
+//!
+//! Whatever is counted here is emitted here, from the same extents: that is what keeps `Cost` exact.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::extents::{Extents, Sieve};
+use super::{Addresses, Points};
+use crate::address::{round_up, PAGE};
+use crate::choose::{is_cached, SMALL};
+use crate::emit::{add, cut_direct_reads, cut_requests, requests, Means};
+use crate::error::PlanError;
+use crate::nest::Nest;
+use crate::plan::{Channel, Cost, Direction, Family, IndexedMove, Method, Place, Round, Transfer};
+use crate::terms::Terms;
+
+/// How the bytes are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Mapped,
+    Gather(Channel),
+    Straight,
+}
+
+/// A way with what it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reach {
+    pub way: Way,
+    /// Smaller gaps between pages are read along.
+    gap: i64,
+    /// Extents begin at multiples of this.
+    pub unit: i64,
+    /// Pages are read before points in them are written.
+    pub fetches: bool,
+}
+
+/// Where points lie.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot<'a> {
+    pub points: &'a Arc<Points>,
+    /// The loops of the block of each point, from address 0 of the points on.
+    pub cell: &'a Nest,
+    pub file: u32,
+    /// File address of address 0 of the points.
+    pub base: i64,
+    /// Addresses count inside of a chunk.
+    pub inside: bool,
+    /// Where the array, or the chunk, ends in the file.
+    pub end: i64,
+}
+
+impl Reach {
+    /// The way for points of blocks like `cell`.
+    pub fn choose(cell: &Nest, means: Means, terms: &Terms) -> Result<(Reach, Method), PlanError> {
+        let read = means.direction == Direction::Read;
+        let cached = is_cached(terms.cached_permille);
+        let direct = terms.direct && means.total >= SMALL;
+        let channel = if direct { Channel::Direct } else { Channel::Cached };
+        let (way, method) = match terms.method {
+            Some(Method::Mapped) if !terms.mapping => {
+                let why = "files may not be mapped";
+                return Err(PlanError::Impossible { method: "mapped", why });
+            }
+            Some(Method::Mapped) => (Way::Mapped, Method::Mapped),
+            Some(Method::Straight) => (Way::Straight, Method::Straight),
+            Some(Method::Window) if read => (Way::Gather(Channel::Cached), Method::Window),
+            Some(Method::List) if read => (Way::Gather(channel), Method::List),
+            None if terms.mapping && (cached || !read) => (Way::Mapped, Method::Mapped),
+            // What is long goes where it belongs without a copy, and many requests at once.
+            None if read && cell.run_level() == 0 && cell.extent(0) >= terms.straight => {
+                (Way::Straight, Method::List)
+            }
+            None if read => (Way::Gather(channel), Method::List),
+            // Windows are not read, changed and written back: nobody else's bytes are written.
+            _ => (Way::Straight, Method::Straight),
+        };
+        let gap = if method == Method::Window { terms.cached_gap } else { terms.gap };
+        let fetches = !read && way == Way::Mapped && terms.stored && !cached;
+        Ok((Reach { way, gap, unit: terms.block.max(PAGE), fetches }, method))
+    }
+
+    /// Whether something of the file goes through a slot.
+    pub fn sieves(&self) -> bool {
+        self.fetches || matches!(self.way, Way::Gather(_))
+    }
+
+    fn channel(&self) -> Channel {
+        match self.way {
+            Way::Gather(channel) => channel,
+            _ => Channel::Cached,
+        }
+    }
+
+    fn extents(&self, spot: &Spot, range: Range<usize>, at: i64) -> Extents {
+        let sieve = Sieve {
+            base: spot.base + spot.cell.base,
+            block: spot.cell.extent(0),
+            unit: self.unit,
+            gap: self.gap,
+            end: spot.end,
+        };
+        Extents::of(spot.points, range, spot.inside, &sieve, at)
+    }
+
+    /// The end of the slot of a window's points, which begins at `at`; whole blocks.
+    pub fn used(&self, spot: &Spot, range: Range<usize>, at: i64) -> i64 {
+        match self.sieves() {
+            true => round_up(self.extents(spot, range, at).end, self.unit),
+            false => at,
+        }
+    }
+
+    /// Counts a window's points.
+    pub fn cost(&self, spot: &Spot, range: Range<usize>, means: Means, cost: &mut Cost) {
+        let number = range.len() as i64;
+        if self.sieves() {
+            for extent in self.extents(spot, range, 0).list {
+                let len = match self.channel() {
+                    Channel::Direct => round_up(extent.high - extent.low, means.block),
+                    _ => extent.high - extent.low,
+                };
+                cost.reads = add(cost.reads, 1, requests(len, means.request));
+                cost.read_bytes = add(cost.read_bytes, 1, len);
+            }
+        }
+        let cell = spot.cell;
+        match self.way {
+            Way::Mapped => cost.mapped_bytes = add(cost.mapped_bytes, number, cell.bytes()),
+            Way::Gather(_) => {}
+            Way::Straight => {
+                let level = cell.run_level();
+                let each = requests(cell.extent(level), means.request);
+                let calls = number.saturating_mul(cell.steps(level)).saturating_mul(each);
+                let (n, bytes) = match means.direction {
+                    Direction::Read => (&mut cost.reads, &mut cost.read_bytes),
+                    Direction::Write => (&mut cost.writes, &mut cost.written_bytes),
+                };
+                (*n, *bytes) = (add(*n, 1, calls), add(*bytes, number, cell.bytes()));
+            }
+        }
+    }
+
+    /// Adds the steps of a window's points to a round; returns the end of the slot they use from `at` on.
+    pub fn emit(
+        &self,
+        spot: &Spot,
+        range: Range<usize>,
+        means: Means,
+        at: i64,
+        round: &mut Round,
+    ) -> i64 {
+        let mut end = at;
+        if self.sieves() {
+            let extents = self.extents(spot, range.clone(), at);
+            self.reads(spot, &extents, means, round);
+            end = round_up(extents.end, self.unit);
+            if let Way::Gather(_) = self.way {
+                let place = |k| extents.place(spot.base + spot.cell.base + spot.address(k));
+                let places = Addresses::List(range.clone().map(place).collect());
+                let block = Nest { base: 0, ..spot.cell.clone() };
+                let user = spot.points.user(range.clone());
+                let there = (Place::Slot, 0, places);
+                round.indexed.push(indexed(&block, there, user, range.len(), means.direction));
+            }
+        }
+        match self.way {
+            Way::Gather(_) => {}
+            Way::Mapped => round.indexed.push(spot.mapped(range, means.direction)),
+            Way::Straight => self.straight(spot, range, means, round),
+        }
+        end
+    }
+
+    fn reads(&self, spot: &Spot, extents: &Extents, means: Means, round: &mut Round) {
+        for extent in &extents.list {
+            let whole = Transfer {
+                file: spot.file,
+                extents: Family {
+                    offset: extent.low,
+                    len: extent.high - extent.low,
+                    count: Vec::new(),
+                    stride: Vec::new(),
+                },
+                memory: Place::Slot,
+                at: extent.at,
+                at_stride: Vec::new(),
+                channel: self.channel(),
+            };
+            match self.channel() {
+                Channel::Direct => cut_direct_reads(whole, means, &mut round.reads),
+                _ => cut_requests(whole, means.request, &mut round.reads),
+            }
+        }
+    }
+
+    /// A request, or a family of them, for each point.
+    fn straight(&self, spot: &Spot, range: Range<usize>, means: Means, round: &mut Round) {
+        let cell = spot.cell;
+        let level = cell.run_level();
+        let axes = &cell.axes[..level];
+        let list = match means.direction {
+            Direction::Read => &mut round.reads,
+            Direction::Write => &mut round.writes,
+        };
+        for k in range {
+            let whole = Transfer {
+                file: spot.file,
+                extents: Family {
+                    offset: spot.base + cell.base + spot.address(k),
+                    len: cell.extent(level),
+                    count: axes.iter().map(|axis| axis.count).collect(),
+                    stride: axes.iter().map(|axis| axis.file).collect(),
+                },
+                memory: Place::User,
+                at: cell.user + spot.points.user.of(k),
+                at_stride: axes.iter().map(|axis| axis.user).collect(),
+                channel: Channel::Cached,
+            };
+            cut_requests(whole, means.request, list);
+        }
+    }
+}
+
+impl Spot<'_> {
+    fn address(&self, k: usize) -> i64 {
+        match self.inside {
+            true => self.points.inside(k),
+            false => self.points.file[k],
+        }
+    }
+
+    /// The move between points in the mapped file and the caller's array.
+    pub fn mapped(&self, range: Range<usize>, direction: Direction) -> IndexedMove {
+        let addresses = match self.inside {
+            true => Addresses::List(range.clone().map(|k| self.points.inside(k)).collect()),
+            false => self.points.there(range.clone()),
+        };
+        let there = (Place::File(self.file), self.base, addresses);
+        let user = self.points.user(range.clone());
+        indexed(self.cell, there, user, range.len(), direction)
+    }
+}
+
+/// The move of blocks between points at a place and the caller's array.
+pub(crate) fn indexed(
+    cell: &Nest,
+    (place, at, addresses): (Place, i64, Addresses),
+    user: Addresses,
+    points: usize,
+    direction: Direction,
+) -> IndexedMove {
+    // A block that is contiguous on both sides is one long element.
+    let level = cell.run_level();
+    let axes = &cell.axes[..level];
+    let other: Vec<i64> = axes.iter().map(|axis| axis.file).collect();
+    let own: Vec<i64> = axes.iter().map(|axis| axis.user).collect();
+    let count = axes.iter().map(|axis| axis.count).collect();
+    let item = cell.extent(level);
+    let there = (place, at + cell.base, addresses, other);
+    let here = (Place::User, cell.user, user, own);
+    let (src, dst) = match direction {
+        Direction::Read => (there, here),
+        Direction::Write => (here, there),
+    };
+    IndexedMove {
+        points,
+        src: src.0,
+        src_at: src.1,
+        src_points: src.2,
+        src_stride: src.3,
+        dst: dst.0,
+        dst_at: dst.1,
+        dst_points: dst.2,
+        dst_stride: dst.3,
+        count,
+        item,
+    }
+}

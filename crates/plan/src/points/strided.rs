@@ -1,0 +1,214 @@
+//! Rounds of points in a strided array.
+//!
+//! Reads through a mapping are cut anywhere, in the caller's order. All others go window by window, and a
+//! window lies in one round: so writes of different rounds never meet, and those of one come in the caller's
+//! order.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::reach::{Reach, Spot, Way};
+use super::{Padded, Points, Window};
+use crate::emit::Means;
+use crate::error::PlanError;
+use crate::layout::Part;
+use crate::nest::Nest;
+use crate::plan::{Cost, Direction, Method, Round};
+use crate::terms::Terms;
+
+/// Points of a round that only copies: its lists stay in the second-level cache.
+const COPIED: usize = 1 << 15;
+/// Points of a round that come one by one from the disk.
+const REQUESTED: usize = 1 << 10;
+/// Points of a round that come with their pages.
+const SIEVED: usize = 1 << 17;
+
+/// Points of one access, cut into rounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PointWork {
+    points: Arc<Points>,
+    /// The loops of the block of each point.
+    cell: Nest,
+    parts: Vec<Part>,
+    padded: Padded,
+    reach: Reach,
+    /// First point of each round, and one past the last one; or windows, unless the rounds only copy.
+    rounds: Vec<usize>,
+    by_windows: bool,
+    pub slot: i64,
+    pub lanes: i64,
+    cost: Cost,
+}
+
+impl PointWork {
+    /// Plans all points.
+    pub fn new(
+        points: &Arc<Points>,
+        cell: Nest,
+        parts: &[Part],
+        means: Means,
+        terms: &Terms,
+    ) -> Result<(PointWork, Method), PlanError> {
+        let (reach, method) = Reach::choose(&cell, means, terms)?;
+        let mut work = PointWork {
+            points: Arc::clone(points),
+            cell,
+            parts: parts.to_vec(),
+            padded: Padded::new(parts, points.bits),
+            reach,
+            rounds: vec![0],
+            by_windows: reach.way != Way::Mapped || means.direction == Direction::Write,
+            slot: 0,
+            lanes: terms.lanes,
+            cost: Cost::default(),
+        };
+        match work.by_windows {
+            true => match work.cut(means, terms) {
+                // The kernel reads what is not read before.
+                Err(PlanError::BudgetTooSmall { .. }) if work.reach.fetches => {
+                    work.reach.fetches = false;
+                    work.cut(means, terms)?;
+                }
+                done => done?,
+            },
+            false => {
+                let each = work.copied(terms);
+                work.rounds.extend((each..points.len()).step_by(each));
+                work.rounds.push(points.len());
+                work.cost.mapped_bytes = means.total;
+            }
+        }
+        Ok((work, method))
+    }
+
+    /// Number of rounds.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.len() as u64 - 1
+    }
+
+    /// Whether pages are read before points in them are written.
+    pub fn fetches(&self) -> bool {
+        self.reach.fetches
+    }
+
+    fn copied(&self, terms: &Terms) -> usize {
+        (8 * terms.share / self.cell.bytes().max(1)).clamp(1, COPIED as i64) as usize
+    }
+
+    /// Puts windows into rounds.
+    fn cut(&mut self, means: Means, terms: &Terms) -> Result<(), PlanError> {
+        let points = Arc::clone(&self.points);
+        if points.windows().is_empty() {
+            return Err(PlanError::BadLayout("points in no order".into()));
+        }
+        let most = (terms.budget / terms.lanes).clamp(1, 8 * terms.share);
+        let enough = match self.reach.way {
+            Way::Straight => REQUESTED,
+            Way::Gather(_) => SIEVED,
+            Way::Mapped => self.copied(terms),
+        };
+        let (mut slot, mut largest, mut first) = (0_i64, 0_i64, 0);
+        let (mut rounds, mut cost) = (vec![0], Cost::default());
+        for (number, window) in points.windows().iter().enumerate() {
+            let range = window.first..window.end;
+            let spot = self.spot(window.first)?;
+            let mut end = self.reach.used(&spot, range.clone(), slot);
+            let begins = rounds.last().is_some_and(|last| *last == number);
+            if !begins && (end > most || window.end - first > enough) {
+                end = self.reach.used(&spot, range.clone(), 0);
+                rounds.push(number);
+                first = window.first;
+            }
+            if end > terms.budget {
+                return Err(self.refused(terms.budget));
+            }
+            self.reach.cost(&spot, range, means, &mut cost);
+            slot = end;
+            largest = largest.max(end);
+        }
+        rounds.push(points.windows().len());
+        (self.rounds, self.cost, self.slot) = (rounds, cost, largest);
+        self.lanes = self.lanes.min(terms.budget / self.slot.max(1)).max(1);
+        Ok(())
+    }
+
+    /// What the largest window needs is more than the budget.
+    fn refused(&self, budget: i64) -> PlanError {
+        let one = |window: &Window| {
+            let spot = self.spot(window.first).ok()?;
+            Some(self.reach.used(&spot, window.first..window.end, 0))
+        };
+        let needed = self.points.windows().iter().filter_map(one).max().unwrap_or(budget);
+        let what = "a window of the file that holds elements of a list";
+        PlanError::BudgetTooSmall { what, needed, budget }
+    }
+
+    /// Where the points lie that are in one part with point `k`.
+    fn spot(&self, k: usize) -> Result<Spot<'_>, PlanError> {
+        let (number, start) = self.padded.part(self.points.file[k]);
+        let Some(part) = self.parts.get(number) else {
+            return Err(PlanError::BadLayout("points in no part".into()));
+        };
+        Ok(Spot {
+            points: &self.points,
+            cell: &self.cell,
+            file: part.file,
+            base: part.offset - start,
+            inside: false,
+            end: part.offset + part.len,
+        })
+    }
+
+    /// Round `k`.
+    pub fn round(&self, k: u64, means: Means) -> Result<Round, PlanError> {
+        let mut round = Round::default();
+        let range = self.rounds[k as usize]..self.rounds[k as usize + 1];
+        if self.by_windows {
+            for window in &self.points.windows()[range] {
+                let spot = self.spot(window.first)?;
+                let (points, at) = (window.first..window.end, round.slot_bytes);
+                round.slot_bytes = self.reach.emit(&spot, points, means, at, &mut round);
+            }
+            return Ok(round);
+        }
+        let mut first = range.start;
+        while first < range.end {
+            let spot = self.spot(first)?;
+            let end = match self.parts.len() {
+                1 => range.end,
+                _ => {
+                    let part = |k: usize| self.padded.part(self.points.file[k]).0;
+                    let number = part(first);
+                    (first..range.end).find(|k| part(*k) != number).unwrap_or(range.end)
+                }
+            };
+            round.indexed.push(spot.mapped(first..end, means.direction));
+            first = end;
+        }
+        Ok(round)
+    }
+
+    /// Adds what all rounds take.
+    pub fn cost(&self, cost: &mut Cost) {
+        let own = &self.cost;
+        for (sum, part) in [
+            (&mut cost.reads, own.reads),
+            (&mut cost.read_bytes, own.read_bytes),
+            (&mut cost.writes, own.writes),
+            (&mut cost.written_bytes, own.written_bytes),
+            (&mut cost.mapped_bytes, own.mapped_bytes),
+        ] {
+            *sum = sum.saturating_add(part);
+        }
+    }
+
+    /// About how many pages of mapped files it touches.
+    pub fn mapped_pages(&self) -> i64 {
+        let each = 1 + (self.cell.extent(0) - 1) / crate::address::PAGE;
+        match self.reach.way {
+            Way::Mapped => (self.points.len() as i64).saturating_mul(each),
+            _ => 0,
+        }
+    }
+}

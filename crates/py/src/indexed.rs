@@ -1,0 +1,302 @@
+//! Elements that are chosen by index lists: what Python asks for, as `outcore_access` wants it.
+//!
+//! Invariant. Lists and memory are referenced by the frame that called until the core is done. Others may change a list
+//! meanwhile: the executor checks every address that was made of it.
+
+#![allow(unsafe_code)]
+
+use numpy::{
+    PyArray1, PyArrayDescrMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods,
+};
+use outcore_access::indexed::IndexSchedule as Core;
+use outcore_access::{Hints, IndexedAccess};
+use outcore_io::exec::User;
+use outcore_plan::points::divide;
+use outcore_plan::{Direction, Index, Lists, Range, Section};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::array::Array;
+use crate::buffers;
+use crate::errors::{detached, Class, Fault};
+use crate::open::Open;
+use crate::report;
+
+/// An index as Python says it.
+pub struct Asked<'a, 'py> {
+    /// The indexed axes, ascending.
+    pub axes: &'a [usize],
+    /// Their lists.
+    pub lists: &'a [PyReadonlyArray1<'py, i64>],
+    /// How these belong together: "points", "outer" or "flat".
+    pub mode: &'a str,
+    /// Start, count and step of every axis of the array.
+    pub rest: &'a [i64],
+}
+
+fn usage(path: &str, text: String) -> PyErr {
+    Fault::new(Class::Usage, "bad-index", text).at(path).into()
+}
+
+impl Asked<'_, '_> {
+    /// Hands the index to `work`, with the strides of an array whose first axis are the points, whose others are those
+    /// of the array that are not indexed.
+    fn with<T>(
+        &self,
+        open: &Open,
+        strides: Option<&[i64]>,
+        work: impl FnOnce(&Index) -> Result<T, Fault>,
+    ) -> PyResult<T> {
+        let path = &open.described.path;
+        let ndim = open.shape().len();
+        if self.rest.len() != 3 * ndim || self.axes.iter().any(|axis| *axis >= ndim) {
+            return Err(usage(path, format!("an index for {ndim} axes needs {ndim} ranges")));
+        }
+        let ranges = self.rest.chunks(3).enumerate().map(|(d, words)| {
+            let (count, shape) = (words[1], open.shape()[d]);
+            let whole = Range::new(0, shape.min(1), 1);
+            if self.axes.contains(&d) {
+                whole
+            } else {
+                Range::new(words[0], count, words[2])
+            }
+        });
+        let ranges: Result<Vec<Range>, _> = ranges.collect();
+        let rest = Section::new(ranges.map_err(Fault::from)?);
+        rest.within(open.shape()).map_err(Fault::from)?;
+        let lists: Result<Vec<&[i64]>, _> = self.lists.iter().map(|list| list.as_slice()).collect();
+        let lists = lists.map_err(|_| usage(path, "lists are contiguous".into()))?;
+        let lists = match (self.mode, lists.as_slice()) {
+            ("points", lists) => Lists::Points(lists),
+            ("outer", lists) => Lists::Outer(lists),
+            ("flat", [list]) => Lists::Flat(list),
+            (mode, _) => return Err(usage(path, format!("no index lists {mode:?}"))),
+        };
+        // Of a new array, packed, where nobody says.
+        let packed = || {
+            let mut shape = vec![1];
+            let kept = (0..ndim).filter(|d| !self.axes.contains(d));
+            shape.extend(kept.map(|d| rest.ranges()[d].count));
+            let mut strides =
+                outcore_access::described::packed(&shape, open.described.item(), false);
+            strides[0] = shape.iter().product::<i64>() * open.described.item();
+            strides
+        };
+        let given = strides.map_or_else(packed, <[i64]>::to_vec);
+        let mut along = given.iter().copied();
+        let point = along.next().unwrap_or(0);
+        let strides: Vec<i64> = (0..ndim)
+            .map(|d| if self.axes.contains(&d) { 0 } else { along.next().unwrap_or(0) })
+            .collect();
+        let index = Index { axes: self.axes, lists, rest: &rest, point, strides: &strides };
+        Ok(work(&index)?)
+    }
+
+    /// Moves the elements between the files and an array: its first axis are the points.
+    pub fn run(
+        &self,
+        py: Python<'_>,
+        (open, hints): (&Open, &Hints),
+        array: &Bound<'_, PyUntypedArray>,
+        direction: Direction,
+    ) -> PyResult<()> {
+        let (path, described) = (&open.described.path, &open.described);
+        let (shape, memory) = (buffers::shape(array), buffers::memory(array));
+        let dtype = described.dtype.bind(py);
+        self.with(open, Some(&memory.strides), |index| {
+            let kept = index.rest.ranges().iter().enumerate();
+            let kept = kept.filter(|(d, _)| !self.axes.contains(d)).map(|(_, range)| range.count);
+            let number = i64::try_from(index.len()?).unwrap_or(i64::MAX);
+            let expected: Vec<i64> = std::iter::once(number).chain(kept).collect();
+            if shape != expected || !array.dtype().is_equiv_to(dtype) {
+                let text = format!(
+                    "an array of shape {shape:?} and dtype {} for elements of shape {expected:?} and dtype \
+                     {dtype} of '{path}'",
+                    array.dtype()
+                );
+                return Err(Fault::new(Class::Usage, "out-mismatch", text).at(path));
+            }
+            if shape.contains(&0) || described.item() == 0 {
+                return Ok(());
+            }
+            let (low, high) = index.reach(&described.layout)?;
+            // SAFETY: the array has this shape and these strides, so its elements lie in low..high around the
+            // first one; the frame that waits for us refers to it. The caller made sure that one that is read into
+            // may be written.
+            let data = unsafe { User::new(memory.data, low, high) };
+            let asked = IndexedAccess { direction, index: *index, data, hints };
+            open.run_indexed(py, &asked)
+        })
+    }
+
+    /// What moving them would take, as the fields of a `Report`.
+    pub fn explain<'py>(
+        &self,
+        py: Python<'py>,
+        (open, hints): (&Open, &Hints),
+        direction: Direction,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let survey = self.with(open, None, |index| {
+            let asked = IndexedAccess { direction, index: *index, data: User::none(), hints };
+            open.survey_indexed(py, &asked)
+        })?;
+        let points = self.with(open, None, |index| Ok(index.len()?))?;
+        let text = format!("{points} listed elements along axes {:?}", self.axes);
+        report::fields(py, open, hints, (direction, &text), survey)
+    }
+}
+
+/// An index made ready for arrays of one layout: of packed arrays in memory.
+#[pyclass(module = "outcore._core", frozen)]
+pub struct IndexSchedule {
+    core: Core,
+    /// Number of points, and lengths of the axes that are not indexed.
+    shape: Vec<i64>,
+}
+
+#[pymethods]
+impl IndexSchedule {
+    /// As `Array.read_points` takes an index.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        array: &Bound<'_, Array>,
+        axes: Vec<usize>,
+        lists: Vec<PyReadonlyArray1<'_, i64>>,
+        mode: &str,
+        rest: Vec<i64>,
+    ) -> PyResult<IndexSchedule> {
+        let array = array.get();
+        let open = array.held()?.open;
+        let asked = Asked { axes: &axes, lists: &lists, mode, rest: &rest };
+        let (core, shape) = asked.with(&open, None, |index| {
+            let kept = index.rest.ranges().iter().enumerate();
+            let kept = kept.filter(|(d, _)| !axes.contains(d)).map(|(_, range)| range.count);
+            let number = i64::try_from(index.len()?).unwrap_or(i64::MAX);
+            let shape: Vec<i64> = std::iter::once(number).chain(kept).collect();
+            Ok((open.schedule(py, index, array.hints())?, shape))
+        })?;
+        Ok(IndexSchedule { core, shape })
+    }
+
+    /// Bytes that it takes.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.core.bytes()
+    }
+
+    /// Number of points, and lengths of the axes that are not indexed.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    /// Whether it was made for arrays of this layout.
+    fn serves(&self, array: &Bound<'_, Array>) -> PyResult<bool> {
+        Ok(self.core.serves(&*array.get().held()?.open))
+    }
+
+    /// Read the elements of an array into a packed one.
+    fn read(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, Array>,
+        out: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<()> {
+        let array = array.get();
+        let open = array.held()?.open;
+        self.run(py, (&open, array.hints()), out, Direction::Read)
+    }
+
+    /// Write a packed array to the elements; of several values for one element the last wins.
+    fn write(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, Array>,
+        value: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<()> {
+        array.get().changed(|open, hints| self.run(py, (open, hints), value, Direction::Write))
+    }
+}
+
+impl IndexSchedule {
+    fn run(
+        &self,
+        py: Python<'_>,
+        (open, hints): (&Open, &Hints),
+        array: &Bound<'_, PyUntypedArray>,
+        direction: Direction,
+    ) -> PyResult<()> {
+        let (path, described) = (&open.described.path, &open.described);
+        let (dtype, memory) = (described.dtype.bind(py), buffers::memory(array));
+        let packed = outcore_access::described::packed(&self.shape, described.item(), false);
+        let alike = buffers::shape(array) == self.shape && array.dtype().is_equiv_to(dtype);
+        let strides = memory.strides.iter().zip(&packed).zip(&self.shape);
+        // Of nothing all strides will do.
+        let mut strides = strides.filter(|_| !self.shape.contains(&0));
+        let writable = direction == Direction::Write || buffers::writeable(array);
+        if !alike || !writable || strides.any(|((a, b), n)| *n > 1 && a != b) {
+            let text = format!(
+                "an array of shape {:?} and dtype {} for a schedule of shape {:?}; elements of '{path}' are {dtype}, \
+                 packed in C order",
+                buffers::shape(array),
+                array.dtype(),
+                self.shape
+            );
+            return Err(Fault::new(Class::Usage, "out-mismatch", text).at(path).into());
+        }
+        if self.shape.contains(&0) || described.item() == 0 {
+            return Ok(());
+        }
+        let bytes = self.shape.iter().product::<i64>() * described.item();
+        // SAFETY: the array is packed and has this shape; the frame that waits for us refers to it. One that is
+        // read into may be written.
+        let data = unsafe { User::new(memory.data, 0, bytes) };
+        Ok(open.run_schedule(py, &self.core, (direction, data, hints))?)
+    }
+}
+
+/// How many elements lie in each of some bins of `width` elements.
+#[pyfunction]
+pub fn count_bins<'py>(
+    py: Python<'py>,
+    elements: PyReadonlyArray1<'py, i64>,
+    width: i64,
+    bins: usize,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let list = slice(&elements)?;
+    let counts = detached(py, || divide::count(list, width, bins).map_err(Fault::from))?;
+    Ok(PyArray1::from_vec(py, counts))
+}
+
+/// Cuts bins into parts of about equal sums: `round * owners + owner` of each bin.
+#[pyfunction]
+pub fn cut_bins<'py>(
+    py: Python<'py>,
+    sums: PyReadonlyArray1<'py, i64>,
+    owners: usize,
+    rounds: usize,
+) -> PyResult<Bound<'py, PyArray1<u32>>> {
+    Ok(PyArray1::from_vec(py, divide::cut(slice(&sums)?, owners, rounds)))
+}
+
+/// The numbers of elements in the order of their parts, and how many each part has.
+#[pyfunction]
+#[allow(clippy::type_complexity, reason = "a pair of arrays for Python")]
+pub fn divide_elements<'py>(
+    py: Python<'py>,
+    elements: PyReadonlyArray1<'py, i64>,
+    width: i64,
+    part: PyReadonlyArray1<'py, u32>,
+    parts: usize,
+) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>)> {
+    let list = slice(&elements)?;
+    let part = part.as_slice().map_err(|_| usage("", "parts are contiguous".into()))?;
+    let (order, counts) =
+        detached(py, || divide::divide(list, width, part, parts).map_err(Fault::from))?;
+    Ok((PyArray1::from_vec(py, order), PyArray1::from_vec(py, counts)))
+}
+
+fn slice<'a>(list: &'a PyReadonlyArray1<'_, i64>) -> PyResult<&'a [i64]> {
+    list.as_slice().map_err(|_| usage("", "lists are contiguous".into()))
+}

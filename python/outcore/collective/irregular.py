@@ -1,0 +1,625 @@
+"""
+Collective access by indices: schedules of all ranks together.
+
+Problem. The elements that a rank has lie anywhere in the global array; each rank alone would read or write
+single elements all over the file, and of two ranks that write one element nobody knows who is last.
+
+Idea. Two phases, as for sections, but what follows from the indices is found once and kept. The elements of the
+array, counted in C order, are cut into *bins*; a count of the indices in each bin, added over the ranks, cuts the
+bins into *file domains* with about equally many bytes asked for, one for each I/O rank (owner), and each domain into
+rounds of one chunk (the buffer of an owner). Each rank orders its indices by round and owner, sends them to the
+owners, and keeps the order: later only elements travel, those for one owner in one message. An owner keeps an
+`IndexSchedule` for each round, so it reads or writes its domain in the order of the file.
+
+    step            0        1        2        3
+    owner reads     0        1        2        3          (pipelined: in a thread, one step ahead)
+    ranks exchange           0        1        2  ...
+
+With ``groups`` the owners take turns: in a step those of one group read or write, while the elements of the group
+before travel. Without ``pipelined`` each step ends before the next one begins.
+
+Invariants. What owners get from the ranks they take in the order of ranks, and of each rank in the order of its
+indices: the last value, and each floating-point sum, is that of one process with the ranks' lists one after
+another, whatever the number of owners, rounds and groups. Each step begins with an agreement, so if a rank fails
+all stop at the same step.
+
+Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems", sections 3.1
+(collective) and 3.2 (pipelined).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from outcore import _core
+from outcore.collective.agreement import Failures, Unsure, fail_together, together
+from outcore.errors import UsageError
+from outcore.formats.layout import Chunked, ShardSource
+from outcore.index_schedule import (
+    Combine,
+    CombinedPoints,
+    IndexSchedule,
+    function_of,
+    points_of,
+)
+from outcore.masks import INDEX, Held
+from outcore.points import check_out
+from outcore.transport import DeferredInterrupt, Transport
+
+if TYPE_CHECKING:
+    from outcore.collective.array import CollectiveArray
+    from outcore.disk import DiskArray
+
+__all__ = ["CollectiveSchedule", "Manner"]
+
+#: How elements are moved: by each rank alone, in two phases, or these overlapped.
+Manner = Literal["auto", "direct", "collective", "pipelined"]
+_MANNERS = ("auto", "direct", "collective", "pipelined")
+# Bins, of all ranks together and at most: their counts are sent by each.
+_BINS = 1 << 12
+_COUNTED = 1 << 22
+# The largest chunk that is chosen: more makes no request faster.
+_CHUNK = 64 << 20
+# Buffers of an owner and a rank at once, in chunks: read ahead, sent, received, and put in order.
+_BUFFERS = 4
+# Elements that nobody writes are looked for in stretches of so many.
+_STRETCH = 1 << 22
+# What ranks tell each other when a schedule is made.
+_MEANING, _CHUNK_ASKED, _NUMBER, _ROOM = range(4)
+
+
+class _Part(NamedTuple):
+    """What an owner has of one round."""
+
+    #: Elements of each rank.
+    counts: NDArray[np.int64]
+    #: Their numbers, rank after rank.
+    flat: NDArray[np.int64]
+    schedule: _core.IndexSchedule | None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One exchange: a round of the owners of one group."""
+
+    round: int
+    owners: range
+    #: Which of the rank's elements travel, in the order in which they are sent.
+    mine: slice
+
+
+class CollectiveSchedule:
+    """
+    Elements that ranks chose by indices, made ready to be read and written together many times.
+
+    Made by `CollectiveArray.schedule_all`. Each rank has its own indices, in any order; the order in the file is
+    that of the array, so what was written may be read by any other number of ranks.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> from outcore.testing.sim import SimWorld
+    >>> outcore.create("field.npy", data=np.zeros(6)).close()
+    >>> def work(comm):
+    ...     mine = np.array([[4, 0, 2], [5, 2, 1]][comm.rank])
+    ...     with outcore.open("field.npy", "r+", comm=comm) as a:
+    ...         schedule = a.schedule_all(mine)
+    ...         schedule.scatter_all(mine * 1.0, combine="add")
+    ...         return schedule.gather_all().tolist()
+    >>> SimWorld(2).run(work)
+    [[4.0, 0.0, 4.0], [5.0, 4.0, 1.0]]
+    """
+
+    def __init__(
+        self,
+        array: CollectiveArray,
+        indices: Any,
+        *,
+        chunk: int | None = None,
+        io_ranks: int | None = None,
+        groups: int = 1,
+    ) -> None:
+        self._array, self._group = array, array.transport
+        self._io_ranks = io_ranks or array.hints.io_ranks or self._group.size
+        self._groups, self._asked = groups, chunk or 0
+        self._held: list[_core.Reservation] = []
+        self._combined: dict[int, CombinedPoints] = {}
+        # What the ranks said when they made it; until the owners have been told what they own.
+        self._records: _core.Records | None = together(
+            self._group, "schedule_all", lambda: self._prepare(indices), self._told
+        )
+        self._order = np.zeros(0, np.int64)
+        self._parts: list[_Part] = []
+
+    # Made once
+
+    def _prepare(self, indices: Any) -> list[int]:
+        """What may fail on this rank alone: looks at its indices."""
+        group, array = self._group, self._array
+        if not 1 <= self._io_ranks <= group.size or self._groups < 1 or self._asked < 0:
+            raise UsageError(
+                f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._asked}: there are 1 to "
+                f"{group.size} I/O ranks, at least one group, and chunks of some bytes",
+                code="bad-hint",
+            )
+        with Held(array._core, writes=False) as held:
+            points, lists = points_of(array, indices, held)
+            self._alone = IndexSchedule(array, points, lists)
+            self._flat = points.flat(lists)
+        self._points = points
+        self._rest = [word for words in points.rest for word in words]
+        self._row = math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize
+        self._keep(self._flat.size * 3 * INDEX)
+        meaning = (points.shape, array.dtype.itemsize, points.axes, points.rest)
+        said = repr((meaning, self._io_ranks, self._groups)).encode()
+        digest = int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
+        room = _core.memory_state()[1] // (2 * _BUFFERS)
+        return [digest, self._asked, self._flat.size, room]
+
+    def _told(self) -> str:
+        points = self._points
+        return (
+            f"schedule_all of axes {points.axes} of shape {points.shape} with ranges {points.rest}, "
+            f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._asked}"
+        )
+
+    def _keep(self, nbytes: int) -> None:
+        self._held.append(_core.Reservation("a collective schedule", nbytes))
+
+    def _tell_owners(self) -> None:
+        """Cut the file domains, and tell each owner which of its elements this rank has: once."""
+        if self._records is not None:
+            self._exchange_indices(self._records)
+            self._records = None
+
+    def _exchange_indices(self, records: _core.Records) -> None:
+        group, flat = self._group, self._flat
+        total = sum(records.setting(_NUMBER)) * self._row
+        chunk = self._asked or max(min(_CHUNK, *records.setting(_ROOM)), self._row, 1)
+        owners = self._io_ranks
+        rounds = max(math.ceil(total / owners / chunk), 1)
+        self._owners = [owner * group.size // owners for owner in range(owners)]
+        #: Rounds, and bytes of an owner's buffer.
+        self.rounds, self.chunk = rounds, chunk
+        failures = Failures()
+        order = counts = np.zeros(0, np.int64)
+        with failures.caught():
+            width, bins = self._bins()
+            own = _core.count_bins(flat, width, bins)
+        with Unsure(group, "schedule_all"):
+            self._agree(failures)
+            sums = group.allgather(own).sum(axis=0)
+        with failures.caught():
+            part = _core.cut_bins(sums, owners, rounds)
+            order, counts = _core.divide_elements(flat, width, part, owners * rounds)
+            flat = flat[order]
+        self._part, self._width = part, width
+        self._order, self._counts = order, counts
+        self._starts = np.concatenate(([0], np.cumsum(counts)))
+        me = self._owners.index(group.rank) if group.rank in self._owners else None
+        self._me = me
+        with Unsure(group, "schedule_all"):
+            theirs = self._exchange_counts(failures)
+        for number in range(rounds):
+            step = self._step(number, range(owners))
+            with Unsure(group, "schedule_all"):
+                self._agree(failures)
+                send = np.ascontiguousarray(flat[step.mine])
+                receive = np.empty(int(theirs[:, number].sum()), np.int64)
+                to = self._bytes_to(step, INDEX)
+                of = theirs[:, number] * INDEX
+                group.start_exchange(
+                    send.view(np.uint8), to, receive.view(np.uint8), of
+                ).wait()
+            if me is None:
+                continue
+            with failures.caught():
+                self._keep(receive.nbytes)
+                made = None
+                if receive.size:
+                    core, axes = self._array._core, self._points.axes
+                    made = _core.IndexSchedule(core, axes, (receive,), "flat", self._rest)
+                self._parts.append(_Part(theirs[:, number], receive, made))
+        with Unsure(group, "schedule_all"):
+            self._agree(failures)
+        del self._flat
+
+    def _bins(self) -> tuple[int, int]:
+        """Elements of a bin, and how many bins there are: they begin at borders of chunks, or shards."""
+        points, layout = self._points, self._array.info.layout
+        elements = math.prod(points.shape[d] for d in points.axes)
+        unit = 1
+        if isinstance(layout, Chunked):
+            along = points.axes[0]
+            unit = layout.chunks[along]
+            if isinstance(layout.source, ShardSource):
+                unit *= layout.source.per_shard[along]
+            unit *= math.prod(points.shape[d] for d in points.axes[1:])
+        most = max(min(_BINS * self._io_ranks, _COUNTED // self._group.size), 64)
+        units = max(math.ceil(elements / max(unit, 1)), 1)
+        width = max(unit, 1) * math.ceil(units / most)
+        return width, max(math.ceil(elements / width), 1)
+
+    def _exchange_counts(self, failures: Failures) -> NDArray[np.int64]:
+        """How many elements each rank has for this one, in each round."""
+        group, owners, rounds = self._group, len(self._owners), self.rounds
+        self._agree(failures)
+        table = np.zeros((owners, rounds), np.int64)
+        if self._counts.size:
+            table[:] = self._counts.reshape(rounds, owners).T
+        to = np.zeros(group.size, np.int64)
+        to[self._owners] = rounds * INDEX
+        of = np.full(group.size, rounds * INDEX if self._me is not None else 0, np.int64)
+        theirs = np.zeros((group.size, rounds), np.int64)
+        room = theirs if self._me is not None else theirs[:0]
+        group.start_exchange(
+            table.reshape(-1).view(np.uint8), to, room.reshape(-1).view(np.uint8), of
+        ).wait()
+        return theirs
+
+    def _agree(self, failures: Failures) -> None:
+        """Raise on all ranks if one has failed."""
+        if self._group.agree(int(failures.first is not None)):
+            fail_together(self._group, failures.first, "schedule_all")
+
+    # Steps
+
+    def _step(self, number: int, owners: range) -> _Step:
+        first = number * len(self._owners)
+        low, high = self._starts[first + owners.start], self._starts[first + owners.stop]
+        return _Step(number, owners, slice(int(low), int(high)))
+
+    def _steps(self) -> list[_Step]:
+        owners = len(self._owners)
+        groups = min(self._groups, owners)
+        cuts = [owners * k // groups for k in range(groups + 1)]
+        return [
+            self._step(number, range(low, high))
+            for number in range(self.rounds)
+            for low, high in zip(cuts, cuts[1:], strict=False)
+        ]
+
+    def _bytes_to(self, step: _Step, row: int) -> NDArray[np.int64]:
+        """Bytes for each rank: for the owners of a step what this rank has for them."""
+        to = np.zeros(self._group.size, np.int64)
+        first = step.round * len(self._owners)
+        for owner in step.owners:
+            to[self._owners[owner]] = self._counts[first + owner] * row
+        return to
+
+    def _part_of(self, step: _Step) -> _Part | None:
+        """What this rank owns of a step, if it does."""
+        return self._parts[step.round] if self._me is not None and self._me in step.owners else None
+
+    # Public
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what `gather_all` gives on this rank."""
+        return self._alone.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of this rank's memory budget that it takes."""
+        own = sum(part.schedule.nbytes for part in self._parts if part.schedule is not None)
+        return own + self._order.nbytes + self._alone.nbytes + sum(p.flat.nbytes for p in self._parts)
+
+    def gather_all(
+        self,
+        out: NDArray[Any] | None = None,
+        *,
+        of: CollectiveArray | None = None,
+        method: Manner = "auto",
+    ) -> NDArray[Any]:
+        """
+        Read the elements, together with the other ranks. Collective.
+
+        Parameters
+        ----------
+        out
+            Array to fill, of shape `shape` and the array's dtype; each rank has its own, or none.
+        of
+            The array to read, of the shape of that for which the schedule was made, opened by the same
+            ranks; by default that one.
+        method
+            ``"direct"``: each rank reads its elements on its own. ``"collective"``: owners read their
+            file domains, chunk by chunk, and send each rank what it asked for. ``"pipelined"``: the
+            same, while the next chunk is read. ``"auto"``: direct where all that is asked for is in the page
+            cache and stored as it is, else pipelined. All ranks the same.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out`, or a new array.
+
+        Raises
+        ------
+        CollectiveError
+            On *all* ranks if any rank failed, or called something else; `out` is undefined then.
+        """
+        array: DiskArray = self._array if of is None else of
+        found: list[Any] = []
+
+        def prepare() -> list[int]:
+            self._alone._checked(array)
+            self._known(method)
+            points = self._points
+            if out is None:
+                core = np.empty(points.core_shape, array.dtype)
+                result = points.to_result(core)
+            else:
+                check_out(array, out, points.result_shape)
+                core, result = points.to_core(out), out
+            packed = core if core.flags.c_contiguous else np.empty(core.shape, core.dtype)
+            found.extend((result, core, packed))
+            return [_MANNERS.index(method), array.dtype.itemsize, self._cached(array)]
+
+        records = together(
+            self._group,
+            "CollectiveSchedule.gather_all",
+            prepare,
+            lambda: f"gather_all(method={method!r}) of {array.dtype}",
+        )
+        result, core, packed = found
+        rows = self._alone._as_list(packed)
+        direct = method == "direct" or (method == "auto" and min(records.setting(2)) == 1)
+        with DeferredInterrupt():
+            failures = Failures()
+            if not direct:
+                self._tell_owners()
+            if direct:
+                with failures.caught():
+                    self._alone._of(array).read(array._core, rows)
+            else:
+                self._gather(array, rows, failures, ahead=method != "collective")
+            with failures.caught():
+                if packed is not core:
+                    core[...] = packed
+            self._end(failures, "gather_all")
+        return result
+
+    def scatter_all(
+        self,
+        values: ArrayLike,
+        combine: Combine = "last",
+        *,
+        of: CollectiveArray | None = None,
+        method: Manner = "auto",
+        fill: Any = None,
+    ) -> None:
+        """
+        Write values to the elements, together with the other ranks. Collective.
+
+        Parameters
+        ----------
+        values
+            Those of this rank: broadcast to `shape`, and cast to the array's dtype.
+        combine
+            As for `IndexSchedule.scatter`. Values of several ranks are taken in the order of ranks, of each rank
+            in the order of its indices: the result has the same bits on any number of ranks with the
+            same lists one after another.
+        of
+            As for `gather_all`; it must be open for writing.
+        method
+            ``"collective"``, ``"pipelined"``, or ``"auto"`` (pipelined): who writes an element last is
+            known to its owner only, so no rank writes alone (``"direct"`` is refused).
+        fill
+            What elements get that no rank writes; None: they keep their value.
+
+        Raises
+        ------
+        CollectiveError
+            On *all* ranks if any rank failed, or called something else. Each element is then old or new.
+        """
+        array: DiskArray = self._array if of is None else of
+        found: list[Any] = []
+
+        def prepare() -> list[int]:
+            self._alone._checked(array)._must_write("write to")
+            self._known(method)
+            if method == "direct":
+                raise UsageError(
+                    "scatter_all has no method 'direct': of several values for one element only its "
+                    "owner knows the last. Use 'collective' or 'pipelined'",
+                    code="bad-hint",
+                )
+            function_of(combine)
+            found.append(self._alone.packed(values, array))
+            said = repr((method, combine, array.dtype.itemsize, fill)).encode()
+            digest = hashlib.blake2b(said, digest_size=8).digest()
+            return [int.from_bytes(digest, "little", signed=True), 0]
+
+        together(
+            self._group,
+            "CollectiveSchedule.scatter_all",
+            prepare,
+            lambda: f"scatter_all(method={method!r}, combine={combine!r}, fill={fill!r})",
+        )
+        with DeferredInterrupt():
+            failures = Failures()
+            self._tell_owners()
+            if fill is not None:
+                with failures.caught():
+                    self._fill(array, fill)
+                self._end(failures, "scatter_all")
+            self._scatter(
+                array, found[0], function_of(combine), failures, ahead=method != "collective"
+            )
+            with failures.caught():
+                if array.hints.sync and self._me is not None:
+                    array._core.flush(True)
+            self._end(failures, "scatter_all")
+
+    # Two phases
+
+    def _gather(
+        self, array: DiskArray, rows: NDArray[Any], failures: Failures, *, ahead: bool
+    ) -> None:
+        group, row = self._group, self._row_of(array)
+
+        def read(part: _Part) -> NDArray[Any]:
+            data = np.empty((int(part.counts.sum()), *rows.shape[1:]), rows.dtype)
+            if part.schedule is not None:
+                self._serving(part, array).read(array._core, data)
+            return data
+
+        with _in_order(self._steps(), self._part_of, read, ahead=ahead) as steps:
+            for step, started in steps:
+                data = np.empty((0, *rows.shape[1:]), rows.dtype)
+                part = self._part_of(step)
+                with failures.caught():
+                    if part is not None and started is not None:
+                        data = started.result()
+                self._end(failures, "gather_all")
+                with Unsure(group, "gather_all"):
+                    back = np.empty((step.mine.stop - step.mine.start, *rows.shape[1:]), rows.dtype)
+                    to = part.counts * row if part is not None else np.zeros(group.size, np.int64)
+                    of = self._bytes_to(step, row)
+                    group.start_exchange(_bytes(data), to, _bytes(back), of).wait()
+                with failures.caught():
+                    rows[self._order[step.mine]] = back
+
+    def _scatter(
+        self,
+        array: DiskArray,
+        rows: NDArray[Any],
+        function: np.ufunc | None,
+        failures: Failures,
+        *,
+        ahead: bool,
+    ) -> None:
+        group, row = self._group, self._row_of(array)
+
+        def write(part: _Part, number: int, data: NDArray[Any]) -> None:
+            if part.schedule is None:
+                return
+            if function is None:
+                self._serving(part, array).write(array._core, data)
+            else:
+                self._combining(array, part, number).apply(array._core, data, function)
+
+        with ThreadPoolExecutor(1, "outcore-schedule") as thread:
+            last: Future[None] | None = None
+            for step in self._steps():
+                self._end(failures, "scatter_all")
+                part = self._part_of(step)
+                with Unsure(group, "scatter_all"):
+                    send = rows[self._order[step.mine]]
+                    number = int(part.counts.sum()) if part is not None else 0
+                    data = np.empty((number, *rows.shape[1:]), rows.dtype)
+                    to = self._bytes_to(step, row)
+                    of = part.counts * row if part is not None else np.zeros(group.size, np.int64)
+                    group.start_exchange(_bytes(send), to, _bytes(data), of).wait()
+                with failures.caught():
+                    if last is not None:
+                        last, before = None, last
+                        before.result()
+                    if part is not None:
+                        last = thread.submit(write, part, step.round, data)
+                        if not ahead:
+                            last.result()
+            with failures.caught():
+                if last is not None:
+                    last.result()
+
+    def _serving(self, part: _Part, array: DiskArray) -> _core.IndexSchedule:
+        """The schedule of a part for the layout of an array."""
+        if part.schedule is not None and part.schedule.serves(array._core):
+            return part.schedule
+        axes = self._points.axes
+        return _core.IndexSchedule(array._core, axes, (part.flat,), "flat", self._rest)
+
+    def _combining(self, array: DiskArray, part: _Part, number: int) -> CombinedPoints:
+        combined = self._combined.get(number)
+        if combined is None or not combined.serves(array._core):
+            axes = self._points.axes
+            combined = CombinedPoints(array._core, axes, part.flat, self._rest)
+            self._combined[number] = combined
+        return combined
+
+    def _row_of(self, array: DiskArray) -> int:
+        return self._row // self._array.dtype.itemsize * array.dtype.itemsize
+
+    def _fill(self, array: DiskArray, fill: Any) -> None:
+        """Write a value to the elements of this rank's domain that nobody writes."""
+        if self._me is None:
+            return
+        points, owners = self._points, len(self._owners)
+        elements = math.prod(points.shape[d] for d in points.axes)
+        own = np.flatnonzero(self._part % owners == self._me)
+        if not own.size:
+            return
+        low, high = int(own[0]) * self._width, min((int(own[-1]) + 1) * self._width, elements)
+        shape = points.core_shape[len(points.points) :]
+        for first in range(low, high, _STRETCH):
+            end = min(first + _STRETCH, high)
+            free = np.ones(end - first, np.bool)
+            for part in self._parts:
+                inside = part.flat[(part.flat >= first) & (part.flat < end)]
+                free[inside - first] = False
+            left = np.flatnonzero(free) + first
+            one = np.empty((1,) * (1 + len(shape)), array.dtype)
+            one[...] = fill
+            value = np.broadcast_to(one, (left.size, *shape))
+            if left.size:
+                array._core.write_points(points.axes, (left,), "flat", self._rest, value)
+
+    def _known(self, method: str) -> None:
+        if method not in _MANNERS:
+            raise UsageError(
+                f"method={method!r} is not known; methods: {', '.join(_MANNERS)}", code="bad-hint"
+            )
+
+    def _cached(self, array: DiskArray) -> int:
+        """Whether this rank's elements can be copied out of the page cache."""
+        if isinstance(array.info.layout, Chunked):
+            return 0
+        key = (slice(None),) * array.ndim
+        return int(array._core.price(key)[1] >= _core.CACHED)
+
+    def _end(self, failures: Failures, what: str) -> None:
+        """Agree that no rank has failed; else all raise."""
+        if self._group.agree(int(failures.first is not None)):
+            fail_together(self._group, failures.first, what)
+
+
+@contextmanager
+def _in_order(
+    steps: list[_Step],
+    part_of: Callable[[_Step], _Part | None],
+    read: Callable[[_Part], NDArray[Any]],
+    *,
+    ahead: bool,
+) -> Iterator[Iterator[tuple[_Step, Future[NDArray[Any]] | None]]]:
+    """The steps, each with what an owner reads for it: with `ahead` while the one before is exchanged."""
+    with ThreadPoolExecutor(1, "outcore-schedule") as thread:
+
+        def start(step: _Step) -> Future[NDArray[Any]] | None:
+            part = part_of(step)
+            return thread.submit(read, part) if part is not None else None
+
+        def each() -> Iterator[tuple[_Step, Future[NDArray[Any]] | None]]:
+            following = start(steps[0]) if steps and ahead else None
+            for number, step in enumerate(steps):
+                started = following if ahead else start(step)
+                if started is not None:
+                    started.exception()  # wait; who uses it raises
+                if ahead and number + 1 < len(steps):
+                    following = start(steps[number + 1])
+                yield step, started
+
+        yield each()
+
+
+def _bytes(rows: NDArray[Any]) -> NDArray[np.uint8]:
+    """Packed rows as bytes."""
+    return rows.reshape(-1).view(np.uint8) if rows.size else np.empty(0, np.uint8)
