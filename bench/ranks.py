@@ -324,8 +324,8 @@ def _clean(files: list[Path]) -> None:
 
 def show(rows: list[Row], ours: list[str], against: dict[str, Callable[[Row], float]]) -> str:
     """
-    A markdown table in milliseconds; what is ``missing`` in a row's `extra` is "-", what ran ``over`` a
-    limit "> limit"; columns come in its ``order``.
+    A markdown table in milliseconds; what a row's `extra` says ran ``over`` a limit is "> limit",
+    columns come in its ``order``.
 
     Parameters
     ----------
@@ -334,10 +334,7 @@ def show(rows: list[Row], ours: list[str], against: dict[str, Callable[[Row], fl
     against
         For each column of ratios its heading and what the first of ours is divided by.
     """
-    told = [
-        [*row.extra.get("order", row.extra.get("missing", ())), *row.seconds, *row.wrong]
-        for row in rows
-    ]
+    told = [[*row.extra.get("order", ()), *row.seconds, *row.wrong] for row in rows]
     names = list(dict.fromkeys(name for some in told for name in some))
     library = ["library"] if any("library" in row.extra for row in rows) else []
     heads = ["case", "MB", *library, *names, *against]

@@ -16,6 +16,7 @@ Irregular Problems".
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from dataclasses import dataclass
@@ -92,12 +93,14 @@ def run(options: Any) -> None:
     options.cache = [cache for cache in options.cache if cache != "slow"]
     n, folder = ELEMENTS[options.size], Path(options.folder)
     rows = _points(jobs(options), n, folder, options)
-    for cache in options.cache:
-        if _wanted(f"fields, {cache}", options):
+    for op, cache in itertools.product(options.op, options.cache):
+        if (
+            op != "sync"
+            and (op, cache) != ("write", "cold")
+            and _wanted(f"fields, {cache}", options)
+        ):
             size = n // _FIELDS
-            row = fields.row(folder, size, max(size // 16, 1000), cache, options)
-            row.case += f", {cache}"
-            rows.append(row)
+            rows.append(fields.row(folder, size, max(size // 16, 1000), op, cache, options))
     if _wanted("schedule made", options):
         stored = Stored("npy", folder / f"irregular-npy-{n}.npy", n).make()
         rows.append(fields.made(stored, points_of(n), options))
@@ -183,18 +186,11 @@ def _print(
         against["/ device"] = lambda row: row.median("device")
     print(f"\n## {title}\n")
     print(show(rows, ours, against))
-    _warn(rows)
     sys.stdout.flush()
 
 
 def _ours(row: Row) -> list[str]:
     return [name for name in row.seconds if name.startswith("outcore")]
-
-
-def _warn(rows: list[Row]) -> None:
-    missing = sorted({name for row in rows for name in row.extra["missing"]})
-    if missing:
-        print(f"not there yet: {', '.join(missing)}")
 
 
 # ------------------------------------------------------------------------------------- many ranks

@@ -24,11 +24,12 @@ CHUNK = 1 << 15
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in a file: its format, its path, its number of elements."""
+    """An array in a file: format, path, number of elements, and what each has `more` than `values`."""
 
     format: str
     path: Path
     n: int
+    more: float = 0.0
 
     @property
     def _mark(self) -> Path:
@@ -46,7 +47,7 @@ class Stored:
         block = np.empty(min(step, self.n))
         filled = 0
         for at, slab in slabs(self.n):
-            block[filled : filled + len(slab)] = slab
+            np.add(slab, self.more, out=block[filled : filled + len(slab)])
             filled += len(slab)
             if filled == step or at + len(slab) == self.n:
                 put(at + len(slab) - filled, block[:filled])
@@ -64,7 +65,8 @@ class Stored:
         if self.format.startswith("npy"):
             mapped = np.load(self.path, mmap_mode="r+").reshape(-1)
             for at in range(0, len(where), SLAB):
-                mapped[where[at : at + SLAB]] = values(where[at : at + SLAB])
+                some = where[at : at + SLAB]
+                mapped[some] = values(some) + self.more
             self._mark.touch()
             return
         put, close = _writer(self)
@@ -73,7 +75,7 @@ class Stored:
             if low < high:
                 first, last = int(where[low]) - at, int(where[high - 1]) - at + 1
                 first, last = first // CHUNK * CHUNK, min(-(-last // CHUNK) * CHUNK, len(slab))
-                put(at + first, slab[first:last])
+                put(at + first, slab[first:last] + self.more)
         close()
         self._mark.touch()
 
@@ -89,6 +91,7 @@ class Stored:
         reader = _reader(self)
         for at, slab in slabs(self.n):
             low, high = np.searchsorted(where, (at, at + len(slab)))
+            slab += self.more
             slab[where[low:high] - at] += more
             if not np.array_equal(next(reader), slab):
                 return False

@@ -204,7 +204,6 @@ def rank(words: dict[str, Any]) -> None:
     makers: dict[str, Any] = {"outcore": lambda: of.ours("outcore")} if words["once"] else {}
     for name, some in words["schedules"].items():
         makers[name] = lambda name=name, some=some: of.scheduled(name, some, words["method"])
-    missing = _missing(of, makers)
     if words["others"]:
         makers["memmap"] = lambda: of.memmap("memmap")
         makers[INDEPENDENT] = lambda: of.mpiio(INDEPENDENT, False)
@@ -228,30 +227,8 @@ def rank(words: dict[str, Any]) -> None:
     most = ranks.node_barrier.allgather(each).max(axis=0)
     made = {name: float(ns) / 1e9 for name, ns in zip(of.made, most, strict=True)}
     case = f"{words['op']} {words['n'] / 2**20:g} Mi permuted, {ranks.comm.size} ranks"
-    extra = {"over": {}, "missing": missing, "made": made}
+    extra = {"made": made}
     ranks.say(case, of.nbytes, found, **extra)
-
-
-def _missing(of: Permuted, makers: dict[str, Any]) -> list[str]:
-    """Take out what outcore does not have yet; all ranks find the same."""
-    from irregular.timed import not_there
-
-    found = []
-    for name in list(makers):
-        of.begin([name])
-        of.spoil()
-        try:
-            call, close = makers[name]()
-            try:
-                call()
-            finally:
-                close()
-        except Exception as error:
-            if not not_there(error):
-                raise
-            del makers[name]
-            found.append(name)
-    return found
 
 
 def files(folder: Path, n: int) -> list[str]:

@@ -146,8 +146,3 @@ def pattern(kind: str, n: int, points: int) -> Pattern:
             some[:] = rng.integers(0, 10, len(some), dtype=np.uint8) == 0
         return Pattern(kind, mask)
     return Pattern(kind, rng.integers(0, n // ROW, max(points * _ROWS // _POINTS, 10)), rows=True)
-
-
-def field_values(number: int, index: np.ndarray) -> np.ndarray:
-    """What field `number` of several has at these indices."""
-    return values(index) + number / 65536

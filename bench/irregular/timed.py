@@ -56,15 +56,6 @@ class Candidate:
     checked: bool = True
 
 
-def not_there(error: BaseException) -> bool:
-    """Whether this says that outcore has no index lists, or no schedules, yet."""
-    from outcore.errors import FancyIndexError
-
-    if isinstance(error, AttributeError):
-        return "schedule" in str(error)
-    return isinstance(error, FancyIndexError) or isinstance(error.__cause__, FancyIndexError)
-
-
 class Timed:
     """
     Runs candidates on one file with one pattern.
@@ -91,14 +82,14 @@ class Timed:
         self._value = wanted.value() if write else None
         self._opened: dict[str, Opened] = {}
         self.row = Row(self._title(), wanted.nbytes)
-        self.row.extra.update(cache=cache, over={}, missing=[])
+        self.row.extra.update(cache=cache, over={})
 
     def _title(self) -> str:
         what = "scatter" if self._write else "gather"
         return f"{self._stored.format}: {what} {self._wanted.kind}"
 
     def run(self, candidates: list[Candidate], repeat: int) -> Row:
-        """Time all; the row has seconds, who was wrong, who was stopped and who is not there."""
+        """Time all; the row has seconds, who was wrong and who was stopped."""
         if self._write:
             self._stored.spoiled()
         names = {one.name: one for one in candidates}
@@ -120,7 +111,7 @@ class Timed:
 
     def _again(self, name: str) -> bool:
         extra, seconds = self.row.extra, self.row.seconds.get(name, [])
-        stopped = name in extra["over"] or name in extra["missing"] or name in self.row.wrong
+        stopped = name in extra["over"] or name in self.row.wrong
         return not stopped and not (seconds and max(seconds) > PATIENCE)
 
     def _note(self, name: str, seconds: float) -> None:
@@ -128,14 +119,7 @@ class Timed:
 
     def _first(self, one: Candidate) -> None:
         """The run that is checked. It counts if it was as cold as others, or took long."""
-        try:
-            seconds, right = self._one(one, check=True)
-        except BaseException as error:
-            if not not_there(error):
-                raise
-            self.row.extra["missing"].append(one.name)
-            self._close(one.name)
-            return
+        seconds, right = self._one(one, check=True)
         if seconds == float("inf"):
             self.row.extra["over"][one.name] = LIMIT
         elif not right:

@@ -94,8 +94,6 @@ def here(figure: int, ranks: int, cache: str, options: Any) -> list[Row]:
         for row in launch(program, f"papers irregular {figure}", library, ranks, words) or []:
             row.case = f"{operation}, {name}, {ranks} ranks, {cache}"
             rows.append(row)
-            if row.extra["missing"]:
-                return rows
     return rows
 
 
@@ -111,9 +109,6 @@ def run(figure: int, options: Any, show: Any) -> None:
     for ranks in options.ranks:
         for cache in options.cache:
             rows += here(figure, ranks, cache, options)
-            if rows and rows[-1].extra["missing"]:
-                print("here: not there (schedule_all)\n")
-                return
     columns = list(dict.fromkeys(point for row in rows for point in row.seconds))
     print()
     cells = [[row.case, *(_rate(row, point) for point in columns)] for row in rows if row.seconds]

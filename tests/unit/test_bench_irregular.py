@@ -160,7 +160,7 @@ def timed(folder, kind="random", format="npy", *, write=False, cache="warm"):
     return Timed(stored(folder, format), wanted, write=write, cache=cache), wanted
 
 
-def test_a_row_tells_who_is_right_wrong_late_or_not_there(tmp_path, monkeypatch):
+def test_a_row_tells_who_is_right_wrong_and_late(tmp_path, monkeypatch):
     from irregular import timed as module
 
     monkeypatch.setattr(module, "LIMIT", 0.3)
@@ -168,14 +168,10 @@ def test_a_row_tells_who_is_right_wrong_late_or_not_there(tmp_path, monkeypatch)
     row, wanted = timed(tmp_path)
     right = whole()[wanted.key]
 
-    def refuse(_):
-        raise outcore.FancyIndexError("no index lists", code="fancy-index")
-
     calls = {
         "right": lambda _: right,
         "wrong": lambda _: right + 1,
         "slow": lambda _: (time.sleep(0.15), right)[1],
-        "missing": refuse,
     }
     some = [module.Candidate(n, lambda c=c: (c, lambda: None)) for n, c in calls.items()]
     late = lambda: ((lambda _: time.sleep(60)), lambda: None)  # noqa: E731
@@ -187,7 +183,6 @@ def test_a_row_tells_who_is_right_wrong_late_or_not_there(tmp_path, monkeypatch)
     some.append(module.Candidate("device", odd, checked=False))
     found = row.run(some, 3)
     assert found.wrong == {"wrong", "apart and wrong"}
-    assert found.extra["missing"] == ["missing"]
     assert found.extra["over"] == {"late": 0.3}
     counts = {name: len(seconds) for name, seconds in found.seconds.items()}
     assert counts == {"right": 3, "slow": 1, "apart": 3, "device": 3}
@@ -196,7 +191,6 @@ def test_a_row_tells_who_is_right_wrong_late_or_not_there(tmp_path, monkeypatch)
     line = show([found], ["right"], {}).splitlines()[2]
     assert "| wrong |" in line
     assert "| > 300 |" in line
-    assert "| - |" in line
 
 
 def test_an_error_that_is_none_of_these_ends_the_run(tmp_path):
@@ -269,21 +263,37 @@ def test_every_candidate_is_right(made, format, kind, op, cache):
         some.append(device(stored(made, format), wanted))
     found = row.run(some, 1)
     assert not found.wrong
-    assert set(found.extra["missing"]) <= {"outcore/1", "outcore/2"}
-    assert {*found.seconds, *found.extra["missing"], *found.extra["over"]} == {c.name for c in some}
+    assert {*found.seconds, *found.extra["over"]} == {c.name for c in some}
     if write:
         assert stored(made, format).holds(np.zeros(0, np.int64), 0.0)
 
 
-def test_many_fields(tmp_path):
+@pytest.mark.parametrize(("op", "cache"), [("read", "warm"), ("read", "cold"), ("write", "warm")])
+def test_many_fields(made, op, cache):
     from irregular import fields
 
-    options = argparse.Namespace(threads=[2], repeat=1, others=True)
-    for cache in ("warm", "cold"):
-        found = fields.row(tmp_path, N // 32, 2000, cache, options)
-        assert not found.wrong
-        assert found.seconds["memmap sorted"]
-        assert found.nbytes == 8 * 20 * 2000
+    options = argparse.Namespace(threads=[2], repeat=2, others=True, without=[])
+    found = fields.row(made, N // 32, 2000, op, cache, options)
+    assert not found.wrong
+    names = {"outcore schedule", "outcore each", "memmap", "memmap sorted"}
+    assert set(found.seconds) == (names - {"memmap"} if cache == "cold" else names)
+    assert found.nbytes == 8 * 20 * 2000
+    # Each field has its own elements, also after a scatter.
+    for number, field in enumerate(fields.make(made, N // 32)):
+        assert np.array_equal(np.load(field.path), whole(N // 32) + number / 65536)
+
+
+def test_a_field_that_was_left_out_shows(made, monkeypatch):
+    from irregular import fields
+
+    def all_but_one(self, value):
+        fields._Mapped.put_plain(self, value)
+        self._mapped[7][self._index[0]] = 0
+
+    monkeypatch.setitem(fields._SCATTER, "memmap", all_but_one)
+    options = argparse.Namespace(threads=[2], repeat=1, others=True, without=["outcore each"])
+    found = fields.row(made, N // 32, 2000, "write", "warm", options)
+    assert found.wrong == {"memmap"}
 
 
 # ------------------------------------------------------------------------------------------ ranks
@@ -381,4 +391,6 @@ def test_tables_are_printed(tmp_path, capsys, monkeypatch):
     assert "argsort" in said
     assert "Zarr" not in said
     assert "wrong" not in said
-    assert (tmp_path / "irregular.jsonl").read_text().count("\n") == 4
+    assert "fields, one index list: scatter random, warm" in said
+    assert "M indices/s" in said
+    assert (tmp_path / "irregular.jsonl").read_text().count("\n") == 5

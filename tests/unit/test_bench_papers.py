@@ -141,7 +141,6 @@ def test_a_figure_is_printed_as_bandwidth(tmp_path, capsys, monkeypatch):
             "read, stripe 64 KiB", 8_000_000, {"1 groups": [2.0, 4.0, 3.0], "2 groups": [1.0]}
         )
         row.wrong.add("2 groups")
-        row.extra["missing"] = []
         return [row]
 
     monkeypatch.setattr(irregular_figures, "here", found)
