@@ -265,6 +265,17 @@ def test_values_are_cast_and_lists_converted_within_the_budget(tmp_path, calls):
         assert _core.memory_state()[0] == 0
 
 
+def test_a_budget_for_neither_indices_nor_access_is_refused_with_one_that_does(tmp_path):
+    words = {"chunks": (500, 500), "compression": "zstd"}
+    with outcore.create(tmp_path / "z.zarr", data=np.ones((1000, 500)), **words) as z:
+        for places in (np.arange(2000, dtype="i4") % 1000, np.arange(2000) % 1000):
+            with outcore.memory("1 MiB"), pytest.raises(outcore.BudgetError) as caught:
+                z[places]
+            assert "blocks" not in caught.value.message
+            with outcore.memory(caught.value.needed):
+                assert z[places].sum() == 2000 * 500
+
+
 def test_rows_larger_than_memory_are_cut(tmp_path, calls):
     with outcore.create(tmp_path / "r.npy", (3, 400_000), "f8") as rows:
         value = np.arange(400_000, dtype="f4")
@@ -407,6 +418,26 @@ def test_values_may_be_on_disk(a, tmp_path, dtype):
         with outcore.create(tmp_path / "w.npy", data=np.array([5.0])) as one:
             a[[0, 1], [2, 3]] = one
             assert a[[0, 1], [2, 3]].tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("budget", ["256 KiB", "64 MiB"])
+def test_values_on_disk_meet_a_mask_on_disk(tmp_path, budget):
+    """Both go in windows; rows of the array are chosen, or elements."""
+    data = np.zeros((30_000, 3), "i4")
+    rows = np.arange(30_000) % 4 > 0
+    with (
+        outcore.create(tmp_path / "b.npy", data=data) as b,
+        outcore.create(tmp_path / "m.npy", data=rows) as mask,
+        outcore.create(tmp_path / "v.npy", data=np.arange(67_500.0).reshape(22_500, 3)) as value,
+        outcore.memory(budget),
+    ):
+        b[mask] = value
+        data[rows] = value[...]
+        np.testing.assert_array_equal(data, b[...])
+        np.testing.assert_array_equal(data[rows, ::-2], b[mask, ::-2])
+        b[mask, ::-2] = 7
+        data[rows, ::-2] = 7
+        np.testing.assert_array_equal(data, b[...])
 
 
 def test_an_array_that_is_written_to_itself_is_read_first(a):
