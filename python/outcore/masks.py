@@ -105,8 +105,8 @@ class Held:
             raise BudgetError(
                 f"an access to {error.path!r} by indices converts indices or values, which takes at "
                 f"least {granted} bytes beside the access itself; the memory budget has no room for "
-                f"both. Raise outcore.memory() or Hints(memory=...) to {error.needed} bytes, or end loops "
-                "that hold it",
+                f"both. Raise outcore.memory() or Hints(memory=...) to {error.needed} bytes, or end "
+                "loops that hold it",
                 code="budget-too-small",
                 path=error.path,
                 needed=error.needed,
