@@ -1,6 +1,7 @@
 """Keys with arrays: what is refused, what is held, what the core is asked, and who else uses them."""
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -362,6 +363,35 @@ def test_masks_larger_than_the_budget(tmp_path, store, budget):
             for ours, theirs in zip(mask.nonzero(), chosen.nonzero(), strict=True):
                 np.testing.assert_array_equal(theirs, ours)
     assert _core.memory_state()[0] == 0
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_numpy_holds_is_within_the_budget_too(tmp_path, order):
+    chosen = np.random.default_rng(4).random((1000, 1000)) < 0.5
+    places = np.random.default_rng(5).integers(0, 10**6, 400_000).astype("i4")
+    out, values = np.empty(int(chosen.sum())), np.ones(400_000, "f4")
+    turned = np.asarray(chosen, order=order)
+    with (
+        outcore.create(tmp_path / "m.npy", data=chosen, order=order) as mask,
+        outcore.create(tmp_path / "b.npy", (1000, 1000), "f8") as b,
+        outcore.memory("2 MiB"),
+    ):
+        peaks = []
+        for access in (
+            lambda: b.write(mask, 1.0),
+            lambda: b.read(mask, out=out),
+            lambda: b.write(turned, 1.0),
+            lambda: b.put(places, np.float32(3)),
+            lambda: b.put(places, values),
+            lambda: b.put(places, values[:77]),
+            lambda: b.take(places, out=out[:400_000]),
+        ):
+            access()  # what is imported is no part of it
+            tracemalloc.start()
+            access()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert max(peaks) <= 2 << 20, peaks
 
 
 def test_a_mask_beside_other_arrays_has_to_fit_and_says_so(tmp_path):
