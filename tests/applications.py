@@ -18,8 +18,20 @@ SMALL = {
         ["180 steps, largest change 1.00e-03", "in the middle: 0.7350"],
     ),
     "linear_equations": (["--size", "200", "--memory", "1MiB"], ["residual .*e-1.*e-1"]),
+    "mesh_sweep": (
+        ["--nodes", "2000", "--parts", "6", "--steps", "20", "--memory", "512KiB"],
+        ["each of 5[0-9]{3} edges is worked on 1\\.[01]", "mass 0.0", "from sweeps .* 0.0e.00"],
+    ),
     "median": (["--size", "300", "--memory", "2MiB"], ["before: [34]", "after: 0.0"]),
+    "molecules": (
+        ["--atoms", "1500", "--memory", "1MiB"],
+        ["^[0-9]+ pairs of 1500", "sum of all .* [0-9.]+e-1", "from the loop .* 0.0e.00", "search"],
+    ),
     "products": (["--size", "200", "--memory", "1MiB"], ["largest difference .*(0.0e.00|e-1)"]),
+    "sparse": (
+        ["--pages", "2000", "--memory", "512KiB"],
+        ["largest change .*, [0-9.]+e-1", "all ranks: 1.000000000", "from products .* 0.0e.00"],
+    ),
     "spectrum": (["--samples", "262144"], ["one peak, at 0.125", "0.125000 and 0.125011"]),
 }
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         CollectiveArray,
         CollectiveReport,
         CollectiveRequest,
+        CollectiveSchedule,
         ManyReport,
         OwnerReport,
         explain_all,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         write_all,
     )
     from outcore.dist import Align, DistArray, Distribution, ProcessGrid
+    from outcore.index_schedule import IndexSchedule
     from outcore.jobs import ComputeReport, Measured, Planned
     from outcore.ooc.blocks.map_blocks import apply_along_axis, map_blocks
     from outcore.ooc.copies.convert import convert
@@ -131,10 +133,16 @@ if TYPE_CHECKING:
     )
     from outcore.ooc.stencils.stencil import stencil
     from outcore.transport import Communicator, Transport
+    from outcore.unstructured.edge_loop import edge_loop
+    from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
+    from outcore.unstructured.localize import AllocationList, LocalEdges
+    from outcore.unstructured.partition import Partition, partition
+    from outcore.unstructured.translation import TranslationTable
     from outcore.verification import Damage, verify
 
 __all__ = [
     "Align",
+    "AllocationList",
     "AlreadyExistsError",
     "ArrayInfo",
     "ArrayReport",
@@ -149,6 +157,7 @@ __all__ = [
     "CollectiveError",
     "CollectiveReport",
     "CollectiveRequest",
+    "CollectiveSchedule",
     "Communicator",
     "ComputeReport",
     "Damage",
@@ -156,14 +165,17 @@ __all__ = [
     "DistArray",
     "Distribution",
     "DistributionError",
+    "EdgeSchedule",
     "Entry",
     "FancyIndexError",
     "FormatError",
     "Hints",
     "IORequest",
+    "IndexSchedule",
     "Indexer",
     "InternalError",
     "LinAlgError",
+    "LocalEdges",
     "ManyReport",
     "Measured",
     "MemoryLimit",
@@ -172,6 +184,7 @@ __all__ = [
     "OutcoreError",
     "OwnerReport",
     "Part",
+    "Partition",
     "PathTypeError",
     "PermissionDeniedError",
     "Planned",
@@ -180,6 +193,7 @@ __all__ = [
     "SectionError",
     "StorageError",
     "Strided",
+    "TranslationTable",
     "Transport",
     "UnsupportedError",
     "UsageError",
@@ -204,6 +218,8 @@ __all__ = [
     "cumprod",
     "cumsum",
     "dot",
+    "edge_loop",
+    "edge_schedule",
     "explain_all",
     "fft",
     "fft2",
@@ -256,6 +272,7 @@ __all__ = [
     "open",
     "open_many",
     "outer",
+    "partition",
     "percentile",
     "percentile_filter",
     "prod",
@@ -293,10 +310,11 @@ _LATER = {
     "outcore.assignment": "Assignment assign",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
-        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest ManyReport OwnerReport "
-        "explain_all read_all write_all"
+        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ManyReport "
+        "OwnerReport explain_all read_all write_all"
     ),
     "outcore.dist": "Align DistArray Distribution ProcessGrid",
+    "outcore.index_schedule": "IndexSchedule",
     "outcore.jobs": "ComputeReport Measured Planned",
     "outcore.ooc.blocks.map_blocks": "apply_along_axis map_blocks",
     "outcore.ooc.copies.convert": "convert",
@@ -335,10 +353,24 @@ _LATER = {
     ),
     "outcore.ooc.stencils.stencil": "stencil",
     "outcore.transport": "Communicator Transport",
+    "outcore.unstructured.edge_loop": "edge_loop",
+    "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
+    "outcore.unstructured.localize": "AllocationList LocalEdges",
+    "outcore.unstructured.partition": "Partition partition",
+    "outcore.unstructured.translation": "TranslationTable",
     "outcore.verification": "Damage verify",
 }
 # Modules that are found as attributes without an import of their own.
-_MODULES = ("assignment", "blocks", "collective", "dist", "jobs", "ooc", "transport")
+_MODULES = (
+    "assignment",
+    "blocks",
+    "collective",
+    "dist",
+    "jobs",
+    "ooc",
+    "transport",
+    "unstructured",
+)
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 
 

@@ -30,6 +30,7 @@ LISTS = (
     "ranks",
     "reductions",
     "sorting",
+    "unstructured",
 )
 CARGO = "cargo "
 

@@ -1,0 +1,472 @@
+"""
+Loops over the edges of an unstructured problem whose nodes and edges do not fit in memory.
+
+Problem. ``x[edges[:, 0]] += f(y[edges[:, 1]])`` and its like: a kernel in NumPy that works on a mesh in
+memory should work on one that is not, with the same result.
+Idea. An `EdgeSchedule` says which edges and nodes each block has. A step of the loop loads these, the
+data by gathers, and calls the kernel, which adds to zeros. What it has added to the block's own nodes is
+put into the arrays on disk; the executor of all schedules loads the next block meanwhile, and stores
+behind.
+
+Invariants. Each node is stored once, by its owner; a kernel sees the values from before the loop. The
+bits of a result depend neither on budget nor on blocks, partition, ranks, or on where arrays are.
+
+Reference: PASSION report, section 4.4.3, Figure 7 and Table 5 (`oc_get_partition`, `oc_gather`,
+`oc_scatter`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.disk import DiskArray
+from outcore.errors import UnsupportedError, UsageError, advice
+from outcore.formats.layout import Strided
+from outcore.jobs import InMemory, Source, collective, opened
+from outcore.jobs.ranks import Ranks
+from outcore.schedule import Block, Buffer, Load, Run, Schedule, Section, Step, Store, divided
+from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
+from outcore.unstructured.indirect import THREADS, Indirect, scratch
+from outcore.unstructured.localize import COMBINE
+from outcore.unstructured.partition import Partition
+from outcore.unstructured.tables import Table, native, room, too_small
+
+__all__ = ["Kernel", "edge_loop"]
+
+#: Called with the edges of a block in local numbers, and by name with the rows of all arrays.
+Kernel = Callable[..., None]
+
+
+@collective
+def edge_loop(
+    edges: Source | EdgeSchedule,
+    *,
+    reads: Mapping[str, Source] | None = None,
+    updates: Mapping[str, Any],
+    kernel: Kernel,
+    edge_data: Mapping[str, Source] | None = None,
+    nodes: int | None = None,
+    partition: Partition | None = None,
+    updated: Sequence[int] | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
+) -> None:
+    """
+    Run a kernel on the edges of an unstructured problem, with data on nodes and edges larger than
+    memory.
+
+    Parameters
+    ----------
+    edges
+        Integers of shape (m, k): the nodes of each edge; or an `EdgeSchedule`, for several loops over
+        the same edges. What is on disk may be larger than memory.
+    reads
+        Arrays that the kernel reads, a row for each node, by name. Paths, `DiskArray` or arrays in
+        memory.
+    updates
+        Arrays that it adds to, a row for each node, by name: a path, a `DiskArray` that is open for
+        writing, or a NumPy array, which is changed in place. ``(array, "min")`` or ``(array, "max")``:
+        the least or greatest contribution is kept, instead of the sum.
+    kernel
+        Called as ``kernel(edges, **arrays)``, once for each block of nodes that has edges. `edges` is
+        int32 of shape (e, k), in local numbers. Of `reads` it gets the rows that these number, of
+        `edge_data` a row for each edge, both read-only. Of `updates` it gets zeros (of ``"min"`` and
+        ``"max"`` the greatest and the least number), as many rows, to which it adds contributions, as by
+        `numpy.add.at` (`numpy.minimum.at`). It returns nothing.
+    edge_data
+        Arrays that the kernel reads, a row for each edge, by name.
+    nodes
+        How many nodes there are; by default as many as the arrays have rows.
+    partition
+        Of the nodes. By default blocks are neighbouring numbers. It changes what has to be read, never a
+        result.
+    updated
+        Columns of `edges` whose nodes the kernel adds to; by default all. What it adds to others is
+        lost.
+    comm
+        A communicator of mpi4py, or a transport: its ranks share the blocks. Collective then, and
+        `edges` is an `EdgeSchedule` that each of them has opened, and `updates` are on disk.
+
+    Raises
+    ------
+    UsageError
+        ``shape-mismatch``: an array has not one row for each node (edge). ``bad-out``: an array is read
+        and updated, updated twice, or cannot be written. ``bad-function``: the kernel returned
+        something. ``bad-option``, ``bad-dtype``, ``bad-value``, and as `edge_schedule`.
+    SectionError
+        ``index-out-of-bounds``: an edge names a node that is not there. Nothing was changed.
+    BudgetError
+        The blocks do not fit half of the memory budget; a schedule made with more ``bytes_per_node`` has
+        smaller ones.
+    UnsupportedError
+        ``unsupported-feature``: ranks update an array in chunks, parts of which belong to several of
+        them.
+    CollectiveError
+        With `comm`, on all ranks: a rank failed, or called something else.
+
+    Notes
+    -----
+    The result is, bit for bit, that of the loop in memory::
+
+        added = numpy.zeros_like(x)
+        kernel(edges, x=added, **reads)  # on all edges, in their order
+        x += added
+
+    for every budget, partition and number of ranks, if the kernel works on each edge by itself and adds
+    what belongs to one node in the order of the edges. `numpy.add.at` does, and so does `numpy.bincount`
+    with weights; a kernel that calls either several times, once for each end of the edges, does as well.
+    Every edge of a block's nodes is in that block, so one between blocks is worked on by each, and what
+    it adds to nodes of others is dropped there.
+
+    Arrays that the kernel reads are read as they were before the loop. If it raises, blocks before have
+    been stored and others not: begin again with copies of `updates`.
+
+    While a kernel runs, the next block is read and the last one written in the background. Half of the
+    memory budget is taken. Edges without a schedule are inspected first (`edge_schedule`), into memory
+    or temporary arrays on disk. Writes are as those of `DiskArray`: `DiskArray.flush` makes them
+    durable.
+
+    References
+    ----------
+    PASSION report, section 4.4.3, Figure 7.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> edges = np.array([[0, 1], [1, 2], [2, 3]])
+    >>> y = outcore.create("y.npy", data=np.array([1.0, 2.0, 4.0, 8.0]))
+    >>> x = outcore.create("x.npy", (4,), "f8")
+    >>> def sweep(edges, x, y):
+    ...     a, b = edges.T
+    ...     np.add.at(x, a, y[b])
+    ...     np.add.at(x, b, y[a])
+    >>> outcore.edge_loop(edges, reads={"y": y}, updates={"x": x}, kernel=sweep)
+    >>> x[:]
+    array([ 2.,  5., 10.,  4.])
+    """
+    ranks = Ranks.of(comm, "edge_loop")
+    with contextlib.ExitStack() as stack:
+        loop = _Loop(stack, reads or {}, updates, edge_data or {}, kernel)
+        schedule = loop.scheduled(edges, nodes, partition, updated, ranks)
+        loop.check(schedule, ranks)
+        plan = loop.plan(schedule)
+        if plan.held > room():
+            raise too_small(
+                f"the largest block of {schedule!r}",
+                plan.held,
+                f", or make a schedule with bytes_per_node={loop.node_bytes}",
+            )
+        ranks.alike(lambda: f"edge_loop: {loop.told()}, {schedule!r}", int(outcore.memory()))
+        mine = range(0)
+        for shares in divided(plan, ranks.size, lambda step: step.work):  # once: steps do not wait
+            mine = shares[ranks.rank]
+        ranks.finished(lambda: loop.run(plan, schedule, mine))
+
+
+@dataclass(frozen=True)
+class _Array:
+    """One array of a loop."""
+
+    name: str
+    table: Table
+    combine: str | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its rows in memory."""
+        return native(self.table.dtype)
+
+    @property
+    def tail(self) -> tuple[int, ...]:
+        """Shape of a row."""
+        return tuple(self.table.shape[1:])
+
+    @property
+    def row(self) -> int:
+        """Elements of a row."""
+        return int(np.prod(self.tail, dtype=np.int64))
+
+
+class _Loop:
+    """The arguments of one call."""
+
+    def __init__(
+        self,
+        stack: contextlib.ExitStack,
+        reads: Mapping[str, Source],
+        updates: Mapping[str, Any],
+        edge_data: Mapping[str, Source],
+        kernel: Kernel,
+    ) -> None:
+        names = [*reads, *updates, *edge_data]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice or "edges" in names:
+            raise UsageError(
+                f"the name {(twice or ['edges'])[0]!r} is taken twice; the kernel gets each array by "
+                "its name, and edges= is the edges",
+                code="bad-value",
+            )
+        self.updates = [_updated(stack, name, what) for name, what in updates.items()]
+        self.reads = _read(stack, reads)
+        self.edge_data = _read(stack, edge_data)
+        self.kernel = kernel
+        if not self.updates:
+            raise UsageError("updates= is empty; the loop would change nothing", code="bad-value")
+        for one in [*self.updates, *self.reads, *self.edge_data]:
+            if one.table.ndim < 1:
+                raise UsageError(
+                    f"{one.name!r} is a single number; give a row for each node (edge)",
+                    code="shape-mismatch",
+                )
+        _refuse_shared(self.updates, [*self.reads, *self.edge_data])
+
+    @property
+    def node_bytes(self) -> int:
+        """Bytes of a row of all arrays on nodes."""
+        return sum(one.row * one.dtype.itemsize for one in [*self.reads, *self.updates])
+
+    def told(self) -> str:
+        """The arrays, for a comparison between ranks."""
+        return ", ".join(
+            f"{one.name}: {one.table.shape} {one.dtype} {one.combine}"
+            for one in [*self.updates, *self.reads, *self.edge_data]
+        )
+
+    def scheduled(
+        self,
+        edges: Source | EdgeSchedule,
+        nodes: int | None,
+        partition: Partition | None,
+        updated: Sequence[int] | None,
+        ranks: Ranks,
+    ) -> EdgeSchedule:
+        """The schedule that was given, or one of these edges."""
+        if isinstance(edges, EdgeSchedule):
+            if partition is not None or updated is not None or nodes not in (None, edges.nodes):
+                raise UsageError(
+                    "the schedule says how many nodes there are, how they are partitioned and which are "
+                    "updated; leave nodes=, partition= and updated= out",
+                    code="bad-value",
+                )
+            return edges
+        if ranks.size > 1:
+            raise UsageError(
+                "ranks share a schedule that each of them has opened: make it on one rank with "
+                "outcore.edge_schedule(edges, nodes, out=folder), then give "
+                "outcore.EdgeSchedule.open(folder) as edges",
+                code="bad-value",
+            )
+        count = int(self.updates[0].table.shape[0]) if nodes is None else nodes
+        self._check_rows(self.updates + self.reads, count, "node")  # before edges are walked over
+        return edge_schedule(
+            edges,
+            count,
+            partition=partition,
+            updated=updated,
+            bytes_per_node=self.node_bytes,
+            bytes_per_edge=sum(one.row * one.dtype.itemsize for one in self.edge_data),
+        )
+
+    def check(self, schedule: EdgeSchedule, ranks: Ranks) -> None:
+        """Refuse what does not fit the schedule, or ranks."""
+        self._check_rows(self.updates + self.reads, schedule.nodes, "node")
+        self._check_rows(self.edge_data, schedule.edges, "edge")
+        if ranks.size == 1:
+            return
+        for one in self.updates:
+            layout = getattr(getattr(one.table, "info", None), "layout", None)
+            if not isinstance(layout, Strided):
+                raise UnsupportedError(
+                    f"ranks cannot update {one.name!r}: "
+                    + (
+                        "it is in memory"
+                        if layout is None
+                        else "a chunk has nodes of several ranks"
+                    )
+                    + "; use an array on disk that is stored whole (.npy, raw, HDF5 without chunks)",
+                    code="unsupported-feature",
+                )
+
+    @staticmethod
+    def _check_rows(arrays: Sequence[_Array], rows: int, what: str) -> None:
+        for one in arrays:
+            if one.table.shape[0] != rows:
+                raise UsageError(
+                    f"{one.name!r} has shape {one.table.shape}, and there are {rows} {what}s; give "
+                    f"one row for each {what}",
+                    code="shape-mismatch",
+                )
+
+    # The schedule
+
+    def plan(self, schedule: EdgeSchedule) -> Schedule:
+        """
+        The loop as a schedule: a step for each block.
+
+        Its arrays are the local edges, then those of `edge_data` by the numbers of edges, then `reads`
+        and `updates` by the index. Blocks of a step stand in that order; behind them what the kernel
+        adds to.
+        """
+        table = schedule._blocks
+        edges, own, off, space = (table[:, n] for n in range(4))
+        edge_begins = np.r_[0, edges.cumsum()]
+        node_begins = np.r_[0, (own + space).cumsum()]
+        rows = own + off
+        most_edges, most_own, most_rows = (int(one.max(initial=0)) for one in (edges, own, rows))
+        columns = schedule.columns
+        buffers = [Buffer(most_edges * columns, np.dtype(np.int32), copies=2)]
+        buffers += [Buffer(most_edges * one.row, one.dtype, copies=2) for one in self.edge_data]
+        buffers += [Buffer(most_rows * one.row, one.dtype, copies=2) for one in self.reads]
+        # One is read, one is with the kernel, one is written.
+        buffers += [Buffer(most_own * one.row, one.dtype, copies=3) for one in self.updates]
+        buffers += [Buffer(most_rows * one.row, one.dtype) for one in self.updates]
+
+        def make(number: int) -> Step:
+            count, mine, all_rows = int(edges[number]), int(own[number]), int(rows[number])
+            at = slice(int(edge_begins[number]), int(edge_begins[number]) + count)
+            first = int(node_begins[number])
+            sections: list[Section] = [(at, slice(0, columns))]
+            sections += [(at, *_whole(one.tail)) for one in self.edge_data]
+            needed, kept = slice(first, first + all_rows), slice(first, first + mine)
+            sections += [(needed, *_whole(one.tail)) for one in self.reads]
+            sections += [(kept, *_whole(one.tail)) for one in self.updates]
+            shapes = [tuple(part.stop - part.start for part in section) for section in sections]
+            shapes += [(all_rows, *one.tail) for one in self.updates]
+            stored = range(len(sections) - len(self.updates), len(sections))
+            # Without edges nothing is read, and what the kernel would add is nothing.
+            loaded = range(len(sections)) if count else stored
+            return Step(
+                tuple(Block(n, shape) for n, shape in enumerate(shapes)),
+                tuple(Load(n, sections[n], n) for n in loaded),
+                tuple(Store(n, sections[n], n) for n in stored),
+                kernel=0,
+                work=count,
+            )
+
+        names = [one.name for one in [*self.edge_data, *self.reads, *self.updates]]
+        return Schedule(
+            "edge_loop", ("edges", *names), tuple(buffers), schedule.blocks, make, (self.compute,)
+        )
+
+    def arrays(self, schedule: EdgeSchedule) -> list[Any]:
+        """The arrays of the plan."""
+        return [
+            schedule._local,
+            *(Indirect(one.table, schedule._numbers) for one in self.edge_data),
+            *(Indirect(one.table, schedule._index) for one in [*self.reads, *self.updates]),
+        ]
+
+    def run(self, plan: Schedule, schedule: EdgeSchedule, steps: range) -> None:
+        """Do some steps."""
+        if len(steps):
+            with (
+                _core.Reservation("gather", THREADS * scratch()),
+                Run(plan, self.arrays(schedule), steps=steps) as run,
+            ):
+                run.finish()
+
+    def compute(self, blocks: Sequence[NDArray[Any]], *_: Any) -> None:
+        """Call the kernel on a block, and put what it has added into the rows of its own nodes."""
+        edges, *data = blocks
+        count = len(self.updates)
+        before, added = data[-2 * count : -count], data[-count:]
+        given = dict(zip(_names(self.edge_data + self.reads), data[: -2 * count], strict=True))
+        for one, rows in zip(self.updates, added, strict=True):
+            rows[...] = _neutral(one)
+            given[one.name] = rows
+        for rows in [edges, *data[: -2 * count]]:
+            rows.flags.writeable = False
+        returned: object = self.kernel(edges, **given) if len(edges) else None
+        if returned is not None:
+            raise UsageError(
+                f"the kernel returned a {type(returned).__name__}; it adds to the arrays of updates= in "
+                "place, as by numpy.add.at, and returns nothing",
+                code="bad-function",
+            )
+        for one, old, rows in zip(self.updates, before, added, strict=True):
+            COMBINE[str(one.combine)](old, rows[: len(old)], out=old)
+
+
+def _names(arrays: Sequence[_Array]) -> list[str]:
+    return [one.name for one in arrays]
+
+
+def _whole(tail: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(0, n) for n in tail)
+
+
+def _read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[_Array]:
+    tables = stack.enter_context(opened(*arrays.values()))
+    return [_Array(name, table) for name, table in zip(arrays, tables, strict=True)]
+
+
+def _updated(stack: contextlib.ExitStack, name: str, what: Any) -> _Array:
+    array, combine = what if isinstance(what, tuple) else (what, "add")
+    if combine not in COMBINE:
+        raise UsageError(
+            f"updates[{name!r}]: {combine!r} is no way to combine{advice(combine, COMBINE)} Known: "
+            f"{', '.join(COMBINE)}",
+            code="bad-option",
+        )
+    if isinstance(array, str | os.PathLike):
+        array = stack.enter_context(outcore.open(os.fspath(array), "r+"))
+    elif isinstance(array, np.ndarray):
+        if not array.flags.writeable:
+            raise UsageError(f"updates[{name!r}] cannot be written to", code="bad-out")
+        array = InMemory(array, f"updates[{name!r}]")
+    elif not isinstance(array, DiskArray):
+        raise UsageError(
+            f"updates[{name!r}] is a {type(array).__name__}; give a path, a DiskArray or a NumPy array, "
+            "which is changed in place",
+            code="bad-out",
+        )
+    elif not array.writable:
+        raise UsageError(
+            f"updates[{name!r}], {array.path!r}, was opened for reading; open it with mode 'r+'",
+            code="bad-out",
+            path=array.path,
+        )
+    if array.dtype.kind not in ("iufc" if combine == "add" else "iuf"):
+        raise UsageError(
+            f"updates[{name!r}] has dtype {array.dtype}, which cannot be combined by {combine!r}",
+            code="bad-dtype",
+        )
+    return _Array(name, array, combine)
+
+
+def _neutral(one: _Array) -> Any:
+    """What changes nothing when it is combined."""
+    if one.combine == "add":
+        return 0
+    if one.dtype.kind == "f":
+        return np.inf if one.combine == "min" else -np.inf
+    limits = np.iinfo(one.dtype)
+    return limits.max if one.combine == "min" else limits.min
+
+
+def _refuse_shared(updates: Sequence[_Array], others: Sequence[_Array]) -> None:
+    """Refuse what is updated and used otherwise, too: a kernel would see new values or old ones."""
+    for n, one in enumerate(updates):
+        for other in [*updates[:n], *others]:
+            if _same(one.table, other.table):
+                raise UsageError(
+                    f"{one.name!r} and {other.name!r} are the same array; what is updated can be used "
+                    "in no other way, so add to a copy",
+                    code="bad-out",
+                )
+
+
+def _same(a: Table, b: Table) -> bool:
+    if isinstance(a, InMemory) and isinstance(b, InMemory):
+        return bool(np.may_share_memory(a.data, b.data))
+    if isinstance(a, InMemory) or isinstance(b, InMemory):
+        return False
+    return bool(os.path.realpath(a.path) == os.path.realpath(b.path))

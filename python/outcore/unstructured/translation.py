@@ -1,0 +1,245 @@
+"""
+Translation tables: where an element of a partitioned array is.
+
+Problem. An element has a number in the whole problem; whoever has a partition wants its place in there.
+The table that says so has an entry for each element, and may be larger than memory.
+Idea. Elements are put in the order of their parts: first those of part 0, by their numbers, then those
+of part 1. One number, the position in that order, then says both part and offset, as parts begin where
+they begin. The inverse, the element at each position, is the list of members of all parts.
+
+Invariants. Both tables are permutations, inverse to each other. They follow from the partition alone.
+
+Reference: PASSION report, section 4.4.2 and Table 5 (`oc_dereference`); R. Das, M. Uysal, J. Saltz,
+Y.-S. Hwang, "Communication optimizations for irregular scientific computations on distributed memory
+architectures", Journal of Parallel and Distributed Computing 22 (1994), on translation tables.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from outcore import _core
+from outcore.disk import DiskArray
+from outcore.errors import UsageError
+from outcore.unstructured.indirect import gather, scatter
+from outcore.unstructured.partition import Partition
+from outcore.unstructured.tables import (
+    Table,
+    check_indices,
+    new_table,
+    room,
+    rows_in,
+    slabs,
+)
+
+__all__ = ["TranslationTable"]
+
+#: Bytes that an element takes in a pass: part, position, order, sorts.
+_EACH = 96
+
+
+class TranslationTable:
+    """
+    Part and offset of each element of a partition.
+
+    Parameters
+    ----------
+    partition
+        A `Partition`; it is read once here, and not needed afterwards.
+
+    Raises
+    ------
+    BudgetError
+        A slab of 64 elements does not fit half of the memory budget.
+
+    Notes
+    -----
+    Not collective: equal partitions give equal tables on any rank. It takes 16 bytes for each element,
+    in memory as far as an eighth of the memory budget holds them (each of the two tables by itself),
+    else in temporary arrays on disk, which go away with it.
+
+    References
+    ----------
+    PASSION report, section 4.4.2, Table 5: `oc_dereference`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> table = outcore.TranslationTable(outcore.Partition(np.array([1, 0, 1, 1]), 2))
+    >>> table.dereference([3, 1])
+    (array([1, 0], dtype=int32), array([2, 0]))
+    >>> table.members(1)
+    array([0, 2, 3])
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        counts = partition.counts
+        self._begins: NDArray[np.int64] = np.r_[0, counts.cumsum()]
+        part: Any = partition._table
+        near = [part.path] if isinstance(part, DiskArray) else []
+        size = partition.elements
+        self._positions: Table = new_table((size,), np.int64, near)
+        self._order: Table = new_table((size,), np.int64, near)
+        filled = self._begins[:-1].copy()
+        with _core.Reservation("translation table", room()):
+            for low, high, slab in slabs(part, rows_in(room(), _EACH, "parts")):
+                order = np.argsort(slab, kind="stable")
+                ordered = slab[order].astype(np.int64)
+                first = np.searchsorted(ordered, ordered)  # of those in the same part
+                position = filled[ordered] + np.arange(order.size) - first
+                by_index = np.empty(order.size, np.int64)
+                by_index[order] = position
+                self._positions[low:high] = by_index
+                scatter(self._order, position, order + low)
+                filled += np.bincount(ordered, minlength=partition.parts)
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return int(self._begins.size) - 1
+
+    @property
+    def elements(self) -> int:
+        """How many elements there are."""
+        return int(self._begins[-1])
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many elements each part has: int64, shape (parts,)."""
+        found: NDArray[np.int64] = np.diff(self._begins)
+        return found
+
+    def dereference(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """
+        Part and offset of some elements.
+
+        Parameters
+        ----------
+        indices
+            Integers of any shape, in any order; elements may be named several times.
+
+        Returns
+        -------
+        part : numpy.ndarray
+            int32, of the shape of `indices`.
+        offset : numpy.ndarray
+            int64: how many elements with lower numbers the part has. Both are the caller's memory.
+
+        Raises
+        ------
+        SectionError
+            ``index-out-of-bounds``: there is no such element; the message says which index at which
+            place.
+        UsageError
+            ``bad-dtype``: indices that are no integers.
+
+        Notes
+        -----
+        Not collective. A table on disk is looked up in the order of the file: as many indices at a time
+        as fit half of the memory budget, and of those each part of the table is read once.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> table = outcore.TranslationTable(outcore.Partition.blocks(6, 2))
+        >>> table.dereference([[0, 4], [4, 5]])[1]
+        array([[0, 1],
+               [1, 2]])
+        """
+        wanted = np.asarray(indices)
+        if wanted.size and wanted.dtype.kind not in "iu":
+            raise UsageError(f"indices have dtype {wanted.dtype}; give integers", code="bad-dtype")
+        check_indices(wanted, self.elements, 0, "indices")
+        flat = wanted.reshape(-1)
+        part, offset = np.empty(flat.size, np.int32), np.empty(flat.size, np.int64)
+        with _core.Reservation("translation table", room()):
+            rows = rows_in(room() // 2, _EACH, "indices")
+            for low in range(0, flat.size, rows):
+                some = slice(low, low + rows)
+                position = self.positions(flat[some])
+                part[some] = owner = np.searchsorted(self._begins[1:], position, side="right")
+                offset[some] = position - self._begins[owner]
+        return part.reshape(wanted.shape), offset.reshape(wanted.shape)
+
+    def members(self, part: SupportsIndex) -> NDArray[np.int64]:
+        """
+        The elements of a part.
+
+        Parameters
+        ----------
+        part
+            Number of the part.
+
+        Returns
+        -------
+        numpy.ndarray
+            Their indices, ascending, which is by offset: int64. It is the caller's memory.
+
+        Raises
+        ------
+        SectionError
+            ``index-out-of-bounds``: there is no such part.
+
+        Notes
+        -----
+        Not collective. Nothing but these is read.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).members(1)
+        array([3, 4, 5])
+        """
+        number = operator.index(part)
+        check_indices(np.array(number), self.parts, 0, "the number of a part, ")
+        return self.at(int(self._begins[number]), int(self._begins[number + 1]))
+
+    # In positions, for schedules
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """Position at which each part begins, and one past the last."""
+        return self._begins
+
+    def positions(self, indices: NDArray[Any]) -> NDArray[np.int64]:
+        """Position of elements in the order of parts; the caller has checked and counted them."""
+        found = np.empty(indices.size, np.int64)
+        gather(self._positions, indices.reshape(-1), found)
+        shaped: NDArray[np.int64] = found.reshape(indices.shape)
+        return shaped
+
+    def at(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Elements at some neighbouring positions."""
+        found: NDArray[np.int64] = self._order[begin:end]
+        return found
+
+    def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Elements at any positions."""
+        found = np.empty(positions.size, np.int64)
+        gather(self._order, positions, found)
+        return found
+
+    def close(self) -> None:
+        """
+        Release the tables; those on disk go away. Closing twice does nothing.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).close()
+        """
+        self._positions.close()
+        self._order.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TranslationTable: {self.elements} elements in {self.parts} parts>"
