@@ -9,6 +9,8 @@ worked on: little more than once, because parts are compact.
 
     python examples/mesh_sweep.py                         20 000 nodes, 2 MiB
     python examples/mesh_sweep.py --nodes 50000 --steps 200 --picture sweep.png
+    python examples/mesh_sweep.py --checkpoint 10         keeps the cloud every 10 sweeps; after a kill
+    python examples/mesh_sweep.py --resume                goes on from there, on any number of ranks
     mpiexec -n 4 python examples/mesh_sweep.py            ranks share the parts
 
 SciPy makes the mesh, in memory; everything after that is within the budget.
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +44,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--parts", type=int, default=16)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--memory", default="2MiB")
+    parser.add_argument("--checkpoint", type=int, metavar="SWEEPS", help="keep the cloud so often")
+    parser.add_argument("--resume", action="store_true", help="go on from the last that was kept")
     parser.add_argument("--picture", metavar="FILE", help="draw the cloud (needs matplotlib)")
     words = parser.parse_args(arguments)
     if words.picture and importlib.util.find_spec("matplotlib") is None:
@@ -49,15 +54,22 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("the mesh is made by SciPy: pip install 'outcore[scipy]'")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
-    if comm.rank == 0:
-        make(words.nodes)
-        with outcore.memory(words.memory):
-            inspect(words.nodes, words.parts)
-    comm.barrier()
+    if words.resume:
+        kept = sorted(Path().glob("mesh-kept-*.npy"))
+        first = int(kept[-1].stem.rpartition("-")[2]) if kept else 0
+        source = kept[-1] if kept else "mesh-start.npy"
+        outcore.convert(source, f"mesh-cloud{first % 2}.npy", overwrite=True, comm=comm)
+    else:
+        first = 0
+        if comm.rank == 0:
+            make(words.nodes)
+            with outcore.memory(words.memory):
+                inspect(words.nodes, words.parts)
+        comm.barrier()
     began = time.monotonic()
     with outcore.memory(words.memory), outcore.EdgeSchedule.open("mesh-loop") as schedule:
         worked = int(schedule.edges_of_blocks.sum()) / schedule.edges
-        for step in range(words.steps):
+        for step in range(first, words.steps):
             old, new = f"mesh-cloud{step % 2}.npy", f"mesh-cloud{(step + 1) % 2}.npy"
             outcore.convert(old, new, overwrite=True, comm=comm)
             outcore.edge_loop(
@@ -68,11 +80,15 @@ def main(arguments: list[str] | None = None) -> None:
                 kernel=carry,
                 comm=comm,
             )
+            if words.checkpoint and (step + 1) % words.checkpoint == 0:
+                # It takes its name when it is complete and on the disk.
+                kept_as = f"mesh-kept-{step + 1:09}.npy"
+                outcore.convert(new, kept_as, overwrite=True, comm=comm)
     if comm.rank == 0:
         seconds = time.monotonic() - began
         before, after = np.load("mesh-start.npy"), np.load(f"mesh-cloud{words.steps % 2}.npy")
         volume = np.load("mesh-volume.npy")
-        print(f"{words.steps} sweeps in {schedule.blocks} blocks, {seconds:.1f} s")
+        print(f"{words.steps - first} sweeps in {schedule.blocks} blocks, {seconds:.1f} s")
         print(f"each of {schedule.edges} edges is worked on {worked:.2f} times")
         print(f"mass {mass(before, volume):.6f} before, {mass(after, volume):.6f} after")
         difference = float(np.abs(in_memory(words.steps) - after).max())
@@ -134,6 +150,8 @@ def make(nodes: int) -> None:
     leaving += np.bincount(edges[:, 1], np.maximum(-flow, 0), nodes)
     step = 0.9 / float((leaving / volume).max())
     start = np.exp(-40 * ((points[:, 0] - 0.5) ** 2 + points[:, 1] ** 2))
+    for old in Path().glob("mesh-kept-*.npy"):
+        old.unlink()  # of another mesh
     files = {"points": points, "edges": edges, "flow": flow * step, "share": 1 / volume}
     files |= {"volume": volume, "start": start, "cloud0": start}
     for name, data in files.items():

@@ -1,8 +1,14 @@
 """The applications in `examples/` run, and say what they promise."""
 
+import re
+import threading
+
 import pytest
 
+import outcore
 from applications import SMALL, results, run
+from outcore import transport
+from outcore.testing.sim import SimWorld
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -12,6 +18,32 @@ def test_it_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run(name)
     assert results(name, capsys.readouterr().out)
+
+
+def test_a_sweep_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    here, before = threading.local(), outcore.memory()
+    monkeypatch.setattr(transport, "world", lambda: here.transport)
+    monkeypatch.setattr(transport, "transport", lambda comm: comm)
+
+    def go(t, *more):
+        here.transport = t
+        run("mesh_sweep", *more)
+
+    try:
+        SimWorld(2).run(lambda t: go(t, "--checkpoint", "4", "--steps", "10"))
+        # Killed after the tenth sweep: what was kept last is older.
+        assert sorted(p.name for p in tmp_path.glob("mesh-kept-*")) == [
+            "mesh-kept-000000004.npy",
+            "mesh-kept-000000008.npy",
+        ]
+        capsys.readouterr()
+        SimWorld(3).run(lambda t: go(t, "--resume"))
+    finally:
+        outcore.memory(before)  # ranks that are threads set it in any order
+    said = capsys.readouterr().out
+    assert re.search("^12 sweeps in ", said, re.M)
+    assert results("mesh_sweep", said)
 
 
 @pytest.mark.parametrize("name", SMALL)
