@@ -3,6 +3,7 @@
 import re
 import threading
 
+import numpy as np
 import pytest
 
 import outcore
@@ -44,6 +45,30 @@ def test_a_sweep_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys
     said = capsys.readouterr().out
     assert re.search("^12 sweeps in ", said, re.M)
     assert results("mesh_sweep", said)
+
+
+def test_a_mesh_is_written_for_vtk(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed: output for VTK is NOT tested")
+    monkeypatch.chdir(tmp_path)
+    run("mesh_sweep", "--vtk", "sweep.vtkhdf")
+    with h5py.File("sweep.vtkhdf") as file:
+        grid = file["VTKHDF"]
+        assert grid.attrs["Type"] == b"UnstructuredGrid"
+        assert grid.attrs["Version"].tolist() == [1, 0]
+        cells, nodes = int(grid["NumberOfCells"][0]), int(grid["NumberOfPoints"][0])
+        assert (nodes, 3 * cells) == (2000, int(grid["NumberOfConnectivityIds"][0]))
+        assert grid["Points"].shape == (nodes, 3)
+        assert np.array_equal(grid["Offsets"], np.arange(0, 3 * cells + 1, 3))
+        corners = grid["Connectivity"][:].reshape(cells, 3)
+        assert set(grid["Types"][:]) == {5}
+        assert np.array_equal(grid["PointData/cloud"], np.load("mesh-cloud0.npy"))
+    ends = np.sort(np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]]))
+    assert np.array_equal(np.unique(ends, axis=0), np.load("mesh-edges.npy"))
+    vtk = pytest.importorskip("vtk", reason="vtk is not installed: the file is NOT read by VTK")
+    reader = vtk.vtkHDFReader()
+    reader.SetFileName(str(tmp_path / "sweep.vtkhdf"))
+    reader.Update()
+    assert reader.GetOutput().GetNumberOfCells() == cells
 
 
 @pytest.mark.parametrize("name", SMALL)
