@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         CollectiveArray,
         CollectiveReport,
         CollectiveRequest,
+        CollectiveSchedule,
         ManyReport,
         OwnerReport,
         explain_all,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         write_all,
     )
     from outcore.dist import Align, DistArray, Distribution, ProcessGrid
+    from outcore.index_schedule import IndexSchedule
     from outcore.jobs import ComputeReport, Measured, Planned
     from outcore.ooc.blocks.map_blocks import apply_along_axis, map_blocks
     from outcore.ooc.copies.convert import convert
@@ -155,6 +157,7 @@ __all__ = [
     "CollectiveError",
     "CollectiveReport",
     "CollectiveRequest",
+    "CollectiveSchedule",
     "Communicator",
     "ComputeReport",
     "Damage",
@@ -168,6 +171,7 @@ __all__ = [
     "FormatError",
     "Hints",
     "IORequest",
+    "IndexSchedule",
     "Indexer",
     "InternalError",
     "LinAlgError",
@@ -306,10 +310,11 @@ _LATER = {
     "outcore.assignment": "Assignment assign",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
-        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest ManyReport OwnerReport "
-        "explain_all read_all write_all"
+        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ManyReport "
+        "OwnerReport explain_all read_all write_all"
     ),
     "outcore.dist": "Align DistArray Distribution ProcessGrid",
+    "outcore.index_schedule": "IndexSchedule",
     "outcore.jobs": "ComputeReport Measured Planned",
     "outcore.ooc.blocks.map_blocks": "apply_along_axis map_blocks",
     "outcore.ooc.copies.convert": "convert",

@@ -11,6 +11,7 @@ from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
 
 __all__ = [
+    "CACHED",
     "IMPOSSIBLE",
     "SPARSE",
     "Array",
@@ -21,6 +22,7 @@ __all__ = [
     "Collective",
     "Distribution",
     "Grid",
+    "IndexSchedule",
     "Loop",
     "Messages",
     "NodeBarrier",
@@ -40,8 +42,11 @@ __all__ = [
     "allocate",
     "assign",
     "brief_record",
+    "count_bins",
+    "cut_bins",
     "cut_runs",
     "decode_words",
+    "divide_elements",
     "error_codes",
     "exchange_plan",
     "failed_record",
@@ -88,6 +93,7 @@ __all__ = [
 ]
 
 __version__: Final[str]
+CACHED: Final[int]
 SPARSE: Final[int]
 IMPOSSIBLE: Final[int]
 

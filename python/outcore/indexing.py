@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from outcore.errors import SectionError, UsageError
 from outcore.masks import INDEX, Held, Mask
 
-__all__ = ["Box", "Kind", "Points", "ResultAxis", "Span", "parse"]
+__all__ = ["Box", "Kind", "Points", "ResultAxis", "Span", "has_arrays", "parse"]
 
 #: How arrays in a key are meant: as in ``a[...]``, ``a.oindex[...]`` or ``a.vindex[...]``.
 Kind = Literal["numpy", "outer", "pointwise"]
@@ -264,6 +264,32 @@ class Points:
             part = np.clip(part, 0, max(self.length(k) - 1, 0))
         return np.require(part.reshape(-1), np.int64, ["C", "A"])
 
+    def flat(self, lists: tuple[NDArray[np.int64], ...]) -> NDArray[np.int64]:
+        """
+        Numbers of the elements along `axes`, in C order.
+
+        Parameters
+        ----------
+        lists
+            As `lists_of` gives them for all points, none outside.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of int64, one for each point, none negative.
+        """
+        lengths = [self.length(k) for k in range(len(lists))]
+        wrapped = [np.where(one < 0, one + n, one) for one, n in zip(lists, lengths, strict=True)]
+        if self.mode == "flat":
+            return wrapped[0]
+        found = np.zeros(1, np.int64)
+        for one, n in zip(wrapped, lengths, strict=True):
+            if self.mode == "outer":
+                found = (found[:, None] * n + one).reshape(-1)
+            else:
+                found = found * n + one
+        return np.ascontiguousarray(found)
+
     def rest_of(self, box: Box) -> list[int]:
         """The regular section of a box, as words."""
         rest = [list(words) for words in self.rest]
@@ -407,6 +433,17 @@ def parse(
     parser = _Parser(shape, path, held)
     items = parser.expanded(items)
     return parser.outer(items) if kind == "outer" else parser.broadcast(items, kind)
+
+
+def has_arrays(key: Any) -> bool:
+    """Whether a key has arrays, lists or booleans."""
+
+    def chooses(one: Any) -> bool:
+        if isinstance(one, bool | np.bool):
+            return True
+        return hasattr(one, "__len__") and not isinstance(one, str | bytes) and np.ndim(one) > 0
+
+    return any(chooses(one) for one in (key if isinstance(key, tuple) else (key,)))
 
 
 def _item(one: Any, path: str) -> _Item:

@@ -38,7 +38,7 @@ from outcore.report import Report
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
 
-__all__ = ["explain", "explain_key", "read", "read_key", "write", "write_key", "write_repeated"]
+__all__ = ["check_out", "explain", "explain_key", "read", "read_key", "write", "write_key", "write_repeated"]
 
 # Indices that are looked at in one step.
 _CHECKED = 1 << 16
@@ -122,7 +122,7 @@ def read(array: DiskArray, points: Points, out: NDArray[Any] | None, held: Held)
         core = points.empty(array.dtype, array.order)
         result = points.to_result(core)
     else:
-        _check_out(array, out, points.result_shape)
+        check_out(array, out, points.result_shape)
         result, core = out, points.to_core(out)
     for place, part in _parts(points):
         _Access(array, part, held, writes=False).read(core if place is None else core[place])
@@ -215,7 +215,8 @@ def _parts(points: Points) -> Iterator[tuple[slice | None, Points]]:
         at += window.size
 
 
-def _check_out(array: DiskArray, out: Any, shape: tuple[int, ...]) -> None:
+def check_out(array: DiskArray, out: Any, shape: tuple[int, ...]) -> None:
+    """Refuse memory that the elements cannot be read into."""
     path = array.path
     if not isinstance(out, np.ndarray):
         why = f"out= for '{path}' must be a numpy.ndarray"

@@ -21,6 +21,7 @@ from outcore.report import Report
 
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
+    from outcore.index_schedule import IndexSchedule
     from outcore.indexing import Kind, Points
     from outcore.masks import Held
 
@@ -306,6 +307,51 @@ class Selecting:
             mask = Mask(given, held)
             made = self._along(None, axis, "raise", held, mask)
             return points.read(self._disk, made, out, held)
+
+    def schedule(self, indices: Any) -> IndexSchedule:
+        """
+        Make an access by indices ready to be made many times, on any array of this shape.
+
+        Parameters
+        ----------
+        indices
+            A key with arrays, as in ``a[indices]``: integers or masks, in memory or on disk, mixed with
+            slices. Duplicates are allowed.
+
+        Returns
+        -------
+        IndexSchedule
+            Its `IndexSchedule.gather` reads, its `IndexSchedule.scatter` writes and combines.
+
+        Raises
+        ------
+        SectionError
+            An index is outside its axis (it says which one, at which position), or the key is wrong.
+        UsageError
+            The key has no arrays.
+        BudgetError
+            The schedule does not fit the memory budget: 24 bytes for each index, and the indices.
+
+        Notes
+        -----
+        Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+        section 3.1.1. Not collective; `CollectiveArray.schedule_all` is.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("a.npy", data=np.arange(20.0).reshape(5, 4))
+        >>> b = outcore.create("b.npy", data=-np.arange(20.0).reshape(5, 4))
+        >>> rows = a.schedule([4, 0])
+        >>> rows.gather()[:, 0], rows.gather(of=b)[:, 1]
+        (array([16.,  0.]), array([-17.,  -1.]))
+        """
+        from outcore.index_schedule import IndexSchedule, points_of
+        from outcore.masks import Held
+
+        with Held(self._disk._core, writes=False) as held:
+            points, lists = points_of(self._disk, indices, held)
+            return IndexSchedule(self._disk, points, lists)
 
     def nonzero(self) -> tuple[NDArray[np.int64], ...]:
         """

@@ -42,7 +42,7 @@ pub(crate) struct Choice {
 }
 
 /// Data is taken as cached from this share of pages on, in thousandths: there is no disk to wait for.
-const CACHED: i64 = 950;
+pub const CACHED: i64 = 950;
 
 /// Whether data counts as cached of which this share of pages is in the page cache, in thousandths.
 pub fn is_cached(permille: i64) -> bool {

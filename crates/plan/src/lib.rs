@@ -70,7 +70,7 @@ pub mod trial;
 
 pub use address::nests;
 pub use check::{check, Bounds, CheckedRound};
-pub use choose::is_cached;
+pub use choose::{is_cached, CACHED};
 pub use error::PlanError;
 pub use layout::{ChunkTable, Chunked, GridBox, Layout, Order, Part, Stored, Strided};
 pub use plan::{

@@ -140,6 +140,7 @@ mod _core {
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         outcore_access::terms::default_budget();
+        m.add("CACHED", outcore_plan::CACHED)?;
         m.add("SPARSE", outcore_plan::collective::SPARSE)?;
         m.add("IMPOSSIBLE", outcore_plan::collective::IMPOSSIBLE)?;
         m.add("__version__", env!("CARGO_PKG_VERSION"))

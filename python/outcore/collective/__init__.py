@@ -5,6 +5,7 @@ Collective access: many ranks, each byte across the disk once.
 |---|---|
 | `array.py`     | `CollectiveArray`: what `open(..., comm=)` gives |
 | `many.py`      | `read_all`, `write_all` of several arrays |
+| `irregular.py` | schedules of accesses by indices: `schedule_all` |
 | `explain.py`   | `explain_all`, of one array and of many |
 | `dry_run.py`   | the plan of any number of ranks, told by one process |
 | `request.py`   | calls that were started: `iread_all`, `iwrite_all` |
@@ -26,6 +27,7 @@ Plan, owners, prices and method, holes, parts of messages and who flushes are de
 
 from outcore.collective.array import CollectiveArray
 from outcore.collective.explain import explain_all
+from outcore.collective.irregular import CollectiveSchedule
 from outcore.collective.many import read_all, write_all
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport
 from outcore.collective.request import CollectiveRequest
@@ -35,6 +37,7 @@ __all__ = [
     "CollectiveArray",
     "CollectiveReport",
     "CollectiveRequest",
+    "CollectiveSchedule",
     "ManyReport",
     "OwnerReport",
     "explain_all",

@@ -77,6 +77,9 @@ _CALLS = {
     # Without sections.
     "outcore.open": Call(20),
     "flush_all": Call(22),
+    "schedule_all": Call(23),
+    "CollectiveSchedule.gather_all": Call(24),
+    "CollectiveSchedule.scatter_all": Call(25),
     "a computation": Call(30),
     "DistArray.redistribute_all": Call(101),
     "DistArray.update_ghosts_all": Call(102),

@@ -14,16 +14,21 @@ from outcore.collective.agreement import Announced, Elsewhere, fail_together, to
 from outcore.collective.call import Reader, run
 from outcore.collective.durable import WORDS, Ready, flush_once
 from outcore.collective.explain import explain
+from outcore.collective.irregular import CollectiveSchedule
 from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport
 from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray, Mode
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
+from outcore.indexing import has_arrays
 from outcore.transport import Transport
 from outcore.transport.timeouts import DeferredInterrupt
 
 __all__ = ["CollectiveArray"]
+
+# What methods for sections mean for elements of lists.
+_MANNERS: dict[str, Any] = {"sieve": "direct", "two-phase": "pipelined"}
 
 
 class CollectiveArray(DiskArray):
@@ -88,7 +93,8 @@ class CollectiveArray(DiskArray):
         Parameters
         ----------
         key
-            What this rank wants: integers, slices, ``...``, None.
+            What this rank wants: integers, slices, ``...``, None. Or, on all ranks, a key with arrays of
+            indices (an empty one where a rank wants nothing), with the same slices beside them.
         out
             Array to fill, of the section's shape and the array's dtype. Strided arrays are fine.
         method
@@ -138,6 +144,9 @@ class CollectiveArray(DiskArray):
         >>> SimWorld(2).run(columns)[1].tolist()
         [[2], [8], [14], [20]]
         """
+        if has_arrays(key):
+            schedule = CollectiveSchedule(self, key)
+            return schedule.gather_all(out, method=_MANNERS.get(method, method))
         return self._reader.read(self, key, out, method)
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
@@ -153,7 +162,8 @@ class CollectiveArray(DiskArray):
         Parameters
         ----------
         key
-            Where this rank's values go; may be empty.
+            Where this rank's values go; may be empty. With arrays of indices as for `read_all`: of several
+            values for one element the last one of the highest rank wins.
         value
             Broadcast to the section's shape, and cast to the array's dtype, as NumPy does on assignment.
         method
@@ -194,6 +204,11 @@ class CollectiveArray(DiskArray):
         self._write(key, value, method)
 
     def _write(self, key: Any, value: Any, method: Method) -> None:
+        if has_arrays(key):
+            manner = "auto" if method in ("direct", "sieve") else _MANNERS.get(method, method)
+            CollectiveSchedule(self, key).scatter_all(value, method=manner)
+            return
+
         def bring() -> list[items.Item]:
             return [items.writing(self, key, value)]
 
@@ -250,7 +265,7 @@ class CollectiveArray(DiskArray):
         return start(
             self._transport,
             self,
-            lambda: self._reader.read(self, key, out, method),
+            lambda: self.read_all(key, out=out, method=method),
             writes=False,
         )
 
@@ -347,6 +362,66 @@ class CollectiveArray(DiskArray):
             return [items.looking(self, key)]
 
         return explain(self._transport, bring, method, self._hints, write=write)
+
+    def schedule_all(
+        self,
+        indices: Any,
+        *,
+        chunk: int | None = None,
+        io_ranks: int | None = None,
+        groups: int = 1,
+    ) -> CollectiveSchedule:
+        """
+        Make an access by indices ready to be made many times by all ranks together. Collective.
+
+        Parameters
+        ----------
+        indices
+            A key with arrays, as in ``a[indices]``, each rank its own; slices beside them are the same on
+            all ranks. A rank without indices passes an empty array of integers.
+        chunk
+            Bytes of the buffer with which an owner reads or writes: its file domain is done in as many
+            rounds as that takes. All ranks the same; by default what fits the budget of each, 64 MiB at
+            most.
+        io_ranks
+            Ranks that read and write for all (owners); by default `Hints.io_ranks`, or all.
+        groups
+            Groups of owners that take turns at the disk (the paper's *pipelined collective I/O*).
+
+        Returns
+        -------
+        CollectiveSchedule
+            Its `CollectiveSchedule.gather_all` reads, its `CollectiveSchedule.scatter_all` writes and
+            combines: this array, and others of the same shape.
+
+        Raises
+        ------
+        CollectiveError
+            On *all* ranks if any rank failed (an index is outside: which rank, at which position), or
+            called something else, with other hints.
+
+        Notes
+        -----
+        Owners have file domains with about equally many bytes of what is asked for, cut at chunks or shards.
+        Indices travel once, when the schedule is made; after that only elements do. It takes 24 bytes of
+        the budget for each index of this rank, and 32 for each that this rank owns.
+
+        Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+        section 3.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.arange(8) ** 2)
+        >>> def work(comm):
+        ...     mine = np.random.default_rng(0).permutation(8)[comm.rank :: comm.size]
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         return bool((a.schedule_all(mine).gather_all() == mine**2).all())
+        >>> SimWorld(3).run(work)
+        [True, True, True]
+        """
+        return CollectiveSchedule(self, indices, chunk=chunk, io_ranks=io_ranks, groups=groups)
 
     def flush_all(self) -> None:
         """

@@ -43,7 +43,7 @@ from numpy.typing import ArrayLike, NDArray
 from outcore import _core
 from outcore.collective.agreement import Failures, Unsure, fail_together, together
 from outcore.errors import UsageError
-from outcore.formats.layout import Chunked
+from outcore.formats.layout import Chunked, ShardSource
 from outcore.index_schedule import (
     Combine,
     CombinedPoints,
@@ -133,9 +133,12 @@ class CollectiveSchedule:
         self._groups, self._asked = groups, chunk or 0
         self._held: list[_core.Reservation] = []
         self._combined: dict[int, CombinedPoints] = {}
-        records = together(self._group, "schedule_all", lambda: self._prepare(indices), self._told)
-        with DeferredInterrupt():
-            self._exchange_indices(records)
+        # What the ranks said when they made it; until the owners have been told what they own.
+        self._records: _core.Records | None = together(
+            self._group, "schedule_all", lambda: self._prepare(indices), self._told
+        )
+        self._order = np.zeros(0, np.int64)
+        self._parts: list[_Part] = []
 
     # Made once
 
@@ -172,8 +175,13 @@ class CollectiveSchedule:
     def _keep(self, nbytes: int) -> None:
         self._held.append(_core.Reservation("a collective schedule", nbytes))
 
+    def _tell_owners(self) -> None:
+        """Cut the file domains, and tell each owner which of its elements this rank has: once."""
+        if self._records is not None:
+            self._exchange_indices(self._records)
+            self._records = None
+
     def _exchange_indices(self, records: _core.Records) -> None:
-        """Cut the file domains, and tell each owner which of its elements this rank has."""
         group, flat = self._group, self._flat
         total = sum(records.setting(_NUMBER)) * self._row
         chunk = self._asked or max(min(_CHUNK, *records.setting(_ROOM)), self._row, 1)
@@ -199,7 +207,6 @@ class CollectiveSchedule:
         self._starts = np.concatenate(([0], np.cumsum(counts)))
         me = self._owners.index(group.rank) if group.rank in self._owners else None
         self._me = me
-        self._parts: list[_Part] = []
         with Unsure(group, "schedule_all"):
             theirs = self._exchange_counts(failures)
         for number in range(rounds):
@@ -233,7 +240,9 @@ class CollectiveSchedule:
         unit = 1
         if isinstance(layout, Chunked):
             along = points.axes[0]
-            unit = (self._array.info.shards or layout.chunks)[along]
+            unit = layout.chunks[along]
+            if isinstance(layout.source, ShardSource):
+                unit *= layout.source.per_shard[along]
             unit *= math.prod(points.shape[d] for d in points.axes[1:])
         most = max(min(_BINS * self._io_ranks, _COUNTED // self._group.size), 64)
         units = max(math.ceil(elements / max(unit, 1)), 1)
@@ -365,6 +374,8 @@ class CollectiveSchedule:
         direct = method == "direct" or (method == "auto" and min(records.setting(2)) == 1)
         with DeferredInterrupt():
             failures = Failures()
+            if not direct:
+                self._tell_owners()
             if direct:
                 with failures.caught():
                     self._alone._of(array).read(array._core, rows)
@@ -435,6 +446,7 @@ class CollectiveSchedule:
         )
         with DeferredInterrupt():
             failures = Failures()
+            self._tell_owners()
             if fill is not None:
                 with failures.caught():
                     self._fill(array, fill)

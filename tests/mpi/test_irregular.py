@@ -1,0 +1,214 @@
+"""Collective accesses by indices: against NumPy, on any number of ranks, owners, rounds and groups."""
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore.index_schedule import COMBINES
+from ranks import ranks
+
+WAYS = [
+    {},
+    {"io_ranks": 1},
+    {"chunk": 64},
+    {"chunk": 100, "groups": 2},
+    {"chunk": 40, "groups": 3, "io_ranks": 2},
+]
+FORMATS = {
+    "npy": ("a.npy", {}),
+    "zstd": ("a.zarr", {"chunks": (7, 5), "compression": "zstd"}),
+    "shards": ("a.zarr", {"chunks": (4, 5), "shards": (8, 10)}),
+    "hdf5": ("a.h5::/x", {"chunks": (7, 5), "compression": "gzip"}),
+    "contiguous": ("a.h5::/x", {}),
+}
+SHAPE = (40, 10)
+DATA = np.arange(400.0).reshape(SHAPE)
+
+
+def lists(size, seed, axes):
+    """Indices of each rank: some have none, some the same ones."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for rank in range(size):
+        number = 0 if rank == 1 and size > 2 else int(rng.integers(1, 60))
+        found.append(tuple(rng.integers(-SHAPE[d], SHAPE[d], number) for d in axes))
+    return found
+
+
+def made(t, folder, name):
+    path, options = FORMATS[name]
+    path = str(folder / path)
+    if t.rank == 0:
+        outcore.create(path, data=DATA, **options).close()
+    t.barrier()
+    return path
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@ranks(1, 2, 3, 5, 8, per_node=(None, 2))
+def test_elements_are_those_of_numpy(world, folder, name):
+    def body(t):
+        path = made(t, folder, name)
+        for number, how in enumerate(WAYS):
+            how = {k: min(v, t.size) if k == "io_ranks" else v for k, v in how.items()}
+            axes = [(0,), (0, 1), (1,)][number % 3]
+            rest = [np.s_[1:9:3], None, np.s_[2:]][number % 3]
+            all_lists = lists(t.size, number, axes)
+            expected = DATA.copy()
+
+            def key(rank, axes=axes, rest=rest, all_lists=all_lists):
+                mine = all_lists[rank]
+                if axes == (0,):
+                    return (mine[0], rest)
+                return (rest, mine[0]) if axes == (1,) else mine
+
+            with outcore.open(path, "r+", comm=t) as a:
+                schedule = a.schedule_all(key(t.rank), **how)
+                for method in ("auto", "direct", "collective", "pipelined"):
+                    got = schedule.gather_all(method=method)
+                    assert np.array_equal(expected[key(t.rank)], got), (how, method)
+                for method in ("auto", "collective", "pipelined"):
+                    rng = np.random.default_rng(number)
+                    each = [rng.standard_normal(expected[key(r)].shape) for r in range(t.size)]
+                    schedule.scatter_all(each[t.rank], method=method)
+                    for rank, values in enumerate(each):
+                        expected[key(rank)] = values
+                    assert np.array_equal(expected[key(t.rank)], schedule.gather_all())
+                t.barrier()
+                assert np.array_equal(expected, a[...])
+                t.barrier()
+                schedule.scatter_all(DATA[key(t.rank)])
+                if t.rank == 0:
+                    a[...] = DATA
+                t.barrier()
+
+    world.run(body)
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+@ranks(1, 2, 3, 5, 8, per_node=(None, 2))
+def test_sums_have_the_bits_of_one_process(world, folder, combine):
+    indices = np.random.default_rng(1).integers(0, 40, 600)
+    values = np.random.default_rng(2).standard_normal((600, 10)) * 10.0 ** (indices[:, None] % 19 - 9)
+    expected = DATA.copy()
+    COMBINES[combine].at(expected, indices, values)
+
+    def body(t):
+        path = made(t, folder, "npy")
+        cuts = [600 * k // t.size for k in range(t.size + 1)]
+        mine = slice(cuts[t.rank], cuts[t.rank + 1])
+        for how in WAYS[:1] + WAYS[2:4]:
+            with outcore.open(path, "r+", comm=t) as a:
+                schedule = a.schedule_all(indices[mine], **how)
+                schedule.scatter_all(values[mine], combine)
+                t.barrier()
+                assert expected.tobytes() == a[...].tobytes()
+                t.barrier()
+                if t.rank == 0:
+                    a[...] = DATA
+                t.barrier()
+
+    world.run(body)
+
+
+@ranks(1, 3, 4)
+def test_elements_that_nobody_writes_are_filled_or_keep_their_value(world, folder):
+    def body(t):
+        path = made(t, folder, "npy")
+        mine = np.arange(t.rank, 40, 2 * t.size)
+        for fill in (None, -5.0):
+            with outcore.open(path, "r+", comm=t) as a:
+                a.schedule_all(mine, chunk=100).scatter_all(7.0, fill=fill)
+                t.barrier()
+                expected = DATA.copy() if fill is None else np.full(SHAPE, fill)
+                for rank in range(t.size):
+                    expected[rank :: 2 * t.size] = 7.0
+                assert np.array_equal(expected, a[...])
+                t.barrier()
+
+    world.run(body)
+
+
+@ranks(1, 2, 3)
+def test_a_schedule_serves_arrays_of_other_types_and_layouts(world, folder):
+    def body(t):
+        path = made(t, folder, "npy")
+        other = str(folder / "other.zarr")
+        if t.rank == 0:
+            outcore.create(other, data=DATA.astype("f4"), chunks=(3, 4), compression="zstd").close()
+        t.barrier()
+        mine = np.arange(t.rank, 40, t.size)[::-1]
+        with outcore.open(path, comm=t) as a, outcore.open(other, "r+", comm=t) as b:
+            schedule = a.schedule_all(mine)
+            schedule.scatter_all(schedule.gather_all() + 1, of=b)
+            t.barrier()
+            assert np.array_equal((DATA + 1).astype("f4"), b[...])
+
+    world.run(body)
+
+
+@ranks(2, 3)
+def test_one_rank_with_a_bad_index_fails_on_all_and_nothing_is_written(world, folder):
+    def body(t):
+        path = made(t, folder, "npy")
+        with outcore.open(path, "r+", comm=t) as a:
+            with pytest.raises(outcore.CollectiveError, match=r"rank 1.*40.*position 2"):
+                a.schedule_all(np.array([0, 1, 40 if t.rank == 1 else 2]))
+            schedule = a.schedule_all(np.array([t.rank]))
+            with pytest.raises(outcore.CollectiveError, match="rank 1"):
+                schedule.scatter_all(np.zeros((1, 3 if t.rank == 1 else 10)))
+            with pytest.raises(outcore.CollectiveError):
+                schedule.scatter_all(0.0, "last" if t.rank else "add")
+            with pytest.raises(outcore.CollectiveError):
+                a.schedule_all(np.array([0]), io_ranks=1 + t.rank)
+            with pytest.raises(outcore.CollectiveError):
+                a.schedule_all(np.s_[[0], t.rank :])
+            t.barrier()
+            assert np.array_equal(DATA, a[...])
+            # They go on together.
+            assert np.array_equal(DATA[[t.rank]], schedule.gather_all())
+
+    world.run(body)
+
+
+@pytest.mark.simulated
+@ranks(3)
+def test_an_owner_that_cannot_read_fails_on_all_at_the_same_step(world, folder):
+    def body(t):
+        path = made(t, folder, "npy")
+        with outcore.open(path, comm=t) as a:
+            schedule = a.schedule_all(np.arange(40), chunk=200)
+            if t.rank == 2:
+
+                def broken(part, array):
+                    raise OSError("the disk is gone")
+
+                schedule._serving = broken
+            for method in ("collective", "pipelined"):
+                with pytest.raises(outcore.CollectiveError, match="the disk is gone"):
+                    schedule.gather_all(method=method)
+            if t.rank == 2:
+                del schedule._serving
+            assert np.array_equal(DATA, schedule.gather_all(method="pipelined"))
+
+    world.run(body)
+
+
+@ranks(1, 2, 4)
+def test_what_some_ranks_wrote_any_number_of_ranks_reads(world, folder):
+    """Checkpoint and restart: the order in the file is that of the array."""
+
+    def body(t):
+        path = str(folder / "checkpoint.npy")
+        if t.rank == 0:
+            outcore.create(path, (1000,), "f8").close()
+        t.barrier()
+        order = np.random.default_rng(5).permutation(1000)
+        mine = order[t.rank :: t.size]
+        with outcore.open(path, "r+", comm=t) as a:
+            a.schedule_all(mine, groups=2, chunk=512).scatter_all(np.sqrt(mine))
+            t.barrier()
+            back = np.array_split(np.arange(1000)[::-1], t.size)[t.rank]
+            assert np.array_equal(np.sqrt(back), a.schedule_all(back).gather_all(method="collective"))
+
+    world.run(body)
