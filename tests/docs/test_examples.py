@@ -64,11 +64,19 @@ def test_a_mesh_is_written_for_vtk(tmp_path, monkeypatch):
         assert np.array_equal(grid["PointData/cloud"], np.load("mesh-cloud0.npy"))
     ends = np.sort(np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]]))
     assert np.array_equal(np.unique(ends, axis=0), np.load("mesh-edges.npy"))
-    vtk = pytest.importorskip("vtk", reason="vtk is not installed: the file is NOT read by VTK")
+
+
+def test_vtk_reads_the_mesh(tmp_path, monkeypatch):
+    vtk = pytest.importorskip("vtk", reason="vtk is not installed: what VTK reads is NOT tested")
+    monkeypatch.chdir(tmp_path)
+    run("mesh_sweep", "--vtk", "sweep.vtkhdf")
     reader = vtk.vtkHDFReader()
     reader.SetFileName(str(tmp_path / "sweep.vtkhdf"))
     reader.Update()
-    assert reader.GetOutput().GetNumberOfCells() == cells
+    grid = reader.GetOutput()
+    assert (grid.GetNumberOfPoints(), grid.GetCell(0).GetNumberOfPoints()) == (2000, 3)
+    array = grid.GetPointData().GetArray("cloud")
+    assert [array.GetValue(n) for n in range(2000)] == np.load("mesh-cloud0.npy").tolist()
 
 
 @pytest.mark.parametrize("name", SMALL)

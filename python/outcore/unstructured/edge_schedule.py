@@ -48,7 +48,7 @@ from outcore.unstructured.tables import (
     too_small,
     write_manifest,
 )
-from outcore.unstructured.translation import TranslationTable
+from outcore.unstructured.translation import PartOrder
 
 __all__ = ["EdgeSchedule", "edge_schedule"]
 
@@ -64,7 +64,7 @@ _EDGES, _OWN, _OFF, _SPACE = range(4)
 
 
 class _Order(Protocol):
-    """An order of nodes in which blocks are intervals: a `TranslationTable`, or their numbers."""
+    """An order of nodes in which blocks are intervals: a `PartOrder`, or that of their numbers."""
 
     @property
     def begins(self) -> NDArray[np.int64]:
@@ -335,7 +335,7 @@ def edge_schedule(
         check_edges(found)
         order: _Order = _ByNumber(count)
         if partition is not None:
-            order = stack.enter_context(TranslationTable(partition))
+            order = stack.enter_context(PartOrder(partition))
         stack.enter_context(_core.Reservation("edge schedule", room()))
         columns = _columns(updated, int(found.shape[1]))
         making = _Making(found, count, order, columns, bytes_per_node, bytes_per_edge)
