@@ -456,6 +456,37 @@ def test_kernels_that_do_something_else(mesh):
         )
 
 
+def test_memory_is_given_back_whatever_fails(mesh, tmp_path):
+    from outcore import _core
+
+    def failing(edges, x, y):
+        raise ZeroDivisionError
+
+    x = outcore.create(tmp_path / "x.npy", data=mesh["x"])
+    bad = mesh["edges"].copy()
+    bad[-1] = N
+    with outcore.memory("512 KiB"):
+        before = _core.memory_state()[0]
+        with pytest.raises(ZeroDivisionError):
+            outcore.edge_loop(
+                mesh["edges"], reads={"y": mesh["y"]}, updates={"x": x}, kernel=failing
+            )
+        assert _core.memory_state()[0] == before
+        for partition in (None, outcore.Partition.blocks(N, 3)):
+            with pytest.raises(outcore.SectionError):
+                outcore.edge_loop(
+                    bad,
+                    reads={"y": mesh["y"]},
+                    updates={"x": x},
+                    kernel=sweep,
+                    partition=partition,
+                )
+            assert _core.memory_state()[0] == before
+        outcore.edge_loop(mesh["edges"], reads={"y": mesh["y"]}, updates={"x": x}, kernel=sweep)
+        assert _core.memory_state()[0] == before
+    x.close()
+
+
 def test_a_node_with_more_edges_than_memory():
     star = np.stack([np.full(9000, 17), np.arange(9000)], axis=1)
     x = np.zeros(9000)

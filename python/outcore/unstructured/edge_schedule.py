@@ -59,6 +59,8 @@ _LOCALIZED = 80
 _PIECE = 4
 #: Bytes of a node of a block beside its data, while the block is localized: its index, sorted, ranks.
 _NODE = 64
+#: Local numbers are int32.
+_MOST = 2**31 - 1
 #: Columns of the table of blocks: edges, own nodes, nodes of others, and room for those in the index.
 _EDGES, _OWN, _OFF, _SPACE = range(4)
 
@@ -335,7 +337,7 @@ def edge_schedule(
         check_edges(found)
         order: _Order = _ByNumber(count)
         if partition is not None:
-            order = stack.enter_context(PartOrder(partition))
+            order = stack.enter_context(PartOrder(partition, counted=True))
         stack.enter_context(_core.Reservation("edge schedule", room()))
         columns = _columns(updated, int(found.shape[1]))
         making = _Making(found, count, order, columns, bytes_per_node, bytes_per_edge)
@@ -393,7 +395,7 @@ class _Making:
             self.counts, self.others = self.groups.count(blocks)
             own = np.diff(self.begins)
             cost = self.counts * self.edge_cost + (own + self.others) * self.node_cost
-            heavy = cost > limit
+            heavy = (cost > limit) | (own + self.others > _MOST)
             if not heavy.any():
                 return
             alone = np.flatnonzero(heavy & (own == 1))
@@ -436,7 +438,7 @@ class _Making:
         local = table("local", (copies, columns), np.int32)
         numbers = table("numbers", (copies,), np.int64)
         index = table("index", (size,), np.int64)
-        positions = new_table((copies, columns), np.int64, near)
+        positions = new_table((copies, columns), np.int64, near, counted=True)
         self.groups.distribute(positions, numbers)
         begin, place, piece = 0, 0, room() // 32
         for number, (edges, own, _, space) in enumerate(blocks.tolist()):

@@ -50,17 +50,19 @@ class PartOrder:
     ----------
     partition
         A `Partition`; it is read once here.
+    counted
+        It only lives within an operation (`new_table`).
     """
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, *, counted: bool = False) -> None:
         counts = partition.counts
         #: Position at which each part begins, and one past the last.
         self.begins: NDArray[np.int64] = np.r_[0, counts.cumsum()]
         part: Any = partition._table
         near = [part.path] if isinstance(part, DiskArray) else []
         size = partition.elements
-        self._positions: Table = new_table((size,), np.int64, near)
-        self._order: Table = new_table((size,), np.int64, near)
+        self._positions: Table = new_table((size,), np.int64, near, counted=counted)
+        self._order: Table = new_table((size,), np.int64, near, counted=counted)
         filled = self.begins[:-1].copy()
         with _core.Reservation("translation table", room()):
             for low, high, slab in slabs(part, rows_in(room(), _EACH, "parts")):
