@@ -86,6 +86,22 @@ def union(device: Device, runs: list[Runs], gap: int | None = None) -> Requests:
     return _merge(device, device.gap if gap is None else gap, begin, end)
 
 
+def touched(device: Device, index: np.ndarray, item: int, base: int) -> Requests:
+    """`requests` for the items of `item` bytes at these indices, ascending; item 0 begins at `base`."""
+    begins, ends = [], []
+    for at in range(0, len(index), 1 << 20):
+        start = index[at : at + (1 << 20)] * item + base
+        begin, end = start // PAGE * PAGE, -(-(start + item) // PAGE) * PAGE
+        # Of items in the same pages one is enough: there are far more items than pages.
+        new = np.flatnonzero((np.diff(begin, prepend=-1) != 0) | (np.diff(end, prepend=-1) != 0))
+        begins.append(begin[new])
+        ends.append(end[new])
+    nothing = np.zeros(0, np.int64)
+    return _merge(
+        device, device.gap, np.concatenate([nothing, *begins]), np.concatenate([nothing, *ends])
+    )
+
+
 def changed(
     device: Device, count: list[int], stride: list[int], offset: int, length: int
 ) -> Requests:

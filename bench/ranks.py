@@ -162,6 +162,9 @@ class Ranks:
         # Files that are known to hold what they should.
         self.trusted: set[Path] = set()
         self._repeat: int = words["repeat"]
+        self._patience: float = words.get("patience", PATIENCE)
+        # Seconds after which even the first run counts: nothing of it is from being the first.
+        self._long: float = words.get("long", float("inf"))
         self._random = random.Random(1)  # the same on all ranks
         self._group = Path(words["group"]) if "group" in words else None
         self._device: str = words.get("device", "")
@@ -253,7 +256,7 @@ class Ranks:
             settle(name)
             call, close = makers[name]()
             spent, io = self._timed(call)
-            if self.cache == "warm" and spent <= PATIENCE:
+            if self.cache == "warm" and spent <= self._patience:
                 # That faulted in mappings; this is how a second use finds them.
                 if writes:
                     settle(name)
@@ -263,11 +266,12 @@ class Ranks:
             if name in checked:
                 seconds[name].append(spent)
                 device[name].append(io)
-                if spent > PATIENCE:
+                if spent > self._patience:
                     enough.add(name)
                 continue
             checked.add(name)
-            if self.cache != "warm" and spent > PATIENCE:  # it was as cold as a second run would be
+            # It was as cold as a second run would be.
+            if spent > (self._patience if self.cache != "warm" else self._long):
                 seconds[name].append(spent)
                 device[name].append(io)
                 enough.add(name)
@@ -320,7 +324,8 @@ def _clean(files: list[Path]) -> None:
 
 def show(rows: list[Row], ours: list[str], against: dict[str, Callable[[Row], float]]) -> str:
     """
-    A markdown table in milliseconds.
+    A markdown table in milliseconds; what a row's `extra` says ran ``over`` a limit is "> limit",
+    columns come in its ``order``.
 
     Parameters
     ----------
@@ -329,14 +334,22 @@ def show(rows: list[Row], ours: list[str], against: dict[str, Callable[[Row], fl
     against
         For each column of ratios its heading and what the first of ours is divided by.
     """
-    names = list(dict.fromkeys(name for row in rows for name in row.seconds))
-    heads = ["case", "MB", "library", *names, *against]
-    lines = ["| " + " | ".join(heads) + " |", "|---|---:|---|" + "---:|" * (len(heads) - 3)]
+    told = [[*row.extra.get("order", ()), *row.seconds, *row.wrong] for row in rows]
+    names = list(dict.fromkeys(name for some in told for name in some))
+    library = ["library"] if any("library" in row.extra for row in rows) else []
+    heads = ["case", "MB", *library, *names, *against]
+    lines = ["| " + " | ".join(heads) + " |", "|---|---:|" + "---|" * len(library)]
+    lines[1] += "---:|" * (len(heads) - 2 - len(library))
     for row in rows:
-        cells = [row.case, f"{row.nbytes / 1e6:.1f}", row.extra["library"]]
+        cells = [
+            row.case,
+            f"{row.nbytes / 1e6:.1f}",
+            *(row.extra.get(head, "") for head in library),
+        ]
         for name in names:
-            value = row.median(name)
+            value, over = row.median(name), row.extra.get("over", {}).get(name)
             text = "-" if value == float("inf") else f"{value * 1e3:.2f}"
+            text = f"> {over * 1e3:.0f}" if over else text
             cells.append("wrong" if name in row.wrong else text)
         for base in against.values():
             ratio = row.median(ours[0]) / base(row)

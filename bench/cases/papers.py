@@ -3,9 +3,10 @@ Question: what are the papers' own tables today, on this machine and on a model 
 
 Expected: what made direct access slow in 1994, requests of some bytes to few slow disks, is hidden by
 page cache and disk today; the model (`outcore simulate --paper`) and a throttled device (``--cache
-slow``) bring it back. Tables: PASSION 3 (Laplace), 4 (2-D FFT), 10 and 11 (sieving), 13 (prefetching);
-extended two-phase 9 (product) and 10 (Laplace). Choose with ``--tables "passion 10" "extended 9"``;
-each prints theirs, here, and the model where there is one. Results are compared element by element.
+slow``) bring it back. Tables: PASSION 3 (Laplace), 4 (2-D FFT), 6 to 9 (molecular dynamics), 10 and 11
+(sieving), 13 (prefetching); extended two-phase 9 (product) and 10 (Laplace); figures 9 to 15 of the
+irregular paper. Choose with ``--tables "passion 10" "extended 9" "irregular 12"``; each prints theirs,
+here, and the model where there is one. Results are compared element by element.
 """
 
 from __future__ import annotations
@@ -17,8 +18,13 @@ from typing import Any
 from harness import Row, save
 from outcore.model import tables
 from outcore.simulate.programs import TABLES as MODELLED
+from papers import irregular_figures
 
-NAMES = (*(f"passion {n}" for n in (3, 4, 10, 11, 13)), "extended 9", "extended 10")
+NAMES = (
+    *(f"passion {n}" for n in (3, 4, 6, 7, 8, 9, 10, 11, 13)),
+    *("extended 9", "extended 10"),
+    *(f"irregular {n}" for n in irregular_figures.FIGURES),
+)
 
 
 def run(options: Any) -> None:
@@ -32,6 +38,8 @@ def run(options: Any) -> None:
         paper, number = name.split()
         if paper == "extended":
             _ranks(options, int(number))
+        elif paper == "irregular":
+            irregular_figures.run(int(number), options, _print)
         else:
             _ONE_PROCESS[int(number)](options)
 
@@ -39,11 +47,25 @@ def run(options: Any) -> None:
 _TITLES = {
     "passion 3": "PASSION report, table 3: Laplace's equation, 10 iterations, seconds",
     "passion 4": "PASSION report, table 4: 2-D FFT, seconds by slab size",
+    **{
+        f"passion {n}": f"PASSION report, table {n}: molecular dynamics, {what} atoms, seconds"
+        for n, what in zip(
+            (6, 7, 8, 9),
+            (
+                "pre-processing, 14K",
+                "pre-processing, 6K",
+                "one iteration, 14K",
+                "one iteration, 6K",
+            ),
+            strict=True,
+        )
+    },
     "passion 10": "PASSION report, table 10: direct access and data sieving, 64 local arrays",
     "passion 11": "PASSION report, table 11: requests, and elements read, of one local array",
     "passion 13": "PASSION report, table 13: product without and with prefetching",
     "extended 9": "Extended two-phase method, table 9: I/O of a product, seconds",
     "extended 10": "Extended two-phase method, table 10: I/O of Laplace's equation, seconds",
+    **{f"irregular {n}": irregular_figures.title(n) for n in irregular_figures.FIGURES},
 }
 
 
@@ -163,6 +185,24 @@ def _counts(options: Any) -> None:
     _print(["section", "theirs, direct", "sieve", "here, direct", "sieve", "auto"], rows)
 
 
+def _molecular(table: int) -> Callable[[Any], None]:
+    """Theirs; what is here is an edge loop of the examples, which nothing times yet."""
+
+    def show(_options: Any) -> None:
+        cells = tables.passion(table)
+        slabs = [*dict.fromkeys(cell.method for cell in cells)]
+        rows: list[list[Any]] = []
+        for ranks in dict.fromkeys(cell.ranks for cell in cells):
+            of = {cell.method: cell.seconds for cell in cells if cell.ranks == ranks}
+            rows.append([f"theirs, {ranks} processors", *(of[slab] for slab in slabs)])
+        _print(["slabs of", *slabs], rows)
+        for note in sorted({cell.note for cell in cells if cell.note}):
+            print(f"theirs, 4 processors: {note}")
+        print("here: not there (a timed kernel of molecular dynamics)")
+
+    return show
+
+
 def _prefetch(options: Any) -> None:
     cells = tables.passion(13)
     rows: list[list[Any]] = []
@@ -184,6 +224,7 @@ def _prefetch(options: Any) -> None:
 _ONE_PROCESS: dict[int, Callable[[Any], None]] = {
     3: _laplace,
     4: _fft,
+    **{table: _molecular(table) for table in (6, 7, 8, 9)},
     10: _sieving,
     11: _counts,
     13: _prefetch,

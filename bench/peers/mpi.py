@@ -1,7 +1,8 @@
-"""MPI-IO as a peer: a section as a datatype, hints set, collective and independent calls."""
+"""MPI-IO as a peer: sections and points as datatypes, hints set, collective and independent calls."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,57 @@ class MpiFile:
         (self._file.Write_at_all if collective else self._file.Write_at)(0, value)
         if sync:
             self._file.Sync()
+
+    def close(self) -> None:
+        """Close; collective."""
+        self._file.Close()
+
+
+class IndexedType:
+    """
+    A rank's float64 elements as an indexed type, which is made once for an index list.
+
+    A view has to ascend, so elements travel in ascending order, and are put into the order of the index
+    list afterwards (before, writing).
+
+    Attributes
+    ----------
+    made
+        Seconds that sorting and making the type took.
+    """
+
+    def __init__(self, mpi: Any, index: np.ndarray) -> None:
+        start = time.perf_counter()
+        self.order = np.argsort(index)
+        self.memory = np.empty(len(index))
+        places = index[self.order].astype(np.int32)  # what mpi4py hands over as it is
+        self.kind = mpi.DOUBLE.Create_indexed_block(1, places)
+        self.kind.Commit()
+        self.made = time.perf_counter() - start
+
+
+class MpiPoints:
+    """Elements of a file opened through MPI-IO; `read` and `write` move them all."""
+
+    def __init__(
+        self, ranks: Any, path: Path, points: IndexedType, base: int, write: bool = False
+    ) -> None:
+        mpi, self._points = ranks.mpi, points
+        info = hints(mpi)
+        mode = mpi.MODE_RDWR if write else mpi.MODE_RDONLY
+        self._file = mpi.File.Open(ranks.comm, str(path), mode, info)
+        self._file.Set_view(base, mpi.DOUBLE, points.kind, "native", info)
+
+    def read(self, out: np.ndarray, collective: bool) -> None:
+        """Fill `out`; reordering counts."""
+        memory = self._points.memory
+        (self._file.Read_at_all if collective else self._file.Read_at)(0, memory)
+        out[self._points.order] = memory
+
+    def write(self, value: np.ndarray, collective: bool) -> None:
+        """Store `value`; reordering counts."""
+        memory = np.take(value, self._points.order, out=self._points.memory, mode="clip")
+        (self._file.Write_at_all if collective else self._file.Write_at)(0, memory)
 
     def close(self) -> None:
         """Close; collective."""

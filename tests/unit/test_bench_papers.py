@@ -100,3 +100,54 @@ def test_ranks_access_what_the_programs_do(table):
             seen[section] += 1
         if access.case.write or table == 9:
             assert seen.max() == 1
+
+
+def test_molecular_dynamics_is_printed_as_in_the_report(tmp_path, capsys):
+    from cases import papers
+
+    papers.run(asked(tmp_path, "passion 6", "passion 8"))
+    said = capsys.readouterr().out
+    assert "| theirs, 8 processors | 115 | 99.7 | 94.6 | 92.2 | 98.5 |" in said
+    assert "| theirs, 4 processors | 26.2 | 24.8 | 23 | 22.2 | 23.4 |" in said
+    assert "the text names 8 processors" in said
+
+
+def test_curves_of_the_irregular_paper():
+    from papers import irregular_figures
+
+    for figure in irregular_figures.FIGURES:
+        assert f"figure {figure}:" in irregular_figures.title(figure)
+        said = "\n".join(irregular_figures.theirs(figure))
+        assert ("3 I/O nodes" if figure == 15 else "16 I/O nodes") in said
+    ten = irregular_figures.curves(10, ranks=4)
+    # Eight groups need eight ranks.
+    assert set(ten) == {("read", "4 groups"), ("write", "4 groups")}
+    assert len(irregular_figures.curves(10, ranks=8)) == 4
+    assert ten["write", "4 groups"]["1024 KiB"] == {"groups": 4, "chunk": 1 << 20}
+    assert set(irregular_figures.curves(9, ranks=4)) == {("read", "1 group"), ("write", "1 group")}
+    twelve = irregular_figures.curves(12, ranks=4)["read", "chunks of 4096 KiB"]
+    assert list(twelve) == ["1 group", "2 groups", "4 groups"]
+    assert [words["groups"] for words in twelve.values()] == [1, 2, 4]
+    assert {words["chunk"] for words in twelve.values()} == {4 << 20}
+
+
+def test_a_figure_is_printed_as_bandwidth(tmp_path, capsys, monkeypatch):
+    from cases import papers
+    from harness import Row
+    from papers import irregular_figures
+
+    def found(figure, ranks, cache, options):
+        row = Row(
+            "read, stripe 64 KiB", 8_000_000, {"1 groups": [2.0, 4.0, 3.0], "2 groups": [1.0]}
+        )
+        row.wrong.add("2 groups")
+        return [row]
+
+    monkeypatch.setattr(irregular_figures, "here", found)
+    papers.run(asked(tmp_path, "irregular 12"))
+    said = capsys.readouterr().out
+    assert "| here, MB/s | 1 groups | 2 groups |" in said
+    assert "| read, stripe 64 KiB | 2.67 | wrong |" in said
+    assert "not in its text" in said
+    papers.run(asked(tmp_path, "irregular 13"))
+    assert "here: not there" in capsys.readouterr().out

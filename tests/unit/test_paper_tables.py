@@ -1,5 +1,6 @@
 """The papers' figures against what their running text says of them."""
 
+import re
 from importlib import resources
 
 import pytest
@@ -147,6 +148,101 @@ def test_multi_collective():
     assert round(gain[4], 4) == 0.3874  # the text says 38.52 %
 
 
+def molecular(table):
+    return {(cell.ranks, cell.method): cell.seconds for cell in tables.passion(table)}
+
+
+@pytest.mark.parametrize(
+    ("table", "by_slab", "by_ranks"),
+    [
+        (6, [571.97, 530.1, 518.82, 521.99, 535.19], [953.05, 660.89, 500.35, 563.78]),
+        (7, [470.72, 409.96, 387.0, 377.12, 386.95], [594.91, 432.75, 382.94, 621.15]),
+        (8, [191.12, 184.45, 190.94, 168.44, 166.4], [198.32, 119.73, 177.09, 406.21]),
+        (9, [205.29, 197.49, 183.38, 175.12, 178.58], [208.06, 121.16, 174.69, 435.95]),
+    ],
+)
+def test_sums_of_the_molecular_dynamics_tables(table, by_slab, by_ranks):
+    """Columns and rows added up from the report's text, not from these files."""
+    cells = molecular(table)
+    slabs, ranks = ["8K", "16K", "32K", "64K", "128K"], [2, 4, 8, 16]
+    assert set(cells) == {(p, slab) for p in ranks for slab in slabs}
+    assert [sum(cells[p, slab] for p in ranks) for slab in slabs] == pytest.approx(by_slab)
+    assert [sum(cells[p, slab] for slab in slabs) for p in ranks] == pytest.approx(by_ranks)
+    phase = "pre-processing" if table < 8 else "computation"
+    atoms = "14K" if table % 2 == 0 else "6K"
+    assert {(c.operation, c.case) for c in tables.passion(table)} == {(phase, atoms)}
+
+
+def test_molecular_dynamics_as_the_text_says():
+    # "The best performance is observed for 8 processors with slab size of 64K."
+    for table in (6, 7):
+        cells = molecular(table)
+        assert min(cells, key=cells.get) == (8, "64K")
+        # "The performance degrades for the 16 processor case".
+        assert all(cells[16, slab] > cells[8, slab] for _, slab in cells)
+    # "... for 8 processors in the 14K atoms case and for 4 processors in the 6K atoms case": table 8
+    # has its best with 4 as well, and a note says so.
+    for table in (8, 9):
+        cells = molecular(table)
+        assert min(cells, key=cells.get) == (4, "64K")
+    assert {c.ranks for c in tables.passion(8) if c.note} == {4}
+    assert not any(c.note for table in (6, 7, 9) for c in tables.passion(table))
+
+
+def test_settings_of_the_irregular_figures():
+    """Against the captions and the text of section 4."""
+    settings = tables.irregular()
+    assert {one.figure for one in settings} == set(range(9, 16))
+    # "512MB of data size" with "128 compute nodes", "256MB" with 64; "2MB of indirection array" each.
+    assert {(one.ranks, one.nbytes >> 20) for one in settings} == {(128, 512), (64, 256)}
+    assert {one.indirection for one in settings} == {2 << 20}
+    for one in settings:  # each element is named once by an index of 4 bytes
+        assert one.nbytes // one.itemsize == one.ranks * one.indirection // 4
+    captions = {
+        9: ("collective", {64, 128}, {64, 256}, {1}),
+        10: ("pipelined", {128}, {64, 256}, {4, 8}),
+        11: ("pipelined", {64}, {64, 256}, {2, 4}),
+        12: ("pipelined", {64, 128}, {64, 256}, {0}),
+        13: ("collective", {128}, {64, 256}, {1}),
+        14: ("pipelined", {128}, {256}, {4}),
+        15: ("pipelined", {64, 128}, {512}, {0}),
+    }
+    for figure, (method, ranks, stripes, groups) in captions.items():
+        some = tables.irregular(figure)
+        assert {one.method for one in some} == {method}
+        assert {one.ranks for one in some} == ranks
+        assert {one.stripe >> 10 for one in some} == stripes
+        assert {one.groups for one in some} == groups
+        assert {one.machine for one in some} == {"red" if figure == 15 else "paragon"}
+        assert len(some) == len({(o.operation, o.ranks, o.stripe, o.groups) for o in some})
+    # "Each processor has 4MB of chunk size" (12).
+    assert {one.figure for one in settings if one.chunk} == {12}
+    assert {one.chunk for one in tables.irregular(12)} == {4 << 20}
+    # "Collective Read with 64KB of stripe unit ... Collective Write with 256KB" (13).
+    two = {(one.operation, one.stripe >> 10) for one in tables.irregular(13)}
+    assert two == {("read", 64), ("write", 256)}
+    # "number of groups 4 (group size 32 processors) and 8 (group size 16 processors)" (10).
+    assert {one.ranks // one.groups for one in tables.irregular(10)} == {32, 16}
+
+
+def test_machines_of_the_irregular_figures():
+    """Against section 4: "16 I/O servers, each with 64MB memory and a 4GB Seagate disk ... 9MB/sec"."""
+    machines = tables.irregular_machines()
+    paragon, red = machines["paragon"], machines["red"]
+    assert (paragon["io_nodes"], paragon["disks_each"], paragon["disk_mb_s"]) == (16, 1, 9)
+    assert paragon["io_memory_mb"] == 64
+    assert (red["io_nodes"], red["raid"]) == (3, True)  # 4.3
+
+
+def test_what_the_text_says_of_the_irregular_figures():
+    """No bandwidth is here that the text does not name: 40 MB/s on the Paragon, 60 on ASCI/Red."""
+    claims = tables.irregular_claims()
+    assert set(claims) == set(range(9, 16))
+    numbers = {n: re.findall(r"(\d+) ?MB", " ".join(said)) for n, said in claims.items()}
+    assert {n: found for n, found in numbers.items() if found} == {10: ["40"], 15: ["60"]}
+
+
 def test_the_figures_are_part_of_the_package():
     names = {file.name for file in resources.files("outcore.model").iterdir()}
-    assert {"extended-two-phase.toml", "multi-collective-io.toml"} <= names
+    papers = {"extended-two-phase", "multi-collective-io", "passion-report"}
+    assert {f"{name}.toml" for name in {*papers, "irregular-collective-io"}} <= names

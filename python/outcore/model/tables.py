@@ -1,8 +1,8 @@
 """
 What the papers measured, as data.
 
-The figures are in the three ``.toml`` files beside this one, as printed; what could not be read for
-certain, or contradicts another table, carries a ``note``.
+The figures are in the four ``.toml`` files of papers beside this one, as printed; what could not be read
+for certain, or contradicts another table or the text, carries a ``note``.
 
 >>> from outcore.model import tables
 >>> one = tables.measurements(table=1)[0]
@@ -27,8 +27,12 @@ __all__ = [
     "Improvement",
     "Measurement",
     "ProgramTime",
+    "Setting",
     "astro3d",
     "improvements",
+    "irregular",
+    "irregular_claims",
+    "irregular_machines",
     "measurements",
     "passion",
     "programs",
@@ -103,6 +107,51 @@ class Improvement:
     percent: float
 
 
+@dataclass(frozen=True)
+class Setting:
+    """
+    What one curve of figures 9 to 15 of the irregular paper was measured with: all but its points.
+
+    The text of the paper has no points of its figures. A curve is drawn `against` chunk sizes, which the
+    text does not have either, or groups of processors.
+
+    Attributes
+    ----------
+    figure
+        Its number.
+    machine
+        ``"paragon"`` (16 I/O nodes with a disk of 9 MB/s each) or ``"red"`` (3 I/O nodes with RAID).
+    method, operation
+        ``"collective"`` or ``"pipelined"``; ``"read"`` or ``"write"``.
+    quantity, against
+        ``"bandwidth"``, or ``"breakdown"`` of the seconds; ``"chunk size"`` or ``"groups"``.
+    ranks
+        Compute nodes, each with `indirection` bytes of indices.
+    nbytes, indirection, itemsize
+        Bytes of the global array, of each rank's indices, and of an element.
+    stripe
+        Bytes of a stripe unit.
+    groups
+        Groups of processors; 0 where the curve is drawn against them.
+    chunk
+        Bytes of buffer of each rank; 0 where the curve is drawn against them, or the text does not say.
+    """
+
+    figure: int
+    machine: str
+    method: str
+    operation: str
+    quantity: str
+    against: str
+    ranks: int
+    nbytes: int
+    indirection: int
+    itemsize: int
+    stripe: int
+    groups: int
+    chunk: int
+
+
 @functools.cache
 def _load(name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath(f"{name}.toml").read_text("utf-8"))
@@ -144,11 +193,13 @@ def _measurements() -> Iterator[Measurement]:
 
 def passion(table: int) -> tuple[Measurement, ...]:
     """
-    Give the cells of table 3, 4, 10, 11 or 13 of the PASSION report.
+    Give the cells of table 3, 4, 6 to 11 or 13 of the PASSION report.
 
     The methods are those of the columns: ``direct``, ``two-phase`` and ``reuse`` (3), slabs as a part
-    of the local array, ``1/16`` (4), ``direct`` and ``sieve`` (10, 11), ``waiting`` and
-    ``prefetching`` (13). The operations of table 11 are ``requests`` and ``elements``.
+    of the local array, ``1/16`` (4), slab sizes, ``8K`` (6 to 9), ``direct`` and ``sieve`` (10, 11),
+    ``waiting`` and ``prefetching`` (13). The operations of tables 6 to 9 are ``pre-processing`` and
+    ``computation``, their case is the number of atoms, ``14K``, also in the shape; those of table 11
+    are ``requests`` and ``elements``.
     """
     return tuple(cell for cell in _passion() if cell.table == table)
 
@@ -186,6 +237,13 @@ def _passion() -> tuple[Measurement, ...]:
     for row in data["fft"]["rows"]:
         for slabs, value in zip(data["fft"]["slabs"], row["seconds"], strict=True):
             cell(4, "fft", data["fft"]["shape"], row["ranks"], f"1/{slabs}", value, itemsize=8)
+    for table in data["molecular"]:
+        shape = [int(table["atoms"].removesuffix("K")) * 1000]
+        for row in table["rows"]:
+            for slab, value in zip(table["slabs"], row["seconds"], strict=True):
+                words = {"case": table["atoms"], "note": row.get("note", "")}
+                place = table["number"], table["phase"], shape, row["ranks"], f"{slab}K"
+                cell(*place, value, **words)
     sieving = data["sieving"]
     for row in sieving["rows"]:
         for operation in ("read", "write", "requests", "elements"):
@@ -196,6 +254,67 @@ def _passion() -> tuple[Measurement, ...]:
     for row in data["prefetch"]["rows"]:
         for method, value in zip(("waiting", "prefetching"), row["seconds"], strict=True):
             cell(13, "matmul", data["prefetch"]["shape"], row["ranks"], method, value, itemsize=8)
+    return tuple(found)
+
+
+def irregular(figure: int | None = None) -> tuple[Setting, ...]:
+    """
+    Give the settings of figures 9 to 15 of the irregular paper, or of one of them.
+
+    No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems", section 4.
+
+    Examples
+    --------
+    >>> from outcore.model import tables
+    >>> one = tables.irregular(figure=10)[0]
+    >>> one.ranks, one.nbytes // one.itemsize // one.ranks, one.groups, one.stripe
+    (128, 524288, 4, 65536)
+    """
+    return tuple(one for one in _irregular() if figure in (None, one.figure))
+
+
+def irregular_machines() -> dict[str, dict[str, Any]]:
+    """Give what the irregular paper says of its two machines: ``paragon`` and ``red``."""
+    return {
+        name: dict(words) for name, words in _load("irregular-collective-io")["machine"].items()
+    }
+
+
+def irregular_claims() -> dict[int, tuple[str, ...]]:
+    """Give, for each of figures 9 to 15, what the running text says of its curves."""
+    figures = _load("irregular-collective-io")["figure"]
+    return {figure["number"]: tuple(figure.get("claims", ())) for figure in figures}
+
+
+@functools.cache
+def _irregular() -> tuple[Setting, ...]:
+    data = _load("irregular-collective-io")
+    found = []
+    for figure in data["figure"]:
+        # Figure 13: one stripe unit for each operation.
+        each = figure["quantity"] == "breakdown" and len(figure["stripes_kb"]) > 1
+        for number, operation in enumerate(figure["operations"]):
+            stripes = figure["stripes_kb"][number : number + 1] if each else figure["stripes_kb"]
+            found += [
+                Setting(
+                    figure=figure["number"],
+                    machine=figure["machine"],
+                    method=figure["method"],
+                    operation=operation,
+                    quantity=figure["quantity"],
+                    against=figure["against"],
+                    ranks=panel["ranks"],
+                    nbytes=panel["data_mb"] << 20,
+                    indirection=data["indirection_mb"] << 20,
+                    itemsize=data["itemsize"],
+                    stripe=stripe << 10,
+                    groups=groups,
+                    chunk=figure.get("chunk_mb", 0) << 20,
+                )
+                for panel in figure["panels"]
+                for stripe in stripes
+                for groups in figure.get("groups", [0])
+            ]
     return tuple(found)
 
 

@@ -1,0 +1,121 @@
+"""
+Figures 9 to 15 of the irregular paper: their settings, and the same curves on this machine.
+
+No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems", section 4. The
+text of the paper has no points of the figures, so theirs is what the running text says. Here each
+rank has as many elements as there (512 Ki of 8 bytes, uniform and random), ranks are those of
+``--ranks``. Chunks and groups are those of `CollectiveArray.schedule_all`, collective and pipelined
+are methods of `CollectiveSchedule.gather_all`; a stripe unit is a matter of the file system, of which
+there is one here. Groups that are more than the ranks are left out. The disk of the paper comes back
+with ``--cache slow``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from harness import Row
+from irregular import many_ranks
+from outcore.model import tables
+
+FIGURES = tuple(range(9, 16))
+# The axis of figures 9 to 11, 13 and 14 is not in the text; the example of section 3.1.1 has 2 MB of 8.
+CHUNKS = tuple(1 << power for power in (18, 19, 20, 21, 22))
+GROUPS = (1, 2, 4, 8, 16)
+
+
+def title(figure: int) -> str:
+    """What a figure shows."""
+    one = tables.irregular(figure)[0]
+    what = "MB/s" if one.quantity == "bandwidth" else "seconds by part"
+    return f"Irregular paper, figure {figure}: {one.method} I/O, {what} against {one.against}"
+
+
+def theirs(figure: int) -> list[str]:
+    """The settings of a figure and what the paper says of it, a line each."""
+    some = tables.irregular(figure)
+    machine = tables.irregular_machines()[some[0].machine]
+    parts = {
+        "processors": {one.ranks for one in some},
+        "stripe unit, KB": {one.stripe >> 10 for one in some},
+        "groups": {one.groups for one in some} - {0},
+        "chunk, MB": {one.chunk >> 20 for one in some} - {0},
+    }
+    words = [f"{name} {', '.join(map(str, sorted(v)))}" for name, v in parts.items() if v]
+    lines = [f"theirs: {machine['name']}, {machine['io_nodes']} I/O nodes; {'; '.join(words)}"]
+    return lines + [f"theirs: “{said}”" for said in tables.irregular_claims()[figure]]
+
+
+def curves(figure: int, ranks: int) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+    """
+    The curves of a figure that so many ranks can draw.
+
+    Returns
+    -------
+    dict
+        For each operation and name of a curve its points: a name, and words for `schedule_all`.
+    """
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for one in tables.irregular(figure):
+        if one.against == "groups":
+            chunk = one.chunk or CHUNKS[-1]
+            words = [{"groups": groups, "chunk": chunk} for groups in GROUPS if groups <= ranks]
+            found[one.operation, f"chunks of {chunk >> 10} KiB"] = {
+                _plural(each["groups"]): each for each in words
+            }
+        elif one.groups <= ranks:
+            words = [{"groups": one.groups, "chunk": chunk} for chunk in CHUNKS]
+            found[one.operation, _plural(one.groups)] = {
+                f"{each['chunk'] >> 10} KiB": each for each in words
+            }
+    return found
+
+
+def _plural(groups: int) -> str:
+    return f"{groups} group{'s' * (groups > 1)}"
+
+
+def here(figure: int, ranks: int, cache: str, options: Any) -> list[Row]:
+    """A row for each curve, with the seconds of its points, which run by turns."""
+    from ranks import launch, libraries
+
+    one = tables.irregular(figure)[0]
+    n = ranks * (one.nbytes // one.itemsize // one.ranks)
+    paths = many_ranks.files(Path(options.folder), n)
+    rows = []
+    for (operation, name), points in curves(figure, ranks).items():
+        words = {
+            **{"cache": cache, "op": operation, "repeat": options.repeat, "n": n, "pio": ""},
+            **{"others": False, "without": [], "files": paths, "once": False},
+            **{"schedules": points, "method": one.method},
+        }
+        program, library = str(many_ranks.__file__), libraries(options.library)[0]
+        for row in launch(program, f"papers irregular {figure}", library, ranks, words) or []:
+            row.case = f"{operation}, {name}, {ranks} ranks, {cache}"
+            rows.append(row)
+    return rows
+
+
+def run(figure: int, options: Any, show: Any) -> None:
+    """Print a figure: theirs in words, here as a table of MB/s."""
+    for line in theirs(figure):
+        print(line)
+    print("theirs: the points of the figure are not in its text")
+    if tables.irregular(figure)[0].quantity == "breakdown":
+        print("here: not there (seconds of I/O, exchange and reordering of a collective, each)\n")
+        return
+    rows = []
+    for ranks in options.ranks:
+        for cache in options.cache:
+            rows += here(figure, ranks, cache, options)
+    columns = list(dict.fromkeys(point for row in rows for point in row.seconds))
+    print()
+    cells = [[row.case, *(_rate(row, point) for point in columns)] for row in rows if row.seconds]
+    show(["here, MB/s", *columns], cells)
+
+
+def _rate(row: Row, point: str) -> float | str:
+    if point in row.wrong:
+        return "wrong"
+    return row.nbytes / 1e6 / row.median(point)
