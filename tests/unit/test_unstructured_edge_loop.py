@@ -1,6 +1,8 @@
 """Edge loops: the bits of the loop in memory, for every budget, partition, format, number of ranks."""
 
+import gc
 import json
+import time
 
 import numpy as np
 import pytest
@@ -83,7 +85,7 @@ def in_any_order(mesh):
 
 
 @pytest.mark.parametrize("budget", ["384 KiB", "1 GiB"])
-@pytest.mark.parametrize("kind", ["npy", "zarr", "h5", "memory", "big endian"])
+@pytest.mark.parametrize("kind", ["npy", "zarr", "h5", "memory", "big endian", "by columns"])
 def test_rows_edge_data_and_formats(mesh, kind, budget, tmp_path):
     expected = in_memory(flux, mesh["edges"], {"r": mesh["r"]}, q=mesh["q"], w=mesh["w"])["r"]
 
@@ -95,6 +97,8 @@ def test_rows_edge_data_and_formats(mesh, kind, budget, tmp_path):
             return outcore.create(
                 tmp_path / f"{name}.npy", data=data.astype(data.dtype.newbyteorder(">"))
             )
+        if kind == "by columns":
+            return outcore.create(tmp_path / f"{name}.npy", data=data, order="F")
         words = {} if kind == "npy" else {"chunks": (300, *data.shape[1:]), "compression": "zstd"}
         if kind == "h5":
             words["compression"] = "gzip"
@@ -201,6 +205,16 @@ def test_two_updates_and_paths(mesh, tmp_path):
     )
     assert expected["a"].tobytes() == np.load(tmp_path / "a.npy").tobytes()
     np.testing.assert_array_equal(expected["b"], b)
+
+
+def test_columns_of_one_array_are_two_arrays(mesh):
+    both = np.stack([mesh["x"], mesh["y"]], axis=1)
+    expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
+    outcore.edge_loop(
+        mesh["edges"], reads={"y": both[:, 1]}, updates={"x": both[:, 0]}, kernel=sweep
+    )
+    assert expected.tobytes() == both[:, 0].tobytes()
+    assert mesh["y"].tobytes() == both[:, 1].tobytes()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -454,6 +468,34 @@ def test_kernels_that_do_something_else(mesh):
         outcore.edge_loop(
             mesh["edges"], reads={"y": mesh["y"]}, updates={"x": mesh["x"].copy()}, kernel=writing
         )
+
+
+def test_temporary_arrays_go_away(mesh, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("OUTCORE_SCRATCH", str(scratch))
+    seen = []
+
+    def kernel(edges, x, y):
+        seen.append(len(list(scratch.iterdir())))
+        sweep(edges, x, y)
+
+    with outcore.memory("256 KiB"), outcore.partition(mesh["points"], 20) as partition:
+        outcore.edge_loop(
+            mesh["edges"],
+            reads={"y": mesh["y"]},
+            updates={"x": mesh["x"].copy()},
+            kernel=kernel,
+            partition=partition,
+        )
+        with pytest.raises(outcore.SectionError):
+            outcore.edge_schedule(mesh["edges"] + 1, N, partition=partition)
+        gc.collect()
+    assert min(seen) >= 3, "edges, their numbers and the index do not fit"
+    deadline = time.monotonic() + 10
+    while list(scratch.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not list(scratch.iterdir())
 
 
 def test_memory_is_given_back_whatever_fails(mesh, tmp_path):
