@@ -468,8 +468,9 @@ def _refuse_shared(updates: Sequence[_Array], others: Sequence[_Array]) -> None:
 
 def _same(a: Table, b: Table) -> bool:
     if isinstance(a, InMemory) and isinstance(b, InMemory):
+        work: Any = _WORK  # NumPy's types know no number
         try:
-            return bool(np.shares_memory(a.data, b.data, max_work=_WORK))
+            return bool(np.shares_memory(a.data, b.data, max_work=work))
         except np.exceptions.TooHardError:
             return True  # strides that nobody knows what to think of
     if isinstance(a, InMemory) or isinstance(b, InMemory):
