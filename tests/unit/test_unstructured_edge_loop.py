@@ -247,6 +247,40 @@ def test_ranks_share_the_blocks(mesh, size, tmp_path):
     assert set(calls) == set(range(size))
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_ranks_have_their_parts_of_a_hierarchical_partition(mesh, size, tmp_path):
+    expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
+    two = outcore.partition(mesh["points"], 8, levels=(4, 2))
+    outcore.edge_schedule(mesh["edges"], N, partition=two, out=tmp_path / "loop").close()
+    outcore.create(tmp_path / "x.npy", data=mesh["x"]).close()
+
+    def body(t):
+        seen = []
+
+        def kernel(edges, x, y):
+            seen.append(len(edges))
+            sweep(edges, x, y)
+
+        with outcore.EdgeSchedule.open(tmp_path / "loop") as schedule:
+            assert (schedule.ranks, schedule.blocks) == (2, 8)
+            outcore.edge_loop(
+                schedule,
+                reads={"y": mesh["y"]},
+                updates={"x": tmp_path / "x.npy"},
+                kernel=kernel,
+                comm=t,
+            )
+            return seen, schedule.edges_of_blocks
+
+    found = SimWorld(size).run(body)
+    assert expected.tobytes() == np.load(tmp_path / "x.npy").tobytes()
+    edges = found[0][1]
+    if size == 2:
+        assert [seen for seen, _ in found] == [edges[0::2].tolist(), edges[1::2].tolist()]
+    else:
+        assert sorted(number for seen, _ in found for number in seen) == sorted(edges)
+
+
 def test_a_rank_that_fails_is_known_to_all(mesh, tmp_path):
     parts = outcore.Partition.blocks(N, 6)
     outcore.edge_schedule(mesh["edges"], N, partition=parts, out=tmp_path / "loop").close()
@@ -562,9 +596,10 @@ def test_damaged_folders(mesh, tmp_path):
             outcore.EdgeSchedule.open(tmp_path / "loop")
     manifest.write_text(json.dumps(words))
     blocks = np.load(tmp_path / "loop" / "blocks.npy")
-    np.save(tmp_path / "loop" / "blocks.npy", blocks + 1)
-    with pytest.raises(outcore.FormatError, match="add up"):
-        outcore.EdgeSchedule.open(tmp_path / "loop")
+    for damage in ([1, 0, 0, 0, 0], [0, 0, 0, -1, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, -1]):
+        np.save(tmp_path / "loop" / "blocks.npy", blocks + damage)
+        with pytest.raises(outcore.FormatError, match="add up"):
+            outcore.EdgeSchedule.open(tmp_path / "loop")
     manifest.unlink()
     with pytest.raises(outcore.NotFoundError):
         outcore.EdgeSchedule.open(tmp_path / "loop")
