@@ -9,6 +9,9 @@ worked on: little more than once, because parts are compact.
 
     python examples/mesh_sweep.py                         20 000 nodes, 2 MiB
     python examples/mesh_sweep.py --nodes 50000 --steps 200 --picture sweep.png
+    python examples/mesh_sweep.py --checkpoint 10         keeps the cloud every 10 sweeps; after a kill
+    python examples/mesh_sweep.py --resume                goes on from there, on any number of ranks
+    python examples/mesh_sweep.py --vtk sweep.vtkhdf      for ParaView (5.10 and later)
     mpiexec -n 4 python examples/mesh_sweep.py            ranks share the parts
 
 SciPy makes the mesh, in memory; everything after that is within the budget.
@@ -22,6 +25,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +36,9 @@ from outcore.transport import transport, world
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Edges = np.ndarray[Any, np.dtype[Any]]
 
+#: VTK's number for a cell of three corners.
+TRIANGLE = 5
+
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
@@ -41,23 +48,35 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--parts", type=int, default=16)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--memory", default="2MiB")
+    parser.add_argument("--checkpoint", type=int, metavar="SWEEPS", help="keep the cloud so often")
+    parser.add_argument("--resume", action="store_true", help="go on from the last that was kept")
     parser.add_argument("--picture", metavar="FILE", help="draw the cloud (needs matplotlib)")
+    parser.add_argument("--vtk", metavar="FILE", help="write mesh and cloud for VTK (needs h5py)")
     words = parser.parse_args(arguments)
+    if words.vtk and importlib.util.find_spec("h5py") is None:
+        parser.error("--vtk needs h5py: pip install 'outcore[hdf5]'")
     if words.picture and importlib.util.find_spec("matplotlib") is None:
         parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
     if importlib.util.find_spec("scipy") is None:
         parser.error("the mesh is made by SciPy: pip install 'outcore[scipy]'")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
-    if comm.rank == 0:
-        make(words.nodes)
-        with outcore.memory(words.memory):
-            inspect(words.nodes, words.parts)
-    comm.barrier()
+    if words.resume:
+        kept = sorted(Path().glob("mesh-kept-*.npy"))
+        first = int(kept[-1].stem.rpartition("-")[2]) if kept else 0
+        source = kept[-1] if kept else "mesh-start.npy"
+        outcore.convert(source, f"mesh-cloud{first % 2}.npy", overwrite=True, comm=comm)
+    else:
+        first = 0
+        if comm.rank == 0:
+            make(words.nodes)
+            with outcore.memory(words.memory):
+                inspect(words.nodes, words.parts)
+        comm.barrier()
     began = time.monotonic()
     with outcore.memory(words.memory), outcore.EdgeSchedule.open("mesh-loop") as schedule:
         worked = int(schedule.edges_of_blocks.sum()) / schedule.edges
-        for step in range(words.steps):
+        for step in range(first, words.steps):
             old, new = f"mesh-cloud{step % 2}.npy", f"mesh-cloud{(step + 1) % 2}.npy"
             outcore.convert(old, new, overwrite=True, comm=comm)
             outcore.edge_loop(
@@ -68,11 +87,17 @@ def main(arguments: list[str] | None = None) -> None:
                 kernel=carry,
                 comm=comm,
             )
+            if words.checkpoint and (step + 1) % words.checkpoint == 0:
+                # It takes its name when it is complete and on the disk.
+                kept_as = f"mesh-kept-{step + 1:09}.npy"
+                outcore.convert(new, kept_as, overwrite=True, comm=comm)
+    if words.vtk:
+        write_vtk(words.vtk, f"mesh-cloud{words.steps % 2}.npy", comm)
     if comm.rank == 0:
         seconds = time.monotonic() - began
         before, after = np.load("mesh-start.npy"), np.load(f"mesh-cloud{words.steps % 2}.npy")
         volume = np.load("mesh-volume.npy")
-        print(f"{words.steps} sweeps in {schedule.blocks} blocks, {seconds:.1f} s")
+        print(f"{words.steps - first} sweeps in {schedule.blocks} blocks, {seconds:.1f} s")
         print(f"each of {schedule.edges} edges is worked on {worked:.2f} times")
         print(f"mass {mass(before, volume):.6f} before, {mass(after, volume):.6f} after")
         difference = float(np.abs(in_memory(words.steps) - after).max())
@@ -134,8 +159,14 @@ def make(nodes: int) -> None:
     leaving += np.bincount(edges[:, 1], np.maximum(-flow, 0), nodes)
     step = 0.9 / float((leaving / volume).max())
     start = np.exp(-40 * ((points[:, 0] - 0.5) ** 2 + points[:, 1] ** 2))
+    for old in Path().glob("mesh-kept-*.npy"):
+        old.unlink()  # of another mesh
     files = {"points": points, "edges": edges, "flow": flow * step, "share": 1 / volume}
     files |= {"volume": volume, "start": start, "cloud0": start}
+    # As VTK has a mesh: points in space, the corners of all triangles in a row, and where each begins.
+    files |= {"points3": np.c_[points, np.zeros(nodes)], "connectivity": corners.ravel()}
+    files |= {"offsets": np.arange(0, 3 * len(corners) + 1, 3)}
+    files |= {"types": np.full(len(corners), TRIANGLE, np.uint8)}
     for name, data in files.items():
         outcore.create(f"mesh-{name}.npy", data=data).close()
 
@@ -161,6 +192,35 @@ def in_memory(steps: int) -> Floats:
         carry(edges, cloud, share, flow, added)
         cloud = cloud + added
     return cloud
+
+
+def write_vtk(path: str, cloud: str, comm: outcore.Transport) -> None:
+    """
+    Mesh and cloud in VTK's own format: an HDF5 file with arrays of these names, in the order of nodes.
+
+    The HDF5 library makes groups and attributes; arrays of any size are copied by all ranks together.
+    """
+    import h5py
+
+    if comm.rank == 0:
+        with h5py.File(path, "w") as file, outcore.open("mesh-types.npy") as types:
+            grid = file.create_group("VTKHDF", track_order=True)
+            grid.attrs["Version"] = np.array([1, 0])
+            grid.attrs["Type"] = np.bytes_("UnstructuredGrid")
+            with outcore.open(cloud) as values:
+                grid["NumberOfPoints"] = np.array([values.size])
+            grid["NumberOfCells"] = np.array([types.size])
+            grid["NumberOfConnectivityIds"] = np.array([3 * types.size])
+            grid.create_group("PointData")
+    comm.barrier()
+    for name, source in {
+        "Points": "mesh-points3.npy",
+        "Connectivity": "mesh-connectivity.npy",
+        "Offsets": "mesh-offsets.npy",
+        "Types": "mesh-types.npy",
+        "PointData/cloud": cloud,
+    }.items():
+        outcore.convert(source, f"{path}::/VTKHDF/{name}", format="hdf5", comm=comm)
 
 
 def draw(before: Floats, after: Floats, picture: str) -> None:

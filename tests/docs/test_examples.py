@@ -1,8 +1,15 @@
 """The applications in `examples/` run, and say what they promise."""
 
+import re
+import threading
+
+import numpy as np
 import pytest
 
+import outcore
 from applications import SMALL, results, run
+from outcore import transport
+from outcore.testing.sim import SimWorld
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -12,6 +19,64 @@ def test_it_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run(name)
     assert results(name, capsys.readouterr().out)
+
+
+def test_a_sweep_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    here, before = threading.local(), outcore.memory()
+    monkeypatch.setattr(transport, "world", lambda: here.transport)
+    monkeypatch.setattr(transport, "transport", lambda comm: comm)
+
+    def go(t, *more):
+        here.transport = t
+        run("mesh_sweep", *more)
+
+    try:
+        SimWorld(2).run(lambda t: go(t, "--checkpoint", "4", "--steps", "10"))
+        # Killed after the tenth sweep: what was kept last is older.
+        assert sorted(p.name for p in tmp_path.glob("mesh-kept-*")) == [
+            "mesh-kept-000000004.npy",
+            "mesh-kept-000000008.npy",
+        ]
+        capsys.readouterr()
+        SimWorld(3).run(lambda t: go(t, "--resume"))
+    finally:
+        outcore.memory(before)  # ranks that are threads set it in any order
+    said = capsys.readouterr().out
+    assert re.search("^12 sweeps in ", said, re.M)
+    assert results("mesh_sweep", said)
+
+
+def test_a_mesh_is_written_for_vtk(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed: output for VTK is NOT tested")
+    monkeypatch.chdir(tmp_path)
+    run("mesh_sweep", "--vtk", "sweep.vtkhdf")
+    with h5py.File("sweep.vtkhdf") as file:
+        grid = file["VTKHDF"]
+        assert grid.attrs["Type"] == b"UnstructuredGrid"
+        assert grid.attrs["Version"].tolist() == [1, 0]
+        cells, nodes = int(grid["NumberOfCells"][0]), int(grid["NumberOfPoints"][0])
+        assert (nodes, 3 * cells) == (2000, int(grid["NumberOfConnectivityIds"][0]))
+        assert grid["Points"].shape == (nodes, 3)
+        assert np.array_equal(grid["Offsets"], np.arange(0, 3 * cells + 1, 3))
+        corners = grid["Connectivity"][:].reshape(cells, 3)
+        assert set(grid["Types"][:]) == {5}
+        assert np.array_equal(grid["PointData/cloud"], np.load("mesh-cloud0.npy"))
+    ends = np.sort(np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]]))
+    assert np.array_equal(np.unique(ends, axis=0), np.load("mesh-edges.npy"))
+
+
+def test_vtk_reads_the_mesh(tmp_path, monkeypatch):
+    vtk = pytest.importorskip("vtk", reason="vtk is not installed: what VTK reads is NOT tested")
+    monkeypatch.chdir(tmp_path)
+    run("mesh_sweep", "--vtk", "sweep.vtkhdf")
+    reader = vtk.vtkHDFReader()
+    reader.SetFileName(str(tmp_path / "sweep.vtkhdf"))
+    reader.Update()
+    grid = reader.GetOutput()
+    assert (grid.GetNumberOfPoints(), grid.GetCell(0).GetNumberOfPoints()) == (2000, 3)
+    array = grid.GetPointData().GetArray("cloud")
+    assert [array.GetValue(n) for n in range(2000)] == np.load("mesh-cloud0.npy").tolist()
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -93,3 +93,21 @@ def caught() -> None:
         assert_type(error.code, str)
         missing: FileNotFoundError = error
         raise missing from None
+
+
+def divided(edges: NDArray[np.int64], x: NDArray[np.float64], array: outcore.DiskArray) -> None:
+    """Unstructured problems."""
+
+    def kernel(edges: NDArray[np.int32], x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+        np.add.at(x, edges[:, 0], y[edges[:, 1]])
+
+    partition = outcore.partition(x, 4, method="hilbert", levels=(2, 2))
+    assert_type(partition, outcore.Partition)
+    assert_type(partition.members(1), NDArray[np.int64])
+    table = outcore.TranslationTable(partition)
+    assert_type(table.dereference([1, 2])[0], NDArray[np.int32])
+    local: outcore.LocalEdges = outcore.AllocationList(edges, table).localize(0)
+    local.scatter(array, local.gather(x), "max")
+    schedule = outcore.edge_schedule(edges, len(x), partition=partition)
+    assert_type(schedule, outcore.EdgeSchedule)
+    outcore.edge_loop(schedule, reads={"y": x}, updates={"x": (array, "add")}, kernel=kernel)

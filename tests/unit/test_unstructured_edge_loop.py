@@ -1,6 +1,8 @@
 """Edge loops: the bits of the loop in memory, for every budget, partition, format, number of ranks."""
 
+import gc
 import json
+import time
 
 import numpy as np
 import pytest
@@ -83,7 +85,7 @@ def in_any_order(mesh):
 
 
 @pytest.mark.parametrize("budget", ["384 KiB", "1 GiB"])
-@pytest.mark.parametrize("kind", ["npy", "zarr", "h5", "memory", "big endian"])
+@pytest.mark.parametrize("kind", ["npy", "zarr", "h5", "memory", "big endian", "by columns"])
 def test_rows_edge_data_and_formats(mesh, kind, budget, tmp_path):
     expected = in_memory(flux, mesh["edges"], {"r": mesh["r"]}, q=mesh["q"], w=mesh["w"])["r"]
 
@@ -95,6 +97,8 @@ def test_rows_edge_data_and_formats(mesh, kind, budget, tmp_path):
             return outcore.create(
                 tmp_path / f"{name}.npy", data=data.astype(data.dtype.newbyteorder(">"))
             )
+        if kind == "by columns":
+            return outcore.create(tmp_path / f"{name}.npy", data=data, order="F")
         words = {} if kind == "npy" else {"chunks": (300, *data.shape[1:]), "compression": "zstd"}
         if kind == "h5":
             words["compression"] = "gzip"
@@ -203,6 +207,16 @@ def test_two_updates_and_paths(mesh, tmp_path):
     np.testing.assert_array_equal(expected["b"], b)
 
 
+def test_columns_of_one_array_are_two_arrays(mesh):
+    both = np.stack([mesh["x"], mesh["y"]], axis=1)
+    expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
+    outcore.edge_loop(
+        mesh["edges"], reads={"y": both[:, 1]}, updates={"x": both[:, 0]}, kernel=sweep
+    )
+    assert expected.tobytes() == both[:, 0].tobytes()
+    assert mesh["y"].tobytes() == both[:, 1].tobytes()
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_ranks_share_the_blocks(mesh, size, tmp_path):
     expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
@@ -231,6 +245,40 @@ def test_ranks_share_the_blocks(mesh, size, tmp_path):
     assert expected.tobytes() == np.load(tmp_path / "x.npy").tobytes()
     assert len(calls) == blocks >= 5
     assert set(calls) == set(range(size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_ranks_have_their_parts_of_a_hierarchical_partition(mesh, size, tmp_path):
+    expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
+    two = outcore.partition(mesh["points"], 8, levels=(4, 2))
+    outcore.edge_schedule(mesh["edges"], N, partition=two, out=tmp_path / "loop").close()
+    outcore.create(tmp_path / "x.npy", data=mesh["x"]).close()
+
+    def body(t):
+        seen = []
+
+        def kernel(edges, x, y):
+            seen.append(len(edges))
+            sweep(edges, x, y)
+
+        with outcore.EdgeSchedule.open(tmp_path / "loop") as schedule:
+            assert (schedule.ranks, schedule.blocks) == (2, 8)
+            outcore.edge_loop(
+                schedule,
+                reads={"y": mesh["y"]},
+                updates={"x": tmp_path / "x.npy"},
+                kernel=kernel,
+                comm=t,
+            )
+            return seen, schedule.edges_of_blocks
+
+    found = SimWorld(size).run(body)
+    assert expected.tobytes() == np.load(tmp_path / "x.npy").tobytes()
+    edges = found[0][1]
+    if size == 2:
+        assert [seen for seen, _ in found] == [edges[0::2].tolist(), edges[1::2].tolist()]
+    else:
+        assert sorted(number for seen, _ in found for number in seen) == sorted(edges)
 
 
 def test_a_rank_that_fails_is_known_to_all(mesh, tmp_path):
@@ -456,6 +504,65 @@ def test_kernels_that_do_something_else(mesh):
         )
 
 
+def test_temporary_arrays_go_away(mesh, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("OUTCORE_SCRATCH", str(scratch))
+    seen = []
+
+    def kernel(edges, x, y):
+        seen.append(len(list(scratch.iterdir())))
+        sweep(edges, x, y)
+
+    with outcore.memory("256 KiB"), outcore.partition(mesh["points"], 20) as partition:
+        outcore.edge_loop(
+            mesh["edges"],
+            reads={"y": mesh["y"]},
+            updates={"x": mesh["x"].copy()},
+            kernel=kernel,
+            partition=partition,
+        )
+        with pytest.raises(outcore.SectionError):
+            outcore.edge_schedule(mesh["edges"] + 1, N, partition=partition)
+        gc.collect()
+    assert min(seen) >= 3, "edges, their numbers and the index do not fit"
+    deadline = time.monotonic() + 10
+    while list(scratch.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not list(scratch.iterdir())
+
+
+def test_memory_is_given_back_whatever_fails(mesh, tmp_path):
+    from outcore import _core
+
+    def failing(edges, x, y):
+        raise ZeroDivisionError
+
+    x = outcore.create(tmp_path / "x.npy", data=mesh["x"])
+    bad = mesh["edges"].copy()
+    bad[-1] = N
+    with outcore.memory("512 KiB"):
+        before = _core.memory_state()[0]
+        with pytest.raises(ZeroDivisionError):
+            outcore.edge_loop(
+                mesh["edges"], reads={"y": mesh["y"]}, updates={"x": x}, kernel=failing
+            )
+        assert _core.memory_state()[0] == before
+        for partition in (None, outcore.Partition.blocks(N, 3)):
+            with pytest.raises(outcore.SectionError):
+                outcore.edge_loop(
+                    bad,
+                    reads={"y": mesh["y"]},
+                    updates={"x": x},
+                    kernel=sweep,
+                    partition=partition,
+                )
+            assert _core.memory_state()[0] == before
+        outcore.edge_loop(mesh["edges"], reads={"y": mesh["y"]}, updates={"x": x}, kernel=sweep)
+        assert _core.memory_state()[0] == before
+    x.close()
+
+
 def test_a_node_with_more_edges_than_memory():
     star = np.stack([np.full(9000, 17), np.arange(9000)], axis=1)
     x = np.zeros(9000)
@@ -489,9 +596,10 @@ def test_damaged_folders(mesh, tmp_path):
             outcore.EdgeSchedule.open(tmp_path / "loop")
     manifest.write_text(json.dumps(words))
     blocks = np.load(tmp_path / "loop" / "blocks.npy")
-    np.save(tmp_path / "loop" / "blocks.npy", blocks + 1)
-    with pytest.raises(outcore.FormatError, match="add up"):
-        outcore.EdgeSchedule.open(tmp_path / "loop")
+    for damage in ([1, 0, 0, 0, 0], [0, 0, 0, -1, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, -1]):
+        np.save(tmp_path / "loop" / "blocks.npy", blocks + damage)
+        with pytest.raises(outcore.FormatError, match="add up"):
+            outcore.EdgeSchedule.open(tmp_path / "loop")
     manifest.unlink()
     with pytest.raises(outcore.NotFoundError):
         outcore.EdgeSchedule.open(tmp_path / "loop")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,8 @@ from outcore.unstructured.tables import Table, native, room, too_small
 
 __all__ = ["Kernel", "edge_loop"]
 
+#: Steps that are taken to find out whether two arrays in memory share an element.
+_WORK = 10**6
 #: Called with the edges of a block in local numbers, and by name with the rows of all arrays.
 Kernel = Callable[..., None]
 
@@ -164,11 +167,37 @@ def edge_loop(
                 plan.held,
                 f", or make a schedule with bytes_per_node={loop.node_bytes}",
             )
-        ranks.alike(lambda: f"edge_loop: {loop.told()}, {schedule!r}", int(outcore.memory()))
-        mine = range(0)
-        for shares in divided(plan, ranks.size, lambda step: step.work):  # once: steps do not wait
-            mine = shares[ranks.rank]
+        ranks.alike(lambda: f"edge_loop: {loop.told()}, {_told(schedule)}", int(outcore.memory()))
+        mine = _share(plan, schedule, ranks)
         ranks.finished(lambda: loop.run(plan, schedule, mine))
+
+
+def _told(schedule: EdgeSchedule) -> str:
+    """A schedule, for a comparison between ranks: what differs in its blocks has another number."""
+    return f"{schedule!r} ({zlib.crc32(schedule._blocks.tobytes()):08x})"
+
+
+def _order(schedule: EdgeSchedule) -> NDArray[np.int64]:
+    """Blocks in the order of steps: those of each rank of a hierarchical partition follow each other."""
+    return np.argsort(schedule._blocks[:, -1], kind="stable")
+
+
+def _share(plan: Schedule, schedule: EdgeSchedule, ranks: Ranks) -> range:
+    """
+    The steps of this rank.
+
+    Parts of a hierarchical partition for as many ranks say whose they are, so that all ranks work on the
+    same first-level part at a time, which fits in their memory together (the report's partitioned
+    in-core model). Else ranks have neighbouring blocks of about equally many edges.
+    """
+    if schedule.ranks == ranks.size:
+        owners = np.sort(schedule._blocks[:, -1])
+        begin, end = np.searchsorted(owners, (ranks.rank, ranks.rank + 1))
+        return range(int(begin), int(end))
+    mine = range(0)
+    for shares in divided(plan, ranks.size, lambda step: step.work):  # once: steps do not wait
+        mine = shares[ranks.rank]
+    return mine
 
 
 @dataclass(frozen=True)
@@ -317,6 +346,7 @@ class _Loop:
         """
         table = schedule._blocks
         edges, own, off, space = (table[:, n] for n in range(4))
+        order = _order(schedule)
         edge_begins = np.r_[0, edges.cumsum()]
         node_begins = np.r_[0, (own + space).cumsum()]
         rows = own + off
@@ -329,7 +359,8 @@ class _Loop:
         buffers += [Buffer(most_own * one.row, one.dtype, copies=3) for one in self.updates]
         buffers += [Buffer(most_rows * one.row, one.dtype) for one in self.updates]
 
-        def make(number: int) -> Step:
+        def make(step: int) -> Step:
+            number = int(order[step])
             count, mine, all_rows = int(edges[number]), int(own[number]), int(rows[number])
             at = slice(int(edge_begins[number]), int(edge_begins[number]) + count)
             first = int(node_begins[number])
@@ -466,7 +497,11 @@ def _refuse_shared(updates: Sequence[_Array], others: Sequence[_Array]) -> None:
 
 def _same(a: Table, b: Table) -> bool:
     if isinstance(a, InMemory) and isinstance(b, InMemory):
-        return bool(np.may_share_memory(a.data, b.data))
+        work: Any = _WORK  # NumPy's types know no number
+        try:
+            return bool(np.shares_memory(a.data, b.data, max_work=work))
+        except np.exceptions.TooHardError:
+            return True  # strides that nobody knows what to think of
     if isinstance(a, InMemory) or isinstance(b, InMemory):
         return False
     return bool(os.path.realpath(a.path) == os.path.realpath(b.path))

@@ -48,7 +48,7 @@ from outcore.unstructured.tables import (
     too_small,
     write_manifest,
 )
-from outcore.unstructured.translation import TranslationTable
+from outcore.unstructured.translation import PartOrder
 
 __all__ = ["EdgeSchedule", "edge_schedule"]
 
@@ -59,12 +59,15 @@ _LOCALIZED = 80
 _PIECE = 4
 #: Bytes of a node of a block beside its data, while the block is localized: its index, sorted, ranks.
 _NODE = 64
-#: Columns of the table of blocks: edges, own nodes, nodes of others, and room for those in the index.
-_EDGES, _OWN, _OFF, _SPACE = range(4)
+#: Local numbers are int32.
+_MOST = 2**31 - 1
+#: Columns of the table of blocks: edges, own nodes, nodes of others, room for those in the index, and
+#: the rank in whose part of a hierarchical partition it lies, else 0.
+_EDGES, _OWN, _OFF, _SPACE, _RANK = range(5)
 
 
 class _Order(Protocol):
-    """An order of nodes in which blocks are intervals: a `TranslationTable`, or their numbers."""
+    """An order of nodes in which blocks are intervals: a `PartOrder`, or that of their numbers."""
 
     @property
     def begins(self) -> NDArray[np.int64]:
@@ -114,11 +117,18 @@ class EdgeSchedule:
     """
 
     def __init__(
-        self, nodes: int, edges: int, local: Table, numbers: Table, index: Table, blocks: Table
+        self,
+        nodes: int,
+        edges: int,
+        ranks: int,
+        local: Table,
+        numbers: Table,
+        index: Table,
+        blocks: Table,
     ) -> None:
-        self._nodes, self._edges = nodes, edges
+        self._nodes, self._edges, self._ranks = nodes, edges, ranks
         self._local, self._numbers, self._index = local, numbers, index
-        #: Of each block: edges, own nodes, nodes of others, room in the index.
+        #: Of each block: edges, own nodes, nodes of others, room in the index, rank.
         self._blocks: NDArray[np.int64] = np.asarray(blocks[...], np.int64)
 
     @property
@@ -140,6 +150,15 @@ class EdgeSchedule:
     def blocks(self) -> int:
         """How many blocks there are. A kernel is called once for each that has edges."""
         return len(self._blocks)
+
+    @property
+    def ranks(self) -> int:
+        """
+        For how many ranks its partition is, if that is hierarchical, else 1.
+
+        So many ranks work on the same part of the first level at a time.
+        """
+        return self._ranks
 
     @property
     def edges_of_blocks(self) -> NDArray[np.int64]:
@@ -190,8 +209,8 @@ class EdgeSchedule:
         """
         words = read_manifest(folder, _KIND)
         try:
-            names = ("nodes", "edges", "columns", "blocks", "copies", "index")
-            nodes, edges, columns, blocks, copies, index = (
+            names = ("nodes", "edges", "ranks", "columns", "blocks", "copies", "index")
+            nodes, edges, ranks, columns, blocks, copies, index = (
                 operator.index(words[name]) for name in names
             )
         except (KeyError, TypeError) as error:
@@ -205,18 +224,19 @@ class EdgeSchedule:
                 "local": (copies, columns),
                 "numbers": (copies,),
                 "index": (index,),
-                "blocks": (blocks, 4),
+                "blocks": (blocks, 5),
             }
             tables = []
             for name, shape in shapes.items():
                 tables.append(open_table(folder, name, shape, "i"))
                 stack.callback(tables[-1].close)
-            found = cls(nodes, edges, *tables)
-            sums = found._blocks.sum(axis=0)
-            if blocks and (sums[_EDGES], sums[_OWN] + sums[_SPACE]) != (copies, index):
+            found = cls(nodes, edges, ranks, *tables)
+            sums, owners = found._blocks.sum(axis=0), found._blocks[:, _RANK]
+            whole = (found._blocks >= 0).all() and (owners < ranks).all()
+            if not whole or (sums[_EDGES], sums[_OWN] + sums[_SPACE]) != (copies, index):
                 raise FormatError(
-                    f"the blocks in {os.fspath(folder)!r} do not add up to its arrays; make the "
-                    "schedule again",
+                    f"the blocks in {os.fspath(folder)!r} do not add up to its arrays, or are of no "
+                    "rank; make the schedule again",
                     code="bad-metadata",
                     path=os.fspath(folder),
                 )
@@ -267,8 +287,9 @@ def edge_schedule(
     nodes
         How many nodes there are.
     partition
-        Of the nodes: parts become blocks, cut further where they do not fit in memory. By default blocks
-        are neighbouring numbers. It changes what has to be read, never a result.
+        Of the nodes: parts become blocks, cut further where they do not fit in memory. If it has levels
+        for as many ranks as share a loop, each has its own part of every first-level part. By default
+        blocks are neighbouring numbers. It changes what has to be read, never a result.
     updated
         Columns of `edges` whose nodes kernels add to; by default all. A matrix in coordinates (row,
         column) has ``updated=[0]``: each of its elements is then worked on once, by the owner of the
@@ -335,12 +356,13 @@ def edge_schedule(
         check_edges(found)
         order: _Order = _ByNumber(count)
         if partition is not None:
-            order = stack.enter_context(TranslationTable(partition))
+            order = stack.enter_context(PartOrder(partition, counted=True))
         stack.enter_context(_core.Reservation("edge schedule", room()))
         columns = _columns(updated, int(found.shape[1]))
         making = _Making(found, count, order, columns, bytes_per_node, bytes_per_edge)
         making.cut()
-        return making.schedule(out)
+        levels = None if partition is None else partition.levels
+        return making.schedule(out, 1 if levels is None else levels[1])
 
 
 def _columns(updated: Sequence[int] | None, columns: int) -> list[int]:
@@ -393,7 +415,7 @@ class _Making:
             self.counts, self.others = self.groups.count(blocks)
             own = np.diff(self.begins)
             cost = self.counts * self.edge_cost + (own + self.others) * self.node_cost
-            heavy = cost > limit
+            heavy = (cost > limit) | (own + self.others > _MOST)
             if not heavy.any():
                 return
             alone = np.flatnonzero(heavy & (own == 1))
@@ -418,16 +440,17 @@ class _Making:
         ]
         self.begins = np.concatenate([*begins, self.begins[-1:]])
 
-    def schedule(self, out: str | os.PathLike[str] | None) -> EdgeSchedule:
+    def schedule(self, out: str | os.PathLike[str] | None, ranks: int) -> EdgeSchedule:
         """Distribute edges, and localize block by block."""
         if out is not None:
             os.makedirs(out, exist_ok=True)
             forget_manifest(out, _KIND)
         near = self.groups.near
         copies, columns = int(self.counts.sum()), int(self.edges.shape[1])
-        blocks = np.stack(
-            [self.counts, np.diff(self.begins), np.zeros_like(self.counts), self.others], axis=1
-        )
+        blocks = np.zeros((self.counts.size, 5), np.int64)
+        part = np.searchsorted(self.order.begins, self.begins[:-1], side="right") - 1
+        blocks[:, _EDGES], blocks[:, _OWN] = self.counts, np.diff(self.begins)
+        blocks[:, _SPACE], blocks[:, _RANK] = self.others, part % ranks
         size = int(blocks[:, _OWN].sum() + blocks[:, _SPACE].sum())
 
         def table(name: str, shape: tuple[int, ...], dtype: Any) -> Table:
@@ -436,10 +459,10 @@ class _Making:
         local = table("local", (copies, columns), np.int32)
         numbers = table("numbers", (copies,), np.int64)
         index = table("index", (size,), np.int64)
-        positions = new_table((copies, columns), np.int64, near)
+        positions = new_table((copies, columns), np.int64, near, counted=True)
         self.groups.distribute(positions, numbers)
         begin, place, piece = 0, 0, room() // 32
-        for number, (edges, own, _, space) in enumerate(blocks.tolist()):
+        for number, (edges, own, _, space, _) in enumerate(blocks.tolist()):
             first = int(self.begins[number])
             off = self._localize(positions, local, begin, begin + edges, first, first + own)
             for low in range(first, first + own, piece):
@@ -458,13 +481,14 @@ class _Making:
                 kept[...] = blocks
                 kept.flush()
             words = {"nodes": self.nodes, "edges": int(self.edges.shape[0]), "columns": columns}
-            words |= {"blocks": len(blocks), "copies": copies, "index": size}
+            words |= {"blocks": len(blocks), "copies": copies, "index": size, "ranks": ranks}
             write_manifest(out, _KIND, words)
-        return EdgeSchedule(self.nodes, int(self.edges.shape[0]), local, numbers, index, blocks)
+        edges = int(self.edges.shape[0])
+        return EdgeSchedule(self.nodes, edges, ranks, local, numbers, index, blocks)
 
     def _localize(
         self, positions: Table, local: Table, begin: int, end: int, first: int, last: int
-    ) -> Any:
+    ) -> NDArray[np.int64]:
         """
         Put edges of a block into local numbers; the nodes of other blocks that they name, ascending.
 
@@ -485,4 +509,5 @@ class _Making:
             found[own] = slab[own] - first
             found[~own] = last - first + rank[np.searchsorted(away, slab[~own])]
             local[low:high] = found
-        return nodes[order]
+        found_nodes: NDArray[np.int64] = nodes[order]
+        return found_nodes

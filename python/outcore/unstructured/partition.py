@@ -458,9 +458,9 @@ def partition(
     element's weight passes the wanted sum, so a cut is at most half an element off. Ties go by index.
     Weights that are not integers are rounded to multiples of the largest over 2^60 / n.
 
-    Half of the memory budget is taken. What fits there is partitioned in one pass over the file; else
-    bisection takes four passes for each level whose sets do not fit, at most, and the curve three or
-    four in all. Nothing is sorted on disk.
+    Half of the memory budget is taken. One pass looks for coordinates that are not finite, and measures
+    the box. What fits is then partitioned in one more; else bisection takes about four passes for each
+    level whose sets do not fit, and the curve three or four in all. Nothing is sorted on disk.
 
     References
     ----------

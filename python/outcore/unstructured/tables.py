@@ -14,6 +14,7 @@ What a folder keeps is complete if its manifest is there: that is written last.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import outcore
+from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, UsageError
 from outcore.formats import durable
@@ -52,8 +54,10 @@ __all__ = [
 #: A `DiskArray` or an `InMemory`; both have shape, dtype, path, iread, iwrite and close.
 Table = Any
 
-#: A table in memory takes at most this part of the budget.
+#: A table in memory that users keep takes at most this part of the budget, beside it.
 _IN_MEMORY = 8
+#: One that only lives within an operation, and is counted in the budget; there may be three of them.
+_COUNTED = 24
 #: Slabs of fewer rows are not worth their calls.
 _FEWEST = 64
 
@@ -94,8 +98,26 @@ def rows_in(nbytes: int, each: int, what: str) -> int:
     return rows
 
 
+class _Counted(InMemory):
+    """A table that only lives within an operation, and is counted in the memory budget."""
+
+    def __init__(self, data: NDArray[Any], held: _core.Reservation) -> None:
+        super().__init__(data, "a table in memory")
+        self._held = held
+
+    def close(self) -> None:
+        """Give its memory back."""
+        self.data = np.zeros(0, self.data.dtype)
+        self._held.release()
+
+
 def new_table(
-    shape: tuple[int, ...], dtype: Any, near: Sequence[str] = (), path: str | None = None
+    shape: tuple[int, ...],
+    dtype: Any,
+    near: Sequence[str] = (),
+    path: str | None = None,
+    *,
+    counted: bool = False,
 ) -> Table:
     """
     A table of zeros.
@@ -108,12 +130,18 @@ def new_table(
         Paths of inputs: a temporary array goes beside the first that may be written to.
     path
         Where it stays; None: in memory if it fits an eighth of the budget, else a temporary array.
+    counted
+        It only lives within an operation: in memory it is counted in the budget, and smaller.
     """
     dtype = np.dtype(dtype)
     if path is not None:
         return create(path, shape, dtype)
     nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if nbytes <= int(outcore.memory()) // _IN_MEMORY:
+    if counted and nbytes <= int(outcore.memory()) // _COUNTED:
+        with contextlib.suppress(BudgetError):  # others have the memory: on disk, then
+            held = _core.Reservation("table", nbytes)
+            return _Counted(np.zeros(shape, dtype), held)
+    elif not counted and nbytes <= int(outcore.memory()) // _IN_MEMORY:
         return InMemory(np.zeros(shape, dtype), "a table in memory")
     return temporary(Result(shape, dtype), scratch_folder(near))
 

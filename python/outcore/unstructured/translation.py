@@ -36,10 +36,74 @@ from outcore.unstructured.tables import (
     slabs,
 )
 
-__all__ = ["TranslationTable"]
+__all__ = ["PartOrder", "TranslationTable"]
 
 #: Bytes that an element takes in a pass: part, position, order, sorts.
 _EACH = 96
+
+
+class PartOrder:
+    """
+    The order of elements by parts, then by their numbers: a permutation, and its inverse.
+
+    Parameters
+    ----------
+    partition
+        A `Partition`; it is read once here.
+    counted
+        It only lives within an operation (`new_table`).
+    """
+
+    def __init__(self, partition: Partition, *, counted: bool = False) -> None:
+        counts = partition.counts
+        #: Position at which each part begins, and one past the last.
+        self.begins: NDArray[np.int64] = np.r_[0, counts.cumsum()]
+        part: Any = partition._table
+        near = [part.path] if isinstance(part, DiskArray) else []
+        size = partition.elements
+        self._positions: Table = new_table((size,), np.int64, near, counted=counted)
+        self._order: Table = new_table((size,), np.int64, near, counted=counted)
+        filled = self.begins[:-1].copy()
+        with _core.Reservation("translation table", room()):
+            for low, high, slab in slabs(part, rows_in(room(), _EACH, "parts")):
+                order = np.argsort(slab, kind="stable")
+                ordered = slab[order].astype(np.int64)
+                first = np.searchsorted(ordered, ordered)  # of those in the same part
+                position = filled[ordered] + np.arange(order.size) - first
+                by_index = np.empty(order.size, np.int64)
+                by_index[order] = position
+                self._positions[low:high] = by_index
+                scatter(self._order, position, order + low)
+                filled += np.bincount(ordered, minlength=partition.parts)
+
+    def positions(self, indices: NDArray[Any]) -> NDArray[np.int64]:
+        """Where elements stand; the caller has checked them, and counted what they take."""
+        found = np.empty(indices.size, np.int64)
+        gather(self._positions, indices.reshape(-1), found)
+        shaped: NDArray[np.int64] = found.reshape(indices.shape)
+        return shaped
+
+    def at(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Elements at some neighbouring positions."""
+        found: NDArray[np.int64] = self._order[begin:end]
+        return found
+
+    def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Elements at any positions."""
+        found = np.empty(positions.size, np.int64)
+        gather(self._order, positions, found)
+        return found
+
+    def close(self) -> None:
+        """Release the tables; those on disk go away."""
+        self._positions.close()
+        self._order.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class TranslationTable:
@@ -77,40 +141,22 @@ class TranslationTable:
     """
 
     def __init__(self, partition: Partition) -> None:
-        counts = partition.counts
-        self._begins: NDArray[np.int64] = np.r_[0, counts.cumsum()]
-        part: Any = partition._table
-        near = [part.path] if isinstance(part, DiskArray) else []
-        size = partition.elements
-        self._positions: Table = new_table((size,), np.int64, near)
-        self._order: Table = new_table((size,), np.int64, near)
-        filled = self._begins[:-1].copy()
-        with _core.Reservation("translation table", room()):
-            for low, high, slab in slabs(part, rows_in(room(), _EACH, "parts")):
-                order = np.argsort(slab, kind="stable")
-                ordered = slab[order].astype(np.int64)
-                first = np.searchsorted(ordered, ordered)  # of those in the same part
-                position = filled[ordered] + np.arange(order.size) - first
-                by_index = np.empty(order.size, np.int64)
-                by_index[order] = position
-                self._positions[low:high] = by_index
-                scatter(self._order, position, order + low)
-                filled += np.bincount(ordered, minlength=partition.parts)
+        self._places = PartOrder(partition)
 
     @property
     def parts(self) -> int:
         """How many parts there are."""
-        return int(self._begins.size) - 1
+        return int(self._places.begins.size) - 1
 
     @property
     def elements(self) -> int:
         """How many elements there are."""
-        return int(self._begins[-1])
+        return int(self._places.begins[-1])
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """How many elements each part has: int64, shape (parts,)."""
-        found: NDArray[np.int64] = np.diff(self._begins)
+        found: NDArray[np.int64] = np.diff(self._places.begins)
         return found
 
     def dereference(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -156,13 +202,14 @@ class TranslationTable:
         check_indices(wanted, self.elements, 0, "indices")
         flat = wanted.reshape(-1)
         part, offset = np.empty(flat.size, np.int32), np.empty(flat.size, np.int64)
+        begins = self._places.begins
         with _core.Reservation("translation table", room()):
             rows = rows_in(room() // 2, _EACH, "indices")
             for low in range(0, flat.size, rows):
                 some = slice(low, low + rows)
-                position = self.positions(flat[some])
-                part[some] = owner = np.searchsorted(self._begins[1:], position, side="right")
-                offset[some] = position - self._begins[owner]
+                position = self._places.positions(flat[some])
+                part[some] = owner = np.searchsorted(begins[1:], position, side="right")
+                offset[some] = position - begins[owner]
         return part.reshape(wanted.shape), offset.reshape(wanted.shape)
 
     def members(self, part: SupportsIndex) -> NDArray[np.int64]:
@@ -196,32 +243,8 @@ class TranslationTable:
         """
         number = operator.index(part)
         check_indices(np.array(number), self.parts, 0, "the number of a part, ")
-        return self.at(int(self._begins[number]), int(self._begins[number + 1]))
-
-    # In positions, for schedules
-
-    @property
-    def begins(self) -> NDArray[np.int64]:
-        """Position at which each part begins, and one past the last."""
-        return self._begins
-
-    def positions(self, indices: NDArray[Any]) -> NDArray[np.int64]:
-        """Position of elements in the order of parts; the caller has checked and counted them."""
-        found = np.empty(indices.size, np.int64)
-        gather(self._positions, indices.reshape(-1), found)
-        shaped: NDArray[np.int64] = found.reshape(indices.shape)
-        return shaped
-
-    def at(self, begin: int, end: int) -> NDArray[np.int64]:
-        """Elements at some neighbouring positions."""
-        found: NDArray[np.int64] = self._order[begin:end]
-        return found
-
-    def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Elements at any positions."""
-        found = np.empty(positions.size, np.int64)
-        gather(self._order, positions, found)
-        return found
+        begins = self._places.begins
+        return self._places.at(int(begins[number]), int(begins[number + 1]))
 
     def close(self) -> None:
         """
@@ -232,8 +255,7 @@ class TranslationTable:
         >>> import outcore
         >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).close()
         """
-        self._positions.close()
-        self._order.close()
+        self._places.close()
 
     def __enter__(self) -> Self:
         return self
