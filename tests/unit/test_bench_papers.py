@@ -141,13 +141,15 @@ def test_a_figure_is_printed_as_bandwidth(tmp_path, capsys, monkeypatch):
             "read, stripe 64 KiB", 8_000_000, {"1 groups": [2.0, 4.0, 3.0], "2 groups": [1.0]}
         )
         row.wrong.add("2 groups")
-        return [row]
+        more = Row("read, more ranks", 8_000_000, {"4 groups": [2.0]})
+        return [row, more]
 
     monkeypatch.setattr(irregular_figures, "here", found)
     papers.run(asked(tmp_path, "irregular 12"))
     said = capsys.readouterr().out
-    assert "| here, MB/s | 1 groups | 2 groups |" in said
-    assert "| read, stripe 64 KiB | 2.67 | wrong |" in said
+    assert "| here, MB/s | 1 groups | 2 groups | 4 groups |" in said
+    assert "| read, stripe 64 KiB | 2.67 | wrong | - |" in said
+    assert "| read, more ranks | - | - | 4 |" in said
     assert "not in its text" in said
     papers.run(asked(tmp_path, "irregular 13"))
     assert "here: not there" in capsys.readouterr().out
