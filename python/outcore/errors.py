@@ -168,8 +168,8 @@ class FancyIndexError(SectionError, UnsupportedError):
     """
     A field name, or an array, a list or a boolean where only sections are taken.
 
-    ``a[...]``, `DiskArray.read` and `DiskArray.write` take arrays of indices; collective calls,
-    `DiskArray.prefetch` and `DiskArray.explain_copy` take integers and slices only.
+    Reads and writes of an array take arrays of indices, also those of all ranks; `outcore.read_all`,
+    `CollectiveArray.explain_all`, `DiskArray.prefetch` and `DiskArray.explain_copy` do not.
     """
 
 

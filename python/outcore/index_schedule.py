@@ -270,7 +270,7 @@ class IndexSchedule:
         arrays: dict[str, NDArray[Any]] = {}
         for k, one in enumerate(self._lists):
             starts, lengths = runs_of(one)
-            if _WORTH * 2 * starts.size <= one.size:
+            if _WORTH * 2 * starts.size < one.size:
                 arrays[f"starts{k}"], arrays[f"lengths{k}"] = starts, lengths
             else:
                 arrays[f"indices{k}"] = one

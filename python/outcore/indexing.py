@@ -58,7 +58,7 @@ class ResultAxis(NamedTuple):
     reversed: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Points:
     """
     Elements of an array, or blocks of them, chosen by lists of indices.

@@ -97,7 +97,20 @@ class Held:
             granted = wanted if least is None else max(min(wanted, room // _PARTS), least)
             return granted
 
-        loop = self._core.begin_loop(choose, self._core if self._writes else None)
+        try:
+            loop = self._core.begin_loop(choose, self._core if self._writes else None)
+        except BudgetError as error:
+            if error.code != "block-too-large":
+                raise
+            raise BudgetError(
+                f"an access to {error.path!r} by indices converts indices or values, which takes at "
+                f"least {granted} bytes beside the access itself; the memory budget has no room for "
+                f"both. Raise outcore.memory() or Hints(memory=...) to {error.needed} bytes, or end "
+                "loops that hold it",
+                code="budget-too-small",
+                path=error.path,
+                needed=error.needed,
+            ) from None
         self._loops.append(loop)
         self.nbytes += granted
         return granted

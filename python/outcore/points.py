@@ -38,7 +38,16 @@ from outcore.report import Report
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
 
-__all__ = ["check_out", "explain", "explain_key", "read", "read_key", "write", "write_key", "write_repeated"]
+__all__ = [
+    "check_out",
+    "explain",
+    "explain_key",
+    "read",
+    "read_key",
+    "write",
+    "write_key",
+    "write_repeated",
+]
 
 # Indices that are looked at in one step.
 _CHECKED = 1 << 16

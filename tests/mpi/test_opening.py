@@ -132,7 +132,7 @@ def test_the_cause_of_a_failure_is_the_same_on_all_ranks(world, folder):
             assert (type(again.__cause__), again.ranks) == (kind, (failed,))
         with outcore.open(folder / "a.npy", comm=t) as a:
             with pytest.raises(CollectiveError) as caught:
-                a.read_all([1] if t.rank == last else 0)
+                a.read_all("name" if t.rank == last else 0)
             assert type(caught.value.__cause__) is FancyIndexError
             assert t.agree(t.rank) == last
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, assert_type
 
 import numpy as np
+from numpy.typing import NDArray
 
 import outcore
 
@@ -47,6 +48,15 @@ def asked(array: outcore.DiskArray, group: outcore.Transport) -> None:
     blocks = array.blocks()
     assert_type(blocks, outcore.Blocks)
     assert_type(blocks.report, outcore.BlocksReport)
+
+
+def chosen(array: outcore.DiskArray) -> None:
+    """Elements that are chosen by indices."""
+    outer: outcore.Indexer = array.oindex
+    outer[[1, 2], :] = 0.0
+    assert_type(array.nonzero(), tuple[NDArray[np.int64], ...])
+    assert_type(array.explain([1, 2]), outcore.Report)
+    array.put([1, 2], 0.0, mode="clip")
 
 
 def reported(many: outcore.ManyReport) -> None:

@@ -1,6 +1,7 @@
 """Keys with arrays: what is refused, what is held, what the core is asked, and who else uses them."""
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -265,6 +266,17 @@ def test_values_are_cast_and_lists_converted_within_the_budget(tmp_path, calls):
         assert _core.memory_state()[0] == 0
 
 
+def test_a_budget_for_neither_indices_nor_access_is_refused_with_one_that_does(tmp_path):
+    words = {"chunks": (500, 500), "compression": "zstd"}
+    with outcore.create(tmp_path / "z.zarr", data=np.ones((1000, 500)), **words) as z:
+        for places in (np.arange(2000, dtype="i4") % 1000, np.arange(2000) % 1000):
+            with outcore.memory("1 MiB"), pytest.raises(outcore.BudgetError) as caught:
+                z[places]
+            assert "blocks" not in caught.value.message
+            with outcore.memory(caught.value.needed):
+                assert z[places].sum() == 2000 * 500
+
+
 def test_rows_larger_than_memory_are_cut(tmp_path, calls):
     with outcore.create(tmp_path / "r.npy", (3, 400_000), "f8") as rows:
         value = np.arange(400_000, dtype="f4")
@@ -353,6 +365,35 @@ def test_masks_larger_than_the_budget(tmp_path, store, budget):
     assert _core.memory_state()[0] == 0
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_numpy_holds_is_within_the_budget_too(tmp_path, order):
+    chosen = np.random.default_rng(4).random((1000, 1000)) < 0.5
+    places = np.random.default_rng(5).integers(0, 10**6, 400_000).astype("i4")
+    out, values = np.empty(int(chosen.sum())), np.ones(400_000, "f4")
+    turned = np.asarray(chosen, order=order)
+    with (
+        outcore.create(tmp_path / "m.npy", data=chosen, order=order) as mask,
+        outcore.create(tmp_path / "b.npy", (1000, 1000), "f8") as b,
+        outcore.memory("2 MiB"),
+    ):
+        peaks = []
+        for access in (
+            lambda: b.write(mask, 1.0),
+            lambda: b.read(mask, out=out),
+            lambda: b.write(turned, 1.0),
+            lambda: b.put(places, np.float32(3)),
+            lambda: b.put(places, values),
+            lambda: b.put(places, values[:77]),
+            lambda: b.take(places, out=out[:400_000]),
+        ):
+            access()  # what is imported is no part of it
+            tracemalloc.start()
+            access()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert max(peaks) <= 2 << 20, peaks
+
+
 def test_a_mask_beside_other_arrays_has_to_fit_and_says_so(tmp_path):
     data = np.arange(300_000).reshape(100_000, 3)
     chosen = np.ones(100_000, bool)
@@ -407,6 +448,26 @@ def test_values_may_be_on_disk(a, tmp_path, dtype):
         with outcore.create(tmp_path / "w.npy", data=np.array([5.0])) as one:
             a[[0, 1], [2, 3]] = one
             assert a[[0, 1], [2, 3]].tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("budget", ["256 KiB", "64 MiB"])
+def test_values_on_disk_meet_a_mask_on_disk(tmp_path, budget):
+    """Both go in windows; rows of the array are chosen, or elements."""
+    data = np.zeros((30_000, 3), "i4")
+    rows = np.arange(30_000) % 4 > 0
+    with (
+        outcore.create(tmp_path / "b.npy", data=data) as b,
+        outcore.create(tmp_path / "m.npy", data=rows) as mask,
+        outcore.create(tmp_path / "v.npy", data=np.arange(67_500.0).reshape(22_500, 3)) as value,
+        outcore.memory(budget),
+    ):
+        b[mask] = value
+        data[rows] = value[...]
+        np.testing.assert_array_equal(data, b[...])
+        np.testing.assert_array_equal(data[rows, ::-2], b[mask, ::-2])
+        b[mask, ::-2] = 7
+        data[rows, ::-2] = 7
+        np.testing.assert_array_equal(data, b[...])
 
 
 def test_an_array_that_is_written_to_itself_is_read_first(a):

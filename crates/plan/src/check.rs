@@ -229,15 +229,19 @@ impl Places<'_> {
             (m.dst, m.dst_at, &m.dst_points, &m.dst_stride),
         ];
         for (place, at, points, stride) in sides {
-            let overflow = || broken(1, || format!("blocks of {place:?} at {at} overflow"));
+            let outside = || broken(1, || format!("blocks of {place:?} at {at} are not inside"));
             if let Addresses::Row { first, stride } = points {
                 let last = i64::try_from(m.points - 1).ok().and_then(|n| n.checked_mul(*stride));
-                last.and_then(|last| last.checked_add(*first)).ok_or_else(overflow)?;
+                last.and_then(|last| last.checked_add(*first)).ok_or_else(outside)?;
             }
-            let (low, high) = points.span(m.points);
-            for address in [low, high] {
-                let first = at.checked_add(address).ok_or_else(overflow)?;
-                self.inside(place, first, m.item, &m.count, stride)?;
+            // Between these addresses a block lies inside.
+            let (low, high) = self.limits(place)?;
+            let (first, end) = span(at, m.item, &m.count, stride).ok_or_else(outside)?;
+            let low = low.checked_sub(first).ok_or_else(outside)?;
+            let high = high.checked_sub(end).ok_or_else(outside)?;
+            let sane = low <= high && high.checked_sub(low).is_some();
+            if !sane || !points.within(m.points, low, high) {
+                return Err(outside());
             }
         }
         if !nests(m.item, &m.count, &m.dst_stride) {

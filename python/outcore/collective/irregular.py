@@ -161,7 +161,9 @@ class CollectiveSchedule:
         self._keep(self._flat.size * 3 * INDEX)
         meaning = (points.shape, array.dtype.itemsize, points.axes, points.rest)
         said = repr((meaning, self._io_ranks, self._groups)).encode()
-        digest = int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
+        digest = int.from_bytes(
+            hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True
+        )
         room = _core.memory_state()[1] // (2 * _BUFFERS)
         return [digest, self._asked, self._flat.size, room]
 
@@ -217,9 +219,7 @@ class CollectiveSchedule:
                 receive = np.empty(int(theirs[:, number].sum()), np.int64)
                 to = self._bytes_to(step, INDEX)
                 of = theirs[:, number] * INDEX
-                group.start_exchange(
-                    send.view(np.uint8), to, receive.view(np.uint8), of
-                ).wait()
+                group.start_exchange(send.view(np.uint8), to, receive.view(np.uint8), of).wait()
             if me is None:
                 continue
             with failures.caught():
@@ -311,7 +311,9 @@ class CollectiveSchedule:
     def nbytes(self) -> int:
         """Bytes of this rank's memory budget that it takes."""
         own = sum(part.schedule.nbytes for part in self._parts if part.schedule is not None)
-        return own + self._order.nbytes + self._alone.nbytes + sum(p.flat.nbytes for p in self._parts)
+        return (
+            own + self._order.nbytes + self._alone.nbytes + sum(p.flat.nbytes for p in self._parts)
+        )
 
     def gather_all(
         self,

@@ -340,7 +340,9 @@ impl<'a> Lane<'a> {
         let file = files.open(number)?;
         let mapping = file.mapping(self.bounds.files[number as usize], arena)?;
         let (first, end) = blocks.span(side);
-        if end > mapping.len() as i64 {
+        // What they span is perhaps less than these bounds; a round that passes the end was refused.
+        let (first, end) = (first.max(0), end.min(mapping.len() as i64));
+        if self.bounds.files[number as usize] > mapping.len() as i64 {
             return Err(file.short(first, (end - first) as usize));
         }
         self.keep_resident(&mapping, first, end);

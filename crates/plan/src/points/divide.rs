@@ -129,7 +129,7 @@ mod tests {
     fn elements_outside_are_named() {
         assert_eq!(Err(outside(1, 40, 40)), count(&[39, 40], 10, 4));
         assert_eq!(Err(outside(0, -1, 40)), count(&[-1], 10, 4));
-        assert_eq!(Err(outside(0, 40, 40)), divide(&[40], 10, &[0; 4], 1).map(|_| Vec::new()));
+        assert_eq!(Err(outside(0, 40, 40)), divide(&[40], 10, &[0; 4], 1).map(|_| ()));
         assert!(divide(&[0], 10, &[1], 1).is_err());
         assert_eq!(vec![0, 0], cut(&[0, 0], 2, 1));
     }

@@ -364,7 +364,8 @@ impl<'a> Index<'a> {
             Rule::Strided(_) => Grid::default(),
             Rule::Chunked { grid, .. } => grid,
         };
-        Ok(Points { file, user, bits, cell_bits, grid, windows: Vec::new() })
+        let bounds = super::bounds(&file);
+        Ok(Points { file, user, bits, cell_bits, grid, bounds, windows: Vec::new() })
     }
 
     /// Adds to addresses what the indices of one loop from `first` on give.

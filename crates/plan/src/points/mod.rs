@@ -61,6 +61,8 @@ pub struct Shared {
     points: Arc<Points>,
     range: Range<usize>,
     user: bool,
+    /// No address is below the first, or above the second.
+    bounds: (i64, i64),
 }
 
 /// Without the points themselves.
@@ -103,22 +105,43 @@ impl Addresses {
         (0..number).map(|k| self.of(k)).collect()
     }
 
-    /// Lowest and highest address of so many points, at least one.
+    /// Lowest and highest address of so many points, at least one; of shared ones bounds that are perhaps wider.
     pub fn span(&self, number: usize) -> (i64, i64) {
-        let Some(list) = self.list() else {
-            let (first, last) = (self.of(0), self.of(number - 1));
-            return (first.min(last), first.max(last));
-        };
-        // Some at once: none waits for what came of the one before it.
-        let (mut low, mut high) = ([i64::MAX; 8], [i64::MIN; 8]);
-        for block in list.chunks(8) {
-            for ((low, high), a) in low.iter_mut().zip(&mut high).zip(block) {
-                (*low, *high) = ((*low).min(*a), (*high).max(*a));
+        match self {
+            Addresses::Row { .. } => {
+                let (first, last) = (self.of(0), self.of(number - 1));
+                (first.min(last), first.max(last))
             }
+            Addresses::List(list) => bounds(list),
+            Addresses::Shared(shared) => shared.bounds,
         }
-        let least = low.into_iter().fold(i64::MAX, i64::min);
-        (least, high.into_iter().fold(i64::MIN, i64::max))
     }
+
+    /// Whether so many addresses are all in `low..=high`; from one to the other it is less than 2^63.
+    pub(crate) fn within(&self, number: usize, low: i64, high: i64) -> bool {
+        // The sign of one of the differences tells, whatever overflows: they add up to `high - low`.
+        let sign = |a: i64| a.wrapping_sub(low) | high.wrapping_sub(a);
+        match self.list() {
+            Some(list) => list.iter().fold(0, |signs, a| signs | sign(*a)) >= 0,
+            None => (sign(self.of(0)) | sign(self.of(number - 1))) >= 0,
+        }
+    }
+}
+
+/// Lowest and highest of some addresses.
+fn bounds(list: &[i64]) -> (i64, i64) {
+    // Some at once: none waits for what came of the one before it.
+    let (mut low, mut high) = ([i64::MAX; 4], [i64::MIN; 4]);
+    let mut blocks = list.chunks_exact(4);
+    for block in &mut blocks {
+        for k in 0..4 {
+            low[k] = low[k].min(block[k]);
+            high[k] = high[k].max(block[k]);
+        }
+    }
+    let rest = blocks.remainder().iter().copied();
+    let least = rest.clone().chain(low).fold(i64::MAX, i64::min);
+    (least, rest.chain(high).fold(i64::MIN, i64::max))
 }
 
 /// Points of one access, with their addresses.
@@ -135,6 +158,8 @@ pub struct Points {
     cell_bits: u32,
     /// How chunks are counted.
     grid: Grid,
+    /// Lowest and highest of `file`.
+    bounds: (i64, i64),
     /// The windows that hold points, ascending; none before the points are ordered.
     windows: Vec<Window>,
 }
@@ -194,13 +219,26 @@ impl Points {
             Addresses::Row { stride, .. } => {
                 Addresses::Row { first: self.user.of(range.start), stride: *stride }
             }
-            _ => Addresses::Shared(Shared { points: Arc::clone(self), range, user: true }),
+            Addresses::List(list) => {
+                let bounds = bounds(&list[range.clone()]);
+                Addresses::Shared(Shared { points: Arc::clone(self), range, user: true, bounds })
+            }
+            Addresses::Shared(_) => self.user.clone(),
         }
     }
 
     /// Addresses of some points in the file.
     pub(crate) fn there(self: &Arc<Points>, range: Range<usize>) -> Addresses {
-        Addresses::Shared(Shared { points: Arc::clone(self), range, user: false })
+        // Those of a window, or of all points: each is looked at once.
+        let bounds = match self.windows.is_empty() {
+            true => self.bounds,
+            false => {
+                let first = self.file[range.start] >> self.bits << self.bits;
+                let last = self.file[range.end - 1] >> self.bits << self.bits;
+                (first, last.saturating_add((1 << self.bits) - 1).min(self.bounds.1))
+            }
+        };
+        Addresses::Shared(Shared { points: Arc::clone(self), range, user: false, bounds })
     }
 
     /// Bytes that the lists of points take, here and in the plan.
