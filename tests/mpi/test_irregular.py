@@ -89,7 +89,9 @@ def test_elements_are_those_of_numpy(world, folder, name):
 @ranks(1, 2, 3, 5, 8, per_node=(None, 2))
 def test_sums_have_the_bits_of_one_process(world, folder, combine):
     indices = np.random.default_rng(1).integers(0, 40, 600)
-    values = np.random.default_rng(2).standard_normal((600, 10)) * 10.0 ** (indices[:, None] % 19 - 9)
+    values = np.random.default_rng(2).standard_normal((600, 10)) * 10.0 ** (
+        indices[:, None] % 19 - 9
+    )
     expected = DATA.copy()
     COMBINES[combine].at(expected, indices, values)
 
@@ -209,6 +211,8 @@ def test_what_some_ranks_wrote_any_number_of_ranks_reads(world, folder):
             a.schedule_all(mine, groups=2, chunk=512).scatter_all(np.sqrt(mine))
             t.barrier()
             back = np.array_split(np.arange(1000)[::-1], t.size)[t.rank]
-            assert np.array_equal(np.sqrt(back), a.schedule_all(back).gather_all(method="collective"))
+            assert np.array_equal(
+                np.sqrt(back), a.schedule_all(back).gather_all(method="collective")
+            )
 
     world.run(body)

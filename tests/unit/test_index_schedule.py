@@ -89,7 +89,11 @@ def test_one_schedule_serves_arrays_of_other_layouts_and_types(tmp_path):
 
 def test_a_schedule_is_saved_as_runs_and_opened(tmp_path):
     a = outcore.create(str(tmp_path / "a.npy"), data=DATA)
-    ways = {"runs": np.s_[DATA > 100], "single": np.s_[[5, 9, 1], 1:], "none": np.s_[np.array([], int)]}
+    ways = {
+        "runs": np.s_[DATA > 100],
+        "single": np.s_[[5, 9, 1], 1:],
+        "none": np.s_[np.array([], int)],
+    }
     for name, key in ways.items():
         path = tmp_path / f"{name}.npz"
         a.schedule(key).save(path)
