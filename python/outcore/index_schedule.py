@@ -78,7 +78,9 @@ class IndexSchedule:
     array([1., 5., 0., 0., 0., 0.])
     """
 
-    def __init__(self, array: outcore.DiskArray, points: Points, lists: tuple[NDArray[np.int64], ...]):
+    def __init__(
+        self, array: outcore.DiskArray, points: Points, lists: tuple[NDArray[np.int64], ...]
+    ):
         self._array, self._points, self._lists = array, points, lists
         self._rest = [word for words in points.rest for word in words]
         self._made: list[_core.IndexSchedule] = []
