@@ -186,7 +186,7 @@ def test_a_row_tells_who_is_right_wrong_and_late(tmp_path, monkeypatch):
     assert found.extra["over"] == {"late": 0.3}
     counts = {name: len(seconds) for name, seconds in found.seconds.items()}
     assert counts == {"right": 3, "slow": 1, "apart": 3, "device": 3}
-    from ranks import show
+    from mpi_ranks import show
 
     line = show([found], ["right"], {}).splitlines()[2]
     assert "| wrong |" in line
