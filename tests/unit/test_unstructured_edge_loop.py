@@ -616,3 +616,25 @@ def test_a_schedule_that_is_made_again_is_not_half_of_each(mesh, tmp_path, monke
         outcore.edge_schedule(mesh["edges"][::-1], N, out=tmp_path / "loop")
     with pytest.raises(outcore.NotFoundError):
         outcore.EdgeSchedule.open(tmp_path / "loop")
+
+
+@pytest.mark.parametrize("name", ["local", "index", "numbers"])
+@pytest.mark.parametrize("wrong", [-1, 10**8])
+def test_numbers_of_a_damaged_schedule_are_not_believed(mesh, tmp_path, name, wrong):
+    """NumPy would take negative ones for others, counted from the end."""
+    outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
+    array = np.load(tmp_path / "loop" / f"{name}.npy", mmap_mode="r+")
+    array[17] = wrong
+    del array
+    with (
+        outcore.EdgeSchedule.open(tmp_path / "loop") as schedule,
+        pytest.raises(outcore.FormatError) as caught,
+    ):
+        outcore.edge_loop(
+            schedule,
+            reads={"q": mesh["q"]},
+            edge_data={"w": mesh["w"]},
+            updates={"r": np.zeros((N, 3))},
+            kernel=flux,
+        )
+    assert caught.value.code == "bad-metadata"

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 import outcore
 from outcore import _core
 from outcore.disk import DiskArray
-from outcore.errors import UnsupportedError, UsageError, advice
+from outcore.errors import FormatError, UnsupportedError, UsageError, advice
 from outcore.formats.layout import Strided
 from outcore.jobs import InMemory, Source, collective, opened
 from outcore.jobs.ranks import Ranks
@@ -415,6 +415,13 @@ class _Loop:
             given[one.name] = rows
         for rows in [edges, *data[: -2 * count]]:
             rows.flags.writeable = False
+        most = len(added[0])
+        if edges.size and not (int(edges.min()) >= 0 and int(edges.max()) < most):
+            raise FormatError(
+                f"edges in local numbers {int(edges.min())} to {int(edges.max())}, of {most} nodes; the "
+                "schedule was damaged, make it again",
+                code="bad-metadata",
+            )
         returned: object = self.kernel(edges, **given) if len(edges) else None
         if returned is not None:
             raise UsageError(
